@@ -1,0 +1,68 @@
+"""Every error that radiator raises on purpose, sorted by whose fault it is.
+
+ProtocolError is the peer's, ConfigError the operator's, StorageError the disk's, ClientError is what our own client
+tells its caller. Anything else that escapes is a bug of ours and is meant to be loud.
+
+Every message carries both sides, what was expected and what came, and where there is one the header or the YAML key
+that changes it. ``ERROR_CODES`` is the one table of the stable words that stand in the ``error-code`` header of an
+ERROR frame; the documents and the tests iterate over it.
+"""
+
+from __future__ import annotations
+
+ERROR_CODES: dict[str, str] = {
+    "bad-frame": "the bytes do not form a STOMP frame",
+    "bad-header": "a header is missing, malformed or has a value that is not allowed",
+    "bad-command": "the command is unknown, or not allowed at this point of the conversation",
+    "bad-version": "none of the STOMP versions that the client accepts is spoken here",
+    "bad-destination": "the destination is missing, malformed, reserved, or a pattern where a name is needed",
+    "bad-pattern": "the subscription pattern is malformed",
+    "bad-position": "start-position or stop-position is not in the grammar",
+    "bad-time": "event-time, transmit-time or a deadline is not a time",
+    "bad-selector": "the selector cannot be parsed",
+    "bad-subscription": "the subscription id is unknown, or already in use on this connection",
+    "bad-transaction": "the transaction id is unknown, or already in use on this connection",
+    "bad-ack": "the id does not name a delivery that this connection holds",
+    "too-large": "a frame, header or body is over its limit",
+    "too-many": "a count (connections, subscriptions, transactions, destinations) is over its limit",
+    "timeout": "the peer was silent for too long",
+    "denied": "the peer may not do this",
+    "not-found": "the destination does not exist and its rule forbids creating it",
+    "no-route": "the message was mandatory and nobody is subscribed",
+    "full": "the destination is full and its rule says reject",
+    "storage": "the disk refused to store the message; nothing was receipted",
+    "not-stomp": "the peer speaks another protocol (HTTP, TLS) on a STOMP port",
+    "shutting-down": "the broker is being stopped",
+    "unsupported": "the feature is known but not offered by this broker",
+}
+
+
+class RadiatorError(Exception):
+    """Base of all errors raised on purpose."""
+
+
+class ProtocolError(RadiatorError):
+    """The peer broke the protocol or a limit.
+
+    ``code`` is a key of ERROR_CODES, ``message`` one line for people, ``detail`` the text of the ERROR frame's body
+    (the limit, what came, and the key or header that changes it).
+    """
+
+    def __init__(self, code: str, message: str, detail: str = "") -> None:
+        assert code in ERROR_CODES, code
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.detail = detail
+
+
+class ConfigError(RadiatorError):
+    """The operator's configuration cannot be used. ``str()`` names file, line, key, what was expected and what came."""
+
+
+class StorageError(RadiatorError):
+    """The disk, or the files on it, failed us. ``str()`` names the path and the remedy."""
+
+
+class ClientError(RadiatorError):
+    """What ``radiator.client`` raises: cannot connect, timed out, or the broker answered ERROR."""

@@ -1,0 +1,46 @@
+"""Every limit, in one place, with its reason. A number carries its unit in its name.
+
+Those that an operator may change are keys under ``limits:`` of the YAML file (``docs/configuration.md``); the values
+here are their defaults. The others are properties of the design.
+"""
+
+from __future__ import annotations
+
+KIB = 1024
+MIB = 1024 * KIB
+GIB = 1024 * MIB
+
+# --- what a peer may send -------------------------------------------------------------------------------------------
+FRAME_BODY_BYTES_MAX = 4 * MIB  # a log of messages, not of files; one body must never crowd out the others
+HEADER_BLOCK_BYTES_MAX = 64 * KIB  # bounds what an unfinished header can make us hold before login
+HEADER_COUNT_MAX = 200  # well over any client's habit; bounds the cost of one parse
+CONNECTIONS_MAX = 10_000  # a file descriptor and about 20 KiB each
+CONNECT_TIMEOUT_SECONDS = 10.0  # a socket that says nothing must not hold a place
+SUBSCRIPTIONS_PER_SESSION_MAX = 1_000
+TRANSACTIONS_PER_SESSION_MAX = 100
+TRANSACTION_BYTES_MAX = 16 * MIB  # a transaction is held in memory until COMMIT, and is one batch on disk
+DESTINATION_BYTES_MAX = 240  # of the percent-encoded name: it is a directory name (NAME_MAX is 255)
+DESTINATIONS_MAX = 100_000
+
+# --- what the broker holds for a peer ---------------------------------------------------------------------------------
+OUTBOX_BYTES_MAX = 1 * MIB  # delivery to a socket pauses above this; the backlog stays in the log
+IN_FLIGHT_MAX = 65_536  # deliveries that one subscription may leave unacknowledged, whatever it asks for
+RECV_BYTES = 64 * KIB  # per recv: larger buffers were not faster
+RECV_VISIT_BYTES_MAX = 512 * KIB  # a busy connection gives way to the others after this much
+PENDING_APPEND_BYTES_MAX = 64 * MIB  # appended but not yet committed, all partitions; above it readers pause
+
+# --- what the log holds -------------------------------------------------------------------------------------------------
+BATCH_BYTES_MAX = 16 * MIB  # one write, one crc; also the most that recovery must read to judge a batch
+BATCH_RECORDS_MAX = 65_536
+SEGMENT_BYTES = 128 * MIB
+SEGMENT_BYTES_MIN = 64 * KIB
+INDEX_INTERVAL_BYTES = 64 * KIB  # one index entry per this many bytes of log
+TAIL_BYTES_MAX = 64 * MIB  # recent batches kept in memory for readers, over all partitions
+READ_CHUNK_BYTES = 512 * KIB  # one cold read: large enough to be sequential, small enough to be fair
+MEMORY_PARTITION_BYTES_MAX = 64 * MIB  # a memory partition without a retention of its own
+CURSOR_JOURNAL_BYTES_MAX = 16 * MIB  # then a snapshot is written and the journal starts anew
+PARTITIONS_PER_DESTINATION_MAX = 1_024
+
+# --- what is remembered to be fast -----------------------------------------------------------------------------------
+HEAD_CACHE_ENTRIES_MAX = 4_096  # parsed header blocks, shared by all connections of one version
+HEAD_CACHE_BLOCK_BYTES_MAX = 1 * KIB  # longer blocks are parsed each time
