@@ -1,0 +1,271 @@
+"""Batches in memory: the open one that appends fill, and the finished one that readers share.
+
+BatchBuilder is columns under construction (lists, because appending to a list is the cheapest thing Python does); the
+broker hangs the receipts that wait for it on ``waiters``. ``RecordBatch`` is finished and never changes, except that
+the broker may leave what it derived in ``memo``, and a list column may be swapped for an equal, denser array.
+
+Knows: columns. Must not know: files, partitions, what a header block means.
+Invariants: all columns have one length; offsets rise; a dense batch has a ``range`` for its offsets.
+Owned by the hub, but a RecordBatch that is being written is read by the disk thread, and one that a cold read returns
+was made on the read thread; nobody changes it then.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Any
+
+from radiator.storage.format import MISSING, Columns
+
+# What CPython spends beside the bytes themselves (measured with sys.getsizeof): for the budgets of caches.
+BATCH_OVERHEAD_BYTES = 1_200
+RECORD_OVERHEAD_BYTES = 160
+
+
+class RecordBatch:
+    """Finished records with rising offsets, as columns. ``names[destination_ids[i]]`` is the destination of record i."""
+
+    __slots__ = (
+        "base_offset",
+        "blocks",
+        "bodies",
+        "destination_ids",
+        "event_ns",
+        "memo",
+        "names",
+        "next_offset",
+        "offsets",
+        "receive_ns",
+        "size_bytes",
+        "transmit_ns",
+    )
+
+    def __init__(
+        self,
+        offsets: Sequence[int],
+        receive_ns: Sequence[int],
+        event_ns: Sequence[int] | None,
+        transmit_ns: Sequence[int] | None,
+        destination_ids: Sequence[int],
+        names: list[str],
+        blocks: list[bytes],
+        bodies: list[bytes],
+        size_bytes: int,
+    ) -> None:
+        self.offsets = offsets
+        self.base_offset = offsets[0]
+        self.next_offset = offsets[-1] + 1
+        self.receive_ns = receive_ns
+        self.event_ns = event_ns  # a record without one has MISSING; None if no record has one
+        self.transmit_ns = transmit_ns
+        self.destination_ids = destination_ids
+        self.names = names
+        self.blocks = blocks
+        self.bodies = bodies
+        self.size_bytes = size_bytes  # of blocks and bodies
+        self.memo: Any = None
+
+    def __len__(self) -> int:
+        return len(self.blocks)
+
+    def index_at(self, offset: int) -> int:
+        """The first index whose offset is ``offset`` or higher; ``len(self)`` if there is none."""
+        offsets = self.offsets
+        if type(offsets) is range:
+            return min(max(offset - offsets.start, 0), len(offsets))
+        return bisect_left(offsets, offset)
+
+    @property
+    def cost_bytes(self) -> int:
+        """Memory that keeping this batch costs, roughly, without its memo."""
+        return self.size_bytes + len(self.blocks) * RECORD_OVERHEAD_BYTES + BATCH_OVERHEAD_BYTES
+
+    def __repr__(self) -> str:
+        return f"<RecordBatch {self.base_offset}..{self.next_offset - 1} {len(self)} records {self.size_bytes} B>"
+
+
+class BatchBuilder:
+    """The open batch of a partition. Hub only. Full when the partition says so (``limits.BATCH_*_MAX``)."""
+
+    __slots__ = (
+        "base_offset",
+        "blocks",
+        "bodies",
+        "destination_ids",
+        "event_ns",
+        "has_event",
+        "has_transmit",
+        "ids",
+        "receive_ns",
+        "size_bytes",
+        "sync_requested",
+        "transmit_ns",
+        "waiters",
+    )
+
+    def __init__(self, base_offset: int) -> None:
+        self.base_offset = base_offset
+        self.receive_ns: list[int] = []
+        self.event_ns: list[int] = []
+        self.transmit_ns: list[int] = []
+        self.has_event = False
+        self.has_transmit = False
+        self.ids: dict[str, int] = {}
+        self.destination_ids: list[int] = []
+        self.blocks: list[bytes] = []
+        self.bodies: list[bytes] = []
+        self.size_bytes = 0
+        self.waiters: list[Any] = []  # what the broker releases when the batch's promise holds
+        self.sync_requested = False  # some record asked for an fsync whatever the rule says
+
+    def __len__(self) -> int:
+        return len(self.blocks)
+
+    def add(
+        self,
+        destination: str,
+        block: bytes,
+        body: bytes,
+        receive_ns: int,
+        event_ns: int | None,
+        transmit_ns: int | None,
+    ) -> None:
+        """One record. ``FilePartition.append`` has this inlined; the times must fit an i64."""
+        if event_ns is None:
+            self.event_ns.append(MISSING)
+        else:
+            self.event_ns.append(event_ns)
+            self.has_event = True
+        if transmit_ns is None:
+            self.transmit_ns.append(MISSING)
+        else:
+            self.transmit_ns.append(transmit_ns)
+            self.has_transmit = True
+        self.receive_ns.append(receive_ns)
+        self.destination_ids.append(self.ids.setdefault(destination, len(self.ids)))
+        self.blocks.append(block)
+        self.bodies.append(body)
+        self.size_bytes += len(block) + len(body)
+
+    def finish(self) -> RecordBatch:
+        """The finished batch; it takes over the lists, so the builder must not be used again."""
+        base = self.base_offset
+        return RecordBatch(
+            range(base, base + len(self.blocks)),
+            self.receive_ns,
+            self.event_ns if self.has_event else None,
+            self.transmit_ns if self.has_transmit else None,
+            self.destination_ids,
+            list(self.ids),
+            self.blocks,
+            self.bodies,
+            self.size_bytes,
+        )
+
+
+def from_columns(columns: Columns, size_bytes: int) -> RecordBatch:
+    """A decoded batch of the disk as a RecordBatch."""
+    return RecordBatch(*columns, size_bytes)
+
+
+def densify(batch: RecordBatch) -> None:
+    """Swaps lists of ints for arrays: 8 bytes a value instead of 40. Worth it for a batch that is going to be kept."""
+    if type(batch.receive_ns) is list:
+        batch.receive_ns = array("q", batch.receive_ns)
+        batch.destination_ids = array("I", batch.destination_ids)
+        if batch.event_ns is not None:
+            batch.event_ns = array("q", batch.event_ns)
+        if batch.transmit_ns is not None:
+            batch.transmit_ns = array("q", batch.transmit_ns)
+
+
+def merge(batches: Sequence[RecordBatch]) -> RecordBatch:
+    """One batch out of several that follow one another without a gap (a hole inside a sparse batch is none)."""
+    merger = Merger()
+    for batch in batches:
+        merger.add(
+            batch.offsets,
+            batch.receive_ns,
+            batch.event_ns,
+            batch.transmit_ns,
+            batch.destination_ids,
+            batch.names,
+            batch.blocks,
+            batch.bodies,
+        )
+        merger.size_bytes += batch.size_bytes
+    return merger.finish()
+
+
+class Merger:
+    """Columns of many small batches, put end to end. The caller sees to it that they follow one another."""
+
+    __slots__ = ("blocks", "bodies", "destination_ids", "ids", "size_bytes", "spans")
+
+    def __init__(self) -> None:
+        # A column that is absent everywhere stays None, so the times are kept as spans until the end.
+        self.spans: list[tuple[Sequence[int], Sequence[int], Sequence[int] | None, Sequence[int] | None]] = []
+        self.ids: dict[str, int] = {}
+        self.destination_ids: list[int] = []
+        self.blocks: list[bytes] = []
+        self.bodies: list[bytes] = []
+        self.size_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self.blocks)
+
+    def add(
+        self,
+        offsets: Sequence[int],
+        receive_ns: Sequence[int],
+        event_ns: Sequence[int] | None,
+        transmit_ns: Sequence[int] | None,
+        destination_ids: Sequence[int],
+        names: Sequence[str],
+        blocks: list[bytes],
+        bodies: list[bytes],
+    ) -> None:
+        self.spans.append((offsets, receive_ns, event_ns, transmit_ns))
+        ids = self.ids
+        if len(names) == 1:
+            self.destination_ids += [ids.setdefault(names[0], len(ids))] * len(blocks)
+        else:
+            mapped = [ids.setdefault(name, len(ids)) for name in names]
+            self.destination_ids += [mapped[i] for i in destination_ids]
+        self.blocks += blocks
+        self.bodies += bodies
+
+    def finish(self) -> RecordBatch:
+        spans = self.spans
+        if len(spans) == 1:
+            offsets, receive_ns, event_ns, transmit_ns = spans[0]
+        else:
+            first, last = spans[0][0][0], spans[-1][0][-1]
+            if last - first + 1 == len(self.blocks):
+                offsets = range(first, last + 1)
+            else:
+                offsets = array("Q", (offset for span in spans for offset in span[0]))
+            receive_ns = array("q", [time for span in spans for time in span[1]])
+            event_ns = _joined([(span[2], len(span[1])) for span in spans])
+            transmit_ns = _joined([(span[3], len(span[1])) for span in spans])
+        return RecordBatch(
+            offsets,
+            receive_ns,
+            event_ns,
+            transmit_ns,
+            array("I", self.destination_ids),
+            list(self.ids),
+            self.blocks,
+            self.bodies,
+            self.size_bytes,
+        )
+
+
+def _joined(columns: list[tuple[Sequence[int] | None, int]]) -> array[int] | None:
+    if all(column is None for column, _ in columns):
+        return None
+    return array(
+        "q", [time for column, count in columns for time in (column if column is not None else (MISSING,) * count)]
+    )

@@ -1,0 +1,151 @@
+"""Names on disk: where things lie, how a name becomes a directory, and the little ``head`` file.
+
+    <data_dir>/LOCK                                              the broker's pid; readers need no lock
+    <data_dir>/partitions/<encoded name>/<base, 20 digits>.rlog  segments
+                                         <base, 20 digits>.idx   sparse index of a segment; a cache
+                                         head                    end of what is synced; external readers stop here
+                                         names                   destinations stored here; a cache
+    <data_dir>/cursors/snapshot, journal-<generation>, delivered
+
+Knows: names and fixed bytes. Must not know: how to open anything. Invariants: ``decode_name(encode_name(x)) == x``, an
+encoded name is one path component that cannot leave its directory, and is at most DESTINATION_BYTES_MAX long.
+Pure functions: any thread.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+from urllib.parse import quote, unquote_to_bytes
+from zlib import crc32
+
+from radiator import limits
+
+LOCK = "LOCK"
+PARTITIONS = "partitions"
+CURSORS = "cursors"
+HEAD = "head"
+NAMES = "names"
+SEGMENT_SUFFIX = ".rlog"
+INDEX_SUFFIX = ".idx"
+DIRECTORY_MODE = 0o700
+FILE_MODE = 0o600
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+def encode_name(name: str) -> str:
+    """One path component: A-Z a-z 0-9 . _ - stand for themselves, all else (and a leading dot) is percent-encoded."""
+    if not name:
+        raise ValueError("a name must not be empty")
+    encoded = quote(name, safe="").replace("~", "%7E")
+    if encoded[0] == ".":
+        encoded = "%2E" + encoded[1:]
+    if len(encoded) > limits.DESTINATION_BYTES_MAX:
+        raise ValueError(
+            f"name of {len(encoded)} bytes when percent-encoded; the limit is {limits.DESTINATION_BYTES_MAX}"
+        )
+    return encoded
+
+
+def decode_name(encoded: str) -> str:
+    """The inverse of ``encode_name``. Raises ValueError for anything that it cannot have produced."""
+    name = unquote_to_bytes(encoded).decode("utf-8")
+    if encode_name(name) != encoded:
+        raise ValueError(f"not an encoded name: {encoded!r}")
+    return name
+
+
+def message_id(partition_name: str, offset: int) -> str:
+    """The address of a record: no ``:``, backslash, CR or LF in it, so it needs no escape in any STOMP version."""
+    return f"{encode_name(partition_name)}@{offset}"
+
+
+def parse_message_id(text: str) -> tuple[str, int]:
+    """(partition name, offset). Raises ValueError."""
+    encoded, at, digits = text.rpartition("@")
+    if not at or not digits.isascii() or not digits.isdigit() or len(digits) > 20:
+        raise ValueError(f"not a message-id: {text!r}, expected <partition>@<offset>")
+    return decode_name(encoded), int(digits)
+
+
+# --- paths ------------------------------------------------------------------------------------------------------------
+
+
+def lock_path(root: str) -> str:
+    return f"{root}/{LOCK}"
+
+
+def partitions_path(root: str) -> str:
+    return f"{root}/{PARTITIONS}"
+
+
+def cursors_path(root: str) -> str:
+    return f"{root}/{CURSORS}"
+
+
+def partition_path(root: str, name: str) -> str:
+    return f"{root}/{PARTITIONS}/{encode_name(name)}"
+
+
+def segment_path(directory: str, base_offset: int) -> str:
+    return f"{directory}/{base_offset:020d}{SEGMENT_SUFFIX}"
+
+
+def index_path(directory: str, base_offset: int) -> str:
+    return f"{directory}/{base_offset:020d}{INDEX_SUFFIX}"
+
+
+def head_path(directory: str) -> str:
+    return f"{directory}/{HEAD}"
+
+
+def names_path(directory: str) -> str:
+    return f"{directory}/{NAMES}"
+
+
+def segment_base(file_name: str) -> int | None:
+    """The base offset in a segment's file name; None if it is not the name of a segment."""
+    return _base(file_name, SEGMENT_SUFFIX)
+
+
+def index_base(file_name: str) -> int | None:
+    return _base(file_name, INDEX_SUFFIX)
+
+
+def _base(file_name: str, suffix: str) -> int | None:
+    digits = file_name.removesuffix(suffix)
+    if digits == file_name or len(digits) != 20 or not (digits.isascii() and digits.isdigit()):
+        return None
+    return int(digits)
+
+
+# --- the head file ----------------------------------------------------------------------------------------------------
+
+HEAD_MAGIC = b"\x89RDH1\r\n\x1a"
+HEAD_FILE_BYTES = 64
+_HEAD = Struct("<8sQQQII")  # magic, segment base, position, next offset, crc of the 32 bytes before it, 0
+_HEAD_FIELDS = Struct("<8sQQQ")
+
+
+class Head(NamedTuple):
+    """The end of what is synced: records below ``next_offset`` end at ``position`` of the segment ``segment_base``."""
+
+    segment_base: int
+    position: int
+    next_offset: int
+
+
+def encode_head(segment_base: int, position: int, next_offset: int) -> bytes:
+    fields = _HEAD_FIELDS.pack(HEAD_MAGIC, segment_base, position, next_offset)
+    return fields + crc32(fields).to_bytes(8, "little")
+
+
+def decode_head(data: bytes) -> Head | None:
+    """None if the bytes are torn or damaged: read again (the writer does not stop for readers), then do without."""
+    if len(data) < _HEAD.size:
+        return None
+    magic, segment, position, next_offset, crc, _ = _HEAD.unpack_from(data)
+    if magic != HEAD_MAGIC or crc != crc32(data[: _HEAD_FIELDS.size]):
+        return None
+    return Head(segment, position, next_offset)
