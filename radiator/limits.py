@@ -13,6 +13,7 @@ GIB = 1024 * MIB
 # --- what a peer may send -------------------------------------------------------------------------------------------
 FRAME_BODY_BYTES_MAX = 4 * MIB  # a log of messages, not of files; one body must never crowd out the others
 HEADER_BLOCK_BYTES_MAX = 64 * KIB  # bounds what an unfinished header can make us hold before login
+COMMAND_BYTES_MAX = 32  # the longest command of STOMP has 11 letters; a peer that is not STOMP is told so at once
 HEADER_COUNT_MAX = 200  # well over any client's habit; bounds the cost of one parse
 CONNECTIONS_MAX = 10_000  # a file descriptor and about 20 KiB each
 CONNECT_TIMEOUT_SECONDS = 10.0  # a socket that says nothing must not hold a place

@@ -1,0 +1,315 @@
+"""A connection as both sides see it: the opening, the version, the heart-beats; then frames in and bytes out.
+
+ServerConnection sits on what a client sends. The version is settled inside ``receive``, between the opening frame and
+the frames behind it in the same chunk, so those are parsed by the right rules. It refuses whatever is not STOMP with
+words that a person understands, and leaves everything after the opening (commands, headers) to the broker.
+
+ClientConnection is the other end: it writes the frames of a client in the agreed version and reads the server's.
+
+Neither does I/O or knows the time. Trouble is in ``failed``; nothing is raised for input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ..errors import ProtocolError
+from . import encoder
+from .frames import Frame
+from .heartbeat import HeartBeat, negotiate
+from .parser import HeadCache, Parser, ParserLimits
+from .spec import VERSIONS
+
+_SNIFF_BYTES = 8
+_HTTP = (b"GET ", b"HEAD ", b"POST ", b"PUT ", b"PATCH ", b"DELETE ", b"OPTIONS ", b"TRACE ", b"CONNECT ", b"PRI * ")
+
+Headers = Mapping[str, str] | Iterable[tuple[str, str]]
+
+
+def choose_version(accept: str | None) -> str | None:
+    """The highest version that both sides speak; no ``accept-version`` means 1.0."""
+    if accept is None:
+        return "1.0"
+    offered = {part.strip() for part in accept.split(",")}
+    common = [version for version in VERSIONS if version in offered]
+    return common[-1] if common else None
+
+
+def parse_heart_beat(value: str | None) -> tuple[int, int]:
+    """``cx,cy`` in milliseconds; an absent header is ``0,0``."""
+    if value is None:
+        return 0, 0
+    parts = [part.strip() for part in value.split(",")]
+    if len(parts) != 2 or not all(part.isascii() and part.isdigit() and len(part) <= 12 for part in parts):
+        raise ProtocolError(
+            "bad-header",
+            "heart-beat is malformed",
+            f"expected 'heart-beat:<ms>,<ms>' with two whole numbers of milliseconds, got {value[:80]!r}",
+        )
+    return int(parts[0]), int(parts[1])
+
+
+class ServerConnection:
+    """The server's end of one connection."""
+
+    def __init__(
+        self,
+        limits: ParserLimits | None = None,
+        caches: Mapping[str, HeadCache] | None = None,
+        heart_beat: tuple[int, int] = (0, 0),
+    ) -> None:
+        self._parser = Parser(limits=limits, caches=caches)
+        self._mine = heart_beat
+        self._first = b""
+        self.version: str | None = None  # settled by CONNECT
+        self.failed: ProtocolError | None = None
+        self.heart_beat: tuple[int, int] = (0, 0)  # (send_ms, expect_ms) as agreed
+
+    @property
+    def connected(self) -> bool:
+        """Whether the opening frame came and a version was agreed."""
+        return self.version is not None
+
+    @property
+    def idle(self) -> bool:
+        return self._parser.idle and not self._first
+
+    @property
+    def pending_bytes(self) -> int:
+        return self._parser.pending_bytes + len(self._first)
+
+    def receive(self, data: bytes) -> list[Frame]:
+        """The frames that ``data`` completes; the first one ever is CONNECT or STOMP. Look at ``failed`` afterwards."""
+        if self.failed is not None:
+            return []
+        if self.version is None:
+            return self._open(data)
+        frames = self._parser.feed(data)
+        return self._checked(frames)
+
+    def connected_frame(self, headers: Iterable[tuple[str, str]] = ()) -> bytes:
+        """The answer to the opening frame; ``headers`` such as ``session`` and ``server`` are added to it."""
+        assert self.version is not None
+        return encoder.connected(self.version, headers, self._mine)
+
+    def heart_beat_clock(self, grace: float, now_ns: int) -> HeartBeat:
+        return HeartBeat(*self.heart_beat, grace, now_ns)
+
+    def _checked(self, frames: list[Frame]) -> list[Frame]:
+        parser = self._parser
+        if parser.paused:
+            frames.pop()
+            self.failed = ProtocolError(
+                "bad-command", "already connected", "expected any frame but CONNECT or STOMP, which open a connection once"
+            )
+        else:
+            self.failed = parser.failed
+        return frames
+
+    def _open(self, data: bytes) -> list[Frame]:
+        if self._parser.idle:  # the first bytes: is it STOMP at all?
+            data = (self._first + data).lstrip(b"\r\n")
+            self._first = b""
+            self.failed = _not_stomp(data)
+            if self.failed is not None:
+                return []
+            if len(data) < _SNIFF_BYTES and b"\n" not in data:
+                self._first = data
+                return []
+        parser = self._parser
+        frames = parser.feed(data)
+        if not frames:
+            self.failed = parser.failed
+            return []
+        if not parser.paused or len(frames) != 1 or frames[0].command == "CONNECTED":
+            self.failed = ProtocolError(
+                "bad-command",
+                f"not connected: {frames[0].command[:40]} came first",
+                f"expected CONNECT or STOMP as the first frame, got {frames[0].command}",
+            )
+            return []
+        headers = frames[0].headers
+        version = choose_version(headers.get("accept-version"))
+        if version is None:
+            self.failed = ProtocolError(
+                "bad-version",
+                "no common STOMP version",
+                f"expected one of {', '.join(VERSIONS)} in accept-version, got {headers['accept-version'][:200]!r}",
+            )
+            return []
+        try:
+            theirs = parse_heart_beat(headers.get("heart-beat"))
+        except ProtocolError as problem:
+            self.failed = problem
+            return []
+        self.version = version
+        if version != "1.0":
+            self.heart_beat = negotiate(self._mine, theirs)
+        return frames + self._checked(parser.resume(version))
+
+
+def _not_stomp(first: bytes) -> ProtocolError | None:
+    """Other protocols that end up on a STOMP port, by their first bytes."""
+    if first.startswith(_HTTP):
+        return ProtocolError(
+            "not-stomp",
+            "this is a STOMP port, not HTTP",
+            "Expected a STOMP client; got an HTTP request. The admin pages and WebSocket have ports of their own.",
+        )
+    if first[:2] == b"\x16\x03":
+        return ProtocolError(
+            "not-stomp",
+            "this is a STOMP port without TLS",
+            "Expected a plain STOMP client; got a TLS handshake. Switch TLS off in the client.",
+        )
+    return None
+
+
+class ClientConnection:
+    """The client's end of one connection: bytes of frames to send, frames of bytes received."""
+
+    def __init__(
+        self,
+        limits: ParserLimits | None = None,
+        heart_beat: tuple[int, int] = (0, 0),
+        versions: Iterable[str] = VERSIONS,
+    ) -> None:
+        self._parser = Parser(limits=limits)
+        self._mine = heart_beat
+        self._versions = tuple(versions)
+        self.version: str | None = None  # settled by CONNECTED
+        self.failed: ProtocolError | None = None
+        self.heart_beat: tuple[int, int] = (0, 0)  # (send_ms, expect_ms) as agreed
+
+    @property
+    def connected(self) -> bool:
+        return self.version is not None
+
+    @property
+    def idle(self) -> bool:
+        return self._parser.idle
+
+    def heart_beat_clock(self, grace: float, now_ns: int) -> HeartBeat:
+        return HeartBeat(*self.heart_beat, grace, now_ns)
+
+    # --- in ---------------------------------------------------------------------------------------------------------
+
+    def receive(self, data: bytes) -> list[Frame]:
+        """The server's frames that ``data`` completes. Look at ``failed`` afterwards."""
+        if self.failed is not None:
+            return []
+        parser = self._parser
+        frames = parser.feed(data)
+        if parser.paused:
+            opening = frames[-1]
+            version = opening.headers.get("version", "1.0")
+            if self.version is not None or opening.command != "CONNECTED":
+                self.failed = ProtocolError("bad-command", f"unexpected {opening.command} from the server")
+                return frames[:-1]
+            if version not in self._versions:
+                self.failed = ProtocolError(
+                    "bad-version", "the server chose a version that was not offered", f"got {version[:80]!r}"
+                )
+                return frames
+            try:
+                theirs = parse_heart_beat(opening.headers.get("heart-beat"))
+            except ProtocolError as problem:
+                self.failed = problem
+                return frames
+            self.version = version
+            self.heart_beat = negotiate(self._mine, theirs)
+            frames += parser.resume(version)
+        self.failed = parser.failed
+        return frames
+
+    # --- out --------------------------------------------------------------------------------------------------------
+
+    def connect_frame(
+        self,
+        host: str,
+        *,
+        login: str | None = None,
+        passcode: str | None = None,
+        headers: Headers = (),
+    ) -> bytes:
+        lines = [("accept-version", ",".join(self._versions)), ("host", host)]
+        if login is not None:
+            lines.append(("login", login))
+        if passcode is not None:
+            lines.append(("passcode", passcode))
+        if self._mine != (0, 0):
+            lines.append(("heart-beat", f"{self._mine[0]},{self._mine[1]}"))
+        return encoder.encode("CONNECT", lines + _items(headers))
+
+    def send(
+        self,
+        destination: str,
+        body: bytes = b"",
+        headers: Headers = (),
+        *,
+        receipt: str | None = None,
+        transaction: str | None = None,
+    ) -> bytes:
+        lines = [("destination", destination), *_items(headers)]
+        return self._frame("SEND", lines, receipt, transaction, body)
+
+    def subscribe(
+        self, destination: str, id: str, ack: str = "auto", headers: Headers = (), *, receipt: str | None = None
+    ) -> bytes:
+        lines = [("destination", destination), ("id", id), ("ack", ack), *_items(headers)]
+        return self._frame("SUBSCRIBE", lines, receipt)
+
+    def unsubscribe(self, id: str, headers: Headers = (), *, receipt: str | None = None) -> bytes:
+        return self._frame("UNSUBSCRIBE", [("id", id), *_items(headers)], receipt)
+
+    def ack(self, message: Mapping[str, str], *, receipt: str | None = None, transaction: str | None = None) -> bytes:
+        """ACK for a MESSAGE, given its headers: each version names it by other headers."""
+        return self._frame("ACK", self._settles(message), receipt, transaction)
+
+    def nack(
+        self,
+        message: Mapping[str, str],
+        headers: Headers = (),
+        *,
+        receipt: str | None = None,
+        transaction: str | None = None,
+    ) -> bytes:
+        return self._frame("NACK", self._settles(message) + _items(headers), receipt, transaction)
+
+    def begin(self, transaction: str, *, receipt: str | None = None) -> bytes:
+        return self._frame("BEGIN", [], receipt, transaction)
+
+    def commit(self, transaction: str, *, receipt: str | None = None) -> bytes:
+        return self._frame("COMMIT", [], receipt, transaction)
+
+    def abort(self, transaction: str, *, receipt: str | None = None) -> bytes:
+        return self._frame("ABORT", [], receipt, transaction)
+
+    def disconnect(self, *, receipt: str | None = None) -> bytes:
+        return self._frame("DISCONNECT", [], receipt)
+
+    def _settles(self, message: Mapping[str, str]) -> list[tuple[str, str]]:
+        if self.version == "1.2":
+            return [("id", message["ack"])]
+        lines = [("message-id", message["message-id"])]
+        if "subscription" in message:
+            lines.append(("subscription", message["subscription"]))
+        return lines
+
+    def _frame(
+        self,
+        command: str,
+        lines: list[tuple[str, str]],
+        receipt: str | None = None,
+        transaction: str | None = None,
+        body: bytes = b"",
+    ) -> bytes:
+        if transaction is not None:
+            lines.append(("transaction", transaction))
+        if receipt is not None:
+            lines.append(("receipt", receipt))
+        return encoder.encode(command, lines, body, self.version or "1.2")
+
+
+def _items(headers: Headers) -> list[tuple[str, str]]:
+    return list(headers.items()) if isinstance(headers, Mapping) else list(headers)

@@ -1,0 +1,52 @@
+"""Frames to bytes.
+
+``encode`` writes any frame of any version; the others are the frames that are written often or that have rules of
+their own. A body always comes with ``content-length``, so it may hold any byte. Whoever sends MESSAGE frames in bulk
+(``radiator.broker``) joins stored header blocks itself; it is the only one who does not pass here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..errors import ProtocolError
+from .headers import join
+from .spec import OPENING_COMMANDS, VERSIONS
+
+HEARTBEAT = b"\n"
+
+
+def encode(command: str, headers: Iterable[tuple[str, str]] = (), body: bytes = b"", version: str = "1.2") -> bytes:
+    """One frame. Headers are escaped as ``version`` says, except in CONNECT and CONNECTED, which never are."""
+    lines = join(headers, "1.0" if command in OPENING_COMMANDS else version)
+    if body:
+        return f"{command}{lines}\ncontent-length:{len(body)}\n\n".encode() + body + b"\0"
+    return f"{command}{lines}\n\n\0".encode()
+
+
+def connected(version: str, headers: Iterable[tuple[str, str]] = (), heart_beat: tuple[int, int] | None = None) -> bytes:
+    """CONNECTED; a 1.0 client is told its session only, as it knows neither version nor heart-beat."""
+    lines = list(headers)
+    if version != "1.0":
+        lines.insert(0, ("version", version))
+        if heart_beat is not None:
+            lines.append(("heart-beat", f"{heart_beat[0]},{heart_beat[1]}"))
+    return encode("CONNECTED", lines, b"", version)
+
+
+def receipt(receipt_id: bytes, extra: bytes = b"") -> bytes:
+    """RECEIPT for raw ``receipt_id``. ``extra`` are ready-made header lines, each with its LF in front."""
+    return b"RECEIPT\nreceipt-id:" + receipt_id + extra + b"\n\n\0"
+
+
+def error(problem: ProtocolError, receipt_id: bytes | None = None, version: str = "1.2") -> bytes:
+    """ERROR for a problem: one line for people, the stable code, the receipt it answers, the detail as its body."""
+    headers = [("message", problem.message), ("error-code", problem.code)]
+    if problem.code == "bad-version":
+        headers.append(("version", ",".join(VERSIONS)))
+    body = (problem.detail or problem.message).encode()
+    headers.append(("content-type", "text/plain"))
+    head = f"ERROR{join(headers, version)}\ncontent-length:{len(body)}".encode()
+    if receipt_id is not None:
+        head += b"\nreceipt-id:" + receipt_id
+    return head + b"\n\n" + body + b"\0"

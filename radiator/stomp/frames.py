@@ -1,0 +1,52 @@
+"""What the parser hands out: a Head (command and headers) and a Frame (a head, a receipt, a body).
+
+Most publishers repeat one header block for ever and change only the body and the receipt. So a head is parsed once,
+shared by all frames that have it, and never changed; what differs from frame to frame stands in the Frame. ``receipt``
+is kept as the raw bytes of the wire, because it is only ever echoed.
+
+``Head.memo`` belongs to whoever receives the frames: the broker keeps there what it derived from the head (policy,
+stored header block), so that a repeated head costs one attribute look-up.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Head:
+    """The command and the headers of a frame. Shared between frames: treat it as frozen, ``memo`` excepted."""
+
+    __slots__ = ("command", "headers", "raw", "version", "content_length", "memo")
+
+    def __init__(self, command: str, headers: dict[str, str], raw: bytes, version: str, content_length: int) -> None:
+        self.command = command
+        self.headers = headers  # decoded, the first of repeated headers wins, without `receipt`
+        self.raw = raw  # the header lines as they came, joined by LF, without `receipt`, command and CRs
+        self.version = version
+        self.content_length = content_length  # -1 where the header is absent
+        self.memo: Any = None
+
+    def __repr__(self) -> str:
+        return f"Head({self.command!r}, {self.headers!r})"
+
+
+class Frame:
+    """One frame as it came: a shared head, its own receipt and body."""
+
+    __slots__ = ("head", "receipt", "body")
+
+    def __init__(self, head: Head, receipt: bytes | None, body: bytes) -> None:
+        self.head = head
+        self.receipt = receipt
+        self.body = body
+
+    @property
+    def command(self) -> str:
+        return self.head.command
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return self.head.headers
+
+    def __repr__(self) -> str:
+        return f"Frame({self.head.command!r}, {self.head.headers!r}, receipt={self.receipt!r}, body={self.body[:40]!r})"

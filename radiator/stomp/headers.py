@@ -1,0 +1,125 @@
+"""The header codec: escapes per version, wire lines to pairs, and the stored form of a header block.
+
+Three forms of the same thing meet here:
+
+* *wire lines* of some version: ``name:value`` joined by LF, escaped as that version says (``Head.raw``);
+* *pairs*: decoded ``(name, value)`` in order, repeated names included;
+* the *stored block*: wire lines of STOMP 1.2, always escaped, without the headers that belong to a hop or to the
+  broker, each name once. It is what the log keeps, what a 1.2 subscriber is sent as it lies, and what Spark splits.
+
+STOMP 1.0 has no escapes. What it cannot say (LF in a value; ``:`` or LF in a name) is replaced when a 1.0 peer is
+sent such a header: LF by a space, in names both by ``_``; so no header can be forged and no frame broken.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from ..errors import ProtocolError
+from .frames import Head
+from .spec import ESCAPES, HOP_BY_HOP, RESERVED
+
+_TABLES = {version: str.maketrans(dict(table)) for version, table in ESCAPES.items()}
+_NEEDS_ESCAPE = {version: re.compile("[" + re.escape("".join(table)) + "]" if table else r"(?!)")
+                 for version, table in ESCAPES.items()}
+_UNESCAPE = {version: {wire: char for char, wire in table.items()} for version, table in ESCAPES.items()}
+_SEQUENCE = re.compile(r"\\(?s:.?)")
+
+_DROPPED = frozenset(name.encode() for name in HOP_BY_HOP | RESERVED)
+
+
+def escape(text: str, version: str) -> str:
+    """The wire form of a header's name or value."""
+    if _NEEDS_ESCAPE[version].search(text) is None:
+        return text
+    return text.translate(_TABLES[version])
+
+
+def unescape(text: str, version: str) -> str:
+    """The meaning of a header's name or value; an escape that the version does not define is an error."""
+    if "\\" not in text or version == "1.0":
+        return text
+    table = _UNESCAPE[version]
+
+    def meaning(match: re.Match[str]) -> str:
+        sequence = match.group()
+        char = table.get(sequence)
+        if char is None:
+            allowed = " ".join(table)
+            raise ProtocolError("bad-header", f"undefined escape {sequence!r} in a header",
+                                f"STOMP {version} defines the escapes {allowed}; got {sequence!r} in {text[:200]!r}")
+        return char
+
+    return _SEQUENCE.sub(meaning, text)
+
+
+def pairs(raw: bytes, version: str) -> list[tuple[str, str]]:
+    """Decode wire lines; every header in order, repeated ones included. Raises ProtocolError, nothing else."""
+    if not raw:
+        return []
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError as problem:
+        raise ProtocolError("bad-header", "a header is not valid UTF-8", str(problem)) from None
+    found: list[tuple[str, str]] = []
+    for line in text.split("\n"):
+        name, colon, value = line.partition(":")
+        if not colon or not name:
+            raise ProtocolError("bad-header", "a header line is not name:value",
+                                f"expected 'name:value', got {line[:200]!r}")
+        if version == "1.0":  # its own examples write "login: name"
+            name, value = name.strip(" \t"), value.strip(" \t")
+        elif "\\" in line:
+            name, value = unescape(name, version), unescape(value, version)
+        found.append((name, value))
+    return found
+
+
+def join(headers: Iterable[tuple[str, str]], version: str) -> str:
+    """Wire lines of pairs, each with its LF in front (so that a command and lines simply follow one another)."""
+    if version == "1.0":
+        return "".join([f"\n{_plain_name(name)}:{_plain_value(value)}" for name, value in headers])
+    return "".join([f"\n{escape(name, version)}:{escape(value, version)}" for name, value in headers])
+
+
+def _plain_name(name: str) -> str:
+    return name.replace("\n", "_").replace(":", "_")
+
+
+def _plain_value(value: str) -> str:
+    return value.replace("\n", " ")
+
+
+def stored_block(head: Head) -> bytes:
+    """The block that the log keeps: STOMP 1.2 wire lines without hop-by-hop, reserved and repeated headers."""
+    raw = head.raw
+    if not raw:
+        return b""
+    lines = raw.split(b"\n")
+    if (
+        len(lines) == len(head.headers)
+        and raw.count(b":") == len(lines)
+        and b"\r" not in raw
+        and (head.version != "1.0" or (b"\\" not in raw and b" " not in raw and b"\t" not in raw))
+    ):
+        return b"\n".join([line for line in lines if line.partition(b":")[0] not in _DROPPED])
+    kept = [(name, value) for name, value in head.headers.items() if name not in HOP_BY_HOP and name not in RESERVED]
+    return join(kept, "1.2")[1:].encode()
+
+
+def split_block(block: bytes) -> list[tuple[str, str]]:
+    """Decode a stored block."""
+    if not block:
+        return []
+    if b"\\" in block:
+        return pairs(block, "1.2")
+    lines = block.decode().split("\n")
+    return [(name, value) for name, _, value in [line.partition(":") for line in lines]]
+
+
+def block_for(block: bytes, version: str) -> bytes:
+    """A stored block as a peer of ``version`` is sent it."""
+    if version == "1.2" or b"\\" not in block:
+        return block
+    return join(pairs(block, "1.2"), version)[1:].encode()

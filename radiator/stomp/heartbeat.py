@@ -1,0 +1,50 @@
+"""Heart-beats: what two peers agree on, and when to send one or give the other up.
+
+All times are monotonic nanoseconds that the caller passes in. Both directions are independent; 0 switches one off.
+We send when half of the promised interval has passed in silence, so that a late timer never breaks the promise, and
+call the peer dead when it was silent for its interval times ``grace``. Any bytes count as a beat.
+"""
+
+from __future__ import annotations
+
+from ..clock import NS_PER_MS
+
+_NEVER_NS = 1 << 62
+
+
+def negotiate(mine: tuple[int, int], theirs: tuple[int, int]) -> tuple[int, int]:
+    """(send_ms, expect_ms) as they hold for me, from what each side offers: (can send every, wants one every)."""
+    send_ms = max(mine[0], theirs[1]) if mine[0] and theirs[1] else 0
+    expect_ms = max(mine[1], theirs[0]) if mine[1] and theirs[0] else 0
+    return send_ms, expect_ms
+
+
+class HeartBeat:
+    """The clockwork of one connection."""
+
+    __slots__ = ("send_ns", "silence_ns", "last_sent_ns", "last_received_ns")
+
+    def __init__(self, send_ms: int, expect_ms: int, grace: float, now_ns: int) -> None:
+        self.send_ns = send_ms * NS_PER_MS // 2  # of silence, then a beat is due
+        self.silence_ns = int(expect_ms * NS_PER_MS * grace)  # of the peer, then it is dead
+        self.last_sent_ns = now_ns
+        self.last_received_ns = now_ns
+
+    def sent(self, now_ns: int) -> None:
+        self.last_sent_ns = now_ns
+
+    def received(self, now_ns: int) -> None:
+        self.last_received_ns = now_ns
+
+    def should_send(self, now_ns: int) -> bool:
+        return self.send_ns > 0 and now_ns - self.last_sent_ns >= self.send_ns
+
+    def is_dead(self, now_ns: int) -> bool:
+        return self.silence_ns > 0 and now_ns - self.last_received_ns > self.silence_ns
+
+    @property
+    def next_check_ns(self) -> int:
+        """When to look again; far in the future if there is nothing to do."""
+        send = self.last_sent_ns + self.send_ns if self.send_ns else _NEVER_NS
+        dead = self.last_received_ns + self.silence_ns + 1 if self.silence_ns else _NEVER_NS
+        return min(send, dead)

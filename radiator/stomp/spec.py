@@ -1,0 +1,73 @@
+"""STOMP as tables.
+
+What the three versions of the protocol demand, as data: commands with the headers they require, the escapes, the
+header names that belong to one hop and those that belong to the broker. A version is a column here, never a subclass.
+The parser, the broker, ``docs/protocol.md`` and the tests all iterate over these tables; none of them keeps a copy.
+
+Nothing here runs: no function of this module looks at a frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+VERSIONS: Final = ("1.0", "1.1", "1.2")
+
+# command -> version -> headers that the specification requires. `host` of CONNECT is required by 1.1 and 1.2 but
+# many clients leave it out; it is not asked for here (see "Deviations" in docs/protocol.md).
+_NONE: Final[dict[str, tuple[str, ...]]] = {"1.0": (), "1.1": (), "1.2": ()}
+CLIENT_COMMANDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
+    "CONNECT": _NONE,
+    "STOMP": _NONE,
+    "SEND": {"1.0": ("destination",), "1.1": ("destination",), "1.2": ("destination",)},
+    "SUBSCRIBE": {"1.0": ("destination",), "1.1": ("destination", "id"), "1.2": ("destination", "id")},
+    "UNSUBSCRIBE": {"1.0": (), "1.1": ("id",), "1.2": ("id",)},  # 1.0: `id` or `destination`
+    "ACK": {"1.0": ("message-id",), "1.1": ("message-id", "subscription"), "1.2": ("id",)},
+    "NACK": {"1.0": ("message-id",), "1.1": ("message-id", "subscription"), "1.2": ("id",)},
+    "BEGIN": {"1.0": ("transaction",), "1.1": ("transaction",), "1.2": ("transaction",)},
+    "COMMIT": {"1.0": ("transaction",), "1.1": ("transaction",), "1.2": ("transaction",)},
+    "ABORT": {"1.0": ("transaction",), "1.1": ("transaction",), "1.2": ("transaction",)},
+    "DISCONNECT": _NONE,
+}
+SERVER_COMMANDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
+    "CONNECTED": {"1.0": (), "1.1": ("version",), "1.2": ("version",)},
+    "MESSAGE": {
+        "1.0": ("destination", "message-id"),
+        "1.1": ("destination", "message-id", "subscription"),
+        "1.2": ("destination", "message-id", "subscription"),
+    },
+    "RECEIPT": {"1.0": ("receipt-id",), "1.1": ("receipt-id",), "1.2": ("receipt-id",)},
+    "ERROR": _NONE,
+}
+
+# The first frame of either side: its headers are never escaped, because the version is not agreed yet.
+OPENING_COMMANDS: Final = frozenset({"CONNECT", "STOMP", "CONNECTED"})
+
+# character -> what stands for it on the wire. The backslash comes first: the order in which they are applied.
+ESCAPES: Final[Mapping[str, Mapping[str, str]]] = {
+    "1.0": {},
+    "1.1": {"\\": "\\\\", "\n": "\\n", ":": "\\c"},
+    "1.2": {"\\": "\\\\", "\r": "\\r", "\n": "\\n", ":": "\\c"},
+}
+
+# Headers of SEND that end their life at the broker: they are about the hop, not about the message.
+HOP_BY_HOP: Final = frozenset({"destination", "content-length", "receipt", "transaction"})
+
+# Headers of MESSAGE that only the broker may write; stripped from SEND before it is stored.
+RESERVED: Final = frozenset(
+    {
+        "subscription",
+        "message-id",
+        "ack",
+        "offset",
+        "partition",
+        "receive-time",
+        "redelivered",
+        "delivery-count",
+        "replayed",
+        "replay-end",
+        "gap",
+        "start-adjusted",
+    }
+)
