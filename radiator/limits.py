@@ -22,6 +22,8 @@ TRANSACTIONS_PER_SESSION_MAX = 100
 TRANSACTION_BYTES_MAX = 16 * MIB  # a transaction is held in memory until COMMIT, and is one batch on disk
 DESTINATION_BYTES_MAX = 240  # of the percent-encoded name: it is a directory name (NAME_MAX is 255)
 DESTINATIONS_MAX = 100_000
+PATTERN_SEGMENTS_MAX = 128  # a name has no more segments than bytes; bounds the cost of one match
+PATTERNS_PER_LIST_MAX = 100  # a comma list in one SUBSCRIBE: every new destination is tried against each
 
 # --- what the broker holds for a peer ---------------------------------------------------------------------------------
 OUTBOX_BYTES_MAX = 1 * MIB  # delivery to a socket pauses above this; the backlog stays in the log
@@ -35,6 +37,7 @@ BATCH_BYTES_MAX = 16 * MIB  # one write, one crc; also the most that recovery mu
 BATCH_RECORDS_MAX = 65_536
 SEGMENT_BYTES = 128 * MIB
 SEGMENT_BYTES_MIN = 64 * KIB
+SEGMENT_BYTES_MAX = 2 * GIB  # retention and archiving work on whole segments: larger ones make both coarse
 INDEX_INTERVAL_BYTES = 64 * KIB  # one index entry per this many bytes of log
 TAIL_BYTES_MAX = 64 * MIB  # recent batches kept in memory for readers, over all partitions
 READ_CHUNK_BYTES = 512 * KIB  # one cold read: large enough to be sequential, small enough to be fair

@@ -1,0 +1,22 @@
+"""The operator's YAML file, read strictly into plain frozen values.
+
+``load(path)`` is the whole interface. What it returns has no YAML in it: sizes are bytes, durations are nanoseconds,
+every rule is complete (the file's ``defaults:`` and our own are already under it). What it refuses, it refuses with
+file, line, key, what was expected, what came, and the nearest name; all faults of a file are reported at once.
+
+    units        sizes, durations, times of day        text <-> numbers; knows nothing of YAML
+    yaml_lines   YAML text -> nodes that know their line, duplicates refused
+    model        the values that come out
+    schema       the table of keys: path, field, reader, default; and of those not offered by this version
+    load         walks nodes by the table
+
+Patterns and partition templates are text here: their grammar belongs to ``radiator.routing``, one layer up, and is
+checked by ``Rules(config)``, which raises the same ConfigError.
+"""
+
+from __future__ import annotations
+
+from radiator.config.load import load, load_text, parse_listen
+from radiator.config.model import Config, HeartBeat, LimitsConfig, Listen, Rule
+
+__all__ = ["Config", "HeartBeat", "LimitsConfig", "Listen", "Rule", "load", "load_text", "parse_listen"]

@@ -1,0 +1,277 @@
+"""A YAML file to a Config, by the tables of ``schema``.
+
+A file is read to its end and all its faults are reported in one ConfigError, a line each:
+
+    radiator.yaml:14: destinations[1].fsnc: unknown key; did you mean fsync?
+
+``${NAME}`` in a value stands for an environment variable (``$${`` for the two characters themselves); messages show
+the value as written, so that a secret is never printed. Relative paths are relative to the working directory.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Mapping as MappingABC
+from typing import Any, Final
+
+from radiator.config import schema
+from radiator.config.model import Config, HeartBeat, LimitsConfig, Listen, Rule
+from radiator.config.schema import Key
+from radiator.config.yaml_lines import Mapping, Node, Scalar, Sequence, YamlError, compose
+from radiator.errors import ConfigError
+
+FILE_BYTES_MAX: Final = 4 * 1024 * 1024  # a configuration, not data: what is larger was given by mistake
+
+_VARIABLE = re.compile(r"\$(\$?)\{([^}]*)\}")
+_LISTEN_STOMP = re.compile(r"stomp://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._*-]+)(?::([0-9]{1,5}))?/?")
+
+
+def load(path: str | os.PathLike[str] | None, environ: MappingABC[str, str] | None = None) -> Config:
+    """The configuration in the file ``path``; without a file, the defaults."""
+    if path is None:
+        return load_text("", None, environ)
+    source = os.fspath(path)
+    try:
+        with open(source, "rb") as file:
+            data = file.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise ConfigError(f"{source}: cannot read the configuration: {error.strerror}") from None
+    if len(data) > FILE_BYTES_MAX:
+        raise ConfigError(f"{source}: expected a configuration of at most 4MiB, got a larger file")
+    try:
+        content = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{source}:{line}: expected UTF-8, got byte 0x{data[error.start]:02x}") from None
+    return load_text(content, source, environ)
+
+
+def load_text(content: str, source: str | None = None, environ: MappingABC[str, str] | None = None) -> Config:
+    """The same from text; ``source`` names it in messages."""
+    name = source or "configuration"
+    try:
+        root = compose(content)
+    except YamlError as error:
+        raise ConfigError(f"{name}:{error.line}: {error}") from None
+    loader = _Loader(os.environ if environ is None else environ)
+    config = loader.config(root, source)
+    if loader.faults:
+        raise ConfigError("\n".join(f"{name}:{line}: {fault}" for line, fault in sorted(loader.faults)))
+    return config
+
+
+def parse_listen(url: str) -> Listen:
+    """``stomp://HOST[:PORT]`` or ``unix:PATH``; ConfigError when it is neither."""
+    try:
+        return _listen(url)
+    except ValueError as error:
+        raise ConfigError(f"{error}, got {url!r}") from None
+
+
+def _listen(url: str) -> Listen:
+    scheme, colon, rest = url.partition(":")
+    if scheme == "unix" and rest:
+        path = rest[2:] if rest.startswith("///") else rest
+        if not path.startswith("//"):
+            return Listen(scheme="unix", path=path)
+    if colon and scheme in schema.SCHEMES_NOT_OFFERED:
+        raise ValueError(
+            f"{schema.SCHEMES_NOT_OFFERED[scheme]} is known, but not offered by this version: "
+            "expected stomp://HOST:PORT or unix:PATH"
+        )
+    match = _LISTEN_STOMP.fullmatch(url)
+    if match is None:
+        raise ValueError("expected stomp://HOST:PORT or unix:PATH")
+    port = schema.DEFAULT_PORT if match[2] is None else int(match[2])
+    if port > 65_535:
+        raise ValueError("expected a port of 0 to 65535")
+    host = match[1].strip("[]")
+    return Listen(scheme="stomp", host="0.0.0.0" if host == "*" else host, port=port)
+
+
+class _Loader:
+    """One walk over one file. Faults are collected; a value that could not be read is replaced by its default."""
+
+    def __init__(self, environ: MappingABC[str, str]) -> None:
+        self.environ = environ
+        self.faults: list[tuple[int, str]] = []
+
+    def fault(self, line: int, path: str, text: str) -> None:
+        self.faults.append((line, f"{path}: {text}" if path else text))
+
+    def config(self, root: Node | None, source: str | None) -> Config:
+        values = _defaults(schema.TOP)
+        default_rule = _defaults(schema.COMMON)
+        listen: list[Listen] = [_listen(schema.DEFAULT_LISTEN)]
+        rules: list[Rule] = []
+        if root is not None and not isinstance(root, Mapping):
+            self.fault(root.line, "", f"expected keys such as data_dir: or destinations:, got {root}")
+        elif root is not None:
+            values.update(self.keys(root, schema.TOP, "", schema.NOT_OFFERED, (*schema.LISTS, *schema.TABLES)))
+            if (node := root.items.get("defaults")) is not None:
+                default_rule.update(self.table(node, schema.COMMON, "defaults", schema.RULE_NOT_OFFERED))
+            if (node := root.items.get("listen")) is not None:
+                listen = self.listen(node)
+            if (node := root.items.get("destinations")) is not None:
+                rules = self.rules(node, default_rule)
+        return Config(
+            source=source,
+            data_dir=values["data_dir"],
+            listen=tuple(listen),
+            admin=values["admin"],
+            limits=LimitsConfig(**{name: values[name] for name in LimitsConfig.__struct_fields__}),
+            heart_beat=HeartBeat(values["send_ms"], values["expect_ms"], values["grace"]),
+            disk_min_free_bytes=values["min_free_bytes"],
+            defaults=Rule(**_rule_values(default_rule)),
+            rules=tuple(rules),
+        )
+
+    def listen(self, node: Node) -> list[Listen]:
+        found: list[Listen] = []
+        if not isinstance(node, Sequence) or not node.items:
+            self.fault(node.line, "listen", f"expected a list such as - {schema.DEFAULT_LISTEN}, got {node}")
+            return found
+        for index, item in enumerate(node.items):
+            value = self.scalar(Key("listen", "", _listen, ""), item, f"listen[{index}]")
+            if value in found and value.port != 0:
+                self.fault(item.line, f"listen[{index}]", f"{value} is in the list twice")
+            elif value is not None:
+                found.append(value)
+        return found
+
+    def rules(self, node: Node, default_rule: dict[str, Any]) -> list[Rule]:
+        rules: list[Rule] = []
+        if not isinstance(node, Sequence):
+            self.fault(node.line, "destinations", f"expected a list of rules such as - match: /topic/>, got {node}")
+            return rules
+        for index, item in enumerate(node.items):
+            path = f"destinations[{index}]"
+            own = self.table(item, schema.RULE, path, schema.RULE_NOT_OFFERED)
+            if isinstance(item, Mapping):
+                self.check_rule(item, path, own, {**default_rule, **own})
+                rules.append(Rule(line=item.line, **_rule_values({**default_rule, **own})))
+        return rules
+
+    def check_rule(self, node: Mapping, path: str, own: dict[str, Any], whole: dict[str, Any]) -> None:
+        """What no single key can tell: keys that need or exclude one another."""
+        if ("match" in node.items) == ("match_regex" in node.items):
+            self.fault(node.line, path, "expected one of match: and match_regex:")
+        if whole["store"] == "memory":
+            for key in ("fsync", "segment"):
+                if key in node.items:
+                    self.fault(node.key_lines[key], f"{path}.{key}", "has no effect with store: memory; leave it out")
+        bounds = ("max_messages", "max_bytes", "retention_age_ns", "retention_bytes", "retention_count")
+        if "on_full" in own and all(whole[bound] is None for bound in bounds):
+            self.fault(
+                node.key_lines["on_full"],
+                f"{path}.on_full",
+                "expected max_messages:, max_bytes: or retention: beside it; without one nothing is ever full",
+            )
+
+    def table(self, node: Node, keys: tuple[Key, ...], path: str, not_offered: dict[str, str]) -> dict[str, Any]:
+        if not isinstance(node, Mapping):
+            self.fault(node.line, path, f"expected keys such as {keys[0].path}:, got {node}")
+            return {}
+        return self.keys(node, keys, path + ".", not_offered, ())
+
+    def keys(
+        self,
+        node: Mapping,
+        keys: tuple[Key, ...],
+        prefix: str,
+        not_offered: dict[str, str],
+        others: tuple[str, ...],
+        section: str = "",
+    ) -> dict[str, Any]:
+        """The fields set by ``node``. ``section`` is the part of a key's path that we have already descended."""
+        table = {key.path: key for key in keys}
+        sections = {key.path.split(".")[0] for key in keys if "." in key.path} if not section else set()
+        known = [path.removeprefix(section) for path in table if path.startswith(section)]
+        known = [*(path for path in known if "." not in path), *sections, *others]
+        values: dict[str, Any] = {}
+        for name, value in node.items.items():
+            line, path = node.key_lines[name], prefix + name
+            if (key := table.get(section + name)) is not None:
+                if (read := self.scalar(key, value, path)) is not None or _is_none(value):
+                    values[key.field] = read
+            elif name in sections:
+                if isinstance(value, Mapping) and value.items:
+                    values.update(self.keys(value, keys, path + ".", {}, (), name + "."))
+                else:
+                    inner = ", ".join(
+                        k.path.removeprefix(name + ".") + ": ..." for k in keys if k.path.startswith(name + ".")
+                    )
+                    self.fault(line, path, f"expected {{{inner}}}, got {value}")
+            elif name in others:
+                continue
+            elif name in not_offered:
+                self.fault(line, path, f"known ({not_offered[name]}), but not offered by this version; leave it out")
+            else:
+                self.fault(line, path, "unknown key" + _nearest(name, known))
+        return values
+
+    def scalar(self, key: Key, node: Node, path: str) -> Any:
+        """The value of one key, or None after a fault."""
+        try:
+            if not isinstance(node, Scalar):
+                hint = "; a text that begins with { or [ must be quoted" if key.path in ("match", "partition") else ""
+                raise ValueError(f"expected one value{hint}")  # noqa: TRY004 - the operator's fault, not a caller's
+            if node.reads_as == "null":
+                hint = '; # begins a comment unless quoted: "#"' if key.path == "match" else ""
+                raise ValueError(f"expected a value (none switches off what can be off){hint}")
+            if node.block:
+                raise ValueError('expected a value on one line; a text that begins with > or | must be quoted: ">"')
+            if node.reads_as == "bool":
+                raise ValueError(_boolean(key, node.text))
+            return key.read(self.expand(node.text))
+        except ValueError as error:
+            self.fault(node.line, path, f"{error}, got {node}")
+            return None
+
+    def expand(self, text: str) -> str:
+        if "${" not in text:
+            return text
+
+        def replace(match: re.Match[str]) -> str:
+            if match[1]:
+                return match[0][1:]
+            value = self.environ.get(match[2])
+            if value is None:
+                raise ValueError(f"expected the environment variable {match[2]} to be set")
+            return value
+
+        return _VARIABLE.sub(replace, text)
+
+
+def _boolean(key: Key, text: str) -> str:
+    """YAML 1.1 takes a bare yes, no, on or off for a boolean, and no key of ours is one."""
+    try:
+        key.read("")
+        expected = "expected a text"
+    except ValueError as error:
+        expected = str(error)
+    meant = schema.MEANT.get(key.path)
+    if meant is not None:
+        return f"{expected}; YAML reads {text} as a boolean, write {meant[text.lower() in ('no', 'off', 'false')]}"
+    return f"{expected}; YAML reads {text} as a boolean, quote it if the word is meant"
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(name.replace("-", "_").lower(), known, n=1, cutoff=0.6)
+    if close:
+        return f"; did you mean {close[0]}?"
+    return f"; the keys here are {', '.join(sorted(known))}"
+
+
+def _is_none(node: Node) -> bool:
+    return isinstance(node, Scalar) and node.text == "none"
+
+
+def _defaults(keys: tuple[Key, ...]) -> dict[str, Any]:
+    return {key.field: key.read(key.default) for key in keys if key.default}
+
+
+def _rule_values(values: dict[str, Any]) -> dict[str, Any]:
+    return {**_defaults(schema.RULE), **values}

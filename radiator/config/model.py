@@ -1,0 +1,93 @@
+"""The values that a configuration comes down to: frozen, complete, without YAML.
+
+Numbers are bytes or counts unless their name says another unit. ``None`` means "no limit", "never" or "off" as the
+name suggests; there is no "unset", since every default has been filled in.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import msgspec
+
+Kind = Literal["queue", "topic"]
+StoreKind = Literal["file", "memory"]
+OnFull = Literal["reject", "block", "drop_oldest", "drop_newest"]
+
+
+class Listen(msgspec.Struct, frozen=True):
+    """One place to listen: ``stomp`` has host and port (0: any free one), ``unix`` has a path."""
+
+    scheme: Literal["stomp", "unix"]
+    host: str = ""
+    port: int = 0
+    path: str = ""
+
+    def __str__(self) -> str:
+        if self.scheme == "unix":
+            return f"unix:{self.path}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}"
+
+
+class HeartBeat(NamedTuple):
+    """What the broker offers and expects, 0 = none; a peer silent for ``expect_ms * grace`` is gone."""
+
+    send_ms: int
+    expect_ms: int
+    grace: float
+
+
+class LimitsConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The limits an operator may change (their reasons: ``radiator/limits.py``)."""
+
+    message: int
+    headers: int
+    header_count: int
+    connections: int
+    connect_timeout_seconds: float
+    subscriptions: int
+    transactions: int
+    transaction: int
+    destinations: int
+    outbox: int
+    in_flight: int
+    tail: int
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry of ``destinations:``, with the defaults already filled in."""
+
+    line: int = 0  # of the file; 0 for the rule that is not written there: the defaults
+    match: str | None = None
+    match_regex: str | None = None
+    kind: Kind | None = None  # None: by the name, /queue/... is a queue
+    store: StoreKind
+    partition: str
+    partitions: int
+    partition_by: str | None  # name of a header
+    fsync_interval_ns: int | None  # 0: always, None: never
+    segment_bytes: int
+    roll_at_seconds: int | None  # second of the day, UTC
+    retention_age_ns: int | None
+    retention_bytes: int | None
+    retention_count: int | None
+    prefetch: int
+    create: bool
+    max_messages: int | None
+    max_bytes: int | None
+    on_full: OnFull
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole configuration. ``source`` is the file's path as given, None without a file."""
+
+    source: str | None
+    data_dir: str
+    listen: tuple[Listen, ...]
+    admin: str | None
+    limits: LimitsConfig
+    heart_beat: HeartBeat
+    disk_min_free_bytes: int
+    defaults: Rule
+    rules: tuple[Rule, ...]

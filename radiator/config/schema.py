@@ -1,0 +1,248 @@
+"""The table of keys: one row per key that a file may hold, with its field, its reader and its default.
+
+The loader walks a file by these tables and the tests walk the documents by them, so a key cannot exist that is not
+read, documented and shown in conf/radiator.yaml. A reader takes the scalar's text and returns a value or raises
+ValueError("expected ..."). ``None`` in a field means "no limit" or "off" and is written ``none``.
+
+NOT_OFFERED holds the keys that radiator's interface reserves but this version does not implement: accepting one
+silently would be a promise nobody keeps, and calling it unknown would send people looking for a typing error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from radiator import limits
+from radiator.clock import NS_PER_MS, NS_PER_SECOND
+from radiator.config.units import format_size, parse_duration_ns, parse_size, parse_time_of_day
+
+Reader = Callable[[str], Any]
+
+DEFAULT_LISTEN: Final = "stomp://127.0.0.1:61613"
+DEFAULT_PORT: Final = 61613
+ON_FULL: Final = ("reject", "block", "drop_oldest", "drop_newest")
+
+
+class Key(NamedTuple):
+    """``path`` is dotted within its table; ``default`` is written as in a file, and read by the same reader."""
+
+    path: str
+    field: str
+    read: Reader
+    default: str
+
+
+# --- readers ----------------------------------------------------------------------------------------------------------
+
+
+def text(what: str, pattern: str = r"[^\x00]+") -> Reader:
+    compiled = re.compile(pattern)
+
+    def read(value: str) -> str:
+        if not compiled.fullmatch(value):
+            raise ValueError(f"expected {what}")
+        return value
+
+    return read
+
+
+def choice(values: dict[str, Any] | tuple[str, ...]) -> Reader:
+    table = values if isinstance(values, dict) else {value: value for value in values}
+
+    def read(value: str) -> Any:
+        if value not in table:
+            raise ValueError(f"expected {' or '.join(table)}")
+        return table[value]
+
+    return read
+
+
+def count(least: int, most: int) -> Reader:
+    def read(value: str) -> int:
+        if not re.fullmatch(r"0|[1-9][0-9_]{0,17}", value) or not least <= int(value) <= most:
+            raise ValueError(f"expected a whole number, {least} to {most}")
+        return int(value)
+
+    return read
+
+
+def size(least: int, most: int) -> Reader:
+    def read(value: str) -> int:
+        size_bytes = parse_size(value)
+        if not least <= size_bytes <= most:
+            raise ValueError(f"expected {format_size(least)} to {format_size(most)}")
+        return size_bytes
+
+    return read
+
+
+def duration(least: str, most: str, unit_ns: int) -> Reader:
+    def read(value: str) -> Any:
+        duration_ns = parse_duration_ns(value)
+        if not parse_duration_ns(least) <= duration_ns <= parse_duration_ns(most):
+            raise ValueError(f"expected {least} to {most}")
+        return duration_ns // unit_ns if duration_ns % unit_ns == 0 else duration_ns / unit_ns
+
+    return read
+
+
+def number(least: float, most: float) -> Reader:
+    def read(value: str) -> float:
+        if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", value) or not least <= float(value) <= most:
+            raise ValueError(f"expected a number, {least} to {most}")
+        return float(value)
+
+    return read
+
+
+def or_none(read: Reader, none: Any = None) -> Reader:
+    """``none`` switches the thing off."""
+
+    def read_or_none(value: str) -> Any:
+        if value == "none":
+            return none
+        try:
+            return read(value)
+        except ValueError as error:
+            raise ValueError(str(error).replace("expected ", "expected none or ", 1)) from None
+
+    return read_or_none
+
+
+def fsync(value: str) -> int | None:
+    if value == "always":
+        return 0
+    if value == "never":
+        return None
+    try:
+        interval_ns = parse_duration_ns(value)
+    except ValueError as error:
+        raise ValueError(str(error).replace("expected ", "expected always, never or ", 1)) from None
+    if not NS_PER_MS <= interval_ns <= 3_600 * NS_PER_SECOND:
+        raise ValueError("expected always, never or an interval of 1ms to 1h")
+    return interval_ns
+
+
+def partition_by(value: str) -> str:
+    match = re.fullmatch(r"header:([^\x00\s:][^\x00:]*)", value)
+    if match is None:
+        raise ValueError("expected header:NAME, the header whose value chooses the partition")
+    return match[1]
+
+
+def admin_url(value: str) -> str:
+    if not re.fullmatch(r"http://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}/?", value):
+        raise ValueError("expected http://HOST:PORT")
+    if int(value.rstrip("/").rpartition(":")[2]) > 65_535:
+        raise ValueError("expected a port of 0 to 65535")
+    return value.rstrip("/")
+
+
+# --- the tables ---------------------------------------------------------------------------------------------------------
+
+EXA: Final = 1 << 60  # "as much as you like": far over any disk, far under what a 64 bit number holds
+DAY_MAX: Final = "36500d"
+
+TOP: Final[tuple[Key, ...]] = (
+    Key("version", "version", choice({"1": 1}), "1"),
+    Key("data_dir", "data_dir", text("a directory"), "./data"),
+    Key("admin", "admin", or_none(admin_url), "none"),
+    Key("limits.message", "message", size(1, limits.BATCH_BYTES_MAX // 2), format_size(limits.FRAME_BODY_BYTES_MAX)),
+    Key("limits.headers", "headers", size(256, limits.MIB), format_size(limits.HEADER_BLOCK_BYTES_MAX)),
+    Key("limits.header_count", "header_count", count(8, 10_000), str(limits.HEADER_COUNT_MAX)),
+    Key("limits.connections", "connections", count(1, 1_000_000), str(limits.CONNECTIONS_MAX)),
+    Key(
+        "limits.connect_timeout",
+        "connect_timeout_seconds",
+        duration("100ms", "1h", NS_PER_SECOND),
+        f"{limits.CONNECT_TIMEOUT_SECONDS:.0f}s",
+    ),
+    Key("limits.subscriptions", "subscriptions", count(1, 100_000), str(limits.SUBSCRIPTIONS_PER_SESSION_MAX)),
+    Key("limits.transactions", "transactions", count(0, 100_000), str(limits.TRANSACTIONS_PER_SESSION_MAX)),
+    Key(
+        "limits.transaction",
+        "transaction",
+        size(1, limits.BATCH_BYTES_MAX),
+        format_size(limits.TRANSACTION_BYTES_MAX),
+    ),
+    Key("limits.destinations", "destinations", count(1, 10_000_000), str(limits.DESTINATIONS_MAX)),
+    Key("limits.outbox", "outbox", size(64 * limits.KIB, limits.GIB), format_size(limits.OUTBOX_BYTES_MAX)),
+    Key("limits.in_flight", "in_flight", count(1, 1_000_000), str(limits.IN_FLIGHT_MAX)),
+    Key("limits.tail", "tail", size(limits.MIB, 64 * limits.GIB), format_size(limits.TAIL_BYTES_MAX)),
+    Key("heart_beat.send", "send_ms", or_none(duration("100ms", "1d", NS_PER_MS), 0), "10s"),
+    Key("heart_beat.expect", "expect_ms", or_none(duration("100ms", "1d", NS_PER_MS), 0), "10s"),
+    Key("heart_beat.grace", "grace", number(1.0, 100.0), "2.0"),
+    Key("disk.min_free", "min_free_bytes", or_none(size(0, EXA), 0), "1GiB"),
+)
+
+# Under ``defaults:`` and in every rule.
+COMMON: Final[tuple[Key, ...]] = (
+    Key("store", "store", choice(("file", "memory")), "file"),
+    Key("fsync", "fsync_interval_ns", fsync, "always"),
+    Key(
+        "segment.size",
+        "segment_bytes",
+        size(limits.SEGMENT_BYTES_MIN, limits.SEGMENT_BYTES_MAX),
+        format_size(limits.SEGMENT_BYTES),
+    ),
+    Key("segment.roll_at", "roll_at_seconds", or_none(parse_time_of_day), "none"),
+    Key("retention.age", "retention_age_ns", or_none(duration("1s", DAY_MAX, 1)), "none"),
+    Key("retention.size", "retention_bytes", or_none(size(1, EXA)), "none"),
+    Key("retention.count", "retention_count", or_none(count(1, EXA)), "none"),
+    Key("prefetch", "prefetch", count(1, limits.IN_FLIGHT_MAX), "1"),
+    Key("create", "create", choice({"allow": True, "deny": False}), "allow"),
+    Key("max_messages", "max_messages", or_none(count(1, EXA)), "none"),
+    Key("max_bytes", "max_bytes", or_none(size(1, EXA)), "none"),
+    Key("on_full", "on_full", choice(ON_FULL), "reject"),
+)
+
+# In a rule only.
+RULE_ONLY: Final[tuple[Key, ...]] = (
+    Key("match", "match", text("a pattern such as /topic/weather.*"), ""),
+    Key("match_regex", "match_regex", text("a regular expression for the whole name"), ""),
+    Key("kind", "kind", choice(("queue", "topic")), ""),
+    Key("partition", "partition", text("a partition name such as {name} or weather-{1}"), "{name}"),
+    Key("partitions", "partitions", count(1, limits.PARTITIONS_PER_DESTINATION_MAX), "1"),
+    Key("partition_by", "partition_by", or_none(partition_by), "none"),
+)
+
+RULE: Final[tuple[Key, ...]] = RULE_ONLY + COMMON
+
+# Keys whose value is a list or a table of its own; the loader knows them by name.
+LISTS: Final = ("listen", "destinations")
+TABLES: Final = {"defaults": COMMON}
+
+NOT_OFFERED: Final[dict[str, str]] = {
+    "archive": "further copies for analysis",
+    "auth": "users and access rules",
+    "tls": "TLS listeners",
+    "logging": "log configuration",
+    "middleware": "hooks on SEND",
+    "subscriptions": "durable names created by configuration",
+}
+RULE_NOT_OFFERED: Final[dict[str, str]] = {
+    "ack_timeout": "taking a delivery back after a deadline",
+    "redeliver": "a cap and a delay for redelivery",
+    "dead_letter": "a queue for what cannot be delivered",
+    "priority": "priorities within a queue",
+    "fan_out": "queues fed from another queue",
+    "compact_by": "keeping the last message of each key",
+    "rate_limit": "a limit on a producer's rate",
+    "compress": "compressed segments",
+}
+SCHEMES_NOT_OFFERED: Final[dict[str, str]] = {
+    "ws": "STOMP over WebSocket",
+    "wss": "STOMP over WebSocket with TLS",
+    "stomps": "STOMP over TLS",
+    "stomp+ssl": "STOMP over TLS",
+    "tls": "STOMP over TLS",
+    "ssl": "STOMP over TLS",
+}
+
+# What a bare yes/no/on/off/true/false most likely meant, by key.
+MEANT: Final[dict[str, tuple[str, str]]] = {  # (for the affirmative, for the negative)
+    "fsync": ("always", "never"),
+    "create": ("allow", "deny"),
+}

@@ -1,0 +1,121 @@
+"""Sizes, durations and times of day: text with a unit to a number, and back.
+
+    size         16KiB  4MiB  1.5GiB  512B         binary units only: MB means two things, so it is refused
+    duration     50ms  10s  5m  1h30m  30d         combinable, largest unit first, each unit once
+    time of day  23:30                             UTC
+
+A number without a unit is refused, also 0: a file that says what it means is read once. Every function here raises
+ValueError with a text made for people (what was expected, and a hint where we can guess what was meant); whoever
+reads a file or a header adds where it stood.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import Final
+
+SIZE_UNITS: Final[dict[str, int]] = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+DURATION_UNITS_NS: Final[dict[str, int]] = {
+    "d": 86_400_000_000_000,
+    "h": 3_600_000_000_000,
+    "m": 60_000_000_000,
+    "s": 1_000_000_000,
+    "ms": 1_000_000,
+}
+# What people write instead, and what they mean by it.
+SIZE_HINTS: Final[dict[str, str]] = {
+    "": "add a unit, one of B KiB MiB GiB TiB",
+    **{f"{p}{s}".lower(): f"write {p}iB" for p in "KMGT" for s in ("", "B", "iB", "i")},
+    "b": "write B (bytes)",
+    "byte": "write B",
+    "bytes": "write B",
+}
+DURATION_HINTS: Final[dict[str, str]] = {
+    "": "add a unit, one of ms s m h d",
+    **dict.fromkeys(("sec", "secs", "second", "seconds"), "write s"),
+    **dict.fromkeys(("min", "mins", "minute", "minutes"), "write m"),
+    **dict.fromkeys(("hr", "hrs", "hour", "hours"), "write h"),
+    **dict.fromkeys(("day", "days"), "write d"),
+    **dict.fromkeys(("w", "week", "weeks"), "write 7d"),
+    **dict.fromkeys(("msec", "millis", "millisecond", "milliseconds"), "write ms"),
+    **dict.fromkeys(("us", "ns", "µs", "microseconds"), "the smallest unit is ms"),
+}
+DIGITS_MAX: Final = 18  # beyond this no number is a size or a duration, and int() of megabytes of digits is slow
+
+_QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?)[ ]?([^0-9\s.]*)")
+_DURATION_PARTS = re.compile(r"([0-9]+(?:\.[0-9]+)?)([a-zA-Zµ]*)")
+_TIME_OF_DAY = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])")
+
+
+def parse_size(text: str) -> int:
+    """``"4MiB"`` -> 4194304 bytes."""
+    expected = "expected a size such as 64KiB, 4MiB or 1GiB"
+    match = _QUANTITY.fullmatch(text)
+    if match is None or len(text) > DIGITS_MAX:
+        raise ValueError(expected)
+    number, unit = match.groups()
+    factor = SIZE_UNITS.get(unit)
+    if factor is None:
+        hint = SIZE_HINTS.get(unit.lower(), "the units are B KiB MiB GiB TiB")
+        if unit in ("KB", "kB", "MB", "GB", "TB"):
+            hint = f"{unit} means 1000s to some and 1024s to others: {hint}"
+        raise ValueError(f"{expected}; {hint}")
+    size = Fraction(number) * factor
+    if size.denominator != 1:
+        raise ValueError(f"{expected}; {text} is not a whole number of bytes")
+    return int(size)
+
+
+def parse_duration_ns(text: str) -> int:
+    """``"1h30m"`` -> 5400000000000 nanoseconds."""
+    expected = "expected a duration such as 50ms, 10s or 1h30m"
+    if not text or len(text) > DIGITS_MAX:
+        raise ValueError(expected)
+    total, position = Fraction(0), 0
+    used: list[str] = []
+    units = list(DURATION_UNITS_NS)
+    while position < len(text):
+        match = _DURATION_PARTS.match(text, position)
+        if match is None:
+            raise ValueError(expected)
+        number, unit = match.groups()
+        if unit not in DURATION_UNITS_NS:
+            raise ValueError(f"{expected}; {DURATION_HINTS.get(unit.lower(), 'the units are ms s m h d')}")
+        if used and units.index(unit) <= units.index(used[-1]):
+            raise ValueError(f"{expected}; the largest unit comes first, and each only once")
+        used.append(unit)
+        total += Fraction(number) * DURATION_UNITS_NS[unit]
+        position = match.end()
+    return int(total)
+
+
+def parse_time_of_day(text: str) -> int:
+    """``"23:30"`` -> seconds since midnight."""
+    match = _TIME_OF_DAY.fullmatch(text)
+    if match is None:
+        raise ValueError('expected a time of day in UTC, "00:00" to "23:59"')
+    return int(match[1]) * 3600 + int(match[2]) * 60
+
+
+def format_size(size_bytes: int) -> str:
+    """The shortest exact form: 4194304 -> ``"4MiB"``, 1000 -> ``"1000B"``."""
+    for unit, factor in reversed(SIZE_UNITS.items()):
+        if size_bytes >= factor and size_bytes % factor == 0:
+            return f"{size_bytes // factor}{unit}"
+    return f"{size_bytes}B"
+
+
+def format_duration_ns(duration_ns: int) -> str:
+    """The shortest exact form: 5400000000000 -> ``"1h30m"``; below a millisecond it is rounded down."""
+    parts, rest = [], duration_ns
+    for unit, factor in DURATION_UNITS_NS.items():
+        if rest >= factor:
+            parts.append(f"{rest // factor}{unit}")
+            rest %= factor
+    return "".join(parts) or "0ms"
+
+
+def format_time_of_day(seconds: int) -> str:
+    """84600 -> ``"23:30"``."""
+    return f"{seconds // 3600:02d}:{seconds % 3600 // 60:02d}"

@@ -1,0 +1,121 @@
+"""YAML text to nodes that know their line.
+
+PyYAML's composer is used, its constructor is not: a constructor turns ``off`` into False, ``12:30`` into 750 and a
+repeated key into its last value, all without a word. Here a scalar stays the text that stands in the file, with a note
+of what YAML would have made of it; whoever knows the key decides. Repeated keys, keys that are not text, merge keys
+and explicit tags are refused. Aliases are allowed (they are the same node twice, so nothing can grow).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Final, TypeAlias
+
+import yaml
+
+TAG: Final = "tag:yaml.org,2002:"
+PLAIN_TAGS: Final = {TAG + name: name for name in ("str", "int", "float", "bool", "null", "timestamp", "value")}
+
+
+class YamlError(Exception):
+    """The text cannot be used: ``line`` (from 1) and a one-line ``str()``."""
+
+    def __init__(self, line: int, message: str) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Scalar:
+    line: int
+    text: str
+    reads_as: str  # what YAML makes of it: str, int, float, bool, null, timestamp
+    block: bool  # written with > or |
+
+    def __str__(self) -> str:
+        return "nothing" if self.reads_as == "null" and not self.text else repr(self.text)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sequence:
+    line: int
+    items: list[Node]
+
+    def __str__(self) -> str:
+        return "a list"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Mapping:
+    line: int
+    items: dict[str, Node]
+    key_lines: dict[str, int]
+
+    def __str__(self) -> str:
+        return "a mapping" if self.items else "an empty mapping"
+
+
+Node: TypeAlias = Scalar | Sequence | Mapping
+
+
+def compose(text: str) -> Node | None:
+    """The one document of ``text``; None when it holds nothing but comments."""
+    loader = yaml.SafeLoader(text)
+    try:
+        root = loader.get_single_node()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise YamlError(mark.line + 1 if mark else 1, _explain(error)) from None
+    except yaml.YAMLError as error:  # the reader's: a character that may not stand in YAML
+        raise YamlError(1, " ".join(str(error).split())) from None
+    finally:
+        loader.dispose()
+    return None if root is None else _convert(root, [])
+
+
+def _explain(error: yaml.MarkedYAMLError) -> str:
+    problem = error.problem or "this is not YAML"
+    if "found character '\\t'" in problem:
+        return "a tab: YAML wants spaces for indentation"
+    if "alias" in problem or "alias" in (error.context or ""):
+        return f'{problem}: a text that begins with * must be quoted, as in match: "*"'
+    if "but found another document" in problem:
+        return "a second document (---): a configuration is one document"
+    return problem if not error.context else f"{problem} ({error.context})"
+
+
+def _convert(node: yaml.Node, open_nodes: list[yaml.Node]) -> Node:
+    line = node.start_mark.line + 1
+    if any(node is other for other in open_nodes):
+        raise YamlError(line, "an alias inside what it stands for")
+    if isinstance(node, yaml.ScalarNode):
+        reads_as = PLAIN_TAGS.get(node.tag)
+        if reads_as is None:
+            raise YamlError(line, f"the tag {node.tag.replace(TAG, '!!')} is not used here")
+        return Scalar(line, node.value, reads_as, node.style in (">", "|"))
+    open_nodes.append(node)
+    try:
+        if isinstance(node, yaml.SequenceNode) and node.tag == TAG + "seq":
+            return Sequence(line, [_convert(item, open_nodes) for item in node.value])
+        if isinstance(node, yaml.MappingNode) and node.tag == TAG + "map":
+            return _mapping(node, line, open_nodes)
+        raise YamlError(line, f"the tag {node.tag.replace(TAG, '!!')} is not used here")
+    finally:
+        open_nodes.pop()
+
+
+def _mapping(node: yaml.MappingNode, line: int, open_nodes: list[yaml.Node]) -> Mapping:
+    items: dict[str, Node] = {}
+    key_lines: dict[str, int] = {}
+    for key_node, value_node in node.value:
+        key_line = key_node.start_mark.line + 1
+        if not isinstance(key_node, yaml.ScalarNode):
+            raise YamlError(key_line, "a key that is not a word; a text with { or [ in it must be quoted")
+        key = key_node.value
+        if key_node.tag == TAG + "merge":
+            raise YamlError(key_line, "merge keys (<<) are not used here; put common values under defaults:")
+        if key in items:
+            raise YamlError(key_line, f"duplicate key {key!r}, first on line {key_lines[key]}")
+        key_lines[key] = key_line
+        items[key] = _convert(value_node, open_nodes)
+    return Mapping(line, items, key_lines)

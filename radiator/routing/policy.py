@@ -1,0 +1,40 @@
+"""The policy of one destination: what its rule says, with names filled in.
+
+Plain values, so that the broker can hand them on to storage without either knowing the other.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from radiator.config import Rule
+from radiator.config.model import Kind, OnFull, StoreKind
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """See ``radiator.config.Rule`` for the units and for what None means."""
+
+    destination: str
+    kind: Kind
+    rule_index: int  # in Config.rules; -1: no rule matched, the defaults hold
+    rule: Rule
+    partitions: tuple[str, ...]  # names, one per partition, in order of their number
+    partition_by: str | None
+    store: StoreKind
+    fsync_interval_ns: int | None
+    segment_bytes: int
+    roll_at_seconds: int | None
+    retention_age_ns: int | None
+    retention_bytes: int | None
+    retention_count: int | None
+    prefetch: int
+    create: bool
+    max_messages: int | None
+    max_bytes: int | None
+    on_full: OnFull
+
+
+# Fields that stand in both under one name.
+SHARED_FIELDS = tuple(
+    name for name in Policy.__struct_fields__ if name in Rule.__struct_fields__ and name not in ("partitions", "kind")
+)

@@ -1,0 +1,267 @@
+"""The rules of a configuration, and the policy they give a name.
+
+The first rule that matches owns the destination; where none does, the defaults hold. What a name's policy is never
+changes while a configuration is in force, so ``policy_for`` is a dict look-up after the first time.
+
+Here the patterns, regular expressions and partition templates of a file are compiled; a fault in one is a ConfigError
+with the file and the line, like those of ``radiator.config``. So are rules that can never win, and two rules that
+name one partition but want it kept differently.
+
+A template is text with ``{name}`` (the whole destination) and ``{1}``, ``{2}``... (what the wildcards, or the groups of
+a regular expression, stood for). With ``partitions: N`` the partitions are ``<template>-0`` to ``<template>-<N-1>``.
+
+Names under ``/temp-queue/`` belong to a connection and end with it: they are kept in memory and no rule applies.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import msgspec
+
+from radiator import limits
+from radiator.config import Config, Rule
+from radiator.config.model import Kind
+from radiator.config.units import format_duration_ns, format_size, format_time_of_day
+from radiator.errors import ConfigError, ProtocolError
+from radiator.routing.pattern import parse_list
+from radiator.routing.policy import SHARED_FIELDS, Policy
+
+QUEUE_PREFIX: Final = "/queue/"
+TEMP_QUEUE_PREFIX: Final = "/temp-queue/"
+REGEX_CHARS_MAX: Final = 1_000  # the operator's own, but a slip of the keyboard should not hang the broker
+
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}|[{}]")
+
+# How a partition is kept: two destinations that share one must agree on these.
+PARTITION_FIELDS: Final = (
+    "store",
+    "fsync_interval_ns",
+    "segment_bytes",
+    "roll_at_seconds",
+    "retention_age_ns",
+    "retention_bytes",
+    "retention_count",
+)
+
+Captures = Callable[[str], tuple[str, ...] | None]
+
+
+class Step(NamedTuple):
+    """One rule as tried for a name: ``line`` is 0 for the defaults."""
+
+    rule_index: int
+    line: int
+    match: str
+    matched: bool
+    why: str
+
+
+class _Compiled(NamedTuple):
+    rule: Rule
+    text: str
+    captures: Captures
+
+
+class Rules:
+    """The rules of ``config``, compiled. Raises ConfigError."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self._source = config.source or "configuration"
+        self._compiled: list[_Compiled] = []
+        self._policies: dict[str, Policy] = {}
+        for rule in config.rules:
+            self._check_reachable(rule)
+            self._compiled.append(self._compile(rule))
+        self._check_shared_partitions()
+        self._temporary = msgspec.structs.replace(
+            config.defaults,
+            store="memory",
+            fsync_interval_ns=None,
+            retention_age_ns=None,
+            retention_bytes=None,
+            retention_count=None,
+            create=True,
+        )
+
+    # --- names to policies ----------------------------------------------------------------------------------------
+
+    def policy_for(self, name: str) -> Policy:
+        """The policy of the destination ``name``. Raises ProtocolError if its template gives no partition name."""
+        policy = self._policies.get(name)
+        if policy is None:
+            policy = self._find(name)
+            if len(self._policies) >= limits.DESTINATIONS_MAX:
+                self._policies.clear()  # names come from peers: bounded, and cheap to fill again
+            self._policies[name] = policy
+        return policy
+
+    def _find(self, name: str) -> Policy:
+        if name.startswith(TEMP_QUEUE_PREFIX):
+            return _policy(name, -1, self._temporary, ())
+        for index, compiled in enumerate(self._compiled):
+            captures = compiled.captures(name)
+            if captures is not None:
+                return _policy(name, index, compiled.rule, captures)
+        return _policy(name, -1, self.config.defaults, ())
+
+    # --- explaining -----------------------------------------------------------------------------------------------
+
+    def steps(self, name: str) -> tuple[Step, ...]:
+        """The rules tried for ``name``, in order, up to the winner."""
+        if name.startswith(TEMP_QUEUE_PREFIX):
+            return (Step(-1, 0, TEMP_QUEUE_PREFIX, True, "belongs to its connection: kept in memory, no rule applies"),)
+        steps: list[Step] = []
+        for index, (rule, text, captures) in enumerate(self._compiled):
+            found = captures(name)
+            if found is None:
+                steps.append(Step(index, rule.line, text, False, "does not match"))
+                continue
+            taken = ", ".join(f"{{{number}}}={value!r}" for number, value in enumerate(found, 1))
+            steps.append(Step(index, rule.line, text, True, "matches" + (f", {taken}" if taken else "")))
+            return tuple(steps)
+        return (*steps, Step(-1, 0, "(defaults)", True, "no rule matches: the defaults hold"))
+
+    def explain(self, name: str) -> str:
+        """Why ``name`` is kept as it is: the rules tried, the winner, and every value it gives. Text for people."""
+        lines = [name]
+        for step in self.steps(name):
+            where = f"{self._source}:{step.line}" if step.line else "built in"
+            lines.append(f"  {'=>' if step.matched else '  '} {where}: {step.match}: {step.why}")
+        policy = self.policy_for(name)
+        lines += [f"  {key}: {value}" for key, value in describe(policy).items()]
+        return "\n".join(lines)
+
+    # --- compiling ------------------------------------------------------------------------------------------------
+
+    def _fault(self, rule: Rule, text: str) -> ConfigError:
+        return ConfigError(f"{self._source}:{rule.line}: destinations[{len(self._compiled)}]{text}")
+
+    def _compile(self, rule: Rule) -> _Compiled:
+        if rule.match is not None:
+            try:
+                patterns = parse_list(rule.match)
+            except ProtocolError as error:
+                raise self._fault(rule, f".match: {error.message}, {error.detail}") from None
+            text = rule.match
+            captures: Captures = patterns.captures
+            capture_count = min(pattern.wildcard_count for pattern in patterns)
+        else:
+            regex = self._compile_regex(rule)
+            text, captures, capture_count = f"regex {regex.pattern}", _regex_captures(regex), regex.groups
+        self._check_template(rule, capture_count)
+        return _Compiled(rule, text, captures)
+
+    def _compile_regex(self, rule: Rule) -> re.Pattern[str]:
+        text = rule.match_regex or ""
+        if len(text) > REGEX_CHARS_MAX:
+            raise self._fault(rule, f".match_regex: expected at most {REGEX_CHARS_MAX} characters, got {len(text)}")
+        try:
+            return re.compile(text)
+        except re.error as error:
+            raise self._fault(rule, f".match_regex: expected a regular expression, got {text!r}: {error}") from None
+
+    def _check_template(self, rule: Rule, capture_count: int) -> None:
+        for match in _PLACEHOLDER.finditer(rule.partition):
+            key = match[1]
+            if key == "name" or (key and key.isascii() and key.isdigit() and 1 <= int(key) <= capture_count):
+                continue
+            known = "".join(f", {{{number}}}" for number in range(1, capture_count + 1))
+            raise self._fault(rule, f".partition: expected {{name}}{known} in {rule.partition!r}, got {match[0]!r}")
+
+    def _check_reachable(self, rule: Rule) -> None:
+        for earlier in self._compiled:
+            if rule.match is not None and earlier.rule.match in (rule.match, "#", ">"):
+                raise self._fault(
+                    rule,
+                    f".match: {rule.match!r} can never win: the rule on line {earlier.rule.line} "
+                    f"({earlier.text!r}) takes every name it could match; put it above that one",
+                )
+
+    def _check_shared_partitions(self) -> None:
+        """Fixed partition names only; a clash that depends on the destination's name shows when it is born."""
+        owners: dict[str, tuple[int, Rule]] = {}
+        for index, (rule, _, _) in enumerate(self._compiled):
+            if "{" in rule.partition:
+                continue
+            for name in _numbered(rule.partition, rule.partitions):
+                owner_index, owner = owners.setdefault(name, (index, rule))
+                differing = [field for field in PARTITION_FIELDS if getattr(rule, field) != getattr(owner, field)]
+                if differing:
+                    raise ConfigError(
+                        f"{self._source}:{rule.line}: destinations[{index}].partition: {name!r} is also written by "
+                        f"destinations[{owner_index}] on line {owner.line}, which keeps it differently "
+                        f"({', '.join(differing)}); expected one way to keep one partition"
+                    )
+
+
+def kind_of(name: str) -> Kind:
+    """By the name alone: ``/queue/`` and ``/temp-queue/`` are queues, everything else is a topic."""
+    return "queue" if name.startswith((QUEUE_PREFIX, TEMP_QUEUE_PREFIX)) else "topic"
+
+
+def describe(policy: Policy) -> dict[str, str]:
+    """Every value of a policy as one would write it in the file."""
+
+    def shown(value: int | None, form: Callable[[int], str]) -> str:
+        return "none" if value is None else form(value)
+
+    interval = policy.fsync_interval_ns
+    partitions = policy.partitions
+    return {
+        "kind": policy.kind,
+        "store": policy.store,
+        "partition": partitions[0] if len(partitions) == 1 else f"{partitions[0]} ... {partitions[-1]}",
+        "partitions": str(len(partitions)),
+        "partition_by": "none" if policy.partition_by is None else f"header:{policy.partition_by}",
+        "fsync": "never" if interval is None else "always" if interval == 0 else format_duration_ns(interval),
+        "segment.size": format_size(policy.segment_bytes),
+        "segment.roll_at": shown(policy.roll_at_seconds, format_time_of_day),
+        "retention.age": shown(policy.retention_age_ns, format_duration_ns),
+        "retention.size": shown(policy.retention_bytes, format_size),
+        "retention.count": shown(policy.retention_count, str),
+        "prefetch": str(policy.prefetch),
+        "create": "allow" if policy.create else "deny",
+        "max_messages": shown(policy.max_messages, str),
+        "max_bytes": shown(policy.max_bytes, format_size),
+        "on_full": policy.on_full,
+    }
+
+
+def _policy(name: str, index: int, rule: Rule, captures: tuple[str, ...]) -> Policy:
+    partition = _expand(rule.partition, name, captures)
+    if not partition or "\0" in partition:
+        raise ProtocolError(
+            "bad-destination",
+            "the destination has no partition to be kept in",
+            f"the rule on line {rule.line} makes {partition!r} of {name!r} by partition: {rule.partition}",
+        )
+    return Policy(
+        destination=name,
+        kind=rule.kind or kind_of(name),
+        rule_index=index,
+        rule=rule,
+        partitions=_numbered(partition, rule.partitions),
+        **{field: getattr(rule, field) for field in SHARED_FIELDS},
+    )
+
+
+def _expand(template: str, name: str, captures: tuple[str, ...]) -> str:
+    if template == "{name}":
+        return name
+    return _PLACEHOLDER.sub(lambda m: name if m[1] == "name" else captures[int(m[1]) - 1], template)
+
+
+def _numbered(partition: str, partitions: int) -> tuple[str, ...]:
+    return (partition,) if partitions == 1 else tuple(f"{partition}-{number}" for number in range(partitions))
+
+
+def _regex_captures(regex: re.Pattern[str]) -> Captures:
+    def captures(name: str) -> tuple[str, ...] | None:
+        match = regex.fullmatch(name)
+        return None if match is None else tuple(group or "" for group in match.groups())
+
+    return captures
