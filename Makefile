@@ -1,0 +1,50 @@
+# radiator: `make help` lists the targets. Nothing is installed outside .venv.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+ARGS   ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help venv test check lint types format demo bench slow clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo '  ARGS="..." is handed on to test, slow, demo and bench; PYTHON=python3.12 chooses the interpreter'
+
+venv: $(STAMP) ## make .venv and install what is missing (again only when setup.py changes)
+
+$(STAMP): setup.py
+	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit("expected Python 3.11 or newer, got %d.%d: make PYTHON=python3.12 ..." % v[:2])'
+	@test -x $(BIN)/python || { echo "making $(VENV)"; $(PYTHON) -m venv $(VENV); }
+	@echo "installing radiator and its extras into $(VENV): once, and half a gigabyte, most of it Spark"
+	@$(BIN)/python -m pip install --disable-pip-version-check --editable '.[dev,spark,demo]'
+	@touch $@
+
+test: $(STAMP) ## run the tests, all but those marked slow
+	$(BIN)/python -m pytest -q -m "not slow" $(ARGS)
+
+slow: $(STAMP) ## run the tests marked slow
+	$(BIN)/python -m pytest -q -m slow $(ARGS)
+
+check: lint types test ## everything a change must pass: ruff, mypy --strict, tests
+
+lint: $(STAMP) ## ruff
+	$(BIN)/ruff check .
+
+types: $(STAMP) ## mypy --strict
+	$(BIN)/mypy
+
+format: $(STAMP) ## let ruff format the code
+	$(BIN)/ruff format .
+
+demo: $(STAMP) ## the whole way on real data: publish, tail, replay, workers, two crashes, a Spark report
+	$(BIN)/python -m examples.demo $(ARGS)
+
+bench: $(STAMP) ## measure this machine: produce, fan-out, drain, replay, latency, memory
+	$(BIN)/radiator bench $(ARGS)
+
+clean: ## remove what can be rebuilt (.venv and data stay)
+	rm -rf build dist demo-out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -print0 | xargs -0 rm -rf

