@@ -32,7 +32,7 @@ RECV_BYTES = 64 * KIB  # per recv: larger buffers were not faster
 RECV_VISIT_BYTES_MAX = 512 * KIB  # a busy connection gives way to the others after this much
 PENDING_APPEND_BYTES_MAX = 64 * MIB  # appended but not yet committed, all partitions; above it readers pause
 
-# --- what the log holds -------------------------------------------------------------------------------------------------
+# --- what the log holds -----------------------------------------------------------------------------------------------
 BATCH_BYTES_MAX = 16 * MIB  # one write, one crc; also the most that recovery must read to judge a batch
 BATCH_RECORDS_MAX = 65_536
 SEGMENT_BYTES = 128 * MIB

@@ -14,7 +14,7 @@ import difflib
 import os
 import re
 from collections.abc import Mapping as MappingABC
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from radiator.config import schema
 from radiator.config.model import Config, HeartBeat, LimitsConfig, Listen, Rule
@@ -22,7 +22,12 @@ from radiator.config.schema import Key
 from radiator.config.yaml_lines import Mapping, Node, Scalar, Sequence, YamlError, compose
 from radiator.errors import ConfigError
 
+Tree: TypeAlias = "MappingABC[str, Key | MappingABC[str, Key]]"
+
+FAULTY: Final = object()  # in place of a value that could not be read
 FILE_BYTES_MAX: Final = 4 * 1024 * 1024  # a configuration, not data: what is larger was given by mistake
+
+RULE_KEYS: Final = frozenset(key.path.split(".")[0] for key in schema.RULE)
 
 _VARIABLE = re.compile(r"\$(\$?)\{([^}]*)\}")
 _LISTEN_STOMP = re.compile(r"stomp://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._*-]+)(?::([0-9]{1,5}))?/?")
@@ -109,7 +114,7 @@ class _Loader:
         if root is not None and not isinstance(root, Mapping):
             self.fault(root.line, "", f"expected keys such as data_dir: or destinations:, got {root}")
         elif root is not None:
-            values.update(self.keys(root, schema.TOP, "", schema.NOT_OFFERED, (*schema.LISTS, *schema.TABLES)))
+            values.update(self.keys(root, _tree(schema.TOP), "", schema.NOT_OFFERED, schema.OTHERS))
             if (node := root.items.get("defaults")) is not None:
                 default_rule.update(self.table(node, schema.COMMON, "defaults", schema.RULE_NOT_OFFERED))
             if (node := root.items.get("listen")) is not None:
@@ -135,10 +140,11 @@ class _Loader:
             return found
         for index, item in enumerate(node.items):
             value = self.scalar(Key("listen", "", _listen, ""), item, f"listen[{index}]")
-            if value in found and value.port != 0:
+            if value is FAULTY:
+                continue
+            if value in found and (value.port or value.path):
                 self.fault(item.line, f"listen[{index}]", f"{value} is in the list twice")
-            elif value is not None:
-                found.append(value)
+            found.append(value)
         return found
 
     def rules(self, node: Node, default_rule: dict[str, Any]) -> list[Rule]:
@@ -174,50 +180,40 @@ class _Loader:
         if not isinstance(node, Mapping):
             self.fault(node.line, path, f"expected keys such as {keys[0].path}:, got {node}")
             return {}
-        return self.keys(node, keys, path + ".", not_offered, ())
+        return self.keys(node, _tree(keys), path + ".", not_offered)
 
     def keys(
         self,
         node: Mapping,
-        keys: tuple[Key, ...],
+        tree: Tree,
         prefix: str,
         not_offered: dict[str, str],
-        others: tuple[str, ...],
-        section: str = "",
+        others: tuple[str, ...] = (),
     ) -> dict[str, Any]:
-        """The fields set by ``node``. ``section`` is the part of a key's path that we have already descended."""
-        table = {key.path: key for key in keys}
-        sections = {key.path.split(".")[0] for key in keys if "." in key.path} if not section else set()
-        known = [path.removeprefix(section) for path in table if path.startswith(section)]
-        known = [*(path for path in known if "." not in path), *sections, *others]
+        """The fields that ``node`` sets. ``others`` are keys that the caller reads itself."""
         values: dict[str, Any] = {}
         for name, value in node.items.items():
-            line, path = node.key_lines[name], prefix + name
-            if (key := table.get(section + name)) is not None:
-                if (read := self.scalar(key, value, path)) is not None or _is_none(value):
-                    values[key.field] = read
-            elif name in sections:
-                if isinstance(value, Mapping) and value.items:
-                    values.update(self.keys(value, keys, path + ".", {}, (), name + "."))
-                else:
-                    inner = ", ".join(
-                        k.path.removeprefix(name + ".") + ": ..." for k in keys if k.path.startswith(name + ".")
-                    )
-                    self.fault(line, path, f"expected {{{inner}}}, got {value}")
-            elif name in others:
-                continue
+            line, path, known = node.key_lines[name], prefix + name, tree.get(name)
+            if isinstance(known, Key):
+                read = self.scalar(known, value, path)
+                if read is not FAULTY:
+                    values[known.field] = read
+            elif known is not None and isinstance(value, Mapping) and value.items:
+                values.update(self.keys(value, known, path + ".", {}))
+            elif known is not None:
+                self.fault(line, path, f"expected {{{', '.join(f'{inner}: ...' for inner in known)}}}, got {value}")
             elif name in not_offered:
                 self.fault(line, path, f"known ({not_offered[name]}), but not offered by this version; leave it out")
-            else:
-                self.fault(line, path, "unknown key" + _nearest(name, known))
+            elif name not in others:
+                self.fault(line, path, "unknown key" + _nearest(name, [*tree, *others], prefix))
         return values
 
     def scalar(self, key: Key, node: Node, path: str) -> Any:
-        """The value of one key, or None after a fault."""
+        """The value of one key, or FAULTY once the fault is noted."""
         try:
             if not isinstance(node, Scalar):
                 hint = "; a text that begins with { or [ must be quoted" if key.path in ("match", "partition") else ""
-                raise ValueError(f"expected one value{hint}")  # noqa: TRY004 - the operator's fault, not a caller's
+                raise ValueError(f"expected one value{hint}")
             if node.reads_as == "null":
                 hint = '; # begins a comment unless quoted: "#"' if key.path == "match" else ""
                 raise ValueError(f"expected a value (none switches off what can be off){hint}")
@@ -228,7 +224,7 @@ class _Loader:
             return key.read(self.expand(node.text))
         except ValueError as error:
             self.fault(node.line, path, f"{error}, got {node}")
-            return None
+            return FAULTY
 
     def expand(self, text: str) -> str:
         if "${" not in text:
@@ -258,15 +254,26 @@ def _boolean(key: Key, text: str) -> str:
     return f"{expected}; YAML reads {text} as a boolean, quote it if the word is meant"
 
 
-def _nearest(name: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(name.replace("-", "_").lower(), known, n=1, cutoff=0.6)
+def _nearest(name: str, known: list[str], prefix: str) -> str:
+    plain = name.replace("-", "_").lower()
+    if not prefix and plain in RULE_KEYS:
+        return "; it belongs under defaults: or in a rule of destinations:"
+    close = difflib.get_close_matches(plain, known, n=1, cutoff=0.6)
     if close:
         return f"; did you mean {close[0]}?"
     return f"; the keys here are {', '.join(sorted(known))}"
 
 
-def _is_none(node: Node) -> bool:
-    return isinstance(node, Scalar) and node.text == "none"
+def _tree(keys: tuple[Key, ...]) -> Tree:
+    """``limits.message`` and ``limits.outbox`` -> ``{"limits": {"message": ..., "outbox": ...}}``."""
+    tree: dict[str, Any] = {}
+    for key in keys:
+        section, dot, name = key.path.partition(".")
+        if dot:
+            tree.setdefault(section, {})[name] = key
+        else:
+            tree[section] = key
+    return tree
 
 
 def _defaults(keys: tuple[Key, ...]) -> dict[str, Any]:

@@ -140,7 +140,7 @@ def admin_url(value: str) -> str:
     return value.rstrip("/")
 
 
-# --- the tables ---------------------------------------------------------------------------------------------------------
+# --- the tables -------------------------------------------------------------------------------------------------------
 
 EXA: Final = 1 << 60  # "as much as you like": far over any disk, far under what a 64 bit number holds
 DAY_MAX: Final = "36500d"
@@ -210,9 +210,8 @@ RULE_ONLY: Final[tuple[Key, ...]] = (
 
 RULE: Final[tuple[Key, ...]] = RULE_ONLY + COMMON
 
-# Keys whose value is a list or a table of its own; the loader knows them by name.
-LISTS: Final = ("listen", "destinations")
-TABLES: Final = {"defaults": COMMON}
+# Keys of the top level whose value is a list or a table; the loader reads each by its own function.
+OTHERS: Final = ("listen", "defaults", "destinations")
 
 NOT_OFFERED: Final[dict[str, str]] = {
     "archive": "further copies for analysis",

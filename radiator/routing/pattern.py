@@ -93,7 +93,7 @@ class Pattern:
         parts = self._parts
         if not self._any:  # the common case: as many segments as parts, each equal or free
             return len(names) == len(parts) and all(
-                part == name or part == ONE for part, name in zip(parts, names, strict=True)
+                part in (name, ONE) for part, name in zip(parts, names, strict=True)
             )
         return self._spans(names) is not None
 
