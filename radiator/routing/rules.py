@@ -33,6 +33,7 @@ QUEUE_PREFIX: Final = "/queue/"
 TEMP_QUEUE_PREFIX: Final = "/temp-queue/"
 REGEX_CHARS_MAX: Final = 1_000  # the operator's own, but a slip of the keyboard should not hang the broker
 
+_NUMBER = re.compile(r"[1-9][0-9]{0,3}")
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}|[{}]")
 
 # How a partition is kept: two destinations that share one must agree on these.
@@ -73,10 +74,18 @@ class Rules:
         self._source = config.source or "configuration"
         self._compiled: list[_Compiled] = []
         self._policies: dict[str, Policy] = {}
-        for rule in config.rules:
-            self._check_reachable(rule)
-            self._compiled.append(self._compile(rule))
-        self._check_shared_partitions()
+        faults: list[str] = []
+        for index, rule in enumerate(config.rules):
+            try:
+                compiled = _compile(rule)
+                _check_reachable(rule, self._compiled)
+                self._compiled.append(compiled)
+            except ValueError as error:
+                faults.append(f"{self._source}:{rule.line}: destinations[{index}].{error}")
+        if not faults:
+            faults = [f"{self._source}:{fault}" for fault in _shared_partitions(config.rules)]
+        if faults:
+            raise ConfigError("\n".join(faults))
         self._temporary = msgspec.structs.replace(
             config.defaults,
             store="memory",
@@ -134,68 +143,6 @@ class Rules:
         policy = self.policy_for(name)
         lines += [f"  {key}: {value}" for key, value in describe(policy).items()]
         return "\n".join(lines)
-
-    # --- compiling ------------------------------------------------------------------------------------------------
-
-    def _fault(self, rule: Rule, text: str) -> ConfigError:
-        return ConfigError(f"{self._source}:{rule.line}: destinations[{len(self._compiled)}]{text}")
-
-    def _compile(self, rule: Rule) -> _Compiled:
-        if rule.match is not None:
-            try:
-                patterns = parse_list(rule.match)
-            except ProtocolError as error:
-                raise self._fault(rule, f".match: {error.message}, {error.detail}") from None
-            text = rule.match
-            captures: Captures = patterns.captures
-            capture_count = min(pattern.wildcard_count for pattern in patterns)
-        else:
-            regex = self._compile_regex(rule)
-            text, captures, capture_count = f"regex {regex.pattern}", _regex_captures(regex), regex.groups
-        self._check_template(rule, capture_count)
-        return _Compiled(rule, text, captures)
-
-    def _compile_regex(self, rule: Rule) -> re.Pattern[str]:
-        text = rule.match_regex or ""
-        if len(text) > REGEX_CHARS_MAX:
-            raise self._fault(rule, f".match_regex: expected at most {REGEX_CHARS_MAX} characters, got {len(text)}")
-        try:
-            return re.compile(text)
-        except re.error as error:
-            raise self._fault(rule, f".match_regex: expected a regular expression, got {text!r}: {error}") from None
-
-    def _check_template(self, rule: Rule, capture_count: int) -> None:
-        for match in _PLACEHOLDER.finditer(rule.partition):
-            key = match[1]
-            if key == "name" or (key and key.isascii() and key.isdigit() and 1 <= int(key) <= capture_count):
-                continue
-            known = "".join(f", {{{number}}}" for number in range(1, capture_count + 1))
-            raise self._fault(rule, f".partition: expected {{name}}{known} in {rule.partition!r}, got {match[0]!r}")
-
-    def _check_reachable(self, rule: Rule) -> None:
-        for earlier in self._compiled:
-            if rule.match is not None and earlier.rule.match in (rule.match, "#", ">"):
-                raise self._fault(
-                    rule,
-                    f".match: {rule.match!r} can never win: the rule on line {earlier.rule.line} "
-                    f"({earlier.text!r}) takes every name it could match; put it above that one",
-                )
-
-    def _check_shared_partitions(self) -> None:
-        """Fixed partition names only; a clash that depends on the destination's name shows when it is born."""
-        owners: dict[str, tuple[int, Rule]] = {}
-        for index, (rule, _, _) in enumerate(self._compiled):
-            if "{" in rule.partition:
-                continue
-            for name in _numbered(rule.partition, rule.partitions):
-                owner_index, owner = owners.setdefault(name, (index, rule))
-                differing = [field for field in PARTITION_FIELDS if getattr(rule, field) != getattr(owner, field)]
-                if differing:
-                    raise ConfigError(
-                        f"{self._source}:{rule.line}: destinations[{index}].partition: {name!r} is also written by "
-                        f"destinations[{owner_index}] on line {owner.line}, which keeps it differently "
-                        f"({', '.join(differing)}); expected one way to keep one partition"
-                    )
 
 
 def kind_of(name: str) -> Kind:
@@ -265,3 +212,68 @@ def _regex_captures(regex: re.Pattern[str]) -> Captures:
         return None if match is None else tuple(group or "" for group in match.groups())
 
     return captures
+
+
+# --- compiling: a ValueError names the key and what is wrong with it --------------------------------------------------
+
+
+def _compile(rule: Rule) -> _Compiled:
+    captures: Captures
+    if rule.match is not None:
+        try:
+            patterns = parse_list(rule.match)
+        except ProtocolError as error:
+            raise ValueError(f"match: {error.message}, {error.detail}") from None
+        text, captures = rule.match, patterns.captures
+        capture_count = min(pattern.wildcard_count for pattern in patterns)
+    else:
+        regex = _compile_regex(rule.match_regex or "")
+        text, captures, capture_count = f"regex {regex.pattern}", _regex_captures(regex), regex.groups
+    _check_template(rule.partition, capture_count)
+    return _Compiled(rule, text, captures)
+
+
+def _compile_regex(text: str) -> re.Pattern[str]:
+    if len(text) > REGEX_CHARS_MAX:
+        raise ValueError(f"match_regex: expected at most {REGEX_CHARS_MAX} characters, got {len(text)}")
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise ValueError(f"match_regex: expected a regular expression ({error}), got {text!r}") from None
+
+
+def _check_template(template: str, capture_count: int) -> None:
+    for match in _PLACEHOLDER.finditer(template):
+        key = match[1]
+        if key == "name" or (key and _NUMBER.fullmatch(key) and int(key) <= capture_count):
+            continue
+        known = "".join(f", {{{number}}}" for number in range(1, capture_count + 1))
+        raise ValueError(f"partition: expected {{name}}{known} between braces, got {match[0]!r} in {template!r}")
+
+
+def _check_reachable(rule: Rule, earlier: list[_Compiled]) -> None:
+    for other in earlier:
+        if rule.match is not None and other.rule.match in (rule.match, "#", ">"):
+            raise ValueError(
+                f"match: {rule.match!r} can never win: the rule on line {other.rule.line} ({other.text!r}) takes every "
+                "name it could match; put it above that one"
+            )
+
+
+def _shared_partitions(rules: tuple[Rule, ...]) -> list[str]:
+    """Rules that write one partition and keep it differently. Only fixed names can be told before a destination is."""
+    faults: list[str] = []
+    owners: dict[str, tuple[int, Rule]] = {}
+    for index, rule in enumerate(rules):
+        if "{" in rule.partition:
+            continue
+        for name in _numbered(rule.partition, rule.partitions):
+            owner_index, owner = owners.setdefault(name, (index, rule))
+            differing = [field for field in PARTITION_FIELDS if getattr(rule, field) != getattr(owner, field)]
+            if differing:
+                faults.append(
+                    f"{rule.line}: destinations[{index}].partition: {name!r} is also written by "
+                    f"destinations[{owner_index}] on line {owner.line}, which keeps it differently "
+                    f"({', '.join(differing)}); expected one way to keep one partition"
+                )
+    return faults
