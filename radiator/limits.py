@@ -40,9 +40,12 @@ SEGMENT_BYTES_MIN = 64 * KIB
 SEGMENT_BYTES_MAX = 2 * GIB  # retention and archiving work on whole segments: larger ones make both coarse
 INDEX_INTERVAL_BYTES = 64 * KIB  # one index entry per this many bytes of log
 TAIL_BYTES_MAX = 64 * MIB  # recent batches kept in memory for readers, over all partitions
+COLD_BYTES_MAX = 32 * MIB  # batches read back from disk, kept for the next reader, over all partitions
+OPEN_LOGS_MAX = 256  # partitions whose files are open for writing: two descriptors each
 READ_CHUNK_BYTES = 512 * KIB  # one cold read: large enough to be sequential, small enough to be fair
 MEMORY_PARTITION_BYTES_MAX = 64 * MIB  # a memory partition without a retention of its own
 CURSOR_JOURNAL_BYTES_MAX = 16 * MIB  # then a snapshot is written and the journal starts anew
+CURSORS_MAX = 131_072  # each has 8 bytes in a file that is mapped, and allocated, as a whole
 PARTITIONS_PER_DESTINATION_MAX = 1_024
 
 # --- what is remembered to be fast -----------------------------------------------------------------------------------
