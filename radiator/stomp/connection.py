@@ -21,7 +21,27 @@ from .parser import HeadCache, Parser, ParserLimits
 from .spec import VERSIONS
 
 _SNIFF_BYTES = 8
-_HTTP = (b"GET ", b"HEAD ", b"POST ", b"PUT ", b"PATCH ", b"DELETE ", b"OPTIONS ", b"TRACE ", b"CONNECT ", b"PRI * ")
+_OPENS = frozenset({"CONNECT", "STOMP"})
+
+# Other protocols that end up on a STOMP port: first bytes, message, detail, the answer that they understand.
+_HTTP_VERBS = (b"GET ", b"HEAD ", b"POST ", b"PUT ", b"PATCH ", b"DELETE ", b"OPTIONS ", b"TRACE ", b"CONNECT ", b"PRI ")
+_HTTP_TEXT = (
+    "Expected a STOMP client, got an HTTP request. Open this address with a STOMP client; "
+    "pages for people are on the address of the key `admin`."
+)
+_HTTP_ANSWER = (
+    f"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {len(_HTTP_TEXT) + 1}\r\n"
+    f"Connection: close\r\n\r\n{_HTTP_TEXT}\n"
+).encode()
+_FOREIGN = (
+    (_HTTP_VERBS, "this is a STOMP port, not an HTTP one", _HTTP_TEXT, _HTTP_ANSWER),
+    (
+        (b"\x16\x03",),
+        "this is a STOMP port without TLS",
+        "Expected a plain STOMP client, got a TLS handshake. Switch TLS off in the client, or connect to a TLS port.",
+        b"\x15\x03\x01\x00\x02\x02\x28",  # alert: fatal, handshake failure
+    ),
+)
 
 Headers = Mapping[str, str] | Iterable[tuple[str, str]]
 
@@ -95,12 +115,23 @@ class ServerConnection:
     def heart_beat_clock(self, grace: float, now_ns: int) -> HeartBeat:
         return HeartBeat(*self.heart_beat, grace, now_ns)
 
+    def refusal(self) -> bytes:
+        """What to tell the peer once ``failed`` is set: an ERROR, or an answer in the foreign protocol that it spoke."""
+        assert self.failed is not None
+        if self.failed.code == "not-stomp":
+            for first_bytes, _, _, answer in _FOREIGN:
+                if self._first.startswith(first_bytes):
+                    return answer
+        return encoder.error(self.failed, None, self.version)
+
     def _checked(self, frames: list[Frame]) -> list[Frame]:
         parser = self._parser
         if parser.paused:
             frames.pop()
             self.failed = ProtocolError(
-                "bad-command", "already connected", "expected any frame but CONNECT or STOMP, which open a connection once"
+                "bad-command",
+                "already connected",
+                "expected any frame but CONNECT and STOMP, which open a connection once",
             )
         else:
             self.failed = parser.failed
@@ -110,23 +141,26 @@ class ServerConnection:
         if self._parser.idle:  # the first bytes: is it STOMP at all?
             data = (self._first + data).lstrip(b"\r\n")
             self._first = b""
-            self.failed = _not_stomp(data)
-            if self.failed is not None:
-                return []
+            for first_bytes, message, detail, _ in _FOREIGN:
+                if data.startswith(first_bytes):
+                    self._first = data[:_SNIFF_BYTES]
+                    self.failed = ProtocolError("not-stomp", message, detail)
+                    return []
             if len(data) < _SNIFF_BYTES and b"\n" not in data:
                 self._first = data
                 return []
         parser = self._parser
         frames = parser.feed(data)
-        if not frames:
-            self.failed = parser.failed
-            return []
-        if not parser.paused or len(frames) != 1 or frames[0].command == "CONNECTED":
+        head = frames[0].head if frames else parser.pending_head
+        if head is not None and head.command not in _OPENS:  # refused before its body is waited for
             self.failed = ProtocolError(
                 "bad-command",
-                f"not connected: {frames[0].command[:40]} came first",
-                f"expected CONNECT or STOMP as the first frame, got {frames[0].command}",
+                f"{head.command} came before CONNECT",
+                f"expected CONNECT or STOMP as the first frame, got {head.command}",
             )
+            return []
+        if not frames:
+            self.failed = parser.failed
             return []
         headers = frames[0].headers
         version = choose_version(headers.get("accept-version"))
@@ -137,32 +171,15 @@ class ServerConnection:
                 f"expected one of {', '.join(VERSIONS)} in accept-version, got {headers['accept-version'][:200]!r}",
             )
             return []
-        try:
-            theirs = parse_heart_beat(headers.get("heart-beat"))
-        except ProtocolError as problem:
-            self.failed = problem
-            return []
-        self.version = version
-        if version != "1.0":
+        if version != "1.0":  # which has no heart-beats
+            try:
+                theirs = parse_heart_beat(headers.get("heart-beat"))
+            except ProtocolError as problem:
+                self.failed = problem
+                return []
             self.heart_beat = negotiate(self._mine, theirs)
+        self.version = version
         return frames + self._checked(parser.resume(version))
-
-
-def _not_stomp(first: bytes) -> ProtocolError | None:
-    """Other protocols that end up on a STOMP port, by their first bytes."""
-    if first.startswith(_HTTP):
-        return ProtocolError(
-            "not-stomp",
-            "this is a STOMP port, not HTTP",
-            "Expected a STOMP client; got an HTTP request. The admin pages and WebSocket have ports of their own.",
-        )
-    if first[:2] == b"\x16\x03":
-        return ProtocolError(
-            "not-stomp",
-            "this is a STOMP port without TLS",
-            "Expected a plain STOMP client; got a TLS handshake. Switch TLS off in the client.",
-        )
-    return None
 
 
 class ClientConnection:
@@ -262,9 +279,16 @@ class ClientConnection:
     def unsubscribe(self, id: str, headers: Headers = (), *, receipt: str | None = None) -> bytes:
         return self._frame("UNSUBSCRIBE", [("id", id), *_items(headers)], receipt)
 
-    def ack(self, message: Mapping[str, str], *, receipt: str | None = None, transaction: str | None = None) -> bytes:
+    def ack(
+        self,
+        message: Mapping[str, str],
+        headers: Headers = (),
+        *,
+        receipt: str | None = None,
+        transaction: str | None = None,
+    ) -> bytes:
         """ACK for a MESSAGE, given its headers: each version names it by other headers."""
-        return self._frame("ACK", self._settles(message), receipt, transaction)
+        return self._frame("ACK", self._settles(message) + _items(headers), receipt, transaction)
 
     def nack(
         self,
@@ -290,7 +314,7 @@ class ClientConnection:
 
     def _settles(self, message: Mapping[str, str]) -> list[tuple[str, str]]:
         if self.version == "1.2":
-            return [("id", message["ack"])]
+            return [("id", message.get("ack") or message["message-id"])]
         lines = [("message-id", message["message-id"])]
         if "subscription" in message:
             lines.append(("subscription", message["subscription"]))

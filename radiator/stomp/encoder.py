@@ -17,15 +17,21 @@ HEARTBEAT = b"\n"
 
 
 def encode(command: str, headers: Iterable[tuple[str, str]] = (), body: bytes = b"", version: str = "1.2") -> bytes:
-    """One frame. Headers are escaped as ``version`` says, except in CONNECT and CONNECTED, which never are."""
-    lines = join(headers, "1.0" if command in OPENING_COMMANDS else version)
+    """One frame. Headers are escaped as ``version`` says, those of CONNECT, STOMP and CONNECTED never.
+
+    ``content-length`` is written here and only here: a wrong one would break the stream.
+    """
+    lines = [pair for pair in headers if pair[0] != "content-length"]
+    text = command + join(lines, "1.0" if command in OPENING_COMMANDS else version)
     if body:
-        return f"{command}{lines}\ncontent-length:{len(body)}\n\n".encode() + body + b"\0"
-    return f"{command}{lines}\n\n\0".encode()
+        return f"{text}\ncontent-length:{len(body)}\n\n".encode() + body + b"\0"
+    return f"{text}\n\n\0".encode()
 
 
-def connected(version: str, headers: Iterable[tuple[str, str]] = (), heart_beat: tuple[int, int] | None = None) -> bytes:
-    """CONNECTED; a 1.0 client is told its session only, as it knows neither version nor heart-beat."""
+def connected(
+    version: str, headers: Iterable[tuple[str, str]] = (), heart_beat: tuple[int, int] | None = None
+) -> bytes:
+    """CONNECTED. A 1.0 client is sent ``headers`` only: it knows neither version nor heart-beat."""
     lines = list(headers)
     if version != "1.0":
         lines.insert(0, ("version", version))
@@ -39,14 +45,16 @@ def receipt(receipt_id: bytes, extra: bytes = b"") -> bytes:
     return b"RECEIPT\nreceipt-id:" + receipt_id + extra + b"\n\n\0"
 
 
-def error(problem: ProtocolError, receipt_id: bytes | None = None, version: str = "1.2") -> bytes:
-    """ERROR for a problem: one line for people, the stable code, the receipt it answers, the detail as its body."""
-    headers = [("message", problem.message), ("error-code", problem.code)]
+def error(problem: ProtocolError, receipt_id: bytes | None = None, version: str | None = None) -> bytes:
+    """ERROR for a problem: one line for people, the stable code, the receipt it answers, the detail as its body.
+
+    ``version`` None: none was agreed, so nothing is escaped.
+    """
+    headers = [("message", problem.message), ("error-code", problem.code), ("content-type", "text/plain")]
     if problem.code == "bad-version":
         headers.append(("version", ",".join(VERSIONS)))
     body = (problem.detail or problem.message).encode()
-    headers.append(("content-type", "text/plain"))
-    head = f"ERROR{join(headers, version)}\ncontent-length:{len(body)}".encode()
+    head = f"ERROR{join(headers, version or '1.0')}\ncontent-length:{len(body)}".encode()
     if receipt_id is not None:
         head += b"\nreceipt-id:" + receipt_id
     return head + b"\n\n" + body + b"\0"

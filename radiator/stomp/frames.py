@@ -16,7 +16,7 @@ from typing import Any
 class Head:
     """The command and the headers of a frame. Shared between frames: treat it as frozen, ``memo`` excepted."""
 
-    __slots__ = ("command", "headers", "raw", "version", "content_length", "memo")
+    __slots__ = ("command", "content_length", "headers", "memo", "raw", "version")
 
     def __init__(self, command: str, headers: dict[str, str], raw: bytes, version: str, content_length: int) -> None:
         self.command = command
@@ -33,7 +33,7 @@ class Head:
 class Frame:
     """One frame as it came: a shared head, its own receipt and body."""
 
-    __slots__ = ("head", "receipt", "body")
+    __slots__ = ("body", "head", "receipt")
 
     def __init__(self, head: Head, receipt: bytes | None, body: bytes) -> None:
         self.head = head

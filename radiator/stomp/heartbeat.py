@@ -22,7 +22,7 @@ def negotiate(mine: tuple[int, int], theirs: tuple[int, int]) -> tuple[int, int]
 class HeartBeat:
     """The clockwork of one connection."""
 
-    __slots__ = ("send_ns", "silence_ns", "last_sent_ns", "last_received_ns")
+    __slots__ = ("last_received_ns", "last_sent_ns", "send_ns", "silence_ns")
 
     def __init__(self, send_ms: int, expect_ms: int, grace: float, now_ns: int) -> None:
         self.send_ns = send_ms * NS_PER_MS // 2  # of silence, then a beat is due
