@@ -24,7 +24,7 @@ _SNIFF_BYTES = 8
 _OPENS = frozenset({"CONNECT", "STOMP"})
 
 # Other protocols that end up on a STOMP port: first bytes, message, detail, the answer that they understand.
-_HTTP_VERBS = (b"GET ", b"HEAD ", b"POST ", b"PUT ", b"PATCH ", b"DELETE ", b"OPTIONS ", b"TRACE ", b"CONNECT ", b"PRI ")
+_HTTP_VERBS = (b"GET ", b"HEAD ", b"POST ", b"PUT ", b"PATCH ", b"DELETE ", b"OPTIONS ", b"CONNECT ", b"PRI ")
 _HTTP_TEXT = (
     "Expected a STOMP client, got an HTTP request. Open this address with a STOMP client; "
     "pages for people are on the address of the key `admin`."
@@ -116,7 +116,7 @@ class ServerConnection:
         return HeartBeat(*self.heart_beat, grace, now_ns)
 
     def refusal(self) -> bytes:
-        """What to tell the peer once ``failed`` is set: an ERROR, or an answer in the foreign protocol that it spoke."""
+        """What to tell the peer once ``failed`` is set: an ERROR, or an answer in the foreign protocol it spoke."""
         assert self.failed is not None
         if self.failed.code == "not-stomp":
             for first_bytes, _, _, answer in _FOREIGN:

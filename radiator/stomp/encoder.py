@@ -19,11 +19,12 @@ HEARTBEAT = b"\n"
 def encode(command: str, headers: Iterable[tuple[str, str]] = (), body: bytes = b"", version: str = "1.2") -> bytes:
     """One frame. Headers are escaped as ``version`` says, those of CONNECT, STOMP and CONNECTED never.
 
-    ``content-length`` is written here and only here: a wrong one would break the stream.
+    ``content-length`` is written here and only here (a wrong one would break the stream): with every body, and on
+    every MESSAGE.
     """
     lines = [pair for pair in headers if pair[0] != "content-length"]
     text = command + join(lines, "1.0" if command in OPENING_COMMANDS else version)
-    if body:
+    if body or command == "MESSAGE":
         return f"{text}\ncontent-length:{len(body)}\n\n".encode() + body + b"\0"
     return f"{text}\n\n\0".encode()
 

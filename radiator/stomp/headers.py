@@ -21,9 +21,7 @@ from .frames import Head
 from .spec import ESCAPES, HOP_BY_HOP, RESERVED
 
 _TABLES = {version: str.maketrans(dict(table)) for version, table in ESCAPES.items()}
-_NEEDS_ESCAPE = {
-    version: re.compile(f"[{re.escape(''.join(table))}]" if table else "(?!)") for version, table in ESCAPES.items()
-}
+_NEEDS_ESCAPE = {version: re.compile(f"[{re.escape(''.join(table))}]") for version, table in ESCAPES.items() if table}
 _UNESCAPE = {version: {wire: char for char, wire in table.items()} for version, table in ESCAPES.items()}
 _SEQUENCE = re.compile(r"\\(?s:.?)")
 
@@ -31,7 +29,9 @@ _DROPPED = HOP_BY_HOP | RESERVED
 
 
 def escape(text: str, version: str) -> str:
-    """The wire form of a header's name or value."""
+    """The wire form of a header's value (and of its name, except in 1.0: see ``join``)."""
+    if version == "1.0":
+        return text.replace("\n", " ")
     if _NEEDS_ESCAPE[version].search(text) is None:
         return text
     return text.translate(_TABLES[version])
@@ -85,18 +85,14 @@ def pairs(raw: bytes, version: str, *, trim: bool = True) -> list[tuple[str, str
 
 
 def join(headers: Iterable[tuple[str, str]], version: str) -> str:
-    """Wire lines of pairs, each with its LF in front (so that a command and lines simply follow one another)."""
+    """Wire lines of pairs, each with its LF in front (so that a command and its lines simply follow one another)."""
     if version == "1.0":
-        return "".join([f"\n{_plain_name(name)}:{_plain_value(value)}" for name, value in headers])
+        return "".join([f"\n{_plain_name(name)}:{escape(value, version)}" for name, value in headers])
     return "".join([f"\n{escape(name, version)}:{escape(value, version)}" for name, value in headers])
 
 
 def _plain_name(name: str) -> str:
     return name.replace("\n", "_").replace(":", "_")
-
-
-def _plain_value(value: str) -> str:
-    return value.replace("\n", " ")
 
 
 def stored_block(head: Head) -> bytes:

@@ -139,7 +139,7 @@ class Parser:
             if head is None:
                 # -- the head, as most frames have it
                 first = buf[pos]
-                if first == _LF or first == _CR:  # noqa: SIM109, PLR1714 - a tuple costs 20 ns a frame
+                if first <= _CR and first in b"\r\n":
                     pos = _LINE_ENDS.match(buf, pos).end()  # type: ignore[union-attr]
                     continue
                 if blank < pos:
