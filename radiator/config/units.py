@@ -41,7 +41,7 @@ DURATION_HINTS: Final[dict[str, str]] = {
     **dict.fromkeys(("msec", "millis", "millisecond", "milliseconds"), "write ms"),
     **dict.fromkeys(("us", "ns", "µs", "microseconds"), "the smallest unit is ms"),
 }
-DIGITS_MAX: Final = 18  # beyond this no number is a size or a duration, and int() of megabytes of digits is slow
+CHARS_MAX: Final = 24  # beyond this no text is a size or a duration, and int() of megabytes of digits is slow
 
 _QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?)[ ]?([^0-9\s.]*)")
 _DURATION_PARTS = re.compile(r"([0-9]+(?:\.[0-9]+)?)([a-zA-Zµ]*)")
@@ -52,7 +52,7 @@ def parse_size(text: str) -> int:
     """``"4MiB"`` -> 4194304 bytes."""
     expected = "expected a size such as 64KiB, 4MiB or 1GiB"
     match = _QUANTITY.fullmatch(text)
-    if match is None or len(text) > DIGITS_MAX:
+    if match is None or len(text) > CHARS_MAX:
         raise ValueError(expected)
     number, unit = match.groups()
     factor = SIZE_UNITS.get(unit)
@@ -70,7 +70,7 @@ def parse_size(text: str) -> int:
 def parse_duration_ns(text: str) -> int:
     """``"1h30m"`` -> 5400000000000 nanoseconds."""
     expected = "expected a duration such as 50ms, 10s or 1h30m"
-    if not text or len(text) > DIGITS_MAX:
+    if not text or len(text) > CHARS_MAX:
         raise ValueError(expected)
     total, position = Fraction(0), 0
     used: list[str] = []

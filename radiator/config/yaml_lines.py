@@ -60,17 +60,22 @@ Node: TypeAlias = Scalar | Sequence | Mapping
 
 def compose(text: str) -> Node | None:
     """The one document of ``text``; None when it holds nothing but comments."""
-    loader = yaml.SafeLoader(text)
     try:
-        root = loader.get_single_node()
+        loader = yaml.SafeLoader(text)
+        try:
+            root = loader.get_single_node()
+        finally:
+            loader.dispose()
+        node = None if root is None else _convert(root, [])
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         raise YamlError(mark.line + 1 if mark else 1, _explain(error)) from None
-    except yaml.YAMLError as error:  # the reader's: a character that may not stand in YAML
-        raise YamlError(1, " ".join(str(error).split())) from None
-    finally:
-        loader.dispose()
-    return None if root is None else _convert(root, [])
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise YamlError(line, f"expected text, got the character U+{ord(text[error.position]):04X}") from None
+    except RecursionError:
+        raise YamlError(1, "nested too deeply: a configuration has three levels") from None
+    return None if isinstance(node, Scalar) and node.reads_as == "null" else node
 
 
 def _explain(error: yaml.MarkedYAMLError) -> str:

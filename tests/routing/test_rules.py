@@ -1,0 +1,216 @@
+"""Rules: which one wins, the policy it gives, and the files that cannot mean what they say."""
+
+from __future__ import annotations
+
+import pytest
+
+from radiator import limits
+from radiator.config import load, load_text
+from radiator.errors import ConfigError, ProtocolError
+from radiator.routing.rules import Rules, describe
+
+EXAMPLE = """\
+defaults: {prefetch: 3}
+destinations:
+  - match: /topic/weather.*
+    partition: weather-{1}
+    fsync: 1s
+  - match: /topic/weather.>
+    store: memory
+    retention: {count: 1000}
+    on_full: drop_oldest
+  - match: /topic/clicks.>,/queue/clicks.>
+    partitions: 4
+    partition_by: header:user
+  - match_regex: /(queue|topic)/v(\\d+)\\.(x)?.*
+    kind: queue
+    partition: v{2}-{1}{3}
+  - match: /queue/closed
+    create: deny
+    max_bytes: 1MiB
+"""
+
+
+def rules(text: str) -> Rules:
+    return Rules(load_text(text, "radiator.yaml", {}))
+
+
+@pytest.fixture
+def example() -> Rules:
+    return rules(EXAMPLE)
+
+
+# --- the winner -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "rule_index"),
+    [
+        ("/topic/weather.EWR", 0),
+        ("/topic/weather.EWR.hourly", 1),
+        ("/topic/weather", -1),
+        ("/queue/clicks.a", 2),
+        ("/topic/v1.a", 3),
+        ("/topic/v1", -1),  # a regular expression matches the whole name
+        ("/queue/closed", 4),
+        ("/queue/open", -1),
+    ],
+)
+def test_the_first_rule_that_matches_wins(example: Rules, name: str, rule_index: int) -> None:
+    assert example.policy_for(name).rule_index == rule_index
+
+
+def test_where_no_rule_matches_the_defaults_hold(example: Rules) -> None:
+    policy = example.policy_for("/queue/open")
+    assert policy.rule is example.config.defaults
+    assert policy.prefetch == 3
+    assert policy.partitions == ("/queue/open",)
+
+
+def test_a_policy_has_the_values_of_its_rule(example: Rules) -> None:
+    weather = example.policy_for("/topic/weather.EWR")
+    assert (weather.store, weather.fsync_interval_ns, weather.prefetch) == ("file", 1_000_000_000, 3)
+    closed = example.policy_for("/queue/closed")
+    assert (closed.create, closed.max_bytes, closed.rule.line) == (False, 1 << 20, 16)
+    live = example.policy_for("/topic/weather.EWR.hourly")
+    assert (live.store, live.retention_count, live.on_full) == ("memory", 1_000, "drop_oldest")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("/queue/a", "queue"), ("/topic/a", "topic"), ("orders", "topic"), ("/queue", "topic"), ("/topic/v1.a", "queue")],
+)
+def test_the_kind_is_the_rules_or_the_names(example: Rules, name: str, kind: str) -> None:
+    assert example.policy_for(name).kind == kind
+
+
+def test_a_temporary_queue_is_kept_in_memory_whatever_the_rules_say() -> None:
+    policy = rules("destinations: [{match: '#', create: deny}]").policy_for("/temp-queue/x")
+    assert (policy.kind, policy.store, policy.create) == ("queue", "memory", True)
+
+
+def test_a_policy_is_made_once(example: Rules) -> None:
+    assert example.policy_for("/topic/weather.EWR") is example.policy_for("/topic/weather.EWR")
+
+
+def test_the_memory_of_policies_is_bounded(example: Rules, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "DESTINATIONS_MAX", 10)
+    for number in range(100):
+        example.policy_for(f"/queue/q{number}")
+    assert len(example._policies) <= 10
+
+
+# --- partitions -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "partitions"),
+    [
+        ("/topic/weather.EWR", ("weather-EWR",)),
+        ("/topic/clicks.a", tuple(f"/topic/clicks.a-{number}" for number in range(4))),
+        ("/topic/v12.a", ("v12-topic",)),
+        ("/topic/v12.xa", ("v12-topicx",)),
+    ],
+)
+def test_a_template_names_the_partitions(example: Rules, name: str, partitions: tuple[str, ...]) -> None:
+    assert example.policy_for(name).partitions == partitions
+
+
+def test_several_destinations_can_share_a_partition() -> None:
+    shared = rules("destinations: [{match: /topic/>, partition: all-topics}]")
+    assert shared.policy_for("/topic/a").partitions == shared.policy_for("/topic/b").partitions == ("all-topics",)
+
+
+def test_a_name_that_gives_no_partition_is_refused() -> None:
+    empty = rules("destinations: [{match: '/topic/a.#', partition: '{1}'}]")
+    assert empty.policy_for("/topic/a.b").partitions == ("b",)
+    with pytest.raises(ProtocolError) as caught:
+        empty.policy_for("/topic/a")
+    assert caught.value.code == "bad-destination"
+    assert "the rule on line 1 makes '' of '/topic/a'" in caught.value.detail
+
+
+def test_what_a_name_holds_is_never_taken_for_a_placeholder() -> None:
+    assert rules("destinations: [{match: /topic/*, partition: 'p-{1}'}]").policy_for("/topic/{name}").partitions == (
+        "p-{name}",
+    )
+
+
+# --- faults -----------------------------------------------------------------------------------------------------------
+
+FAULTS = {
+    "{match: /topic/pri*}": "destinations[0].match: malformed pattern: a wildcard is a whole segment, got 'pri*'",
+    "{match: '/topic/a,'}": "destinations[0].match: malformed pattern: expected a pattern on each side of a comma",
+    "{match_regex: '('}": "destinations[0].match_regex: expected a regular expression (missing ), ",
+    "{match_regex: " + "x" * 1001 + "}": "destinations[0].match_regex: expected at most 1000 characters, got 1001",
+    "{match: /topic/a.*, partition: 'w-{2}'}": "partition: expected {name}, {1} between braces, got '{2}' in 'w-{2}'",
+    "{match: /topic/a, partition: 'w-{1}'}": "partition: expected {name} between braces, got '{1}' in 'w-{1}'",
+    "{match: '/topic/a.*,/topic/b', partition: 'w-{1}'}": "partition: expected {name} between braces, got '{1}'",
+    "{match: /topic/a, partition: 'w-{date}'}": "got '{date}' in 'w-{date}'",
+    "{match: /topic/a, partition: 'w-{0}'}": "got '{0}'",
+    "{match: /topic/a, partition: 'w-{'}": "got '{' in 'w-{'",
+    "{match: /topic/a}, {match: /topic/a}": "destinations[1].match: '/topic/a' can never win: the rule on line 3",
+    "{match: '#'}, {match: /topic/a}": "put it above that one",
+    "{match: a, partition: p, fsync: 1s}, {match: b, partition: p}": "radiator.yaml:3: destinations[1].partition: 'p' "
+    "is also written by destinations[0] on line 3, which keeps it differently (fsync_interval_ns)",
+    "{match: a, partition: p, partitions: 2}, {match: b, partition: p-1, store: memory}": "(store)",
+}
+
+
+@pytest.mark.parametrize("text", FAULTS)
+def test_a_rule_that_cannot_be_meant_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        rules(f"version: 1\ndestinations:\n  [{text}]\n")
+    assert str(caught.value).startswith("radiator.yaml:3: destinations[")
+    assert FAULTS[text] in str(caught.value)
+
+
+def test_all_faults_of_the_rules_are_told_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        rules("destinations:\n- match: a*\n- match: b\n- match_regex: '['\n")
+    assert [line.split(" ")[0] for line in str(caught.value).splitlines()] == ["radiator.yaml:2:", "radiator.yaml:4:"]
+
+
+def test_rules_that_share_a_partition_and_keep_it_alike_are_fine() -> None:
+    rules("destinations: [{match: a, partition: p, prefetch: 2}, {match: b, partition: p}]")
+
+
+# --- explaining -------------------------------------------------------------------------------------------------------
+
+
+def test_steps_are_the_rules_tried_up_to_the_winner(example: Rules) -> None:
+    steps = example.steps("/topic/weather.EWR.hourly")
+    assert [(step.rule_index, step.line, step.matched) for step in steps] == [(0, 3, False), (1, 6, True)]
+    assert steps[-1].why == "matches, {1}='EWR.hourly'"
+
+
+def test_the_explanation_names_the_line_and_every_value(example: Rules) -> None:
+    text = example.explain("/topic/weather.EWR")
+    assert "=> radiator.yaml:3: /topic/weather.*: matches, {1}='EWR'" in text
+    assert "fsync: 1s" in text
+    assert "partition: weather-EWR" in text
+
+
+def test_the_explanation_says_when_no_rule_matched() -> None:
+    assert "no rule matches: the defaults hold" in Rules(load(None)).explain("/queue/a")
+    assert "belongs to its connection" in Rules(load(None)).explain("/temp-queue/a")
+
+
+def test_a_described_policy_reads_back_as_the_same_rule(example: Rules) -> None:
+    for name in ("/topic/weather.EWR", "/topic/clicks.a", "/queue/closed", "/queue/open"):
+        described = describe(example.policy_for(name))
+        partitions = example.policy_for(name).partitions
+        described["partition"] = partitions[0] if len(partitions) == 1 else partitions[0].removesuffix("-0")
+        lines = [f"  - match: '{name}'"]
+        for key, value in described.items():
+            section, dot, inner = key.partition(".")
+            if section == "on_full" and value == "reject":
+                continue
+            if not dot:
+                lines.append(f"    {key}: '{value}'")
+            elif f"    {section}:" in lines:
+                lines.append(f"      {inner}: '{value}'")
+            else:
+                lines += [f"    {section}:", f"      {inner}: '{value}'"]
+        again = rules("destinations:\n" + "\n".join(lines)).policy_for(name)
+        assert describe(again) == describe(example.policy_for(name))

@@ -1,0 +1,415 @@
+"""The operator's file: what it comes down to, and that every way of getting it wrong is told with its line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from radiator import limits
+from radiator.config import Config, HeartBeat, Listen, load, load_text, parse_listen, schema
+from radiator.config.units import (
+    format_duration_ns,
+    format_size,
+    format_time_of_day,
+    parse_duration_ns,
+    parse_size,
+    parse_time_of_day,
+)
+from radiator.errors import ConfigError
+
+SECOND = 1_000_000_000
+DAY = 86_400 * SECOND
+
+
+def faults(text: str, environ: dict[str, str] | None = None) -> list[str]:
+    """The lines of the ConfigError that ``text`` deserves."""
+    with pytest.raises(ConfigError) as caught:
+        load_text(text, "radiator.yaml", environ or {})
+    return str(caught.value).splitlines()
+
+
+def fault(text: str, environ: dict[str, str] | None = None) -> str:
+    lines = faults(text, environ)
+    assert len(lines) == 1, lines
+    return lines[0]
+
+
+# --- without a file ---------------------------------------------------------------------------------------------------
+
+
+def test_without_a_file_it_listens_on_loopback_and_syncs_always() -> None:
+    config = load(None)
+    assert config.source is None
+    assert config.data_dir == "./data"
+    assert [str(listen) for listen in config.listen] == ["stomp://127.0.0.1:61613"]
+    assert config.admin is None
+    assert config.rules == ()
+    assert config.defaults.store == "file"
+    assert config.defaults.fsync_interval_ns == 0
+    assert config.defaults.partition == "{name}"
+    assert config.defaults.prefetch == 1
+    assert config.defaults.create is True
+
+
+def test_defaults_are_those_of_the_limits_module() -> None:
+    config = load(None)
+    assert config.limits.message == limits.FRAME_BODY_BYTES_MAX
+    assert config.limits.headers == limits.HEADER_BLOCK_BYTES_MAX
+    assert config.limits.header_count == limits.HEADER_COUNT_MAX
+    assert config.limits.connections == limits.CONNECTIONS_MAX
+    assert config.limits.connect_timeout_seconds == limits.CONNECT_TIMEOUT_SECONDS
+    assert config.limits.subscriptions == limits.SUBSCRIPTIONS_PER_SESSION_MAX
+    assert config.limits.transactions == limits.TRANSACTIONS_PER_SESSION_MAX
+    assert config.limits.transaction == limits.TRANSACTION_BYTES_MAX
+    assert config.limits.destinations == limits.DESTINATIONS_MAX
+    assert config.limits.outbox == limits.OUTBOX_BYTES_MAX
+    assert config.limits.in_flight == limits.IN_FLIGHT_MAX
+    assert config.limits.tail == limits.TAIL_BYTES_MAX
+    assert config.defaults.segment_bytes == limits.SEGMENT_BYTES
+
+
+@pytest.mark.parametrize("text", ["", "\n", "# nothing but a comment\n", "---\n", "{}\n", "version: 1\n"])
+def test_an_empty_file_is_the_defaults(text: str) -> None:
+    assert load_text(text) == load(None)
+
+
+# --- what a file comes down to ----------------------------------------------------------------------------------------
+
+FULL = """\
+version: 1
+data_dir: /srv/radiator
+listen:
+  - stomp://0.0.0.0:61613
+  - stomp://[::1]
+  - unix:./run/radiator.sock
+admin: http://127.0.0.1:8161
+limits: {message: 1MiB, connections: 500, connect_timeout: 1500ms}
+heart_beat: {send: 5s, expect: none, grace: 3}
+disk: {min_free: none}
+defaults:
+  fsync: 50ms
+  segment: {size: 64MiB, roll_at: 00:00}
+  retention: {age: 30d, size: 20GiB}
+destinations:
+  - match: /topic/weather.*
+    partition: weather-{1}
+    fsync: never
+    retention: {size: none}
+  - match_regex: /queue/(a|b)
+    kind: topic
+    partitions: 4
+    partition_by: header:user
+    prefetch: 10
+    create: deny
+    segment: {roll_at: none}
+  - match: /topic/live.>
+    store: memory
+    retention: {count: 1_000}
+    on_full: drop_oldest
+    max_bytes: 1GiB
+"""
+
+
+@pytest.fixture
+def full() -> Config:
+    return load_text(FULL, "radiator.yaml", {})
+
+
+def test_the_top_level_comes_down_to_plain_values(full: Config) -> None:
+    assert full.source == "radiator.yaml"
+    assert full.data_dir == "/srv/radiator"
+    assert full.listen == (
+        Listen(scheme="stomp", host="0.0.0.0", port=61613),
+        Listen(scheme="stomp", host="::1", port=61613),
+        Listen(scheme="unix", path="./run/radiator.sock"),
+    )
+    assert full.admin == "http://127.0.0.1:8161"
+    assert (full.limits.message, full.limits.connections) == (1 << 20, 500)
+    assert full.limits.connect_timeout_seconds == 1.5
+    assert full.heart_beat == HeartBeat(5_000, 0, 3.0)
+    assert full.disk_min_free_bytes == 0
+
+
+def test_a_rule_has_the_defaults_under_it_key_by_key(full: Config) -> None:
+    weather, regex, live = full.rules
+    assert weather.match == "/topic/weather.*"
+    assert weather.fsync_interval_ns is None
+    assert weather.retention_age_ns == 30 * DAY  # from defaults:, though the rule has a retention: of its own
+    assert weather.retention_bytes is None  # switched off by the rule
+    assert weather.roll_at_seconds == 0
+    assert regex.fsync_interval_ns == 50_000_000
+    assert regex.segment_bytes == 64 << 20
+    assert regex.roll_at_seconds is None
+    assert live.retention_count == 1_000
+
+
+def test_a_rule_says_where_it_stands(full: Config) -> None:
+    assert [rule.line for rule in full.rules] == [16, 20, 27]
+
+
+def test_a_rules_own_keys_are_read(full: Config) -> None:
+    weather, regex, live = full.rules
+    assert weather.partition == "weather-{1}"
+    assert (regex.match, regex.match_regex, regex.kind) == (None, "/queue/(a|b)", "topic")
+    assert (regex.partitions, regex.partition_by, regex.prefetch, regex.create) == (4, "user", 10, False)
+    assert (live.store, live.on_full, live.max_bytes, live.max_messages) == ("memory", "drop_oldest", 1 << 30, None)
+
+
+def test_a_config_can_be_written_as_json_for_the_command_line(full: Config) -> None:
+    assert msgspec.json.decode(msgspec.json.encode(full))["rules"][0]["partition"] == "weather-{1}"
+
+
+def test_aliases_save_typing() -> None:
+    config = load_text("destinations:\n  - {match: a, retention: &keep {age: 1d}}\n  - {match: b, retention: *keep}\n")
+    assert [rule.retention_age_ns for rule in config.rules] == [DAY, DAY]
+
+
+def test_a_byte_order_mark_is_no_fault(tmp_path: Path) -> None:
+    path = tmp_path / "radiator.yaml"
+    path.write_bytes(b"\xef\xbb\xbfdata_dir: x\n")
+    assert load(path).data_dir == "x"
+
+
+# --- faults -----------------------------------------------------------------------------------------------------------
+
+FAULTS = {
+    # unknown, misplaced, repeated
+    "data_dri: x": "radiator.yaml:1: data_dri: unknown key; did you mean data_dir?",
+    "limits: {mesage: 1MiB}": "radiator.yaml:1: limits.mesage: unknown key; did you mean message?",
+    "data-dir: x": "radiator.yaml:1: data-dir: unknown key; did you mean data_dir?",
+    "fsync: always": "radiator.yaml:1: fsync: unknown key; it belongs under defaults: or in a rule of destinations:",
+    "data_dir: a\n\ndata_dir: b": "radiator.yaml:3: duplicate key 'data_dir', first on line 1",
+    "limits: {message: 1MiB, message: 2MiB}": "radiator.yaml:1: duplicate key 'message', first on line 1",
+    "defaults: {match: a}": "radiator.yaml:1: defaults.match: unknown key; the keys here are",
+    "<<: {data_dir: a}": "radiator.yaml:1: merge keys (<<) are not used here",
+    "{a: b}: c": "radiator.yaml:1: a key that is not a word",
+    # units
+    "limits: {message: 4MB}": "MB means 1000s to some and 1024s to others: write MiB, got '4MB'",
+    "limits: {message: 4M}": "expected a size such as 64KiB, 4MiB or 1GiB; write MiB, got '4M'",
+    "limits: {message: 4194304}": "add a unit, one of B KiB MiB GiB TiB, got '4194304'",
+    "limits: {message: 1.00001KiB}": "1.00001KiB is not a whole number of bytes",
+    "limits: {message: -4MiB}": "expected a size such as 64KiB, 4MiB or 1GiB, got '-4MiB'",
+    "limits: {message: 1GiB}": "limits.message: expected 1B to 8MiB, got '1GiB'",
+    "limits: {connect_timeout: 10}": "expected a duration such as 50ms, 10s or 1h30m; add a unit, one of ms s m h d",
+    "limits: {connect_timeout: 10sec}": "write s, got '10sec'",
+    "limits: {connect_timeout: 5m1h}": "the largest unit comes first, and each only once, got '5m1h'",
+    "limits: {connect_timeout: 30d}": "expected 100ms to 1h, got '30d'",
+    "limits: {connections: 1e3}": "expected a whole number, 1 to 1000000, got '1e3'",
+    "limits: {connections: 0}": "expected a whole number, 1 to 1000000, got '0'",
+    "limits: {connections: 010}": "expected a whole number, 1 to 1000000, got '010'",
+    "heart_beat: {grace: 0.5}": "heart_beat.grace: expected a number, 1.0 to 100.0, got '0.5'",
+    "defaults: {segment: {roll_at: 24:00}}": 'expected none or a time of day in UTC, "00:00" to "23:59"',
+    "defaults: {segment: {size: 1KiB}}": "defaults.segment.size: expected 64KiB to 2GiB, got '1KiB'",
+    "defaults: {fsync: 2h}": "defaults.fsync: expected always, never or an interval of 1ms to 1h, got '2h'",
+    # what YAML makes of it
+    "defaults: {fsync: off}": "YAML reads off as a boolean, write never, got 'off'",
+    "defaults: {fsync: yes}": "YAML reads yes as a boolean, write always, got 'yes'",
+    "defaults: {create: no}": "defaults.create: expected allow or deny; YAML reads no as a boolean, write deny",
+    "data_dir: on": "YAML reads on as a boolean, quote it if the word is meant",
+    "data_dir:": "data_dir: expected a value (none switches off what can be off), got nothing",
+    "data_dir: ~": "data_dir: expected a value (none switches off what can be off), got '~'",
+    "data_dir: |\n  a\n": "data_dir: expected a value on one line",
+    "data_dir: [a]": "data_dir: expected one value, got a list",
+    "data_dir: !!python/name:os.system x": "the tag !!python/name:os.system is not used here",
+    "limits: 3": "limits: expected {message: ..., headers: ...,",
+    "defaults: {retention: 30d}": "defaults.retention: expected {age: ..., size: ..., count: ...}, got '30d'",
+    "defaults: {retention: {}}": "expected {age: ..., size: ..., count: ...}, got an empty mapping",
+    "defaults: [a]": "defaults: expected keys such as store:, got a list",
+    "- a": "radiator.yaml:1: expected keys such as data_dir: or destinations:, got a list",
+    "just words": "radiator.yaml:1: expected keys such as data_dir: or destinations:, got 'just words'",
+    "a: [1, 2": "radiator.yaml:1: expected ',' or ']'",
+    "\tdata_dir: x": "radiator.yaml:1: a tab: YAML wants spaces for indentation",
+    "a: 1\n---\nb: 2": "radiator.yaml:2: a second document (---)",
+    "a: \n\0": "radiator.yaml:2: expected text, got the character U+0000",
+    "[" * 5_000: "radiator.yaml:1: nested too deeply",
+    "&a [*a]": "radiator.yaml:1: an alias inside what it stands for",
+    # what this version does not offer
+    "auth: {users_file: u}": "radiator.yaml:1: auth: known (users and access rules), but not offered by this version",
+    "archive: []": "archive: known (further copies for analysis), but not offered by this version; leave it out",
+    "listen: [ws://127.0.0.1:15674/stomp]": "STOMP over WebSocket is known, but not offered by this version",
+    "destinations: [{match: a, ack_timeout: 5m}]": "destinations[0].ack_timeout: known (taking a delivery back",
+    "version: 2": "version: expected 1, got '2'",
+    # listen
+    "listen: stomp://127.0.0.1:1": "listen: expected a list such as - stomp://127.0.0.1:61613, got 'stomp://127.0.0.1:1'",
+    "listen: []": "listen: expected a list such as",
+    "listen: [stomp://h:1, stomp://h:1]": "listen[1]: stomp://h:1 is in the list twice",
+    "listen: [stomp://h:65536]": "listen[0]: expected a port of 0 to 65535",
+    "listen: ['http://h:1']": "listen[0]: expected stomp://HOST:PORT or unix:PATH, got 'http://h:1'",
+    "admin: 127.0.0.1:8161": "admin: expected none or http://HOST:PORT, got '127.0.0.1:8161'",
+    "admin: http://h:70000": "admin: expected none or a port of 0 to 65535",
+    # rules
+    "destinations: {match: a}": "destinations: expected a list of rules such as - match: /topic/>, got a mapping",
+    "destinations: [a]": "destinations[0]: expected keys such as match:, got 'a'",
+    "destinations: [{store: file}]": "destinations[0]: expected one of match: and match_regex:",
+    "destinations: [{match: a, match_regex: b}]": "destinations[0]: expected one of match: and match_regex:",
+    "destinations:\n- match: #": "radiator.yaml:2: destinations[0].match: expected a value (none switches off "
+    'what can be off); # begins a comment unless quoted: "#", got nothing',
+    "destinations:\n- match: *": 'a text that begins with * must be quoted, as in match: "*"',
+    "destinations:\n- match: >\n": 'a text that begins with > or | must be quoted: ">"',
+    "destinations: [{match: a, partition: {1}}]": "a text that begins with { or [ must be quoted, got a mapping",
+    "destinations: [{match: a, store: memory, fsync: 1s}]": "destinations[0].fsync: has no effect with store: memory",
+    "destinations: [{match: a, on_full: reject}]": "expected max_messages:, max_bytes: or retention: beside it",
+    "destinations: [{match: a, partition_by: user}]": "expected none or header:NAME",
+    "destinations: [{match: a, prefetch: 0}]": "destinations[0].prefetch: expected a whole number, 1 to 65536, got '0'",
+    "destinations: [{match: a, kind: stack}]": "destinations[0].kind: expected queue or topic, got 'stack'",
+    "destinations: [{match: a, retentoin: 1}]": "destinations[0].retentoin: unknown key; did you mean retention",
+}
+
+
+@pytest.mark.parametrize("text", FAULTS)
+def test_a_fault_is_told_with_its_place_and_remedy(text: str) -> None:
+    told = fault(text)
+    assert told.startswith("radiator.yaml:")
+    assert FAULTS[text] in told
+
+
+def test_all_faults_are_told_at_once_in_the_order_of_the_file() -> None:
+    text = "data_dri: x\nlimits:\n  message: 4MB\ndestinations:\n  - match: a\n    prefech: 3\n"
+    assert [line.split(" ")[0] for line in faults(text)] == ["radiator.yaml:1:", "radiator.yaml:3:", "radiator.yaml:6:"]
+
+
+def test_a_missing_file_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"^/nowhere/radiator\.yaml: cannot read the configuration: No such file"):
+        load("/nowhere/radiator.yaml")
+
+
+def test_a_directory_is_not_a_configuration(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot read the configuration"):
+        load(tmp_path)
+
+
+def test_bytes_that_are_not_utf8_are_told_by_line(tmp_path: Path) -> None:
+    path = tmp_path / "radiator.yaml"
+    path.write_bytes(b"data_dir: x\n# caf\xe9\n")
+    with pytest.raises(ConfigError, match=r"radiator\.yaml:2: expected UTF-8, got byte 0xe9"):
+        load(path)
+
+
+def test_a_huge_file_is_refused_unread(tmp_path: Path) -> None:
+    path = tmp_path / "radiator.yaml"
+    with path.open("wb") as file:
+        file.truncate(1 << 30)
+    with pytest.raises(ConfigError, match="at most 4MiB"):
+        load(path)
+
+
+@given(st.text(alphabet=st.sampled_from("abd_:{}[]-,*&!>|'\"#%@~ \n\tversionlimts1")) | st.text())
+def test_no_text_raises_anything_but_a_config_error(text: str) -> None:
+    try:
+        load_text(text, "radiator.yaml", {})
+    except ConfigError as error:
+        assert str(error).startswith("radiator.yaml:")
+
+
+# --- environment ------------------------------------------------------------------------------------------------------
+
+
+def test_a_variable_of_the_environment_stands_for_itself() -> None:
+    config = load_text("data_dir: ${BASE}/data\nlimits: {message: '${SIZE}'}", None, {"BASE": "/srv", "SIZE": "1MiB"})
+    assert (config.data_dir, config.limits.message) == ("/srv/data", 1 << 20)
+
+
+def test_a_missing_variable_is_named() -> None:
+    assert fault("\ndata_dir: ${BASE}/data") == (
+        "radiator.yaml:2: data_dir: expected the environment variable BASE to be set, got '${BASE}/data'"
+    )
+
+
+def test_a_doubled_dollar_is_no_variable() -> None:
+    assert load_text("data_dir: a$${b}", None, {}).data_dir == "a${b}"
+
+
+def test_the_value_of_a_variable_is_never_shown() -> None:
+    assert "hunter2" not in fault("admin: ${SECRET}", {"SECRET": "hunter2"})
+
+
+# --- listen -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("url", "listen"),
+    [
+        ("stomp://127.0.0.1:61613", Listen(scheme="stomp", host="127.0.0.1", port=61613)),
+        ("stomp://localhost", Listen(scheme="stomp", host="localhost", port=61613)),
+        ("stomp://*:0", Listen(scheme="stomp", host="0.0.0.0", port=0)),
+        ("stomp://[::1]:7", Listen(scheme="stomp", host="::1", port=7)),
+        ("unix:run/radiator.sock", Listen(scheme="unix", path="run/radiator.sock")),
+        ("unix:/run/radiator.sock", Listen(scheme="unix", path="/run/radiator.sock")),
+        ("unix:///run/radiator.sock", Listen(scheme="unix", path="/run/radiator.sock")),
+    ],
+)
+def test_a_listen_url_is_read_and_written(url: str, listen: Listen) -> None:
+    assert parse_listen(url) == listen
+    assert parse_listen(str(listen)) == listen
+
+
+@pytest.mark.parametrize(
+    "url", ["", "stomp:", "stomp://", "stomp://:1", "unix:", "unix://host/x", "61613", "wss://h:1"]
+)
+def test_what_is_no_listen_url_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"expected stomp://HOST:PORT or unix:PATH, got"):
+        parse_listen(url)
+
+
+# --- units ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "size_bytes"),
+    [("0B", 0), ("1B", 1), ("64KiB", 65_536), ("1.5MiB", 1_572_864), ("4 MiB", 4 << 20), ("2TiB", 2 << 40)],
+)
+def test_a_size_is_bytes(text: str, size_bytes: int) -> None:
+    assert parse_size(text) == size_bytes
+
+
+@pytest.mark.parametrize(
+    ("text", "duration_ns"),
+    [("50ms", 50_000_000), ("1.5s", 1_500_000_000), ("1h30m", 5_400 * SECOND), ("1d2h3m4s5ms", 93_784_005_000_000)],
+)
+def test_a_duration_is_nanoseconds(text: str, duration_ns: int) -> None:
+    assert parse_duration_ns(text) == duration_ns
+
+
+@pytest.mark.parametrize("text", ["", "s", "1", "1S", "1 s", "1m1m", "1s1m", "-1s", "1h30", "٣s", "9" * 30 + "s"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="expected a duration such as"):
+        parse_duration_ns(text)
+
+
+@pytest.mark.parametrize("text", ["", "MiB", "1", "1mib", "1 KB", "1  KiB", "١KiB", "1KiB1B", "9" * 30 + "B", "1e3B"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="expected a size such as"):
+        parse_size(text)
+
+
+@given(st.integers(0, 1 << 60))
+def test_a_written_size_reads_back(size_bytes: int) -> None:
+    assert parse_size(format_size(size_bytes)) == size_bytes
+
+
+@given(st.integers(0, 10**7).map(lambda ms: ms * 1_000_000))
+def test_a_written_duration_reads_back(duration_ns: int) -> None:
+    assert parse_duration_ns(format_duration_ns(duration_ns)) == duration_ns
+
+
+@given(st.integers(0, 1439).map(lambda minutes: minutes * 60))
+def test_a_written_time_of_day_reads_back(seconds: int) -> None:
+    assert parse_time_of_day(format_time_of_day(seconds)) == seconds
+
+
+# --- the table itself -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", [*schema.TOP, *schema.RULE], ids=lambda key: key.path)
+def test_a_default_is_written_as_a_user_would(key: schema.Key) -> None:
+    if key.default:
+        key.read(key.default)
+
+
+def test_no_key_is_both_offered_and_not() -> None:
+    assert not {key.path.split(".")[0] for key in schema.TOP} & set(schema.NOT_OFFERED)
+    assert not {key.path.split(".")[0] for key in schema.RULE} & set(schema.RULE_NOT_OFFERED)
