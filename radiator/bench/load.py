@@ -1,0 +1,240 @@
+"""The load generator: one process, one thread, raw sockets, one event loop; runs ``python -m radiator.bench.load``.
+
+It reads one JSON object (the fields of ``Spec``) from stdin and writes one JSON object to stdout. Everything that can
+be prepared is prepared before the clock starts; what is measured runs between ``Clock.start`` and ``Clock.stop``, and
+so does the broker's CPU time. Each mode checks what it can count: every receipt, every delivery. A broker that
+answers ERROR closes the connection; the run then fails and shows the last bytes that came.
+
+The modes, one function each in ``radiator.bench.modes``:
+
+    produce   closed loop, ``window`` frames without receipt per connection, for ``seconds`` or ``count`` frames
+    fanout    one publisher, ``connections`` subscribers of one topic, at most ``window`` messages undelivered
+    drain     ``connections`` consumers of one queue, ``ack: client-individual``, until ``count`` are acknowledged
+    replay    ``connections`` subscribers, each from the start of the log, until each has ``count``
+    latency   open loop at ``rate``: latency counts from the moment a message *should* have been sent
+    idle      opens ``connections`` subscribers and reads the broker's memory before and after
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import selectors
+import socket
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+
+from radiator.bench import frames, process
+from radiator.bench.latency import Latencies
+
+RECV_BYTES = 256 * 1024
+SETUP_TIMEOUT_SECONDS = 30.0
+
+
+class LoadFailed(Exception):
+    """The broker did not do what was asked: closed, answered ERROR, or went silent."""
+
+
+@dataclass
+class Spec:
+    """One run. ``stall_seconds`` bounds how long nothing at all may arrive."""
+
+    mode: str
+    host: str = "127.0.0.1"
+    port: int = 61613
+    vhost: str = "/"
+    login: str = ""
+    passcode: str = ""
+    destination: str = "/queue/bench"
+    size: int = 100
+    connections: int = 1
+    window: int = 1
+    count: int = 0
+    seconds: float = 1.0
+    rate: float = 1000.0
+    send_headers: list[tuple[str, str]] = field(default_factory=list)
+    subscribe_headers: list[tuple[str, str]] = field(default_factory=list)
+    pids: list[int] = field(default_factory=list)
+    stall_seconds: float = 20.0
+
+
+class Clock:
+    """The measured stretch: wall time, the broker's CPU time, and our own."""
+
+    def __init__(self, pids: list[int]) -> None:
+        self._pids = pids
+        self.wall_seconds = 0.0
+        self.broker_cpu_seconds: float | None = None
+        self.own_cpu_seconds = 0.0
+
+    def start(self) -> int:
+        """Begin; returns the monotonic time in nanoseconds."""
+        self._broker = process.cpu_seconds(self._pids)
+        self._own = time.process_time()
+        self._wall = time.monotonic_ns()
+        return self._wall
+
+    def stop(self) -> None:
+        """End."""
+        self.wall_seconds = (time.monotonic_ns() - self._wall) / 1e9
+        self.own_cpu_seconds = time.process_time() - self._own
+        broker = process.cpu_seconds(self._pids)
+        if broker is not None and self._broker is not None:
+            self.broker_cpu_seconds = broker - self._broker
+
+
+@dataclass
+class Result:
+    """What one run found."""
+
+    messages: int = 0
+    seconds: float = 0.0
+    per_second: float = 0.0
+    broker_cpu_us: float | None = None
+    own_cpu_us: float = 0.0
+    p50_ms: float | None = None
+    p99_ms: float | None = None
+    receipt_p50_ms: float | None = None
+    receipt_p99_ms: float | None = None
+    bytes_per_connection: float | None = None
+
+    @classmethod
+    def of(cls, clock: Clock, messages: int, latencies: Latencies | None = None) -> Result:
+        """A result from the clock, the messages counted, and their latencies."""
+        result = cls(messages=messages, seconds=clock.wall_seconds)
+        result.per_second = messages / clock.wall_seconds if clock.wall_seconds else 0.0
+        if messages:
+            result.own_cpu_us = clock.own_cpu_seconds / messages * 1e6
+            if clock.broker_cpu_seconds is not None:
+                result.broker_cpu_us = clock.broker_cpu_seconds / messages * 1e6
+        if latencies is not None:
+            result.p50_ms, result.p99_ms = latencies.quantiles_ms(0.5, 0.99)
+        return result
+
+
+class Peer:
+    """One connection: a non-blocking socket, and the bytes that it did not take yet."""
+
+    def __init__(self, loop: Loop, sock: socket.socket) -> None:
+        self.loop = loop
+        self.sock = sock
+        self.pending: bytearray | None = None
+        self.on_data: Callable[[bytearray, int], None] = lambda data, size: None
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Send now what the socket takes, the rest when it is ready."""
+        if self.pending is not None:
+            self.pending += data
+            return
+        try:
+            sent = self.sock.send(data)
+        except BlockingIOError:
+            sent = 0
+        if sent < len(data):
+            self.pending = bytearray(data[sent:])
+            self.loop.watch(self, writing=True)
+
+    def flush(self) -> None:
+        """The socket takes bytes again."""
+        assert self.pending is not None
+        try:
+            sent = self.sock.send(self.pending)
+        except BlockingIOError:
+            return
+        del self.pending[:sent]
+        if not self.pending:
+            self.pending = None
+            self.loop.watch(self, writing=False)
+
+
+class Loop:
+    """All peers of the process and the selector that says which of them can go on."""
+
+    def __init__(self, spec: Spec) -> None:
+        self.spec = spec
+        self.peers: list[Peer] = []
+        self.buffer = bytearray(RECV_BYTES)
+        # epoll rounds its time-out up to a millisecond, select does not: the open loop needs the microseconds
+        precise = spec.mode == "latency"
+        self._selector: selectors.BaseSelector = selectors.SelectSelector() if precise else selectors.DefaultSelector()
+        self._last = b""
+
+    def open(self, *setup: bytes) -> Peer:
+        """Connect, log in, and send ``setup`` one by one, each of them answered by one frame (a receipt)."""
+        spec = self.spec
+        sock = socket.create_connection((spec.host, spec.port), timeout=SETUP_TIMEOUT_SECONDS)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for data in (frames.connect(spec.vhost, spec.login, spec.passcode), *setup):
+            sock.sendall(data)
+            answer = b""
+            while b"\0" not in answer:
+                piece = sock.recv(RECV_BYTES)
+                answer += piece
+                if not piece or answer.lstrip().startswith(b"ERROR"):
+                    raise LoadFailed(f"the broker refused the connection: {answer[:300]!r}")
+        sock.setblocking(False)
+        peer = Peer(self, sock)
+        self.peers.append(peer)
+        self._selector.register(sock, selectors.EVENT_READ, peer)
+        return peer
+
+    def watch(self, peer: Peer, writing: bool) -> None:
+        """Ask to be told when the peer's socket takes bytes again, or no more."""
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if writing else 0)
+        self._selector.modify(peer.sock, events, peer)
+
+    def turn(self, timeout_seconds: float | None = None) -> bool:
+        """Wait, then serve every socket that is ready; False if nothing happened in the time given."""
+        ready = self._selector.select(self.spec.stall_seconds if timeout_seconds is None else timeout_seconds)
+        buffer = self.buffer
+        for key, events in ready:
+            peer: Peer = key.data
+            if events & selectors.EVENT_WRITE and peer.pending is not None:
+                peer.flush()
+            if events & selectors.EVENT_READ:
+                try:
+                    size = peer.sock.recv_into(buffer)
+                except BlockingIOError:
+                    continue
+                if not size:
+                    raise LoadFailed(f"the broker closed the connection; the last bytes were {self._last!r}")
+                if size < 4096:
+                    self._last = bytes(buffer[:size][-300:])
+                peer.on_data(buffer, size)
+        if not ready and timeout_seconds is None:
+            raise LoadFailed(f"nothing came for {self.spec.stall_seconds:g} s; the last bytes were {self._last!r}")
+        return bool(ready)
+
+    def forget(self, peer: Peer) -> None:
+        """The peer has said good-bye; that the broker closes it is no failure."""
+        self._selector.unregister(peer.sock)
+
+    def close(self) -> None:
+        """Close every socket."""
+        for peer in self.peers:
+            peer.sock.close()
+        self._selector.close()
+
+
+def main() -> None:
+    """Read a Spec from stdin, run it, write the result or ``{"error": ...}`` to stdout."""
+    from radiator.bench.modes import MODES
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    spec = Spec(**json.load(sys.stdin))
+    loop = Loop(spec)
+    try:
+        answer = asdict(MODES[spec.mode](loop, spec))
+    except (LoadFailed, OSError) as error:
+        answer = {"error": str(error)}
+    finally:
+        loop.close()
+    json.dump(answer, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

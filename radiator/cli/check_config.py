@@ -1,0 +1,65 @@
+"""``radiator check-config``: read a configuration as strictly as the broker does, and explain its rules.
+
+Every fault is reported, each with its file and line. ``--explain`` shows for a destination which rules were tried,
+which one wins, and every value that it gives.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from radiator.cli.common import OK, json_option, put_json
+
+if TYPE_CHECKING:
+    from radiator.config import Config
+    from radiator.routing.rules import Rules
+
+
+@click.command("check-config", short_help="Check a configuration and explain its rules.")
+@click.argument("file", required=False, type=click.Path(dir_okay=False))
+@click.option(
+    "--config", metavar="FILE", type=click.Path(dir_okay=False), help="The YAML file (or give it as argument)."
+)
+@click.option(
+    "--explain", metavar="NAME", multiple=True, help="Explain what holds for this destination. May be repeated."
+)
+@json_option
+def check_config(file: str | None, config: str | None, explain: tuple[str, ...], as_json: bool) -> int:
+    """Check a configuration FILE and explain its rules. Without a file, what holds then."""
+    from radiator.config import load
+    from radiator.routing.rules import Rules
+
+    if file and config:
+        raise click.UsageError("give the file once: as argument or with --config")
+    settings = load(file or config)
+    rules = Rules(settings)
+    if as_json:
+        put_json({**_summary(settings), "explain": [_explained(rules, name) for name in explain]})
+        return OK
+    if not explain:
+        for key, value in _summary(settings).items():
+            shown = ", ".join(value) if isinstance(value, list) else value
+            click.echo(f"{key}: {'none' if shown is None else shown}")
+        click.echo("ok")
+    for name in explain:
+        click.echo(rules.explain(name))
+    return OK
+
+
+def _summary(settings: Config) -> dict[str, Any]:
+    return {
+        "source": settings.source or "(no file: defaults)",
+        "data_dir": settings.data_dir,
+        "listen": [str(listen) for listen in settings.listen],
+        "admin": settings.admin,
+        "rules": len(settings.rules),
+    }
+
+
+def _explained(rules: Rules, name: str) -> dict[str, Any]:
+    from radiator.routing.rules import describe
+
+    tried = [step._asdict() for step in rules.steps(name)]
+    return {"destination": name, "tried": tried, "policy": describe(rules.policy_for(name))}

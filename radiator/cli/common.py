@@ -1,0 +1,147 @@
+"""What the commands share: exit codes, where text goes, the options of a connection, progress bars.
+
+Results go to stdout, everything else (errors, notes, progress) to stderr, so that output can be piped. Colours and bars
+appear on a terminal only; ``NO_COLOR`` is obeyed by rich itself. rich is imported when something is drawn, never
+before: start-up time is felt.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from radiator.errors import ClientError, ConfigError, RadiatorError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from radiator.client import Connection
+
+EXIT_CODES: Mapping[int, str] = {
+    0: "ok",
+    1: "failed",
+    2: "usage or configuration",
+    3: "cannot connect, or timed out",
+    4: "denied",
+    5: "not found",
+    6: "damage found",
+    130: "interrupted",
+}
+OK, FAILED, USAGE, UNREACHABLE, DENIED, NOT_FOUND, DAMAGED, INTERRUPTED = EXIT_CODES
+
+SERVER_EXITS = {"denied": DENIED, "not-found": NOT_FOUND, "no-route": NOT_FOUND, "timeout": UNREACHABLE}
+DEFAULT_URL = "127.0.0.1:61613"
+PIPE_WIDTH = 200  # of a table that does not go to a terminal
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class CommandFailed(RadiatorError):
+    """A command cannot go on; carries its exit code."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def exit_code(error: RadiatorError) -> int:
+    """The exit code that an error ends the command with."""
+    if isinstance(error, CommandFailed):
+        return error.code
+    if isinstance(error, ConfigError):
+        return USAGE
+    if isinstance(error, ClientError):
+        from radiator.client.errors import BadAddress, ServerError
+
+        if isinstance(error, BadAddress):
+            return USAGE
+        if isinstance(error, ServerError):
+            return SERVER_EXITS.get(error.code, FAILED)
+        return UNREACHABLE
+    return FAILED
+
+
+# --- where text goes --------------------------------------------------------------------------------------------------
+
+
+def say(text: str) -> None:
+    """A diagnostic, on stderr."""
+    click.echo(f"radiator: {text}", err=True)
+
+
+def put_json(value: Any) -> None:
+    """A result as one line of JSON, on stdout."""
+    click.echo(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def out() -> Console:
+    """The console of results."""
+    from rich.console import Console
+
+    return Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+
+
+def progress() -> Progress:
+    """A progress bar on stderr; invisible where that is no terminal. Give ``add_task`` a field ``note``."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    bar, note = TextColumn("{task.description}"), TextColumn("{task.fields[note]}")
+    columns = (bar, BarColumn(), TaskProgressColumn(), note, TimeRemainingColumn())
+    return Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
+
+
+def header_pairs(values: Iterable[str]) -> dict[str, str]:
+    """``NAME:VALUE`` options as headers; the first of a name counts, as in STOMP."""
+    headers: dict[str, str] = {}
+    for value in values:
+        name, colon, text = value.partition(":")
+        if not colon or not name:
+            raise click.UsageError(f"--header: expected NAME:VALUE, got {value!r}")
+        headers.setdefault(name, text)
+    return headers
+
+
+# --- options ----------------------------------------------------------------------------------------------------------
+
+
+def json_option(function: F) -> F:
+    """``--json``: a result for programs."""
+    return click.option("--json", "as_json", is_flag=True, help="Write JSON instead of text for people.")(function)
+
+
+def connection_options(function: F) -> F:
+    """``--url --login --passcode --timeout``."""
+    for option in reversed(
+        (
+            click.option(
+                "--url", envvar="RADIATOR_URL", default=DEFAULT_URL, show_default=True, metavar="ADDRESS",
+                help="Where the broker is: HOST:PORT, stomp://[LOGIN:PASSCODE@]HOST:PORT or unix:PATH. "
+                "Environment: RADIATOR_URL.",
+            ),
+            click.option("--login", envvar="RADIATOR_LOGIN", help="Login name. Environment: RADIATOR_LOGIN."),
+            click.option(
+                "--passcode", envvar="RADIATOR_PASSCODE",
+                help="Passcode; others can see it on a command line, so better the environment: RADIATOR_PASSCODE.",
+            ),
+            click.option(
+                "--timeout", type=click.FloatRange(min=0, min_open=True), default=30.0, show_default=True,
+                metavar="SECONDS", help="How long to wait for the broker's answers.",
+            ),
+        )
+    ):  # fmt: skip
+        function = option(function)
+    return function
+
+
+def open_connection(url: str, login: str | None, passcode: str | None, timeout: float, **more: Any) -> Connection:
+    """A connection from the options of a command."""
+    from radiator.client import connect
+
+    seconds = min(timeout, 10.0)
+    return connect(url, login=login, passcode=passcode, timeout=timeout, connect_timeout=seconds, **more)

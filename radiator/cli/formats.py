@@ -1,0 +1,128 @@
+"""How ``radiator tail`` shows a message: a format string, JSON lines, the bare body, or a line for people.
+
+``LETTERS`` is the table of the letters of a format string (after kcat's); the documentation and the tests read it.
+Bodies are bytes: ``%s`` and the bare body write them as they are; JSON has ``body`` for UTF-8 and ``body_base64`` for
+the rest; the line for people shows control characters as such, so that no message can play with a terminal.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import msgspec
+
+from radiator.client.message import Message
+
+Show = Callable[[Message], bytes]
+
+
+class Letter(NamedTuple):
+    """A letter of a format string."""
+
+    about: str
+    show: Show
+
+
+def _number(value: int | None) -> bytes:
+    return b"" if value is None else b"%d" % value
+
+
+def _pairs(headers: Mapping[str, str]) -> bytes:
+    return ",".join(f"{name}={value}" for name, value in headers.items()).encode()
+
+
+def rfc3339(ns: int | None) -> str:
+    """Epoch nanoseconds as a time in UTC, to the nanosecond; empty for None."""
+    if ns is None:
+        return ""
+    seconds, rest = divmod(ns, 1_000_000_000)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:09d}Z"
+
+
+LETTERS: Mapping[str, Letter] = {
+    "t": Letter("destination", lambda m: m.destination.encode()),
+    "p": Letter("partition", lambda m: (m.partition or "").encode()),
+    "o": Letter("offset", lambda m: _number(m.offset)),
+    "i": Letter("message-id", lambda m: m.id.encode()),
+    "T": Letter("receive-time, epoch nanoseconds", lambda m: _number(m.receive_time)),
+    "D": Letter("receive-time, RFC 3339 in UTC", lambda m: rfc3339(m.receive_time).encode()),
+    "e": Letter("event-time as the publisher wrote it", lambda m: m.headers.get("event-time", "").encode()),
+    "x": Letter("transmit-time as the publisher wrote it", lambda m: m.headers.get("transmit-time", "").encode()),
+    "S": Letter("size of the body in bytes", lambda m: b"%d" % len(m.body)),
+    "s": Letter("the body", lambda m: m.body),
+    "k": Letter("the header partition-key", lambda m: m.headers.get("partition-key", "").encode()),
+    "g": Letter("the tags, name=value with commas", lambda m: _pairs(m.tags)),
+    "h": Letter("all headers, name=value with commas", lambda m: _pairs(m.headers)),
+    "d": Letter("delivery-count", lambda m: b"%d" % m.delivery_count),
+    "%": Letter("a percent sign", lambda m: b"%"),
+}
+ESCAPES: Mapping[str, bytes] = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
+
+_TOKEN = re.compile(r"%(.?)|\\x([0-9a-fA-F]{2})|\\(.?)|([^%\\]+)", re.DOTALL)
+
+
+def compile_format(text: str) -> Show:
+    """A format string as a function. ValueError says which part is wrong."""
+    pieces: list[bytes | Show] = []
+    for letter, byte, escape, plain in (match.groups() for match in _TOKEN.finditer(text)):
+        if plain is not None:
+            pieces.append(plain.encode())
+        elif byte is not None:
+            pieces.append(bytes.fromhex(byte))
+        elif letter is not None:
+            if letter not in LETTERS:
+                raise ValueError(f"expected one of %{' %'.join(LETTERS)}, got %{letter}")
+            pieces.append(LETTERS[letter].show)
+        elif escape in ESCAPES:
+            pieces.append(ESCAPES[escape])
+        else:
+            known = " ".join(f"\\{name}" for name in ESCAPES)
+            raise ValueError(f"expected one of {known} or \\xHH, got \\{escape}")
+    return lambda message: b"".join([piece if isinstance(piece, bytes) else piece(message) for piece in pieces])
+
+
+def bare(message: Message) -> bytes:
+    """The body and a line end."""
+    return message.body + b"\n"
+
+
+def json_line(message: Message) -> bytes:
+    """One JSON object on a line; ``radiator send --as records`` reads it back."""
+    record: dict[str, object] = {
+        "destination": message.destination,
+        "partition": message.partition,
+        "offset": message.offset,
+        "message_id": message.id,
+        "receive_time": message.receive_time,
+        "event_time": message.headers.get("event-time"),
+        "transmit_time": message.headers.get("transmit-time"),
+        "tags": message.tags,
+        "headers": dict(message.headers),
+        "size": len(message.body),
+    }
+    try:
+        record["body"] = message.body.decode()
+    except UnicodeDecodeError:
+        record["body_base64"] = base64.b64encode(message.body).decode()
+    return msgspec.json.encode(record) + b"\n"
+
+
+_CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} | {10: "\\n", 9: "\\t", 13: "\\r"}
+
+
+def for_people(colour: bool) -> Show:
+    """A line with the time, the destination, the offset and the body."""
+    dim, name, end = ("\x1b[2m", "\x1b[36m", "\x1b[0m") if colour else ("", "", "")
+
+    def show(message: Message) -> bytes:
+        time = rfc3339(message.receive_time)[:-7].replace("T", " ")
+        where = message.destination.translate(_CONTROL)
+        mark = "" if message.offset is None else f"@{message.offset}"
+        body = message.body.decode(errors="replace").translate(_CONTROL)
+        return f"{dim}{time}{end} {name}{where}{end}{dim}{mark}{end} {body}\n".lstrip().encode()
+
+    return show

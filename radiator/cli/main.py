@@ -1,0 +1,120 @@
+"""The group ``radiator`` and the one place where errors become exit codes.
+
+``COMMANDS`` is the table of commands: where each lives and what it does in one line. A command's module is imported
+when it is called or asked for help, so a missing extra (pyspark) harms nobody else and start-up stays short.
+
+Errors raised on purpose (RadiatorError) are one line on stderr and an exit code; anything else is a bug of ours and
+shows its traceback. A reader that closes the pipe early (``| head``) ends the command quietly.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+import click
+
+from radiator import __version__
+from radiator.cli.common import FAILED, INTERRUPTED, OK, USAGE, exit_code, say
+from radiator.errors import RadiatorError
+
+COMMANDS: Mapping[str, tuple[str, str]] = {
+    "serve": ("radiator.cli.serve:serve", "Run the broker until SIGTERM or SIGINT."),
+    "send": ("radiator.cli.send:send", "Send messages and wait until they are stored."),
+    "tail": ("radiator.cli.tail:tail", "Print messages: history, live, or both."),
+    "ls": ("radiator.cli.ls:ls", "List what a data directory holds."),
+    "dump": ("radiator.cli.dump:dump", "Print the records of segment files."),
+    "check-config": ("radiator.cli.check_config:check_config", "Check a configuration and explain its rules."),
+    "bench": ("radiator.cli.bench:bench", "Measure a broker: throughput, latency, memory."),
+    "report": ("radiator.cli.report:report", "Make a report on a data directory with Spark."),
+}
+EXTRAS = {"pyspark": "spark", "pyarrow": "spark", "pandas": "spark", "numpy": "spark", "matplotlib": "spark"}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are needed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command; None if there is none of that name."""
+        if cmd_name not in COMMANDS:
+            return None
+        module_name, _, name = COMMANDS[cmd_name][0].partition(":")
+        try:
+            command: click.Command = getattr(importlib.import_module(module_name), name)
+        except ImportError as error:
+            raise click.ClickException(_missing(cmd_name, error)) from error
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands, from the table: asking for help imports nothing."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, about) for name, (_, about) in COMMANDS.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; a pipe closed by its reader is not an error."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
+        except BrokenPipeError:
+            _silence_stdout()
+            return OK
+
+
+def _missing(command: str, error: ImportError) -> str:
+    package = (error.name or "").partition(".")[0]
+    if package in EXTRAS:
+        extra = EXTRAS[package]
+        return f"`{command}` needs the package {package}, which is not installed: pip install 'radiator[{extra}]'"
+    return f"`{command}` cannot be loaded: {error}"
+
+
+def _silence_stdout() -> None:
+    """Let what is still buffered go nowhere, so that the interpreter's own flush at exit does not complain."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - lives as long as the process
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="radiator", message="%(prog)s %(version)s")
+def cli() -> None:
+    """radiator: a log broker that speaks STOMP.
+
+    Messages are kept in logs that can be followed, replayed and analysed. `radiator COMMAND --help` explains a
+    command.
+
+    Exit codes: 0 ok, 1 failed, 2 usage or configuration, 3 cannot connect or timed out, 4 denied, 5 not found,
+    6 damage found, 130 interrupted.
+    """
+
+
+def run(args: Sequence[str] | None = None) -> int:
+    """Run a command line; returns the exit code."""
+    try:
+        result = cli.main(args=None if args is None else list(args), prog_name="radiator", standalone_mode=False)
+    except click.UsageError as error:
+        error.show()
+        return USAGE
+    except click.ClickException as error:
+        say(error.format_message())
+        return USAGE if isinstance(error, click.FileError) else FAILED
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except RadiatorError as error:
+        say(str(error))
+        return exit_code(error)
+    return result if isinstance(result, int) else OK
+
+
+def main() -> NoReturn:
+    """The entry point."""
+    sys.exit(run())

@@ -1,0 +1,48 @@
+"""``radiator serve``: run the broker in the foreground.
+
+The command line can replace what the configuration says about listening and the data directory, so that a broker for
+an afternoon needs no file. Everything else is the file's.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+import msgspec
+
+from radiator import __version__
+
+LEVELS = ("debug", "info", "warning", "error")
+
+
+@click.command(short_help="Run the broker until SIGTERM or SIGINT.")
+@click.option("--config", metavar="FILE", type=click.Path(dir_okay=False), help="The YAML file; without one, defaults.")
+@click.option(
+    "--listen",
+    metavar="URL",
+    multiple=True,
+    help="Listen here instead of where the file says: stomp://HOST:PORT or unix:PATH. May be repeated.",
+)
+@click.option("--data", metavar="DIR", help="Keep the data here instead of where the file says.")
+@click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="How much to log.")
+def serve(config: str | None, listen: tuple[str, ...], data: str | None, log_level: str) -> int:
+    """Run the broker until SIGTERM or SIGINT.
+
+    With no options it listens on 127.0.0.1:61613, keeps everything in ./data, and answers a receipt only when the
+    message is on the disk.
+    """
+    from radiator.config import load, parse_listen
+    from radiator.server.app import run
+
+    settings = load(config)
+    if listen:
+        settings = msgspec.structs.replace(settings, listen=tuple(parse_listen(url) for url in listen))
+    if data:
+        settings = msgspec.structs.replace(settings, data_dir=data)
+    return run(settings, log_level=log_level, on_ready=lambda addresses: _ready(addresses, settings.data_dir))
+
+
+def _ready(addresses: list[str], data_dir: str) -> None:
+    click.echo(f"radiator {__version__} is ready: {', '.join(addresses)}, data in {data_dir}")
+    sys.stdout.flush()

@@ -1,0 +1,133 @@
+"""``radiator tail``: follow destinations, from any point of their history on; the kcat of this broker.
+
+It looks and does not touch: a ``start-position`` is always sent, and with one a queue is only browsed. ``--consume`` is
+for the other case: take messages off a queue, each acknowledged once it has been written.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from radiator.cli.common import OK, connection_options, header_pairs, json_option, open_connection
+
+if TYPE_CHECKING:
+    from radiator.cli.formats import Show
+    from radiator.client import Subscription
+
+WORDS = {"first": "first", "beginning": "first", "next": "next", "end": "end", "last": "last"}
+GRAMMAR = re.compile(r"(first|next|end|last(:\d+)?|offset:\d+|time:.+|ago:.+)")
+POSITIONS = "first, next, last, N (an offset), -N (the last N), @TIME, or start-position's own words (ago:1h30m)"
+
+
+def position(text: str) -> str:
+    """An option's position as the header's grammar has it; ValueError if it is none."""
+    if text in WORDS:
+        return WORDS[text]
+    if re.fullmatch(r"\d+", text):
+        return f"offset:{text}"
+    if re.fullmatch(r"-\d+", text):
+        return f"last:{text[1:]}"
+    if text.startswith("@") and len(text) > 1:
+        return f"time:{text[1:]}"
+    if GRAMMAR.fullmatch(text):
+        return text
+    raise ValueError(f"expected {POSITIONS}, got {text!r}")
+
+
+def _position_option(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    try:
+        return None if value is None else position(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def _format_option(ctx: click.Context, parameter: click.Parameter, value: str | None) -> Show | None:
+    from radiator.cli.formats import compile_format
+
+    try:
+        return None if value is None else compile_format(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+@click.command(short_help="Print messages: history, live, or both.")
+@click.argument("destinations", nargs=-1, required=True, metavar="DESTINATION...")
+@click.option(
+    "-o", "--offset", "start", callback=_position_option, metavar="POSITION",
+    help=f"Where to start: {POSITIONS}. Default: next.",
+)  # fmt: skip
+@click.option("--until", callback=_position_option, metavar="POSITION", help="Where to stop: as --offset, or end.")
+@click.option("-e", "--exit", "at_end", is_flag=True, help="Stop at what is the end now; the same as --until end.")
+@click.option("-c", "--count", type=click.IntRange(min=1), metavar="N", help="Stop after N messages.")
+@click.option(
+    "-f", "--format", "show", callback=_format_option, metavar="FORMAT",
+    help=r"Such as '%t %o %s\n': %t destination %p partition %o offset %i message-id %T receive-time (ns) %D (RFC "
+    r"3339) %e event-time %x transmit-time %S size %s body %k partition-key %g tags %h headers %d delivery-count %%.",
+)  # fmt: skip
+@click.option("-J", "json_lines", is_flag=True, help="JSON lines; the same as --json.")
+@click.option("--consume", is_flag=True, help="Take the messages off their queue; each is acknowledged once written.")
+@click.option("--prefetch", type=click.IntRange(min=1), metavar="N", help="Window of --consume. Default: the rule's.")
+@click.option("-H", "--header", "headers", multiple=True, metavar="NAME:VALUE", help="Add a header to SUBSCRIBE.")
+@connection_options
+@json_option
+def tail(
+    destinations: tuple[str, ...], start: str | None, until: str | None, at_end: bool, count: int | None,
+    show: Show | None, json_lines: bool, consume: bool, prefetch: int | None, headers: tuple[str, ...],
+    url: str, login: str | None, passcode: str | None, timeout: float, as_json: bool,
+) -> int:  # fmt: skip
+    """Print the messages of each DESTINATION (a name or a pattern such as '/topic/weather.>').
+
+    On a terminal it prints a line per message with time, destination and offset, into a pipe the bare body.
+    """
+    if at_end and until:
+        raise click.UsageError("--exit and --until both say where to stop: give one")
+    if show and (json_lines or as_json):
+        raise click.UsageError("--format and --json both say how to print: give one")
+    if consume and (start or until or at_end):
+        raise click.UsageError("--consume takes what the queue has to give: it knows no --offset, --until or --exit")
+    if prefetch and not consume:
+        raise click.UsageError("--prefetch belongs to --consume")
+    with open_connection(url, login, passcode, timeout) as connection:
+        subscription = connection.subscribe(
+            destinations,
+            ack="client-individual" if consume else "auto",
+            start_position=None if consume else start or "next",
+            stop_position="end" if at_end else until,
+            prefetch=prefetch,
+            headers=header_pairs(headers),
+        )
+        _print(subscription, show or _default(json_lines or as_json), count)
+    return OK
+
+
+def _default(as_json: bool) -> Show:
+    from radiator.cli.formats import bare, for_people, json_line
+
+    if as_json:
+        return json_line
+    if sys.stdout.isatty():
+        return for_people(colour="NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb")
+    return bare
+
+
+def _print(subscription: Subscription, show: Show, count: int | None) -> None:
+    """Write messages as they come; flushed whenever no further one is waiting."""
+    stdout = sys.stdout.buffer
+    settle = subscription.ack != "auto"
+    left = -1 if count is None else count
+    for message in subscription:
+        stdout.write(show(message))
+        if settle:
+            stdout.flush()
+            message.ack()
+        elif not subscription.pending:
+            stdout.flush()
+        left -= 1
+        if not left:
+            break
+    stdout.flush()

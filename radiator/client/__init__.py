@@ -1,0 +1,36 @@
+"""The Python client: blocking, for threads and for gevent alike, on the sans-IO protocol of ``radiator.stomp``.
+
+    from radiator.client import connect
+
+    with connect("127.0.0.1:61613") as connection:
+        connection.send("/queue/orders", b"one")
+        with connection.subscribe("/queue/orders").receive(timeout=5) as message:
+            print(message.text)
+
+``docs/client.md`` is the guide. The parts: ``connection`` (what a program holds), ``link`` (the socket, its reader
+thread, heart-beats, who waits for what), ``subscription``, ``message``, ``transaction``, ``requests``, ``sending``,
+``address``, ``errors``.
+"""
+
+from radiator.client.connection import Connection, connect
+from radiator.client.errors import BadAddress, ClientError, ConnectFailed, Disconnected, ServerError, TimedOut
+from radiator.client.message import Message, Receipt
+from radiator.client.sending import Outgoing
+from radiator.client.subscription import Subscription
+from radiator.client.transaction import Transaction
+
+__all__ = [
+    "BadAddress",
+    "ClientError",
+    "ConnectFailed",
+    "Connection",
+    "Disconnected",
+    "Message",
+    "Outgoing",
+    "Receipt",
+    "ServerError",
+    "Subscription",
+    "TimedOut",
+    "Transaction",
+    "connect",
+]

@@ -1,0 +1,80 @@
+"""Request and reply: many calls at once over one private reply queue.
+
+The first request subscribes to a ``/temp-queue/`` of this connection with a random name; it goes with the connection.
+Each request carries a ``correlation-id`` of its own. A reply is given to the call that waits for its id, and to nobody
+else: late replies, and those that nobody asked for, are counted and dropped.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from typing import TYPE_CHECKING
+
+from radiator.client.errors import TimedOut, again
+from radiator.client.message import Message
+from radiator.client.sending import Body, Headers
+from radiator.client.subscription import Subscription
+from radiator.stomp.frames import Frame
+
+if TYPE_CHECKING:
+    from radiator.client.connection import Connection
+
+
+class Requests(Subscription):
+    """The reply queue of a connection: a subscription whose inbox is a table of waiting calls."""
+
+    def __init__(self, connection: Connection) -> None:
+        name = f"/temp-queue/{secrets.token_hex(12)}"
+        super().__init__(connection, name, name, "auto")
+        self.dropped = 0
+        self._replies: dict[str, Frame | None] = {}
+
+    def put(self, frame: Frame) -> None:
+        """Give a reply to the call that waits for it. Called by the reader thread with the lock held."""
+        key = frame.headers.get("correlation-id", "")
+        if key in self._replies and self._replies[key] is None:
+            self._replies[key] = frame
+        else:
+            self.dropped += 1
+
+    def call(self, destination: str, body: Body, headers: Headers | None, timeout: float) -> Message:
+        """Send a request and wait for its reply."""
+        key = secrets.token_hex(8)
+        link = self._link
+        extra = {**(headers or {}), "reply-to": self.destination, "correlation-id": key}
+        with link.lock:
+            self._replies[key] = None
+            link.await_reply(1)
+        try:
+            self.connection.send(destination, body, extra, receipt=False)
+            with link.lock:
+                self._arrival.wait_for(lambda: self._replies[key] is not None or link.error is not None, timeout)
+                frame = self._replies[key]
+                if frame is None and link.error is not None:
+                    raise again(link.error)
+        finally:
+            with link.lock:
+                del self._replies[key]
+                link.await_reply(-1)
+        if frame is None:
+            raise TimedOut(f"no reply to the request to {destination} within {timeout:g} s")
+        return Message(frame.headers, frame.body, self)
+
+
+class LazyRequests:
+    """Subscribes to the reply queue with the first call."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._making = threading.Lock()
+        self._requests: Requests | None = None
+
+    def get(self) -> Requests:
+        """The reply queue, subscribed."""
+        with self._making:
+            if self._requests is None:
+                requests = Requests(self._connection)
+                self._connection.open_subscription(requests, {})
+                self._requests = requests
+            return self._requests
