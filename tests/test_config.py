@@ -62,12 +62,6 @@ def test_defaults_are_those_of_the_limits_module() -> None:
     assert config.limits.header_count == limits.HEADER_COUNT_MAX
     assert config.limits.connections == limits.CONNECTIONS_MAX
     assert config.limits.connect_timeout_seconds == limits.CONNECT_TIMEOUT_SECONDS
-    assert config.limits.subscriptions == limits.SUBSCRIPTIONS_PER_SESSION_MAX
-    assert config.limits.transactions == limits.TRANSACTIONS_PER_SESSION_MAX
-    assert config.limits.transaction == limits.TRANSACTION_BYTES_MAX
-    assert config.limits.destinations == limits.DESTINATIONS_MAX
-    assert config.limits.outbox == limits.OUTBOX_BYTES_MAX
-    assert config.limits.in_flight == limits.IN_FLIGHT_MAX
     assert config.limits.tail == limits.TAIL_BYTES_MAX
     assert config.defaults.segment_bytes == limits.SEGMENT_BYTES
 
@@ -109,7 +103,8 @@ destinations:
   - match: /topic/live.>
     store: memory
     retention: {count: 1_000}
-    on_full: drop_oldest
+  - match: /queue/bounded
+    on_full: drop_newest
     max_bytes: 1GiB
 """
 
@@ -135,7 +130,7 @@ def test_the_top_level_comes_down_to_plain_values(full: Config) -> None:
 
 
 def test_a_rule_has_the_defaults_under_it_key_by_key(full: Config) -> None:
-    weather, regex, live = full.rules
+    weather, regex, live, _ = full.rules
     assert weather.match == "/topic/weather.*"
     assert weather.fsync_interval_ns is None
     assert weather.retention_age_ns == 30 * DAY  # from defaults:, though the rule has a retention: of its own
@@ -148,15 +143,16 @@ def test_a_rule_has_the_defaults_under_it_key_by_key(full: Config) -> None:
 
 
 def test_a_rule_says_where_it_stands(full: Config) -> None:
-    assert [rule.line for rule in full.rules] == [16, 20, 27]
+    assert [rule.line for rule in full.rules] == [16, 20, 27, 30]
 
 
 def test_a_rules_own_keys_are_read(full: Config) -> None:
-    weather, regex, live = full.rules
+    weather, regex, live, bounded = full.rules
     assert weather.partition == "weather-{1}"
     assert (regex.match, regex.match_regex, regex.kind) == (None, "/queue/(a|b)", "topic")
     assert (regex.partitions, regex.partition_by, regex.prefetch, regex.create) == (4, "user", 10, False)
-    assert (live.store, live.on_full, live.max_bytes, live.max_messages) == ("memory", "drop_oldest", 1 << 30, None)
+    assert live.store == "memory"
+    assert (bounded.on_full, bounded.max_bytes, bounded.max_messages) == ("drop_newest", 1 << 30, None)
 
 
 def test_a_config_can_be_written_as_json_for_the_command_line(full: Config) -> None:
@@ -252,7 +248,11 @@ FAULTS = {
     "destinations:\n- match: >\n": 'a text that begins with > or | must be quoted: ">"',
     "destinations: [{match: a, partition: {1}}]": "a text that begins with { or [ must be quoted, got a mapping",
     "destinations: [{match: a, store: memory, fsync: 1s}]": "destinations[0].fsync: has no effect with store: memory",
-    "destinations: [{match: a, on_full: reject}]": "expected max_messages:, max_bytes: or retention: beside it",
+    "destinations: [{match: a, on_full: reject}]": "expected max_messages: or max_bytes: too; without",
+    "destinations: [{match: a, max_bytes: 1GiB, on_full: drop_oldest}]": "drop_oldest is known, but not offered by",
+    "destinations: [{match: a, max_bytes: 1GiB, on_full: spill}]": "expected reject or drop_newest, got 'spill'",
+    "destinations: [{match: '/topic/a,/topic/b.*', max_bytes: 1GiB}]": "max_bytes: bounds a queue; for a topic use",
+    "destinations: [{match: a, kind: topic, max_messages: 3}]": "max_messages: bounds a queue; for a topic use",
     "destinations: [{match: a, partition_by: user}]": "expected none or header:NAME",
     "destinations: [{match: a, prefetch: 0}]": "destinations[0].prefetch: expected a whole number, 1 to 65536, got '0'",
     "destinations: [{match: a, kind: stack}]": "destinations[0].kind: expected queue or topic, got 'stack'",

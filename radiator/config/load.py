@@ -168,13 +168,15 @@ class _Loader:
             for key in ("fsync", "segment"):
                 if key in node.items:
                     self.fault(node.key_lines[key], f"{path}.{key}", "has no effect with store: memory; leave it out")
-        bounds = ("max_messages", "max_bytes", "retention_age_ns", "retention_bytes", "retention_count")
-        if "on_full" in own and all(whole[bound] is None for bound in bounds):
+        if "on_full" in own and whole["max_messages"] is None and whole["max_bytes"] is None:
+            line = node.key_lines["on_full"]
             self.fault(
-                node.key_lines["on_full"],
-                f"{path}.on_full",
-                "expected max_messages:, max_bytes: or retention: beside it; without one nothing is ever full",
+                line, f"{path}.on_full", "expected max_messages: or max_bytes: too; without, nothing is ever full"
             )
+        if _topics_only(own):
+            for key in ("max_messages", "max_bytes"):
+                if own.get(key) is not None:
+                    self.fault(node.key_lines[key], f"{path}.{key}", "bounds a queue; for a topic use retention:")
 
     def table(self, node: Node, keys: tuple[Key, ...], path: str, not_offered: dict[str, str]) -> dict[str, Any]:
         if not isinstance(node, Mapping):
@@ -241,6 +243,13 @@ class _Loader:
         return _VARIABLE.sub(replace, text)
 
 
+def _topics_only(own: dict[str, Any]) -> bool:
+    """True if the rule can be seen to own no queue."""
+    if "kind" in own:
+        return bool(own["kind"] == "topic")
+    return all(pattern.strip(" ").startswith("/topic/") for pattern in own.get("match", "").split(","))
+
+
 def _boolean(key: Key, text: str) -> str:
     """YAML 1.1 takes a bare yes, no, on or off for a boolean, and no key of ours is one."""
     try:
@@ -265,7 +274,7 @@ def _nearest(name: str, known: list[str], prefix: str) -> str:
 
 
 def _tree(keys: tuple[Key, ...]) -> Tree:
-    """``limits.message`` and ``limits.outbox`` -> ``{"limits": {"message": ..., "outbox": ...}}``."""
+    """``limits.message`` and ``limits.tail`` -> ``{"limits": {"message": ..., "tail": ...}}``."""
     tree: dict[str, Any] = {}
     for key in keys:
         section, dot, name = key.path.partition(".")

@@ -12,7 +12,7 @@ import msgspec
 
 Kind = Literal["queue", "topic"]
 StoreKind = Literal["file", "memory"]
-OnFull = Literal["reject", "block", "drop_oldest", "drop_newest"]
+OnFull = Literal["reject", "drop_newest"]
 
 
 class Listen(msgspec.Struct, frozen=True):
@@ -46,12 +46,6 @@ class LimitsConfig(msgspec.Struct, frozen=True, kw_only=True):
     header_count: int
     connections: int
     connect_timeout_seconds: float
-    subscriptions: int
-    transactions: int
-    transaction: int
-    destinations: int
-    outbox: int
-    in_flight: int
     tail: int
 
 

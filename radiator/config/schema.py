@@ -22,7 +22,6 @@ Reader = Callable[[str], Any]
 
 DEFAULT_LISTEN: Final = "stomp://127.0.0.1:61613"
 DEFAULT_PORT: Final = 61613
-ON_FULL: Final = ("reject", "block", "drop_oldest", "drop_newest")
 
 
 class Key(NamedTuple):
@@ -125,6 +124,12 @@ def fsync(value: str) -> int | None:
     return interval_ns
 
 
+def on_full(value: str) -> str:
+    if value in ON_FULL_NOT_OFFERED:
+        raise ValueError(f"expected reject or drop_newest; {ON_FULL_NOT_OFFERED[value]}")
+    return str(choice(("reject", "drop_newest"))(value))
+
+
 def partition_by(value: str) -> str:
     match = re.fullmatch(r"header:([^\x00\s:][^\x00:]*)", value)
     if match is None:
@@ -159,17 +164,6 @@ TOP: Final[tuple[Key, ...]] = (
         duration("100ms", "1h", NS_PER_SECOND),
         f"{limits.CONNECT_TIMEOUT_SECONDS:.0f}s",
     ),
-    Key("limits.subscriptions", "subscriptions", count(1, 100_000), str(limits.SUBSCRIPTIONS_PER_SESSION_MAX)),
-    Key("limits.transactions", "transactions", count(0, 100_000), str(limits.TRANSACTIONS_PER_SESSION_MAX)),
-    Key(
-        "limits.transaction",
-        "transaction",
-        size(1, limits.BATCH_BYTES_MAX),
-        format_size(limits.TRANSACTION_BYTES_MAX),
-    ),
-    Key("limits.destinations", "destinations", count(1, 10_000_000), str(limits.DESTINATIONS_MAX)),
-    Key("limits.outbox", "outbox", size(64 * limits.KIB, limits.GIB), format_size(limits.OUTBOX_BYTES_MAX)),
-    Key("limits.in_flight", "in_flight", count(1, 1_000_000), str(limits.IN_FLIGHT_MAX)),
     Key("limits.tail", "tail", size(limits.MIB, 64 * limits.GIB), format_size(limits.TAIL_BYTES_MAX)),
     Key("heart_beat.send", "send_ms", or_none(duration("100ms", "1d", NS_PER_MS), 0), "10s"),
     Key("heart_beat.expect", "expect_ms", or_none(duration("100ms", "1d", NS_PER_MS), 0), "10s"),
@@ -195,7 +189,7 @@ COMMON: Final[tuple[Key, ...]] = (
     Key("create", "create", choice({"allow": True, "deny": False}), "allow"),
     Key("max_messages", "max_messages", or_none(count(1, EXA)), "none"),
     Key("max_bytes", "max_bytes", or_none(size(1, EXA)), "none"),
-    Key("on_full", "on_full", choice(ON_FULL), "reject"),
+    Key("on_full", "on_full", on_full, "reject"),
 )
 
 # In a rule only.
@@ -230,6 +224,10 @@ RULE_NOT_OFFERED: Final[dict[str, str]] = {
     "compact_by": "keeping the last message of each key",
     "rate_limit": "a limit on a producer's rate",
     "compress": "compressed segments",
+}
+ON_FULL_NOT_OFFERED: Final[dict[str, str]] = {
+    "block": "block is known, but not offered by this version",
+    "drop_oldest": "drop_oldest is known, but not offered by this version (for a topic, retention: drops the oldest)",
 }
 SCHEMES_NOT_OFFERED: Final[dict[str, str]] = {
     "ws": "STOMP over WebSocket",

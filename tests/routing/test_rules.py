@@ -18,7 +18,6 @@ destinations:
   - match: /topic/weather.>
     store: memory
     retention: {count: 1000}
-    on_full: drop_oldest
   - match: /topic/clicks.>,/queue/clicks.>
     partitions: 4
     partition_by: header:user
@@ -71,9 +70,9 @@ def test_a_policy_has_the_values_of_its_rule(example: Rules) -> None:
     weather = example.policy_for("/topic/weather.EWR")
     assert (weather.store, weather.fsync_interval_ns, weather.prefetch) == ("file", 1_000_000_000, 3)
     closed = example.policy_for("/queue/closed")
-    assert (closed.create, closed.max_bytes, closed.rule.line) == (False, 1 << 20, 16)
+    assert (closed.create, closed.max_bytes, closed.rule.line) == (False, 1 << 20, 15)
     live = example.policy_for("/topic/weather.EWR.hourly")
-    assert (live.store, live.retention_count, live.on_full) == ("memory", 1_000, "drop_oldest")
+    assert (live.store, live.retention_count, live.on_full) == ("memory", 1_000, "reject")
 
 
 @pytest.mark.parametrize(
