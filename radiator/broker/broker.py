@@ -1,0 +1,492 @@
+"""The broker: frames, finished disk work and the time go in; bytes for sessions and disk work come out.
+
+It is the deterministic core. It opens no socket, starts no thread and asks no clock, so a simulator can drive it
+through years of faults from one seed. The shell (``radiator.server``) calls it from one thread only::
+
+    handle(session, frames, now)     what a client sent
+    take(now) -> jobs                the open batches of all dirty partitions, to be written and synced off the loop
+    completed(job, now)              a job has ended: the high watermark moves, receipts go out, readers become ready
+    take_reads() -> reads            cold reads and look-ups, to be run off the loop; then read_done(read)
+    pump() -> bool                   deliver one bounded run to each that is ready; True if there is more to do
+    flushed(session, size)           bytes have left; disconnect(session): the client is gone
+    tick(now)                        once a second or so
+
+Invariants: nothing is shown to a reader above the high watermark; a receipt leaves after its commit; what is ready is
+in ``_ready_*`` and nowhere else, so one turn costs what happened in it and not how much exists.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from radiator import __version__, limits
+from radiator.broker import commands
+from radiator.broker.destination import Destination
+from radiator.broker.feed import Feed
+from radiator.broker.queue import Queue, QueueSource
+from radiator.broker.reader import Reader
+from radiator.broker.session import Session, SessionLimits
+from radiator.broker.stats import Stats
+from radiator.broker.subscription import Subscription, by_source
+from radiator.clock import NS_PER_SECOND
+from radiator.config import Config
+from radiator.errors import ProtocolError, StorageError
+from radiator.routing.policy import Policy
+from radiator.routing.rules import TEMP_QUEUE_PREFIX, Rules
+from radiator.stomp.frames import Frame
+from radiator.storage.cursor import Cursor
+from radiator.storage.store import PartitionOptions, Store, SyncPolicy
+
+log = logging.getLogger("radiator.broker")
+
+SERVER_NAME = f"radiator/{__version__}"
+
+
+class Read:
+    """Disk work for a reader: ``run`` on a read thread, then ``Broker.read_done`` on the loop."""
+
+    __slots__ = ("job", "then")
+
+    def __init__(self, job: Any, then: Callable[[Any], None]) -> None:
+        self.job = job
+        self.then = then
+
+    def run(self) -> None:
+        """On a read thread; errors stay in the job."""
+        self.job.run()
+
+
+class Broker:
+    """One broker over one store. ``wake`` is called with a session when it has bytes to send."""
+
+    def __init__(self, config: Config, rules: Rules, store: Store, wake: Callable[[Session], None]) -> None:
+        self.config = config
+        self.rules = rules
+        self.store = store
+        self.server_name = SERVER_NAME
+        self.session_limits = SessionLimits()
+        self.stats = Stats()
+        self.generation = 0  # of the rules; a plan made under another one is made again
+        self.sessions: dict[str, Session] = {}
+        self.destinations: dict[str, Destination] = {}
+        self.dirty_sources: dict[QueueSource, None] = {}
+        self.pending_bytes = 0  # appended, not yet committed
+        self._wake = wake
+        self._feeds: dict[str, Feed] = {}
+        self._feed_of: dict[Any, Feed] = {}
+        self._pattern_subscriptions: dict[Subscription, None] = {}
+        self._reads: list[Read] = []
+        self._stalled: list[tuple[Feed, int]] = []
+        self._timed_stops: list[tuple[int, Reader]] = []
+        self._ready_shared: dict[Session, None] = {}
+        self._ready_queues: dict[Queue, None] = {}
+        self._ready_readers: dict[Reader, None] = {}
+        self._revive()
+
+    def _revive(self) -> None:
+        """Destinations that the log already knows, so that patterns match them before the first SEND."""
+        for partition in list(self.store.partitions.values()):
+            for name in sorted(partition.destinations):
+                policy = self.rules.policy_for(name)
+                if partition.name in policy.partitions:
+                    self._create(name, policy)
+
+    # --- destinations -----------------------------------------------------------------------------------------------
+
+    def destination(self, name: str) -> Destination:
+        """The destination of that name, created if its rule allows it. Raises ProtocolError."""
+        destination = self.destinations.get(name)
+        if destination is None:
+            policy = self.rules.policy_for(name)
+            if not policy.create:
+                raise ProtocolError(
+                    "not-found",
+                    f"destination {name[:200]!r} does not exist, and may not be created",
+                    f"The rule on line {policy.rule.line} of the configuration says create: deny.",
+                )
+            most = limits.DESTINATIONS_MAX
+            if len(self.destinations) >= most:
+                raise ProtocolError("too-many", "too many destinations", f"At most {most}.")
+            destination = self._create(name, policy)
+        return destination
+
+    def _create(self, name: str, policy: Policy) -> Destination:
+        known = self.destinations.get(name)
+        if known is not None:
+            return known
+        try:
+            feeds = [self._feed(partition, policy) for partition in policy.partitions]
+        except ValueError as error:
+            raise ProtocolError("bad-destination", f"the name cannot be stored: {error}") from None
+        destination = Destination(name, policy, feeds)
+        for feed in feeds:
+            feed.destinations += 1
+        if policy.kind == "queue":
+            destination.queue = queue = Queue(destination, self._lost)
+            for feed in feeds:
+                source = QueueSource(queue, feed, self._cursor(name, feed, policy), self.dirty_sources)
+                queue.sources.append(source)
+                feed.sources.append(source)
+                feed.pin()
+        self.destinations[name] = destination
+        for subscription in self._pattern_subscriptions:
+            if subscription.patterns.matches(name):
+                self.join(subscription, destination)
+        return destination
+
+    def _feed(self, partition_name: str, policy: Policy) -> Feed:
+        feed = self._feeds.get(partition_name)
+        if feed is None:
+            options = PartitionOptions(
+                store=policy.store,
+                sync=SyncPolicy(policy.fsync_interval_ns),
+                segment_bytes=policy.segment_bytes,
+                roll_at_seconds=policy.roll_at_seconds,
+                retention_age_ns=policy.retention_age_ns,
+                retention_bytes=policy.retention_bytes,
+                retention_count=policy.retention_count,
+            )
+            partition = self.store.partition(partition_name, options)
+            feed = self._feeds[partition_name] = Feed(partition, self._start_read)
+            self._feed_of[partition] = feed
+        return feed
+
+    def _cursor(self, name: str, feed: Feed, policy: Policy) -> Any:
+        start = feed.partition.log_start_offset
+        if policy.store == "memory":
+            return Cursor(start)
+        key = f"queue:{name}"
+        return self.store.cursors.open(key, feed.partition.name, start, SyncPolicy(policy.fsync_interval_ns))
+
+    def _lost(self, queue: str, count: int) -> None:
+        self.stats.lost_to_retention += count
+        log.warning("%s: %d messages were gone from the log before they were settled", queue, count)
+
+    # --- sessions ---------------------------------------------------------------------------------------------------
+
+    def connect(self, session_id: str, address: str = "") -> Session:
+        """A new connection; its CONNECT frame comes through ``handle``."""
+        session = Session(session_id, self.session_limits, self._wake, address)
+        self.sessions[session_id] = session
+        self.stats.connections += 1
+        return session
+
+    def handle(self, session: Session, frames: Iterable[Frame], now_ns: int) -> None:
+        """Act on frames in their order. A frame that breaks a rule is answered ERROR, and the rest are ignored."""
+        send = commands.send
+        for frame in frames:
+            if session.closing:
+                break
+            try:
+                if frame.head.command == "SEND":
+                    send(self, session, frame, now_ns)
+                else:
+                    commands.dispatch(self, session, frame, now_ns)
+            except ProtocolError as error:
+                self.refuse(session, error, frame.receipt)
+            except StorageError as error:
+                refusal = ProtocolError("storage", "the message could not be stored", str(error))
+                self.refuse(session, refusal, frame.receipt)
+
+    def refuse(self, session: Session, error: ProtocolError, receipt: bytes | None = None) -> None:
+        """Answer ERROR and end the session: its work goes back to others at once."""
+        self.stats.refused += 1
+        log.info("session %s %s: %s: %s", session.id, session.address, error.code, error.message)
+        session.fail(error, receipt)
+        self.release(session)
+
+    def release(self, session: Session) -> None:
+        """Give back everything that a session holds; it may still have bytes to send."""
+        for subscription in list(session.subscriptions.values()):
+            self.unsubscribe(subscription)
+        session.transactions.clear()
+        session.transaction_bytes = 0
+        while session.auto_acks:
+            run = session.auto_acks.popleft()
+            source: Any = run.queue_source
+            written, unwritten = run.unwritten(session.written_total)
+            source.settle(written)
+            self._give_back(source, unwritten)
+        for name in session.temporary:
+            self._drop_temporary(name)
+        session.temporary.clear()
+        self._ready_shared.pop(session, None)
+
+    def disconnect(self, session: Session) -> None:
+        """The connection is gone."""
+        if session.closed:
+            return
+        session.closing = True
+        self.release(session)
+        session.closed = True
+        session.outbox.clear()
+        self.sessions.pop(session.id, None)
+
+    def flushed(self, session: Session, size: int) -> None:
+        """``size`` bytes of the outbox have left: auto-acked messages settle, and deliveries may go on."""
+        session.flushed(size)
+        if session.waiting and session.room() > 0:
+            waiting, session.waiting = session.waiting, {}
+            for subscription in waiting:
+                self.credit(subscription)
+
+    # --- subscriptions ----------------------------------------------------------------------------------------------
+
+    def join(self, subscription: Subscription, destination: Destination) -> None:
+        """Let a subscription take part in a destination that was born after it."""
+        if destination.queue is not None and not subscription.browser:
+            self.consume(subscription, destination)
+            return
+        destination.subscribers += 1
+        for feed in destination.feeds:
+            if feed not in subscription.readers:
+                next_offset = feed.partition.next_offset
+                self.read(subscription, feed, Reader(subscription, feed, next_offset, next_offset))
+
+    def consume(self, subscription: Subscription, destination: Destination) -> None:
+        """Make a subscription a consumer of a queue."""
+        queue = destination.queue
+        assert queue is not None
+        destination.subscribers += 1
+        queue.consumers.append(subscription)
+        subscription.queues.append(queue)
+        if subscription.ack != "auto" and subscription.window is None:
+            subscription.session.queue_ring.append((subscription, queue))
+        self._ready_queues[queue] = None
+
+    def read(self, subscription: Subscription, feed: Feed, reader: Reader) -> None:
+        """Start a reader."""
+        subscription.readers[feed] = reader
+        subscription.reading += 1
+        feed.readers[reader] = None
+        self._ready_readers[reader] = None
+
+    def watch_patterns(self, subscription: Subscription) -> None:
+        """Have destinations that are born later join this subscription."""
+        self._pattern_subscriptions[subscription] = None
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        """End a subscription: what it holds goes back to its queues, in the original places."""
+        session = subscription.session
+        subscription.closed = True
+        session.subscriptions.pop(subscription.id, None)
+        session.tags.pop(subscription.tag, None)
+        session.waiting.pop(subscription, None)
+        self._pattern_subscriptions.pop(subscription, None)
+        for destination in self.destinations.values() if not subscription.patterns.is_literal else ():
+            if subscription.patterns.matches(destination.name):
+                destination.subscribers -= 1
+        if subscription.patterns.is_literal:
+            for name in subscription.patterns.names:
+                if name in self.destinations:
+                    self.destinations[name].subscribers -= 1
+        for feed, reader in subscription.readers.items():
+            feed.readers.pop(reader, None)
+            self._ready_readers.pop(reader, None)
+        subscription.readers.clear()
+        for queue in subscription.queues:
+            queue.consumers.remove(subscription)
+        if subscription.queues:
+            remaining = [pair for pair in session.queue_ring if pair[0] is not subscription]
+            session.queue_ring.clear()
+            session.queue_ring.extend(remaining)
+        subscription.queues.clear()
+        for source, offsets in by_source(subscription.take_all()).items():
+            self._give_back(source, offsets)
+        if not session.closing:
+            self.credit_session(session)
+
+    def _give_back(self, source: QueueSource, offsets: list[int]) -> None:
+        if offsets:
+            self.stats.returned += len(offsets)
+            source.give_back(offsets)
+            self._ready_queues[source.queue] = None
+
+    def give_back(self, subscription: Subscription, settled: Sequence[tuple[QueueSource | None, int]]) -> None:
+        """NACK: these deliveries were refused."""
+        for source, offsets in by_source(settled).items():
+            self._give_back(source, offsets)
+        self.credit(subscription)
+
+    def credit(self, subscription: Subscription) -> None:
+        """Something that held this subscription back is gone: let it be pumped."""
+        for reader in subscription.readers.values():
+            self._ready_readers[reader] = None
+        if not subscription.queues:
+            return
+        if subscription.window is None and subscription.ack != "auto":
+            self._ready_shared[subscription.session] = None
+        else:
+            for queue in subscription.queues:
+                self._ready_queues[queue] = None
+            if subscription.session.capped:
+                self.credit_session(subscription.session)
+
+    def credit_session(self, session: Session) -> None:
+        """The window that a session's subscriptions share may have room again."""
+        if session.queue_ring:
+            self._ready_shared[session] = None
+        if session.capped:
+            for subscription in session.subscriptions.values():
+                for queue in subscription.queues:
+                    self._ready_queues[queue] = None
+
+    def _drop_temporary(self, name: str) -> None:
+        destination = self.destinations.pop(name, None)
+        if destination is None:
+            return
+        for feed in destination.feeds:
+            self._feeds.pop(feed.partition.name, None)
+            self._feed_of.pop(feed.partition, None)
+            self.store.forget(feed.partition)
+
+    # --- the turn ---------------------------------------------------------------------------------------------------
+
+    def take(self, now_ns: int) -> list[Any]:
+        """Disk work of this turn. Memory partitions commit at once and leave nothing to do."""
+        for source in self.dirty_sources:
+            source.flush()
+        self.dirty_sources.clear()
+        jobs = []
+        for job in self.store.take(now_ns):
+            if job.finished:
+                self.completed(job, now_ns)
+            else:
+                jobs.append(job)
+        return jobs
+
+    def completed(self, job: Any, now_ns: int) -> None:
+        """A job was written and synced as its policy says, or failed."""
+        job.done(now_ns)
+        failure = None
+        if job.error is not None:
+            failure = ProtocolError("storage", "the message could not be stored", str(job.error))
+            log.error("storage: %s", job.error)
+        batch = job.batch
+        if batch is not None:
+            self.stats.commits += 1
+            self.pending_bytes -= batch.size_bytes
+            feed = self._feed_of.get(job.partition)
+            if feed is not None:
+                ready = self._ready_readers
+                for reader in feed.readers:
+                    ready[reader] = None
+                for source in feed.sources:
+                    self._ready_queues[source.queue] = None
+        for group in job.waiters:
+            group.settle(failure)
+
+    def _start_read(self, feed: Feed, job: Any) -> None:
+        offset = job.offset
+
+        def then(done: Any) -> None:
+            if done.error is not None and done.result is None and done.skip_to is None:
+                self.stats.read_errors += 1
+                log.error("storage: %s", done.error)
+                self._stalled.append((feed, offset))
+                return
+            feed.read_done(offset, done)
+            for reader in feed.readers:
+                self._ready_readers[reader] = None
+            for source in feed.sources:
+                self._ready_queues[source.queue] = None
+
+        self._reads.append(Read(job, then))
+
+    def look_up(self, job: Any, then: Callable[[Any], None]) -> None:
+        """Have a position looked up in the log, off the loop."""
+        self._reads.append(Read(job, then))
+
+    def wake_reader(self, reader: Reader) -> None:
+        """What held a reader back is gone."""
+        self._ready_readers[reader] = None
+
+    def cursor_waiters(self) -> list[list[Any]]:
+        """Where the receipt of an ACK waits: for the cursors, if any of them changes in this turn."""
+        if any(source.cursor.stored for source in self.dirty_sources):
+            return [self.store.cursors.waiters]
+        return []
+
+    def take_reads(self) -> list[Read]:
+        """Cold reads and look-ups to run on a read thread."""
+        reads, self._reads = self._reads, []
+        return reads
+
+    def read_done(self, read: Read) -> None:
+        """A read has ended."""
+        read.then(read.job)
+
+    @property
+    def busy(self) -> bool:
+        """True if ``pump`` has something to do."""
+        return bool(self._ready_shared or self._ready_queues or self._ready_readers)
+
+    def pump(self) -> bool:
+        """Deliver one bounded run to everything that is ready; True if there is more to do at once."""
+        if self._ready_shared:
+            shared, self._ready_shared = self._ready_shared, {}
+            for session in shared:
+                self._serve(session)
+        if self._ready_queues:
+            queues, self._ready_queues = self._ready_queues, {}
+            for queue in queues:
+                if queue.consumers and queue.pump():
+                    self._ready_queues[queue] = None
+        if self._ready_readers:
+            readers, self._ready_readers = self._ready_readers, {}
+            for reader in readers:
+                if reader.pump():
+                    self._ready_readers[reader] = None
+                elif reader.done:
+                    self._reader_done(reader)
+        return self.busy
+
+    def _serve(self, session: Session) -> None:
+        """Fill the window that a session's queues share: one message from each in turn, none starves."""
+        ring = session.queue_ring
+        while session.held < session.window and not session.closing and session.room() > 0:
+            for _ in range(len(ring)):
+                subscription, queue = ring[0]
+                ring.rotate(-1)
+                before = session.held
+                while session.held == before and queue.pump(subscription, 1):
+                    pass
+                if session.held > before:
+                    break
+            else:
+                return
+
+    def _reader_done(self, reader: Reader) -> None:
+        subscription = reader.subscription
+        if subscription.closed or reader not in reader.feed.readers:
+            return
+        reader.feed.readers.pop(reader, None)
+        subscription.reading -= 1
+        if subscription.reading == 0:
+            commands.replay_end(self, subscription)
+
+    # --- time -------------------------------------------------------------------------------------------------------
+
+    def stop_at(self, time_ns: int, reader: Reader) -> None:
+        """Let a reader stop at a moment that has not come yet."""
+        self._timed_stops.append((time_ns, reader))
+
+    def tick(self, now_ns: int) -> None:
+        """Time passes: interval syncs, rolls, retention; retries of failed reads; stops whose moment has come."""
+        self.store.tick(now_ns)
+        stalled, self._stalled = self._stalled, []
+        for feed, offset in stalled:
+            feed.retry(offset)
+        due = [reader for time_ns, reader in self._timed_stops if time_ns + NS_PER_SECOND <= now_ns]
+        if due:
+            self._timed_stops = [pair for pair in self._timed_stops if pair[1] not in due]
+            for reader in due:
+                reader.stop_offset = reader.feed.partition.next_offset
+                self._ready_readers[reader] = None
+
+    def temporary_name(self, session: Session, name: str) -> str:
+        """The name, unique in the broker, of a session's own temporary queue."""
+        own = f"{name}@{session.id}"
+        return own if name.startswith(TEMP_QUEUE_PREFIX) and "@" not in name else name

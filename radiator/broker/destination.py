@@ -1,0 +1,81 @@
+"""A destination: a name, its policy, the feeds of its partitions, and for a queue its consumers.
+
+It answers where a message goes (by key, by the client's ``partition`` header, or round robin) and what the RECEIPT of a
+SEND ends with.
+"""
+
+from __future__ import annotations
+
+import zlib
+from itertools import cycle
+from typing import TYPE_CHECKING
+
+from radiator.errors import ProtocolError
+from radiator.stomp.headers import escape
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from radiator.broker.feed import Feed
+    from radiator.broker.queue import Queue
+    from radiator.routing.policy import Policy
+
+
+class Destination:
+    """One named destination. ``subscribers`` counts the live subscriptions that match it."""
+
+    __slots__ = ("_round_robin", "_suffixes", "feeds", "name", "owner", "policy", "queue", "subscribers")
+
+    def __init__(self, name: str, policy: Policy, feeds: list[Feed]) -> None:
+        self.name = name
+        self.policy = policy
+        self.feeds = feeds
+        self.queue: Queue | None = None
+        self.owner: str | None = None  # session id, of a temporary queue
+        self.subscribers = 0
+        self._round_robin = cycle(feeds)
+        self._suffixes: dict[tuple[Feed, int], bytes] = {}
+
+    def choose(self, headers: Mapping[str, str]) -> Feed | None:
+        """The feed for a message with these headers, or None: each message takes the next one (``next_feed``).
+
+        The same key goes to the same partition for ever: CRC-32 of its UTF-8 bytes modulo the number of partitions
+        (``docs/configuration.md``, "partition_by").
+        """
+        feeds = self.feeds
+        forced = headers.get("partition")
+        if forced is not None and (len(feeds) > 1 or self.policy.partition_by is not None):
+            return self._forced(forced)
+        if len(feeds) == 1:
+            return feeds[0]
+        key = headers.get("partition-key")
+        if key is None and self.policy.partition_by is not None:
+            key = headers.get(self.policy.partition_by)
+        if key is None:
+            return None
+        return feeds[zlib.crc32(key.encode()) % len(feeds)]
+
+    def _forced(self, text: str) -> Feed:
+        for index, feed in enumerate(self.feeds):
+            if text in (str(index), feed.partition.name):
+                return feed
+        raise ProtocolError(
+            "bad-header",
+            f"header partition: {text[:100]!r} is not a partition of {self.name}",
+            f"Expected a number from 0 to {len(self.feeds) - 1}, or one of the partitions' names.",
+        )
+
+    def next_feed(self) -> Feed:
+        """Round robin over the partitions, for messages without a key."""
+        return next(self._round_robin)
+
+    def receipt_suffix(self, feed: Feed) -> bytes:
+        """How the RECEIPT of a SEND ends; the same object for as long as it says the same."""
+        key = (feed, self.subscribers)
+        suffix = self._suffixes.get(key)
+        if suffix is None:
+            self._suffixes.clear()
+            partition = escape(feed.partition.name, "1.1").encode()
+            suffix = b"\npartition:%b\ndelivered-to:%d\n\n\0" % (partition, self.subscribers)
+            self._suffixes[key] = suffix
+        return suffix

@@ -1,0 +1,62 @@
+"""A feed: the broker's side of one partition, where readers and queues wait for its high watermark.
+
+It joins three things: the partition (storage), the wire form of its messages, and who reads it. A cold read is asked
+for once however many readers want the same place, and its result is handed to each of them.
+
+Invariants: a reader listed in ``readers`` is woken by every commit; ``loading`` has at most one job per offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from radiator import limits
+from radiator.broker.wire import PartitionWire
+from radiator.storage.batch import RecordBatch
+from radiator.storage.layout import encode_name
+
+
+class Waiter(Protocol):
+    """Who can wait for a feed: a topic reader or a queue's source."""
+
+    def loaded(self, offset: int, batch: RecordBatch | None, skip_to: int | None) -> None:
+        """The cold read that was asked for at ``offset`` has ended."""
+
+
+class Feed:
+    """One partition and those who read it. ``start_read`` is given each cold read to run off the loop."""
+
+    __slots__ = ("_start_read", "destinations", "loading", "partition", "readers", "sources", "wire")
+
+    def __init__(self, partition: Any, start_read: Callable[[Feed, Any], None]) -> None:
+        self.partition = partition
+        self.wire = PartitionWire(partition.name, encode_name(partition.name))
+        self.readers: dict[Any, None] = {}
+        self.sources: list[Any] = []
+        self.destinations = 0
+        self.loading: dict[int, list[Waiter]] = {}
+        self._start_read = start_read
+
+    def load(self, offset: int, waiter: Waiter) -> None:
+        """Ask for the batch that holds ``offset``; the answer comes to ``waiter.loaded``."""
+        waiters = self.loading.get(offset)
+        if waiters is not None:
+            waiters.append(waiter)
+            return
+        self.loading[offset] = [waiter]
+        self._start_read(self, self.partition.fetch(offset, limits.READ_CHUNK_BYTES))
+
+    def read_done(self, offset: int, job: Any) -> None:
+        """A cold read has ended: hand its result to all who wait for it."""
+        for waiter in self.loading.pop(offset, ()):
+            waiter.loaded(offset, job.result, job.skip_to)
+
+    def retry(self, offset: int) -> None:
+        """The disk failed a cold read: ask again for the same place. Who waits for it goes on waiting."""
+        self._start_read(self, self.partition.fetch(offset, limits.READ_CHUNK_BYTES))
+
+    def pin(self) -> None:
+        """Tell the partition the lowest offset that a queue still needs."""
+        floors = [source.cursor.floor for source in self.sources]
+        self.partition.retain_from = min(floors) if floors else None

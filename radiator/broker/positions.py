@@ -1,0 +1,119 @@
+"""Where a subscription starts and stops: the grammar of ``start-position`` and ``stop-position``.
+
+::
+
+    position = "first" | "next" | "last" | "last:" count | "offset:" number
+             | "time:" ( epoch nanoseconds | RFC 3339 ) | "ago:" duration | "end"      (end: stop-position only)
+    duration = 1*( number ( "ms" | "s" | "m" | "h" | "d" ) )
+
+``x-stream-offset`` (RabbitMQ's streams) is accepted with its own values: first, last, next, offset=N, timestamp=SECONDS.
+A start is inclusive. A stop is exclusive, except ``offset:N``, which still delivers N (``docs/protocol.md``, "Replay").
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+from radiator.clock import NS_PER_MS, NS_PER_SECOND
+from radiator.errors import ProtocolError
+
+Kind = Literal["first", "next", "last", "offset", "time", "end"]
+
+DURATION_NS = {
+    "ms": NS_PER_MS,
+    "s": NS_PER_SECOND,
+    "m": 60 * NS_PER_SECOND,
+    "h": 3_600 * NS_PER_SECOND,
+    "d": 86_400 * NS_PER_SECOND,
+}
+_DURATION = re.compile(r"(?:\d{1,9}(?:ms|s|m|h|d))+")
+_DURATION_PART = re.compile(r"(\d+)(ms|s|m|h|d)")
+_RFC3339 = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?([Zz]|[+-]\d\d:\d\d)")
+_NUMBER = re.compile(r"\d{1,19}")
+INT64_MAX = 2**63 - 1
+
+GRAMMAR = "first, next, last, last:N, offset:N, time:<RFC 3339 or epoch nanoseconds>, ago:<duration such as 1h30m>"
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in a log: ``value`` is an offset, a count or nanoseconds since the epoch, by ``kind``."""
+
+    kind: Kind
+    value: int = 0
+
+
+FIRST = Position("first")
+NEXT = Position("next")
+END = Position("end")
+
+
+def parse_time(text: str) -> int | None:
+    """Nanoseconds since the epoch from decimal digits or an RFC 3339 date-time; None if it is neither."""
+    if _NUMBER.fullmatch(text):
+        value = int(text)
+        return value if value <= INT64_MAX else None
+    match = _RFC3339.fullmatch(text)
+    if match is None:
+        return None
+    date, clock, fraction, zone = match.groups()
+    try:
+        moment = datetime.fromisoformat(f"{date}T{clock}{'+00:00' if zone in 'Zz' else zone}")
+    except ValueError:
+        return None
+    seconds = int((moment - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds())
+    return seconds * NS_PER_SECOND + int((fraction or "0").ljust(9, "0"))
+
+
+def parse_duration(text: str) -> int | None:
+    """Nanoseconds from a duration such as ``1h30m``; None if it is not one."""
+    if not _DURATION.fullmatch(text):
+        return None
+    return sum(int(number) * DURATION_NS[unit] for number, unit in _DURATION_PART.findall(text))
+
+
+def parse_position(header: str, text: str, now_ns: int) -> Position:
+    """Parse the value of ``header``.
+
+    Raises ProtocolError (bad-position) that names the header, what was expected and what came.
+    """
+    position = _alias(text) if header == "x-stream-offset" else _parse(text, now_ns)
+    if position is None or (position.kind == "end" and header != "stop-position"):
+        expected = GRAMMAR + (", end" if header == "stop-position" else "")
+        if header == "x-stream-offset":
+            expected = "first, last, next, offset=N, timestamp=SECONDS"
+        raise ProtocolError(
+            "bad-position", f"header {header}: not a position: {text[:100]!r}", f"Expected one of: {expected}."
+        )
+    return position
+
+
+def _parse(text: str, now_ns: int) -> Position | None:
+    if text in ("first", "next", "end"):
+        return Position(text)  # type: ignore[arg-type]
+    if text == "last":
+        return Position("last", 1)
+    kind, _, rest = text.partition(":")
+    if kind in ("last", "offset") and _NUMBER.fullmatch(rest) and int(rest) <= INT64_MAX:
+        return Position(kind, int(rest))  # type: ignore[arg-type]
+    if kind == "time" and (time_ns := parse_time(rest)) is not None:
+        return Position("time", time_ns)
+    if kind == "ago" and (duration_ns := parse_duration(rest)) is not None:
+        return Position("time", max(0, now_ns - duration_ns))
+    return None
+
+
+def _alias(text: str) -> Position | None:
+    if text in ("first", "next"):
+        return Position(text)  # type: ignore[arg-type]
+    if text == "last":
+        return Position("last", 1)
+    kind, _, rest = text.partition("=")
+    if kind == "offset" and _NUMBER.fullmatch(rest) and int(rest) <= INT64_MAX:
+        return Position("offset", int(rest))
+    if kind == "timestamp" and _NUMBER.fullmatch(rest) and int(rest) <= INT64_MAX // NS_PER_SECOND:
+        return Position("time", int(rest) * NS_PER_SECOND)
+    return None

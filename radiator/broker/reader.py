@@ -1,0 +1,172 @@
+"""A reader: the cursor of one subscription over one partition of a topic, from history into live without a seam.
+
+A live subscriber is a reader that starts at the end, a replay is the same reader started earlier, and a slow consumer
+is a reader that lags: it holds an offset, not messages. It goes forward one bounded run per ``pump``, stops at the high
+watermark, and is pumped again when the partition commits, when the client's outbox has room, when credit comes back
+or when a cold read is done.
+
+Invariants: ``next_offset`` only grows, and every offset below it was delivered, did not match, or was told as ``gap``;
+``batch`` is only a shortcut and may be dropped at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from radiator import limits
+from radiator.broker.wire import run_length
+
+if TYPE_CHECKING:
+    from radiator.broker.feed import Feed
+    from radiator.broker.subscription import Subscription
+    from radiator.storage.batch import RecordBatch
+
+RUN_BYTES = 256 * limits.KIB  # one turn's share of one reader
+
+
+class Reader:
+    """One subscription's cursor over one partition.
+
+    ``stop_offset`` is exclusive. ``starts`` gives, per destination, the first offset wanted (``last:N`` in a partition
+    that several destinations share). Offsets below ``live_from`` are history and marked ``replayed``.
+    """
+
+    __slots__ = (
+        "_extra",
+        "batch",
+        "done",
+        "feed",
+        "gap",
+        "live_from",
+        "loading",
+        "next_offset",
+        "resolving",
+        "skip_settled",
+        "starts",
+        "stop_offset",
+        "subscription",
+    )
+
+    def __init__(self, subscription: Subscription, feed: Feed, start: int, live_from: int) -> None:
+        self.subscription = subscription
+        self.feed = feed
+        self.next_offset = start
+        self.live_from = live_from
+        self.stop_offset: int | None = None
+        self.starts: dict[str, int] | None = None
+        self.skip_settled = False  # a browser sees what waits in the queue, not what was acknowledged
+        self.batch: RecordBatch | None = None
+        self.loading = False
+        self.resolving = 0  # positions still being looked up on disk
+        self.done = False
+        self.gap = 0
+        self._extra = b""
+
+    def adjust(self, offset: int) -> None:
+        """The position asked for is gone: start at ``offset`` and say so on the first message."""
+        self.next_offset = offset
+        self._extra = b"start-adjusted:true\n"
+
+    def loaded(self, offset: int, batch: RecordBatch | None, skip_to: int | None) -> None:
+        """A cold read has ended (``Waiter``)."""
+        self.loading = False
+        if offset != self.next_offset:
+            return
+        if batch is not None and len(batch) and batch.next_offset > offset:
+            self.batch = batch
+        elif skip_to is not None and skip_to > offset:
+            self._skip(skip_to)
+
+    def _skip(self, offset: int) -> None:
+        self.gap += offset - self.next_offset
+        self.next_offset = offset
+
+    def pump(self) -> bool:
+        """Deliver at most one run. True if more could follow at once."""
+        subscription = self.subscription
+        if subscription.closed or self.loading or self.resolving or self.done:
+            return False
+        partition = self.feed.partition
+        if self.next_offset < partition.log_start_offset:
+            self._skip(partition.log_start_offset)
+        offset = self.next_offset
+        end = partition.high_watermark
+        stop = self.stop_offset
+        if stop is not None and stop <= end:
+            end = stop
+            if offset >= end:
+                self.done = True
+                return False
+        if offset >= end:
+            self.batch = None
+            return False
+        session = subscription.session
+        if session.closing:
+            return False
+        room = session.room()
+        if room <= 0:
+            session.waiting[subscription] = None
+            self.batch = None
+            return False
+        credit = subscription.topic_credit()
+        if credit <= 0:
+            self.batch = None
+            return False
+        batch = self.batch
+        if batch is None or not batch.base_offset <= offset < batch.next_offset:
+            batch = self.batch = partition.read(offset)
+            if batch is None:
+                self.loading = True
+                self.feed.load(offset, self)
+                return False
+        self._deliver(batch, end, min(room, RUN_BYTES), credit)
+        return self.next_offset < end or self.next_offset == stop
+
+    def _deliver(self, batch: RecordBatch, end: int, room: int, credit: int) -> None:
+        subscription = self.subscription
+        start = batch.index_at(self.next_offset)
+        if start < len(batch) and batch.offsets[start] > self.next_offset:
+            self._skip(min(batch.offsets[start], end))
+            return
+        boundary = self.live_from if self.next_offset < self.live_from < end else end
+        stop = len(batch) if boundary >= batch.next_offset else batch.index_at(boundary)
+        stop = start + min(run_length(batch, start, stop, room), credit)
+        offsets: Sequence[int] = batch.offsets[start:stop]
+        tails = self.feed.wire.tails(batch, subscription.session.version)[start:stop]
+        picked = self._pick(batch, start, stop)
+        if picked is not None:
+            offsets = [batch.offsets[index] for index in picked]
+            tails = [tails[index - start] for index in picked]
+        replayed = self.next_offset < self.live_from
+        self.next_offset = batch.offsets[stop - 1] + 1
+        if not tails:
+            return
+        extra = b"replayed:true\n" if replayed else b""
+        if self.gap or self._extra:
+            first = extra + self._extra + (b"gap:%d\n" % self.gap if self.gap else b"")
+            self.gap = 0
+            self._extra = b""
+            subscription.deliver(self.feed, None, [offsets[0]], tails[:1], first)
+            offsets, tails = offsets[1:], tails[1:]
+            if not tails:
+                return
+        subscription.deliver(self.feed, None, offsets, tails, extra)  # type: ignore[arg-type]
+
+    def _pick(self, batch: RecordBatch, start: int, stop: int) -> list[int] | None:
+        """The indexes that this reader wants, or None for all of them."""
+        matches = self.subscription.patterns.matches
+        wanted = [matches(name) for name in batch.names]
+        if all(wanted) and self.starts is None and not self.skip_settled:
+            return None
+        ids = batch.destination_ids
+        picked = [index for index in range(start, stop) if wanted[ids[index]]]
+        if self.starts is not None:
+            starts = [self.starts.get(name, 0) for name in batch.names]
+            picked = [index for index in picked if batch.offsets[index] >= starts[ids[index]]]
+            if batch.offsets[stop - 1] >= max(self.starts.values(), default=0):
+                self.starts = None
+        if self.skip_settled:
+            settled = [source.cursor for source in self.feed.sources]
+            picked = [i for i in picked if not all(cursor.is_acked(batch.offsets[i]) for cursor in settled)]
+        return picked

@@ -1,0 +1,133 @@
+"""Receipts: when a RECEIPT may be sent, and in which order.
+
+A receipt is a promise about something that may still be on its way to the disk. Each session therefore keeps a
+first-in-first-out line of *groups*; a group is a run of RECEIPTs that become true together (all sends that went into
+one batch), and it leaves the line only when it is true and everything before it has left. So receipts come in the
+order of the client's frames, and never before their effect (``docs/protocol.md``, "Receipts").
+
+Invariants: a group waits for ``waiting`` commits; a commit that failed makes the group ``failed``; what leaves the line
+is bytes, ready to send. This module knows neither sockets nor storage: a batch is anything with a list ``waiters``.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from radiator.errors import ProtocolError
+
+
+class ReceiptGroup:
+    """RECEIPTs of one session that become true together.
+
+    ``suffix`` ends every RECEIPT of the group (partition, ``delivered-to``, the blank line and the NUL); with
+    ``offsets`` absent the suffix follows the receipt id directly.
+    """
+
+    __slots__ = ("batch", "failure", "final", "ids", "line", "offsets", "suffix", "waiting")
+
+    def __init__(self, line: ReceiptLine, suffix: bytes, waiting: int, batch: Any = None) -> None:
+        self.line = line
+        self.batch = batch
+        self.suffix = suffix
+        self.ids: list[bytes] = []
+        self.offsets: list[int] = []
+        self.waiting = waiting
+        self.failure: ProtocolError | None = None
+        self.final: bytes | None = None  # sent instead of RECEIPTs: an ERROR frame that must not overtake them
+
+    def settle(self, failure: ProtocolError | None = None) -> None:
+        """One of the commits that this group waits for has ended."""
+        self.waiting -= 1
+        if failure is not None and self.failure is None:
+            self.failure = failure
+        self.line.drain()
+
+    def encode(self) -> bytes:
+        """The RECEIPT frames (or the final frame) as bytes."""
+        if self.final is not None:
+            return self.final
+        suffix = self.suffix
+        if self.offsets:
+            return b"".join(
+                [
+                    b"RECEIPT\nreceipt-id:%b\noffset:%d%b" % (receipt, offset, suffix)
+                    for receipt, offset in zip(self.ids, self.offsets, strict=True)
+                ]
+            )
+        return b"".join([b"RECEIPT\nreceipt-id:%b%b" % (receipt, suffix) for receipt in self.ids])
+
+
+PLAIN_SUFFIX = b"\n\n\0"
+
+
+class ReceiptLine:
+    """The line of groups of one session. ``out`` is called with bytes to send, ``fail`` with a commit's failure."""
+
+    __slots__ = ("_fail", "_groups", "_last", "_out")
+
+    def __init__(self, out: Any, fail: Any) -> None:
+        self._out = out
+        self._fail = fail
+        self._groups: deque[ReceiptGroup] = deque()
+        self._last: ReceiptGroup | None = None
+
+    @property
+    def empty(self) -> bool:
+        """True when every receipt asked for so far has been handed out."""
+        return not self._groups
+
+    def now(self, receipt: bytes) -> None:
+        """A RECEIPT whose effect is done already: sent as soon as those before it are out."""
+        if not self._groups:
+            self._out(b"RECEIPT\nreceipt-id:%b\n\n\0" % receipt)
+            return
+        group = ReceiptGroup(self, PLAIN_SUFFIX, 0)
+        group.ids.append(receipt)
+        self._groups.append(group)
+        self._last = None
+
+    def final(self, frame: bytes) -> None:
+        """A frame that ends the conversation (ERROR): sent after all receipts before it."""
+        group = ReceiptGroup(self, b"", 0)
+        group.final = frame
+        self._groups.append(group)
+        self._last = None
+        self.drain()
+
+    def stored(self, receipt: bytes, offset: int, batch: Any, suffix: bytes) -> None:
+        """A RECEIPT that waits for ``batch``; a run with the same batch and the same suffix object shares a group."""
+        group = self._last
+        if group is None or group.batch is not batch or group.suffix is not suffix:
+            group = self._last = ReceiptGroup(self, suffix, 1, batch)
+            batch.waiters.append(group)
+            self._groups.append(group)
+        group.ids.append(receipt)
+        group.offsets.append(offset)
+
+    def after(self, receipt: bytes, waited: list[list[Any]]) -> None:
+        """A RECEIPT that waits for several things, each given by its list of waiters."""
+        if not waited:
+            self.now(receipt)
+            return
+        group = ReceiptGroup(self, PLAIN_SUFFIX, len(waited))
+        group.ids.append(receipt)
+        for waiters in waited:
+            waiters.append(group)
+        self._groups.append(group)
+        self._last = None
+
+    def drain(self) -> None:
+        """Hand out every group at the head of the line that has become true."""
+        groups = self._groups
+        while groups and groups[0].waiting <= 0:
+            group = groups.popleft()
+            if group is self._last:
+                self._last = None
+            if group.failure is not None:
+                receipt = group.ids[0] if group.ids else None
+                groups.clear()
+                self._last = None
+                self._fail(group.failure, receipt)
+                return
+            self._out(group.encode())

@@ -1,0 +1,166 @@
+"""A session: one client as the broker sees it.
+
+It knows its protocol version, its subscriptions, what it holds unacknowledged, its transactions, and two lists for
+its transport: ``outbox``, bytes to send, and ``receipts``, the line of promises. It knows nothing of sockets: the
+transport takes the outbox, and tells with ``flushed`` how many bytes have left, since a message under ``ack:auto``
+counts as acknowledged when it was written to the socket (RabbitMQ and ActiveMQ do the same).
+
+Invariants: ``held`` counts the unacknowledged queue messages of subscriptions without a window of their own, and is
+never above ``window`` (``docs/protocol.md``, "Flow control"); a closed session holds no subscription.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from radiator import limits
+from radiator.broker.receipts import ReceiptLine
+from radiator.errors import ProtocolError
+from radiator.stomp.encoder import error as encode_error
+
+if TYPE_CHECKING:
+    from radiator.broker.queue import Queue
+    from radiator.broker.subscription import Subscription
+    from radiator.broker.transactions import Transaction
+
+DEFAULT_WINDOW = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLimits:
+    """What one session may hold; reasons in ``radiator/limits.py``."""
+
+    outbox: int = limits.OUTBOX_BYTES_MAX  # bytes
+    in_flight: int = limits.IN_FLIGHT_MAX  # deliveries of one subscription
+    subscriptions: int = limits.SUBSCRIPTIONS_PER_SESSION_MAX
+    transactions: int = limits.TRANSACTIONS_PER_SESSION_MAX
+    transaction: int = limits.TRANSACTION_BYTES_MAX  # bytes, over all open transactions
+
+
+class Session:
+    """One connected client. ``wake`` is called with the session whenever its outbox stops being empty."""
+
+    __slots__ = (
+        "_wake",
+        "address",
+        "auto_acks",
+        "capped",
+        "closed",
+        "closing",
+        "connected",
+        "heart_beat",
+        "held",
+        "id",
+        "limits",
+        "next_tag",
+        "outbox",
+        "outbox_bytes",
+        "queue_ring",
+        "queued_total",
+        "receipts",
+        "subscriptions",
+        "tags",
+        "temporary",
+        "transactions",
+        "transaction_bytes",
+        "user",
+        "version",
+        "waiting",
+        "window",
+        "written_total",
+    )
+
+    def __init__(
+        self, session_id: str, limits: SessionLimits, wake: Callable[[Session], None], address: str = ""
+    ) -> None:
+        self.id = session_id
+        self.limits = limits
+        self.address = address
+        self.user = ""
+        self.version = "1.2"
+        self.heart_beat: tuple[int, int] = (0, 0)  # (send_ms, expect_ms), as negotiated
+        self.connected = False
+        self.closing = False  # nothing more is read; what is in the outbox still goes out
+        self.closed = False  # gone: its subscriptions are released
+        self._wake = wake
+        self.outbox: list[bytes] = []
+        self.outbox_bytes = 0
+        self.queued_total = 0  # bytes ever put into the outbox
+        self.written_total = 0  # bytes that have left it
+        self.receipts = ReceiptLine(self.send, self.fail)
+        self.subscriptions: dict[str, Subscription] = {}
+        self.tags: dict[str, Subscription] = {}
+        self.next_tag = 0
+        self.window = DEFAULT_WINDOW
+        self.capped = False  # the client set max-in-flight: it binds every subscription
+        self.held = 0
+        self.queue_ring: deque[tuple[Subscription, Queue]] = deque()
+        self.auto_acks: deque[AutoAck] = deque()
+        self.waiting: dict[Subscription, None] = {}  # subscriptions that stopped because the outbox was full
+        self.transactions: dict[str, Transaction] = {}
+        self.transaction_bytes = 0
+        self.temporary: dict[str, None] = {}
+
+    def send(self, data: bytes) -> None:
+        """Put bytes into the outbox and have the transport woken."""
+        if self.closed:
+            return
+        if not self.outbox:
+            self._wake(self)
+        self.outbox.append(data)
+        size = len(data)
+        self.outbox_bytes += size
+        self.queued_total += size
+
+    def room(self) -> int:
+        """Bytes that deliveries may still add to the outbox; zero or less means stop."""
+        return self.limits.outbox - self.outbox_bytes
+
+    def take_outbox(self) -> list[bytes]:
+        """All bytes waiting to be sent; they count against ``room`` until ``flushed`` says that they left."""
+        taken = self.outbox
+        self.outbox = []
+        return taken
+
+    def flushed(self, size: int) -> None:
+        """``size`` bytes were handed to the operating system."""
+        self.outbox_bytes -= size
+        self.written_total += size
+        acks = self.auto_acks
+        while acks and acks[0].ends_at <= self.written_total:
+            acks.popleft().settle()
+
+    def fail(self, error: ProtocolError, receipt: bytes | None = None) -> None:
+        """Answer ERROR after all receipts before it, then close."""
+        if self.closing:
+            return
+        self.closing = True
+        self.receipts.final(encode_error(error, receipt, self.version if self.connected else "1.2"))
+
+
+class AutoAck:
+    """A run of queue messages under ``ack:auto`` in the outbox, settled once their last byte is written."""
+
+    __slots__ = ("ends_at", "lengths", "offsets", "queue_source")
+
+    def __init__(self, ends_at: int, queue_source: object, offsets: list[int], lengths: list[int]) -> None:
+        self.ends_at = ends_at
+        self.queue_source = queue_source
+        self.offsets = offsets
+        self.lengths = lengths
+
+    def settle(self) -> None:
+        """Every message of the run was written."""
+        self.queue_source.settle(self.offsets)  # type: ignore[attr-defined]
+
+    def unwritten(self, written_total: int) -> tuple[list[int], list[int]]:
+        """Split the offsets into those wholly written and those not, for a connection that died in between."""
+        end = self.ends_at - sum(self.lengths)
+        for index, length in enumerate(self.lengths):
+            end += length
+            if end > written_total:
+                return self.offsets[:index], self.offsets[index:]
+        return self.offsets, []

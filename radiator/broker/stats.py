@@ -1,0 +1,28 @@
+"""What the broker has counted since it started. Nothing is dropped silently: what is not an ERROR is a number here."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+
+@dataclass(slots=True)
+class Stats:
+    """Counters since start; every one only grows."""
+
+    connections: int = 0
+    messages_in: int = 0
+    body_bytes_in: int = 0
+    commits: int = 0
+    acks: int = 0
+    nacks: int = 0
+    late_acks: int = 0  # acknowledgements of deliveries that were settled or returned before
+    returned: int = 0  # messages that were in flight and went back to their queue
+    lost_to_retention: int = 0  # queue messages that retention or damage took before they were settled
+    late_replies: int = 0  # messages to a temporary queue whose connection was gone
+    dropped_newest: int = 0
+    refused: int = 0  # ERROR frames sent
+    read_errors: int = 0
+
+    def as_dict(self) -> dict[str, int]:
+        """All counters by name."""
+        return asdict(self)

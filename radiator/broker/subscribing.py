@@ -1,0 +1,266 @@
+"""SUBSCRIBE: headers to subscriptions, patterns to destinations, positions to readers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from radiator.broker.positions import FIRST, NEXT, Position, parse_position
+from radiator.broker.reader import Reader
+from radiator.broker.subscription import ACK_MODES, AUTO, Subscription
+from radiator.errors import ProtocolError
+from radiator.routing.pattern import is_pattern, parse_list
+from radiator.routing.rules import TEMP_QUEUE_PREFIX
+
+if TYPE_CHECKING:
+    from radiator.broker.broker import Broker
+    from radiator.broker.destination import Destination
+    from radiator.broker.feed import Feed
+    from radiator.broker.session import Session
+    from radiator.stomp.frames import Frame
+
+PREFETCH_HEADERS = ("prefetch-count", "activemq.prefetchSize", "credit")
+START_HEADERS = ("start-position", "x-stream-offset")
+NOT_OFFERED = (
+    "selector",
+    "subscription-name",
+    "durable-subscription-name",
+    "activemq.subscriptionName",
+    "durable",
+    "group",
+    "exclusive",
+    "activemq.exclusive",
+)
+
+
+def count(text: str, header: str, most: int) -> int:
+    """A window size from a header. Raises ProtocolError (bad-header)."""
+    if not (text.isascii() and text.isdigit()) or not 1 <= int(text[:12]) <= most:
+        raise ProtocolError(
+            "bad-header",
+            f"header {header}: expected a number from 1 to {most}, got {text[:100]!r}",
+        )
+    return int(text)
+
+
+def subscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
+    """SUBSCRIBE: everything is checked before anything is changed."""
+    headers = frame.head.headers
+    text = headers.get("destination")
+    if not text:
+        raise ProtocolError("bad-destination", "SUBSCRIBE needs a destination", "Expected a header destination:<name>.")
+    subscription_id = headers.get("id") or (text if session.version == "1.0" else None)
+    if not subscription_id:
+        raise ProtocolError("bad-header", "SUBSCRIBE needs a header id", "Expected an id unique on this connection.")
+    if subscription_id in session.subscriptions:
+        raise ProtocolError("bad-subscription", f"id {subscription_id[:200]!r} is in use on this connection")
+    if len(session.subscriptions) >= session.limits.subscriptions:
+        raise ProtocolError(
+            "too-many",
+            "too many subscriptions",
+            f"At most {session.limits.subscriptions} per connection.",
+        )
+    for header in NOT_OFFERED:
+        if header in headers and headers[header] != "false":
+            raise ProtocolError(
+                "unsupported",
+                f"header {header} is not offered by this version",
+                "It is refused, since ignoring it would deliver other messages than you asked for.",
+            )
+    ack = headers.get("ack", AUTO)
+    if ack not in ACK_MODES:
+        raise ProtocolError("bad-header", f"header ack: expected {', '.join(ACK_MODES)}, got {ack[:100]!r}")
+    start, stop = _positions(headers, now_ns)
+    browser = headers.get("browser") == "true"
+    window = next(
+        (count(headers[each], each, session.limits.in_flight) for each in PREFETCH_HEADERS if each in headers), None
+    )
+    if "," not in text and text.startswith(TEMP_QUEUE_PREFIX) and not is_pattern(text):
+        text = _own_temporary(broker, session, text)
+    patterns = parse_list(text)
+    destinations = _matching(broker, patterns)
+    looks = browser or start is not None or stop is not None
+    if looks and any(destination.queue is not None for destination in destinations):
+        browser, ack = True, AUTO
+    if window is None and ack != AUTO:
+        wider = max((each.policy.prefetch for each in destinations if each.queue is not None), default=1)
+        window = wider if wider > 1 else None
+    elif window == 1:
+        window = None  # not wider than the default, so it shares the client's window of one
+    subscription = add(broker, session, subscription_id, patterns, ack, window)
+    subscription.browser = browser
+    if browser and start is None and stop is None:
+        stop = Position("end")
+    for destination in destinations:
+        if destination.queue is not None and not browser:
+            broker.consume(subscription, destination)
+        else:
+            destination.subscribers += 1
+            for feed in destination.feeds:
+                _read(broker, subscription, destination, feed, start, stop, now_ns)
+    if not patterns.is_literal and stop is None:
+        broker.watch_patterns(subscription)
+    if frame.receipt is not None:
+        session.receipts.now(frame.receipt)
+    if stop is not None and subscription.reading == 0:
+        from radiator.broker.commands import replay_end
+
+        replay_end(broker, subscription)
+
+
+def add(
+    broker: Broker, session: Session, subscription_id: str, patterns: Any, ack: str, window: int | None
+) -> Subscription:
+    """Give a session a subscription that reads and consumes nothing yet."""
+    tag = str(session.next_tag)
+    session.next_tag += 1
+    subscription = Subscription(session, subscription_id, tag, patterns, ack, window)
+    session.subscriptions[subscription_id] = subscription
+    session.tags[tag] = subscription
+    return subscription
+
+
+def own_reply_queue(broker: Broker, session: Session, name: str) -> str:
+    """The temporary queue behind a ``reply-to``: made, and subscribed to under its own name, at its first use."""
+    if is_pattern(name):
+        raise ProtocolError("bad-destination", f"header reply-to: a pattern is not a name: {name[:200]!r}")
+    if "@" in name:
+        return name  # somebody else's, handed on
+    own = _own_temporary(broker, session, name)
+    destination = broker.destination(own)
+    if not any(each.session is session for each in destination.queue.consumers if destination.queue is not None):  # type: ignore[union-attr]
+        if name in session.subscriptions:
+            raise ProtocolError("bad-subscription", f"id {name[:200]!r} is in use on this connection")
+        broker.consume(add(broker, session, name, parse_list(own), AUTO, None), destination)
+    return own
+
+
+def _own_temporary(broker: Broker, session: Session, name: str) -> str:
+    own = broker.temporary_name(session, name)
+    if own.rpartition("@")[2] != session.id:
+        raise ProtocolError("denied", f"{name[:200]!r} belongs to another connection", "Others may only SEND to it.")
+    session.temporary[own] = None
+    return own
+
+
+def _positions(headers: Mapping[str, str], now_ns: int) -> tuple[Position | None, Position | None]:
+    start = next((parse_position(each, headers[each], now_ns) for each in START_HEADERS if each in headers), None)
+    stop = parse_position("stop-position", headers["stop-position"], now_ns) if "stop-position" in headers else None
+    return start, stop
+
+
+def _matching(broker: Broker, patterns: Any) -> list[Destination]:
+    """The destinations that exist and match; the concrete names among the patterns are created."""
+    found = {}
+    for name in patterns.names:
+        if name.startswith("/radiator/"):
+            raise ProtocolError("bad-destination", f"{name[:200]!r} is reserved")
+        found[name] = broker.destination(name)
+    if not patterns.is_literal:
+        for name, destination in broker.destinations.items():
+            if destination.owner is None and not name.startswith(TEMP_QUEUE_PREFIX) and patterns.matches(name):
+                found[name] = destination
+    return list(found.values())
+
+
+def _read(
+    broker: Broker,
+    subscription: Subscription,
+    destination: Destination,
+    feed: Feed,
+    start: Position | None,
+    stop: Position | None,
+    now_ns: int,
+) -> None:
+    """Start a reader on one partition, or let the one that is there already take this destination along."""
+    partition = feed.partition
+    reader = subscription.readers.get(feed)
+    if reader is None:
+        reader = Reader(subscription, feed, partition.next_offset, partition.next_offset)
+        if subscription.browser and start is None:
+            floors = [source.cursor.floor for source in feed.sources]
+            reader.next_offset = min(floors, default=partition.log_start_offset)
+            reader.skip_settled = True
+        broker.read(subscription, feed, reader)
+        if stop is not None:
+            _set_stop(broker, reader, stop, now_ns)
+    _set_start(broker, reader, destination, start or NEXT)
+
+
+def _set_start(broker: Broker, reader: Reader, destination: Destination, start: Position) -> None:
+    partition = reader.feed.partition
+    first, end = partition.log_start_offset, partition.next_offset
+    if reader.skip_settled:
+        return
+    if start == FIRST:
+        reader.next_offset = first
+    elif start.kind == "offset":
+        reader.next_offset = start.value
+        if start.value < first:
+            reader.adjust(first)
+    elif start.kind == "last":
+        if start.value == 0:
+            return
+        if reader.feed.destinations == 1:
+            reader.next_offset = max(first, end - start.value)
+        else:
+            _start_at_last(broker, reader, destination.name, start.value)
+    elif start.kind == "time":
+        _resolve(broker, reader, partition.offset_for_time(start.value), lambda offset: _begin(reader, offset))
+
+
+def _begin(reader: Reader, offset: int) -> None:
+    reader.next_offset = offset
+
+
+def _start_at_last(broker: Broker, reader: Reader, name: str, number: int) -> None:
+    """``last:N`` counts per destination, so in a shared partition each has a start of its own."""
+    if reader.starts is None:
+        reader.starts = {}
+    starts = reader.starts
+
+    def then(offset: int) -> None:
+        starts[name] = offset
+        reader.next_offset = min(reader.next_offset, offset)
+
+    job = reader.feed.partition.offset_for_last(number, lambda each: each == name, frozenset((name,)))
+    _resolve(broker, reader, job, then)
+
+
+def _set_stop(broker: Broker, reader: Reader, stop: Position, now_ns: int) -> None:
+    partition = reader.feed.partition
+    first, end = partition.log_start_offset, partition.next_offset
+    if stop.kind in ("end", "next"):
+        reader.stop_offset = end
+    elif stop.kind == "first":
+        reader.stop_offset = first
+    elif stop.kind == "offset":
+        reader.stop_offset = stop.value + 1
+    elif stop.kind == "last":
+        reader.stop_offset = max(first, end - stop.value)
+    elif stop.value > now_ns:
+        broker.stop_at(stop.value, reader)
+    else:
+
+        def then(offset: int) -> None:
+            reader.stop_offset = offset
+
+        _resolve(broker, reader, partition.offset_for_time(stop.value), then)
+
+
+def _resolve(broker: Broker, reader: Reader, job: Any, then: Callable[[int], None]) -> None:
+    """Look a position up off the loop; the reader waits for it."""
+    reader.resolving += 1
+
+    def done(finished: Any) -> None:
+        if reader.subscription.closed:
+            return
+        if finished.error is not None:
+            error = ProtocolError("storage", "the position could not be looked up", str(finished.error))
+            broker.refuse(reader.subscription.session, error)
+            return
+        reader.resolving -= 1
+        then(finished.offset)
+        broker.wake_reader(reader)
+
+    broker.look_up(job, done)

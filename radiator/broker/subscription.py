@@ -1,0 +1,167 @@
+"""A subscription: one SUBSCRIBE of one session, whatever its pattern matches.
+
+It holds what is in flight to the client, in the order of delivery, and answers one question for those who deliver:
+how many messages may go out now (``credit``). Credit comes back only by ack, nack or requeue.
+
+Invariants: ``in_flight`` maps message ids to (queue source or None, offset) and is empty under ``ack:auto``; a
+subscription that is closed holds nothing and is in no feed, queue or session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import repeat
+from typing import TYPE_CHECKING
+
+from radiator.broker import wire
+from radiator.broker.session import AutoAck
+
+if TYPE_CHECKING:
+    from radiator.broker.feed import Feed
+    from radiator.broker.queue import Queue, QueueSource
+    from radiator.broker.reader import Reader
+    from radiator.broker.session import Session
+    from radiator.routing.pattern import PatternSet
+
+AUTO, CLIENT, INDIVIDUAL = "auto", "client", "client-individual"
+ACK_MODES = (AUTO, CLIENT, INDIVIDUAL)
+
+InFlight = tuple["QueueSource | None", int]
+
+
+class Subscription:
+    """One SUBSCRIBE. ``window`` None means: shares the session's window on queues, flows freely on topics."""
+
+    __slots__ = (
+        "_prefixes",
+        "ack",
+        "browser",
+        "closed",
+        "id",
+        "in_flight",
+        "patterns",
+        "queues",
+        "readers",
+        "reading",
+        "seen",
+        "session",
+        "tag",
+        "window",
+    )
+
+    def __init__(
+        self, session: Session, subscription_id: str, tag: str, patterns: PatternSet, ack: str, window: int | None
+    ) -> None:
+        self.session = session
+        self.id = subscription_id
+        self.tag = tag
+        self.patterns = patterns
+        self.ack = ack
+        self.window = window
+        self.browser = False
+        self.closed = False
+        self.in_flight: dict[bytes, InFlight] = {}
+        self.seen: dict[bytes, int] = {}  # per partition's id prefix: one past the highest offset delivered
+        self.readers: dict[Feed, Reader] = {}
+        self.reading = 0  # readers that have not reached their stop position
+        self.queues: list[Queue] = []
+        self._prefixes: dict[bytes, bytes] = {}
+
+    def prefix(self, extra: bytes = b"") -> bytes:
+        """The head of this subscription's MESSAGE frames."""
+        prefix = self._prefixes.get(extra)
+        if prefix is None:
+            prefix = wire.prefix(self.id, self.session.version, extra, None if self.ack == AUTO else self.tag)
+            if len(self._prefixes) < 16:
+                self._prefixes[extra] = prefix
+        return prefix
+
+    def topic_credit(self) -> int:
+        """How many messages of topics may be sent now, by the window alone."""
+        if self.ack == AUTO:
+            return self.session.limits.in_flight
+        return (self.window or self.session.limits.in_flight) - len(self.in_flight)
+
+    def queue_credit(self) -> int:
+        """How many messages of queues may be sent now; registers for a wake-up when only the outbox is in the way."""
+        session = self.session
+        if session.closing:
+            return 0
+        if session.room() <= 0:
+            session.waiting[self] = None
+            return 0
+        if self.ack == AUTO:
+            return session.limits.in_flight
+        if self.window is None:
+            return session.window - session.held
+        own = self.window - len(self.in_flight)
+        return min(own, session.window - session.held) if session.capped else own
+
+    def deliver(
+        self,
+        feed: Feed,
+        source: QueueSource | None,
+        offsets: list[int] | range,
+        tails: list[bytes],
+        extra: bytes = b"",
+    ) -> None:
+        """Put a run of messages into the session's outbox and, unless acked automatically, in flight."""
+        session = self.session
+        prefix = self.prefix(extra)
+        if self.ack == AUTO:
+            session.send(wire.frames(prefix, tails, None))
+            if source is not None:
+                head = len(prefix)
+                lengths = [head + len(tail) for tail in tails]
+                session.auto_acks.append(AutoAck(session.queued_total, source, list(offsets), lengths))
+            return
+        ids = feed.wire.message_ids(offsets)
+        self.in_flight.update(zip(ids, zip(repeat(source), offsets), strict=False))
+        key = feed.wire.id_prefix
+        last = offsets[-1] + 1
+        if last > self.seen.get(key, 0):
+            self.seen[key] = last
+        if source is not None and (self.window is None or session.capped):
+            session.held += len(tails)
+        session.send(wire.frames(prefix, tails, ids))
+
+    def take(self, message_id: bytes) -> list[InFlight] | None:
+        """Remove what an ACK or NACK of ``message_id`` settles; None if it is not in flight here.
+
+        Under ``client`` that is everything delivered before it too (STOMP 1.2, "ACK" and "NACK").
+        """
+        if message_id not in self.in_flight:
+            return None
+        if self.ack != CLIENT:
+            return self._release([self.in_flight.pop(message_id)])
+        keys = []
+        for key in self.in_flight:
+            keys.append(key)
+            if key == message_id:
+                break
+        return self._release([self.in_flight.pop(key) for key in keys])
+
+    def take_all(self) -> list[InFlight]:
+        """Remove everything in flight."""
+        settled = list(self.in_flight.values())
+        self.in_flight.clear()
+        return self._release(settled)
+
+    def was_delivered(self, message_id: bytes) -> bool:
+        """True if this message went out here once: its ack is late or repeated, not wrong."""
+        head, _, number = message_id.rpartition(b"@")
+        return number.isdigit() and int(number) < self.seen.get(head + b"@", 0)
+
+    def _release(self, settled: list[InFlight]) -> list[InFlight]:
+        if self.window is None or self.session.capped:
+            self.session.held -= sum(source is not None for source, _ in settled)
+        return settled
+
+
+def by_source(settled: Iterable[InFlight]) -> dict[QueueSource, list[int]]:
+    """Group settled messages by the queue source they belong to; those of topics belong to none."""
+    groups: dict[QueueSource, list[int]] = {}
+    for source, offset in settled:
+        if source is not None:
+            groups.setdefault(source, []).append(offset)
+    return groups

@@ -1,0 +1,73 @@
+"""Transactions: SEND, ACK and NACK frames that take effect together at COMMIT, in their order, or not at all.
+
+The frames are held here until COMMIT, bounded in number and bytes. Every one of them is checked before the first is
+applied, so a COMMIT that is refused has changed nothing; ABORT and a lost connection discard them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from radiator.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from radiator.broker.session import Session
+    from radiator.stomp.frames import Frame
+
+
+class Transaction:
+    """The frames of one open transaction and what they weigh, in bytes."""
+
+    __slots__ = ("frames", "size_bytes")
+
+    def __init__(self) -> None:
+        self.frames: list[Frame] = []
+        self.size_bytes = 0
+
+
+def begin(session: Session, name: str) -> None:
+    """Open a transaction. Raises ProtocolError when the id is in use or there are too many."""
+    if name in session.transactions:
+        raise ProtocolError("bad-transaction", f"transaction {name[:100]!r} is already open on this connection")
+    if len(session.transactions) >= session.limits.transactions:
+        raise ProtocolError(
+            "too-many",
+            "too many open transactions on this connection",
+            f"At most {session.limits.transactions}; COMMIT or ABORT one first.",
+        )
+    session.transactions[name] = Transaction()
+
+
+def add(session: Session, name: str, frame: Frame) -> None:
+    """Hold a frame until COMMIT. Raises ProtocolError when the transaction is unknown or too large."""
+    transaction = find(session, name)
+    size = len(frame.body) + len(frame.head.raw) + 200
+    if session.transaction_bytes + size > session.limits.transaction:
+        raise ProtocolError(
+            "too-large",
+            "the open transactions of this connection hold too much",
+            f"At most {session.limits.transaction} bytes; COMMIT more often.",
+        )
+    session.transaction_bytes += size
+    transaction.size_bytes += size
+    transaction.frames.append(frame)
+
+
+def find(session: Session, name: str) -> Transaction:
+    """The open transaction of that name. Raises ProtocolError when there is none."""
+    transaction = session.transactions.get(name)
+    if transaction is None:
+        raise ProtocolError(
+            "bad-transaction",
+            f"transaction {name[:100]!r} is not open on this connection",
+            "Open it with BEGIN; COMMIT and ABORT end it.",
+        )
+    return transaction
+
+
+def end(session: Session, name: str) -> Transaction:
+    """Close a transaction and hand its frames over."""
+    transaction = find(session, name)
+    del session.transactions[name]
+    session.transaction_bytes -= transaction.size_bytes
+    return transaction

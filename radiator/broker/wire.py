@@ -1,0 +1,131 @@
+"""The wire form of stored messages: built once per batch, shared by every subscriber.
+
+A MESSAGE frame is ``prefix + tail``. What differs per subscription stands in the prefix, what differs per message in
+the tail, so a subscriber's bytes for a whole run are one ``prefix.join(tails)``::
+
+    MESSAGE                                  \\
+    subscription:0                            | prefix (ack:auto)
+    message-id:                              /
+               %2Ftopic%2Fa@17               \\
+    destination:/topic/a                      |
+    partition:/topic/a                        | tail, one per message, shared
+    receive-time:1732082400000000000          |
+    offset:17, content-length:5, the stored   |
+    header block, a blank line, the body, NUL /
+
+Under the client ack modes the prefix ends in ``ack:0-`` and each tail is preceded by the message id and
+``message-id:``, so that ``ack`` is the subscription's tag and the message id, and either is accepted back.
+
+The stored header block is STOMP 1.2 wire form already. Only for a peer that speaks 1.0 or 1.1 and only where a
+backslash occurs, tails are built a second time with that version's escapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from radiator.stomp.headers import block_for, escape
+
+if TYPE_CHECKING:
+    from radiator.storage.batch import RecordBatch
+
+
+class PartitionWire:
+    """What the wire form of every message of one partition has in common."""
+
+    __slots__ = ("_middles", "id_prefix", "partition_name")
+
+    def __init__(self, partition_name: str, encoded_name: str) -> None:
+        self.id_prefix = encoded_name.encode() + b"@"
+        self.partition_name = partition_name
+        self._middles: dict[tuple[str, str], bytes] = {}
+
+    def middle(self, destination: str, version: str) -> bytes:
+        """The lines between the message id and the receive time."""
+        key = (destination, version)
+        middle = self._middles.get(key)
+        if middle is None:
+            if len(self._middles) >= 4096:
+                self._middles.clear()
+            middle = self._middles[key] = b"\ndestination:%b\npartition:%b\nreceive-time:" % (
+                escape(destination, version).encode(),
+                escape(self.partition_name, version).encode(),
+            )
+        return middle
+
+    def message_ids(self, offsets: Sequence[int]) -> list[bytes]:
+        """The message ids of these offsets."""
+        prefix = self.id_prefix
+        return [b"%b%d" % (prefix, offset) for offset in offsets]
+
+    def tails(self, batch: RecordBatch, version: str) -> list[bytes]:
+        """The tails of a whole batch; remembered in ``batch.memo``, which lives as long as the batch."""
+        memo: dict[str, list[bytes]] | None = batch.memo
+        if memo is None:
+            memo = batch.memo = {}
+        tails = memo.get(version)
+        if tails is None:
+            if version != "1.2" and not _has_escapes(batch):
+                tails = self.tails(batch, "1.2")
+            else:
+                tails = self._build(batch, version)
+            memo[version] = tails
+        return tails
+
+    def _build(self, batch: RecordBatch, version: str) -> list[bytes]:
+        prefix = self.id_prefix
+        blocks = batch.blocks
+        if version != "1.2":
+            blocks = [block_for(block, version) for block in blocks]
+        middles = [self.middle(name, version) for name in batch.names]
+        if len(middles) == 1:
+            middle = middles[0]
+            return [
+                b"%b%d%b%d\noffset:%d\ncontent-length:%d%b\n\n%b\0"
+                % (prefix, offset, middle, time, offset, len(body), b"\n" + block if block else b"", body)
+                for offset, time, block, body in zip(batch.offsets, batch.receive_ns, blocks, batch.bodies, strict=True)
+            ]
+        return [
+            b"%b%d%b%d\noffset:%d\ncontent-length:%d%b\n\n%b\0"
+            % (prefix, offset, middles[name], time, offset, len(body), b"\n" + block if block else b"", body)
+            for offset, time, name, block, body in zip(
+                batch.offsets, batch.receive_ns, batch.destination_ids, blocks, batch.bodies, strict=True
+            )
+        ]
+
+
+def _has_escapes(batch: RecordBatch) -> bool:
+    return any(b"\\" in block for block in batch.blocks) or any(not _plain(name) for name in batch.names)
+
+
+def _plain(name: str) -> bool:
+    return not any(character in name for character in "\\:\r\n")
+
+
+def prefix(subscription_id: str, version: str, extra: bytes, ack_tag: str | None) -> bytes:
+    """The prefix of a subscription's messages; ``extra`` are further header lines, each ending in a line feed."""
+    head = b"MESSAGE\nsubscription:%b\n%b" % (escape(subscription_id, version).encode(), extra)
+    if ack_tag is None:
+        return head + b"message-id:"
+    return b"%back:%b-" % (head, ack_tag.encode())
+
+
+def frames(prefix_bytes: bytes, tails: list[bytes], ids: list[bytes] | None) -> bytes:
+    """The bytes of a run of messages; ``ids`` only under the client ack modes."""
+    if ids is None:
+        return prefix_bytes + prefix_bytes.join(tails)
+    return b"".join(
+        [b"%b%b\nmessage-id:%b" % (prefix_bytes, name, tail) for name, tail in zip(ids, tails, strict=True)]
+    )
+
+
+def run_length(batch: RecordBatch, start: int, stop: int, bytes_max: int) -> int:
+    """How many records from ``start`` fit into about ``bytes_max``; at least one."""
+    count = stop - start
+    average = batch.size_bytes // len(batch.blocks) + 150
+    if count * average > bytes_max:
+        count = max(1, bytes_max // average)
+    while count > 1 and sum(map(len, batch.bodies[start : start + count])) > 2 * bytes_max:
+        count //= 2
+    return count

@@ -1,0 +1,173 @@
+"""The application: configuration, store, broker, driver and listeners, from start to a clean stop."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import signal
+import socket as std_socket
+import time
+from collections.abc import Callable
+
+import gevent
+from gevent.event import Event
+
+from radiator import __version__, clock
+from radiator.broker.broker import Broker
+from radiator.config import Config
+from radiator.errors import ProtocolError
+from radiator.routing.rules import Rules
+from radiator.server.driver import Driver
+from radiator.server.listener import Listener
+from radiator.server.transport import Transport
+from radiator.stomp import encoder
+from radiator.stomp.connection import ServerConnection
+from radiator.stomp.parser import ParserLimits, new_caches
+from radiator.storage.files import FileSystem
+from radiator.storage.store import Store
+
+log = logging.getLogger("radiator.server")
+
+TICK_SECONDS_MAX = 0.25  # heart-beats, idle rolls
+TICK_SECONDS_MIN = 0.01
+BEAT_SECONDS = 0.05  # how finely heart-beats are looked at, while somebody has one
+STOP_SECONDS_MAX = 10.0  # to sync what is open and let last frames go out, then the stop is forced
+
+
+class App:
+    """One broker process: ``start``, then ``serve_until`` a signal, then ``stop``."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.rules = Rules(config)
+        self.store = Store(config.data_dir, FileSystem(), tail_bytes_max=config.limits.tail)
+        self.notes = self.store.open(clock.now_ns())
+        for note in self.notes:
+            log.warning("recovery: %s", note)
+        self.driver = Driver()
+        self.broker = Broker(config, self.rules, self.store, self.driver.outgoing)
+        self.driver.broker = self.broker
+        self.listeners: list[Listener] = []
+        self._caches = new_caches()
+        self._parser_limits = ParserLimits(
+            body_bytes_max=config.limits.message,
+            header_block_bytes_max=config.limits.headers,
+            header_count_max=config.limits.header_count,
+        )
+        self._heart_beat = (config.heart_beat.send_ms, config.heart_beat.expect_ms)
+        self._numbers = itertools.count(1)
+        self._run_id = f"{time.time_ns() // 1_000_000:x}"  # session ids stay unique over restarts
+        period = _tick_seconds(config)
+        loop = gevent.get_hub().loop
+        self._timer = loop.timer(period, period)
+        self._beat_timer = loop.timer(BEAT_SECONDS, BEAT_SECONDS)
+
+    def start(self) -> list[str]:
+        """Listen; returns the addresses, with the real port where 0 was asked for. Raises ConfigError."""
+        try:
+            for listen in self.config.listen:
+                self.listeners.append(Listener(listen, self._accept))
+        except BaseException:
+            self.stop()
+            raise
+        for listener in self.listeners:
+            listener.start()
+        self._timer.start(self._tick)
+        self._beat_timer.start(self.driver.beat)
+        return [listener.url for listener in self.listeners]
+
+    def _accept(self, sock: std_socket.socket, address: str) -> None:
+        if len(self.driver.transports) >= self.config.limits.connections:
+            self._turn_away(sock)
+            return
+        session = self.broker.connect(f"{self._run_id}-{next(self._numbers)}", address)
+        connection = ServerConnection(self._parser_limits, self._caches, self._heart_beat)
+        Transport(sock, session, connection, self.driver, self.config.limits.connect_timeout_seconds)
+
+    def _turn_away(self, sock: std_socket.socket) -> None:
+        error = ProtocolError(
+            "too-many",
+            "too many connections",
+            f"limits.connections in the YAML file is {self.config.limits.connections}.",
+        )
+        try:
+            sock.send(encoder.error(error))
+        except OSError as problem:
+            log.debug("%s", problem)
+        sock.close()
+
+    def _tick(self) -> None:
+        self.broker.tick(clock.now_ns())
+        self.driver.wake()
+
+    def stop(self) -> None:
+        """Accept no more, sync what is open, send what is due, close. Bounded in time."""
+        self._timer.stop()
+        self._beat_timer.stop()
+        for listener in self.listeners:
+            listener.stop()
+        with gevent.Timeout(STOP_SECONDS_MAX, False):  # type: ignore[arg-type]
+            self._drain()
+            goodbye = ProtocolError("shutting-down", "the broker is being stopped", "Connect again in a moment.")
+            for transport in list(self.driver.transports.values()):
+                transport.refuse(goodbye)
+            self._drain()
+        for transport in list(self.driver.transports.values()):
+            transport.close()
+        with gevent.Timeout(STOP_SECONDS_MAX, False):  # type: ignore[arg-type]
+            self._drain()
+        self.driver.stop()
+        self.store.close()
+
+    def _drain(self) -> None:
+        """Wait until everything appended is committed."""
+        while True:
+            self.driver.idle.clear()
+            self.driver.wake()
+            self.driver.idle.wait()
+            if self.broker.pending_bytes <= 0 and not self.broker.busy:
+                return
+            gevent.sleep(0)
+
+
+def _tick_seconds(config: Config) -> float:
+    """Often enough for the shortest interval sync of the rules, seldom enough to cost nothing."""
+    intervals = [rule.fsync_interval_ns for rule in (config.defaults, *config.rules) if rule.fsync_interval_ns]
+    shortest = min(intervals, default=clock.NS_PER_SECOND) / clock.NS_PER_SECOND
+    return max(TICK_SECONDS_MIN, min(TICK_SECONDS_MAX, shortest / 4))
+
+
+def run(config: Config, *, log_level: str = "info", on_ready: Callable[[list[str]], None] | None = None) -> int:
+    """Serve until SIGTERM or SIGINT; returns the exit code. Raises ConfigError and StorageError at start.
+
+    ``on_ready`` is called with the addresses once clients can connect. A second signal ends the process at once.
+    """
+    logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    app = App(config)
+    stopping = Event()
+
+    def on_signal() -> None:
+        if stopping.is_set():
+            os._exit(1)
+        stopping.set()
+
+    handlers = [gevent.signal_handler(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)]
+    handlers.append(gevent.signal_handler(signal.SIGHUP, _hang_up))
+    try:
+        addresses = app.start()
+        log.info("radiator %s listens on %s, data in %s", __version__, ", ".join(addresses), config.data_dir)
+        if on_ready is not None:
+            on_ready(addresses)
+        stopping.wait()
+        log.info("stopping")
+        app.stop()
+        log.info("stopped: %s", app.broker.stats.as_dict())
+    finally:
+        for handler in handlers:
+            handler.cancel()
+    return 0
+
+
+def _hang_up() -> None:
+    log.warning("SIGHUP: this version reads its configuration at start only; the running one stays in force")

@@ -1,0 +1,137 @@
+"""The driver: once per turn of the loop it moves everything that is ready one hop on.
+
+A turn takes what all connections brought, hands it to the disk thread as one group, delivers what commits have made
+visible, and sends. It runs as a callback of the loop, after the readers of this turn, and never blocks. While the disk
+thread is at work new messages gather, and the next group takes them all: that is the group commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import gevent
+from gevent.event import Event
+
+from radiator import clock, limits
+from radiator.broker.broker import Broker, Read
+from radiator.broker.session import Session
+from radiator.server.worker import Worker
+
+PUMPS_PER_TURN = 4  # then the sockets have their turn
+
+
+class Driver:
+    """Joins a broker, the two disk threads and the transports."""
+
+    def __init__(self) -> None:
+        self.broker: Broker
+        self.transports: dict[Session, Any] = {}
+        self.has_room = True  # new messages may be appended
+        self.paused: list[Any] = []  # transports that are not read until there is room
+        self.beating: dict[Any, None] = {}  # transports with heart-beats
+        self.idle = Event()  # set when nothing is on its way to the disk
+        self._closing: dict[Any, None] = {}
+        self._loop = gevent.get_hub().loop
+        self._scheduled = False
+        self._committing = False
+        self._outgoing: dict[Session, None] = {}
+        self._disk = Worker("radiator-disk")
+        self._reads = Worker("radiator-read")
+
+    def wake(self) -> None:
+        """Have a turn at the end of this round of the loop."""
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.run_callback(self._turn)
+
+    def outgoing(self, session: Session) -> None:
+        """A session has bytes to send (``Broker``'s wake)."""
+        self._outgoing[session] = None
+        if not self._scheduled:
+            self.wake()
+
+    def closing(self, transport: Any) -> None:
+        """Look after each turn whether this transport's last frames are out."""
+        self._closing[transport] = None
+        self.wake()
+
+    def beat(self) -> None:
+        """Send the heart-beats that are due and close the peers that have gone silent."""
+        now_ns = clock.monotonic_ns()
+        for transport in list(self.beating):
+            transport.beat(now_ns)
+
+    def _turn(self) -> None:
+        self._scheduled = False
+        broker = self.broker
+        if not self._committing:
+            jobs = broker.take(clock.now_ns())
+            if jobs:
+                self._committing = True
+                self.idle.clear()
+                self._disk.submit(lambda: run_jobs(jobs), self._committed)
+            else:
+                self.idle.set()
+        more = False
+        if broker.busy:
+            for _ in range(PUMPS_PER_TURN):
+                more = broker.pump()
+                if not more:
+                    break
+        for read in broker.take_reads():
+            self._reads.submit(lambda read=read: run_read(read), self._read_done)  # type: ignore[misc]
+        if self._outgoing:
+            outgoing, self._outgoing = self._outgoing, {}
+            transports = self.transports
+            for session in outgoing:
+                transport = transports.get(session)
+                if transport is not None:
+                    transport.flush()
+        if self._closing:
+            for transport in list(self._closing):
+                transport.try_finish()
+                if transport.closed:
+                    del self._closing[transport]
+        self.has_room = broker.pending_bytes <= limits.PENDING_APPEND_BYTES_MAX
+        if self.paused and self.has_room:
+            paused, self.paused = self.paused, []
+            for transport in paused:
+                transport.resume()
+        if more:
+            self.wake()
+
+    def _committed(self, jobs: list[Any]) -> None:
+        self._committing = False
+        now_ns = clock.now_ns()
+        for job in jobs:
+            self.broker.completed(job, now_ns)
+        self.wake()
+
+    def _read_done(self, read: Read) -> None:
+        self.broker.read_done(read)
+        self.wake()
+
+    def stop(self) -> None:
+        """End the threads; the caller has seen to it that nothing is under way."""
+        self._disk.stop()
+        self._reads.stop()
+
+
+def run_jobs(jobs: list[Any]) -> list[Any]:
+    """On the disk thread: write everything, then one sync per file covers all that was written before it."""
+    for job in jobs:
+        job.write()
+    for job in _to_sync(jobs):
+        job.sync()
+    return jobs
+
+
+def _to_sync(jobs: Iterable[Any]) -> Iterable[Any]:
+    return [job for job in jobs if job.needs_sync and job.error is None]
+
+
+def run_read(read: Read) -> Read:
+    """On the read thread."""
+    read.run()
+    return read

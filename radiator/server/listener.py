@@ -1,0 +1,108 @@
+"""Listeners: where clients connect, TCP or a unix socket, one gevent StreamServer each."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import socket as std_socket
+import stat
+from collections.abc import Callable
+from typing import Any
+
+from gevent import socket
+from gevent.server import StreamServer
+
+from radiator.config import Listen
+from radiator.errors import ConfigError
+
+log = logging.getLogger("radiator.server")
+
+BACKLOG = 1024  # connections that the kernel may hold for us between two turns
+
+
+class Listener:
+    """One address. ``accept`` is called with each new plain non-blocking socket and the peer's address."""
+
+    def __init__(self, listen: Listen, accept: Callable[[std_socket.socket, str], None]) -> None:
+        self._accept = accept
+        self._path = listen.path if listen.scheme == "unix" else None
+        self._socket = _bind_unix(listen.path) if listen.scheme == "unix" else _bind_tcp(listen)
+        self._server = StreamServer(self._socket, self._handle, spawn=None)
+        if listen.scheme == "unix":
+            self.url = str(listen)
+        else:
+            host, port = self._socket.getsockname()[:2]
+            self.url = f"stomp://[{host}]:{port}" if ":" in host else f"stomp://{host}:{port}"
+
+    def start(self) -> None:
+        """Accept from now on."""
+        self._server.start()
+
+    def stop(self) -> None:
+        """Accept no more; a unix socket's file is removed."""
+        self._server.stop(timeout=0)
+        self._socket.close()
+        if self._path is not None:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._path)
+
+    def _handle(self, client: Any, address: Any) -> None:
+        sock = std_socket.socket(fileno=client.detach())
+        sock.setblocking(False)
+        if self._path is None:
+            sock.setsockopt(std_socket.IPPROTO_TCP, std_socket.TCP_NODELAY, 1)
+            sock.setsockopt(std_socket.SOL_SOCKET, std_socket.SO_KEEPALIVE, 1)
+        self._accept(sock, f"{address[0]}:{address[1]}" if isinstance(address, tuple) else str(self._path))
+
+
+def _bind_tcp(listen: Listen) -> Any:
+    family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((listen.host, listen.port))
+        sock.listen(BACKLOG)
+    except OSError as error:
+        sock.close()
+        if error.errno == errno.EADDRINUSE:
+            raise ConfigError(
+                f"listen: {listen}: the port is in use by another program; "
+                f"stop that one, or choose another port with listen: or --listen"
+            ) from None
+        raise ConfigError(f"listen: {listen}: cannot listen there: {error}") from None
+    return sock
+
+
+def _bind_unix(path: str) -> Any:
+    directory = os.path.dirname(path)
+    if directory:
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        if stat.S_ISSOCK(os.stat(path).st_mode):
+            _remove_if_dead(path)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    mask = os.umask(0o177)
+    try:
+        sock.bind(path)
+        sock.listen(BACKLOG)
+    except OSError as error:
+        sock.close()
+        raise ConfigError(f"listen: unix:{path}: cannot listen there: {error}") from None
+    finally:
+        os.umask(mask)
+    return sock
+
+
+def _remove_if_dead(path: str) -> None:
+    """A socket file that nobody listens on is left over from a broker that was killed."""
+    probe = std_socket.socket(std_socket.AF_UNIX)
+    try:
+        probe.connect(path)
+    except ConnectionRefusedError:
+        os.unlink(path)
+    except OSError:
+        pass
+    finally:
+        probe.close()

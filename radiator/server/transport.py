@@ -1,0 +1,275 @@
+"""A transport: one socket, the sans-IO connection on it, and the session behind it.
+
+It lives in callbacks of the loop: a watcher says that bytes have come, they are parsed and handed to the broker, and
+the driver's turn follows when every socket of this round has been read. Sending is tried at once by the driver; only what
+the socket does not take waits for a second watcher. So an idle connection costs no greenlet and no buffer (an ADR,
+``docs/adr/``, has the figures).
+
+Closing: after an ERROR or the RECEIPT of DISCONNECT our side is shut down and the peer's bytes are read and dropped for
+a moment, since closing at once would reset the connection and could take the last frame with it.
+
+Invariants: ``close`` runs once, and then nothing of this connection is left in the broker, the driver or the loop.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket as std_socket
+from typing import TYPE_CHECKING, Any
+
+import gevent
+
+from radiator import clock, limits
+from radiator.errors import ProtocolError
+from radiator.stomp.heartbeat import HeartBeat
+
+if TYPE_CHECKING:
+    from radiator.broker.session import Session
+    from radiator.server.driver import Driver
+    from radiator.stomp.connection import ServerConnection
+
+log = logging.getLogger("radiator.server")
+
+READ, WRITE = 1, 2  # libev's event bits
+LINGER_SECONDS = 2.0  # how long a closing connection is read, so that its last frame arrives
+UNSENT_SECONDS_MAX = 10.0  # how long a closing connection may take to accept its last bytes
+
+
+class Transport:
+    """One client's socket, a plain non-blocking one."""
+
+    __slots__ = (
+        "_backlog",
+        "_connection",
+        "_driver",
+        "_reader",
+        "_shut",
+        "_sock",
+        "_timer",
+        "_writer",
+        "closed",
+        "heart_beat",
+        "session",
+    )
+
+    def __init__(
+        self,
+        sock: std_socket.socket,
+        session: Session,
+        connection: ServerConnection,
+        driver: Driver,
+        connect_timeout_seconds: float,
+    ) -> None:
+        self._sock = sock
+        self._connection = connection
+        self._driver = driver
+        self._backlog: list[memoryview] = []
+        self._writer: Any = None
+        self._shut = False  # our side has been shut down; what still comes is dropped
+        self.closed = False
+        self.session = session
+        self.heart_beat: HeartBeat | None = None
+        loop = gevent.get_hub().loop
+        self._timer: Any = loop.timer(connect_timeout_seconds)
+        self._timer.start(self._connect_timed_out)
+        self._reader: Any = loop.io(sock.fileno(), READ)
+        self._reader.start(self._readable)
+        driver.transports[session] = self
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    def _readable(self) -> None:
+        try:
+            visited = 0
+            while not self.closed:
+                data = self._sock.recv(limits.RECV_BYTES)
+                if not data:
+                    self.close()
+                    return
+                if self._shut:
+                    return
+                self._received(data)
+                visited += len(data)
+                if len(data) < limits.RECV_BYTES or visited >= limits.RECV_VISIT_BYTES_MAX:
+                    return
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            log.debug("session %s %s: %s", self.session.id, self.session.address, error)
+            self.close()
+        except Exception:
+            log.exception("session %s: a bug of the broker; the connection is closed", self.session.id)
+            self.close()
+
+    def _received(self, data: bytes) -> None:
+        session, connection, driver = self.session, self._connection, self._driver
+        if self.heart_beat is not None:
+            self.heart_beat.received(clock.monotonic_ns())
+        frames = connection.receive(data)
+        if frames and not session.closing:
+            if not session.connected:
+                self._opened()
+            driver.broker.handle(session, frames, clock.now_ns())
+        if connection.failed is not None and not session.closing:
+            driver.broker.refuse(session, connection.failed)
+        driver.wake()
+        if not driver.has_room:
+            self._reader.stop()
+            driver.paused.append(self)
+        if session.closing:
+            self._start_closing()
+
+    def _opened(self) -> None:
+        connection, session = self._connection, self.session
+        if connection.version is None:
+            return
+        self._stop_timer()
+        session.version = connection.version
+        session.heart_beat = connection.heart_beat
+        send_ms, expect_ms = connection.heart_beat
+        if send_ms or expect_ms:
+            grace = self._driver.broker.config.heart_beat.grace
+            self.heart_beat = HeartBeat(send_ms, expect_ms, grace, clock.monotonic_ns())
+            self._driver.beating[self] = None
+
+    def resume(self) -> None:
+        """Read on, after the disk has caught up."""
+        if not self.closed:
+            self._reader.start(self._readable)
+
+    def _connect_timed_out(self) -> None:
+        self.refuse(
+            ProtocolError(
+                "timeout",
+                "no CONNECT frame came in time",
+                "Expected CONNECT or STOMP; limits.connect_timeout in the YAML file says how soon.",
+            )
+        )
+
+    def refuse(self, error: ProtocolError) -> None:
+        """Answer ERROR and close."""
+        if not self.session.closing:
+            self._driver.broker.refuse(self.session, error)
+            self._start_closing()
+
+    # --- writing ----------------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Send what the session has; what the socket does not take now is sent when it can."""
+        pieces = self.session.take_outbox()
+        if not pieces or self.closed:
+            return
+        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        if self._backlog:
+            self._backlog.append(memoryview(data))
+            return
+        try:
+            sent = self._sock.send(data)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        except OSError:
+            self.close()
+            return
+        if sent:
+            self._flushed(sent)
+        if sent < len(data):
+            self._backlog.append(memoryview(data)[sent:])
+            self._writer = gevent.get_hub().loop.io(self._sock.fileno(), WRITE)
+            self._writer.start(self._writable)
+        elif self.session.closing:
+            self._finish()
+
+    def _writable(self) -> None:
+        backlog = self._backlog
+        try:
+            while backlog:
+                sent = self._sock.send(backlog[0])
+                self._flushed(sent)
+                if sent < len(backlog[0]):
+                    backlog[0] = backlog[0][sent:]
+                    return
+                del backlog[0]
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            self.close()
+            return
+        self._stop_writer()
+        if self.session.closing:
+            self._finish()
+
+    def _flushed(self, size: int) -> None:
+        driver = self._driver
+        driver.broker.flushed(self.session, size)
+        if self.heart_beat is not None:
+            self.heart_beat.sent(clock.monotonic_ns())
+        if driver.broker.busy:
+            driver.wake()
+
+    def beat(self, now_ns: int) -> None:
+        """Look at the heart-beats: send one, or give a silent peer up. ``now_ns`` is monotonic."""
+        heart_beat = self.heart_beat
+        assert heart_beat is not None
+        if heart_beat.is_dead(now_ns):
+            log.info("session %s %s: silent for too long; closed", self.session.id, self.session.address)
+            self.close()
+        elif heart_beat.should_send(now_ns) and not self._backlog and not self.session.closing:
+            self.session.send(b"\n")
+
+    # --- closing ----------------------------------------------------------------------------------------------------
+
+    def _start_closing(self) -> None:
+        """The session has ended: let its last frames go out, then shut our side down."""
+        self._stop_timer()
+        self._timer = gevent.get_hub().loop.timer(UNSENT_SECONDS_MAX)
+        self._timer.start(self.close)
+        self._driver.closing(self)
+
+    def _finish(self) -> None:
+        """Everything was handed to the socket; go on to drop what the peer still sends until it closes."""
+        session = self.session
+        if self._shut or self._backlog or session.outbox or not session.receipts.empty:
+            return
+        self._shut = True
+        try:
+            self._sock.shutdown(std_socket.SHUT_WR)
+        except OSError:
+            self.close()
+            return
+        self._stop_timer()
+        self._timer = gevent.get_hub().loop.timer(LINGER_SECONDS)
+        self._timer.start(self.close)
+
+    def try_finish(self) -> None:
+        """Called by the driver after each turn while the session is closing."""
+        if not self.closed and not self.session.outbox:
+            self._finish()
+
+    def close(self) -> None:
+        """Release the socket and everything the session held."""
+        if self.closed:
+            return
+        self.closed = True
+        self._stop_timer()
+        self._stop_writer()
+        self._reader.stop()
+        self._reader.close()
+        self._backlog.clear()
+        driver = self._driver
+        driver.broker.disconnect(self.session)
+        driver.transports.pop(self.session, None)
+        driver.beating.pop(self, None)
+        driver.wake()
+        self._sock.close()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.stop()
+            self._timer.close()
+            self._timer = None
+
+    def _stop_writer(self) -> None:
+        if self._writer is not None:
+            self._writer.stop()
+            self._writer.close()
+            self._writer = None

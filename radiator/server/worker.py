@@ -1,0 +1,68 @@
+"""A native thread for work that may block: one for writes and syncs, one for cold reads.
+
+gevent's loop never waits for a disk. Work goes out through a queue and comes back through a deque and one async watcher
+of the loop, which a thread may trigger at any time; ``then`` runs on the loop. One hop there and back costs about 40
+microseconds, less than gevent's thread pool, whose generality is not needed here.
+
+Ownership: whatever a piece of work touches belongs to this thread until its ``then`` has run.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
+
+import gevent
+
+log = logging.getLogger("radiator.server")
+
+Work = tuple[Callable[[], Any], Callable[[Any], None]]
+
+
+class Worker:
+    """One thread; work is done in the order it was submitted."""
+
+    def __init__(self, name: str) -> None:
+        self._todo: SimpleQueue[Work | None] = SimpleQueue()
+        self._done: deque[tuple[Callable[[Any], None], Any]] = deque()
+        self._async = gevent.get_hub().loop.async_()
+        self._async.start(self._deliver)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        """Run ``work()`` on the thread, then ``then(result)`` on the loop. ``work`` must not raise."""
+        self._todo.put((work, then))
+
+    def stop(self) -> None:
+        """Let the thread end after what was submitted; waits for it."""
+        self._todo.put(None)
+        self._thread.join()
+        self._deliver()
+        self._async.stop()
+        self._async.close()
+
+    def _run(self) -> None:
+        while (item := self._todo.get()) is not None:
+            work, then = item
+            try:
+                result = work()
+            except BaseException:
+                # A bug of ours: there is no receipt for what was not stored, so the only honest way is to stop.
+                log.critical("disk work failed in an unforeseen way; stopping", exc_info=True)
+                logging.shutdown()
+                import os
+
+                os._exit(70)
+            self._done.append((then, result))
+            self._async.send()
+
+    def _deliver(self) -> None:
+        done = self._done
+        while done:
+            then, result = done.popleft()
+            then(result)
