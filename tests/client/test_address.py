@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import pytest
+
+from radiator.client.address import Address, parse
+from radiator.client.errors import BadAddress
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("127.0.0.1:61613", Address("127.0.0.1", 61613)),
+        ("broker", Address("broker", 61613)),
+        ("stomp://broker:7", Address("broker", 7)),
+        ("stomp://a%40b:c%3Ad@broker:7/", Address("broker", 7, "a@b", "c:d")),
+        ("[::1]:7", Address("::1", 7)),
+        ("stomp://[::1]", Address("::1", 61613)),
+        ("unix:./run/x.sock", Address("127.0.0.1", 0, path="./run/x.sock")),
+        ("unix:///run/x.sock", Address("127.0.0.1", 0, path="/run/x.sock")),
+    ],
+)
+def test_an_address_is_read(text: str, expected: Address) -> None:
+    assert parse(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["", ":", "http://a:1", "a:b", "a:70000", "a:0", "a/b", "stomp://", "unix:", "unix://a", "a:1?x=2", "[::1"]
+)
+def test_what_is_no_address_is_refused_with_both_sides(text: str) -> None:
+    with pytest.raises(BadAddress, match="expected host:port") as caught:
+        parse(text)
+    assert text in str(caught.value)
+
+
+def test_an_address_prints_as_it_is_typed() -> None:
+    assert [str(parse(text)) for text in ("[::1]:7", "a:1", "unix:/x")] == ["[::1]:7", "a:1", "unix:/x"]
