@@ -217,27 +217,31 @@ class ClientConnection:
             return []
         parser = self._parser
         frames = parser.feed(data)
-        if parser.paused:
-            opening = frames[-1]
-            version = opening.headers.get("version", "1.0")
-            if self.version is not None or opening.command != "CONNECTED":
-                self.failed = ProtocolError("bad-command", f"unexpected {opening.command} from the server")
-                return frames[:-1]
-            if version not in self._versions:
-                self.failed = ProtocolError(
-                    "bad-version", "the server chose a version that was not offered", f"got {version[:80]!r}"
-                )
-                return frames
+        if parser.paused and self.version is None and frames[-1].command == "CONNECTED":
             try:
-                theirs = parse_heart_beat(opening.headers.get("heart-beat"))
+                self._agree(frames[-1].headers)
             except ProtocolError as problem:
                 self.failed = problem
                 return frames
-            self.version = version
-            self.heart_beat = negotiate(self._mine, theirs)
-            frames += parser.resume(version)
-        self.failed = parser.failed
+            assert self.version is not None
+            frames += parser.resume(self.version)
+        if parser.paused:
+            self.failed = ProtocolError("bad-command", f"the server sent {frames.pop().command} where it has no place")
+        else:
+            self.failed = parser.failed
         return frames
+
+    def _agree(self, headers: Mapping[str, str]) -> None:
+        version = headers.get("version", "1.0")
+        if version not in self._versions:
+            raise ProtocolError(
+                "bad-version",
+                "the server chose a version that was not offered",
+                f"expected one of {', '.join(self._versions)}, got {version[:80]!r}",
+            )
+        if version != "1.0":
+            self.heart_beat = negotiate(self._mine, parse_heart_beat(headers.get("heart-beat")))
+        self.version = version
 
     # --- out --------------------------------------------------------------------------------------------------------
 

@@ -65,6 +65,7 @@ class Parser:
         self._held = 0
         self._seam = b""
         self._wait = _WAIT_HEAD
+        self._body_bytes_max = 0  # while waiting for a NUL
         self.pending_head: Head | None = None
         self._pending_receipt: bytes | None = None
 
@@ -198,6 +199,7 @@ class Parser:
                 if (body_end if body_end >= 0 else size) - body_at > body_bytes_max:
                     raise _body_too_large("more, without content-length", body_bytes_max)
                 if body_end < 0:
+                    self._body_bytes_max = body_bytes_max
                     self._hold(buf[body_at:], _WAIT_NUL, head, receipt)
                     return
             append(Frame(head, receipt, buf[body_at:body_end]))
@@ -238,7 +240,7 @@ class Parser:
                 f"got {buf[pos : pos + _limits.COMMAND_BYTES_MAX]!r}",
             )
         most = self._limits.header_block_bytes_max
-        if buf.find(b"\0", pos, min(stop, pos + most)) >= 0:
+        if buf.find(b"\0", pos, min(stop, pos + most + 2)) >= 0:
             raise ProtocolError(
                 "bad-frame",
                 "a NUL inside the headers",
@@ -272,7 +274,7 @@ class Parser:
         if b"\0" in data:
             return True
         if self._wait == _WAIT_NUL:
-            return self._held > self._limits.body_bytes_max
+            return self._held > self._body_bytes_max
         if self._held - len(data) <= _limits.COMMAND_BYTES_MAX or self._held > self._limits.header_block_bytes_max:
             return True  # refuse what is no command, or too large, as soon as it shows
         return b"\n\n" in seam or b"\n\r\n" in seam or b"\n\n" in data or b"\n\r\n" in data
