@@ -36,7 +36,11 @@ def segments(name: str) -> list[str]:
 
 
 def is_pattern(text: str) -> bool:
-    """True if ``text`` cannot be a name because a wildcard character stands in it, well placed or not."""
+    """True if ``text`` cannot be a name: a wildcard character stands in it, well placed or not, or it is a list."""
+    return "," in text or _is_wild(text)
+
+
+def _is_wild(text: str) -> bool:
     return "*" in text or ">" in text or "#" in text
 
 
@@ -55,7 +59,7 @@ class Pattern:
         if "\0" in text:
             raise _bad(text, "NUL may not stand in a name")
         self.text = text
-        self.is_literal = not is_pattern(text)
+        self.is_literal = not _is_wild(text)
         self._parts: list[str] = []
         self._any = False
         self.wildcard_count = 0
@@ -66,7 +70,7 @@ class Pattern:
         if len(parts) > limits.PATTERN_SEGMENTS_MAX:
             raise _bad(self.text, f"expected at most {limits.PATTERN_SEGMENTS_MAX} segments, got {len(parts)}")
         for part in parts:
-            if part not in WILDCARDS and is_pattern(part):
+            if part not in WILDCARDS and _is_wild(part):
                 raise _bad(self.text, f"a wildcard is a whole segment, got {part!r}")
         if ONE_OR_MORE in parts[:-1]:
             raise _bad(self.text, "> may only be the last segment; # stands for any number of segments anywhere")
