@@ -1,11 +1,57 @@
-"""What holds for every test: how much Hypothesis tries, and that no test depends on how fast the machine is."""
+"""What holds for every test: how much Hypothesis tries, and that no test depends on how fast the machine is.
+
+Besides, the fixtures that give a test a real broker (``tests/running.py``).
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.running import BrokerProcess
 
 settings.register_profile("default", deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("thorough", parent=settings.get_profile("default"), max_examples=2_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+@pytest.fixture
+def start_broker(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
+    """``start_broker(config_text, options)`` starts a real broker; whatever still runs at the end is killed."""
+    started: list[BrokerProcess] = []
+
+    def start(config: str | None = None, options: Sequence[str] = ()) -> BrokerProcess:
+        directory = tmp_path / f"broker-{len(started)}"
+        directory.mkdir()
+        broker = BrokerProcess(directory, config, options)
+        started.append(broker)
+        broker.start()
+        return broker
+
+    yield start
+    for broker in started:
+        if broker.running:
+            broker.kill()
+
+
+@pytest.fixture
+def broker(start_broker: Callable[..., BrokerProcess]) -> Iterator[BrokerProcess]:
+    """A real broker with the default configuration; it must survive the test and end well."""
+    process = start_broker()
+    yield process
+    if process.running:
+        assert process.stop() == 0, process.text()
+
+
+@pytest.fixture(scope="module")
+def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """One broker for all tests of a file; they must use destinations of their own."""
+    process = BrokerProcess(tmp_path_factory.mktemp("broker"))
+    process.start()
+    yield process
+    assert process.running, f"the broker ended during the tests:\n{process.text()}"
+    assert process.stop() == 0, process.text()

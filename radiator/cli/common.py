@@ -96,23 +96,27 @@ def progress() -> Progress:
     return Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
 
 
-def header_pairs(values: Iterable[str]) -> dict[str, str]:
-    """``NAME:VALUE`` options as headers; the first of a name counts, as in STOMP."""
-    headers: dict[str, str] = {}
-    for value in values:
-        name, colon, text = value.partition(":")
-        if not colon or not name:
-            raise click.UsageError(f"--header: expected NAME:VALUE, got {value!r}")
-        headers.setdefault(name, text)
-    return headers
-
-
 # --- options ----------------------------------------------------------------------------------------------------------
 
 
 def json_option(function: F) -> F:
     """``--json``: a result for programs."""
     return click.option("--json", "as_json", is_flag=True, help="Write JSON instead of text for people.")(function)
+
+
+def header_option(about: str) -> Callable[[F], F]:
+    """``-H NAME:VALUE``, as a dictionary; the first of a name counts, as in STOMP."""
+
+    def read(ctx: click.Context, parameter: click.Parameter, values: Iterable[str]) -> dict[str, str]:
+        headers: dict[str, str] = {}
+        for value in values:
+            name, colon, text = value.partition(":")
+            if not colon or not name:
+                raise click.BadParameter(f"expected NAME:VALUE, got {value!r}")
+            headers.setdefault(name, text)
+        return headers
+
+    return click.option("-H", "--header", "headers", multiple=True, metavar="NAME:VALUE", callback=read, help=about)
 
 
 def connection_options(function: F) -> F:

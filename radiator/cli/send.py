@@ -17,7 +17,7 @@ import click
 from radiator.cli.common import (
     OK,
     connection_options,
-    header_pairs,
+    header_option,
     json_option,
     open_connection,
     progress,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     "--as", "kind", type=click.Choice(("lines", "json", "csv", "whole", "records")),
     help="What the input is. Without it the file's suffix decides (.json .jsonl .ndjson .csv), else lines.",
 )  # fmt: skip
-@click.option("-H", "--header", "headers", multiple=True, metavar="NAME:VALUE", help="Add a header. May be repeated.")
+@header_option("Add a header. May be repeated.")
 @click.option("--transaction", is_flag=True, help="Send everything in one transaction: all or nothing.")
 @click.option(
     "--window", type=click.IntRange(min=1), default=10_000, show_default=True, metavar="N",
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 @connection_options
 @json_option
 def send(
-    destination: str | None, files: tuple[str, ...], texts: tuple[str, ...], kind: str | None, headers: tuple[str, ...],
+    destination: str | None, files: tuple[str, ...], texts: tuple[str, ...], kind: str | None, headers: dict[str, str],
     transaction: bool, window: int, url: str, login: str | None, passcode: str | None, timeout: float, as_json: bool,
 ) -> int:  # fmt: skip
     """Send messages to DESTINATION and wait until they are stored.
@@ -60,9 +60,8 @@ def send(
         raise click.UsageError("--message cannot be combined with --file or --as")
     if destination is None and kind != "records":
         raise click.UsageError("Missing argument 'DESTINATION'.")
-    extra = header_pairs(headers)
     chunks = (
-        _texts(texts, destination or "", extra) if texts else _read(files or ("-",), kind, destination or "", extra)
+        _texts(texts, destination or "", headers) if texts else _read(files or ("-",), kind, destination or "", headers)
     )
     with open_connection(url, login, passcode, timeout) as connection:
         sender = Sender(connection, window)

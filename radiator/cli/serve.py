@@ -6,12 +6,14 @@ an afternoon needs no file. Everything else is the file's.
 
 from __future__ import annotations
 
+import os
 import sys
 
 import click
 import msgspec
 
 from radiator import __version__
+from radiator.cli.common import json_option, put_json
 
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -26,7 +28,8 @@ LEVELS = ("debug", "info", "warning", "error")
 )
 @click.option("--data", metavar="DIR", help="Keep the data here instead of where the file says.")
 @click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="How much to log.")
-def serve(config: str | None, listen: tuple[str, ...], data: str | None, log_level: str) -> int:
+@json_option
+def serve(config: str | None, listen: tuple[str, ...], data: str | None, log_level: str, as_json: bool) -> int:
     """Run the broker until SIGTERM or SIGINT.
 
     With no options it listens on 127.0.0.1:61613, keeps everything in ./data, and answers a receipt only when the
@@ -40,9 +43,12 @@ def serve(config: str | None, listen: tuple[str, ...], data: str | None, log_lev
         settings = msgspec.structs.replace(settings, listen=tuple(parse_listen(url) for url in listen))
     if data:
         settings = msgspec.structs.replace(settings, data_dir=data)
-    return run(settings, log_level=log_level, on_ready=lambda addresses: _ready(addresses, settings.data_dir))
 
+    def ready(addresses: list[str]) -> None:
+        if as_json:
+            put_json({"ready": True, "listen": addresses, "data_dir": settings.data_dir, "pid": os.getpid()})
+        else:
+            click.echo(f"radiator {__version__} is ready: {', '.join(addresses)}, data in {settings.data_dir}")
+        sys.stdout.flush()
 
-def _ready(addresses: list[str], data_dir: str) -> None:
-    click.echo(f"radiator {__version__} is ready: {', '.join(addresses)}, data in {data_dir}")
-    sys.stdout.flush()
+    return run(settings, log_level=log_level, on_ready=ready)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from radiator.cli.common import OK, connection_options, header_pairs, json_option, open_connection
+from radiator.cli.common import OK, connection_options, header_option, json_option, open_connection
 
 if TYPE_CHECKING:
     from radiator.cli.formats import Show
@@ -72,12 +72,12 @@ def _format_option(ctx: click.Context, parameter: click.Parameter, value: str | 
 @click.option("-J", "json_lines", is_flag=True, help="JSON lines; the same as --json.")
 @click.option("--consume", is_flag=True, help="Take the messages off their queue; each is acknowledged once written.")
 @click.option("--prefetch", type=click.IntRange(min=1), metavar="N", help="Window of --consume. Default: the rule's.")
-@click.option("-H", "--header", "headers", multiple=True, metavar="NAME:VALUE", help="Add a header to SUBSCRIBE.")
+@header_option("Add a header to SUBSCRIBE. May be repeated.")
 @connection_options
 @json_option
 def tail(
     destinations: tuple[str, ...], start: str | None, until: str | None, at_end: bool, count: int | None,
-    show: Show | None, json_lines: bool, consume: bool, prefetch: int | None, headers: tuple[str, ...],
+    show: Show | None, json_lines: bool, consume: bool, prefetch: int | None, headers: dict[str, str],
     url: str, login: str | None, passcode: str | None, timeout: float, as_json: bool,
 ) -> int:  # fmt: skip
     """Print the messages of each DESTINATION (a name or a pattern such as '/topic/weather.>').
@@ -99,7 +99,7 @@ def tail(
             start_position=None if consume else start or "next",
             stop_position="end" if at_end else until,
             prefetch=prefetch,
-            headers=header_pairs(headers),
+            headers=headers,
         )
         _print(subscription, show or _default(json_lines or as_json), count)
     return OK

@@ -352,7 +352,9 @@ def test_a_late_reply_is_dropped(fake: FakeBroker) -> None:
             return
         for earlier in (*fake.frames, frame):
             if earlier.command == "SEND":
-                peer.message(earlier.headers["reply-to"], earlier.body, correlation_id=earlier.headers["correlation-id"])
+                peer.message(
+                    earlier.headers["reply-to"], earlier.body, correlation_id=earlier.headers["correlation-id"]
+                )
 
     fake.on["SEND"] = on_send
     with connect(fake.address) as connection:

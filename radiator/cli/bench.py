@@ -1,0 +1,181 @@
+"""``radiator bench``: measure a broker, ours or any, and say so in a table.
+
+Without ``--url`` and ``--compare`` it starts a broker of its own on a free port with a fresh data directory and removes
+both afterwards. What is measured stands in ``radiator.bench.cells``; the load comes from processes of their own.
+``docs/performance.md`` has the figures of this project and how they were taken.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import sys
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from radiator.cli.common import FAILED, NOT_FOUND, OK, CommandFailed, json_option, out, progress, put_json, say
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from radiator.bench.run import Row
+    from radiator.bench.target import Target
+
+QUICK_SECONDS = 0.3
+START = "start"
+
+# Columns of the table: figure of a row -> heading, format
+COLUMNS = {
+    "per_second": ("msg/s", "{:,.0f}"),
+    "broker_cpu_us": ("broker CPU µs/msg", "{:.2f}"),
+    "p50_ms": ("p50 ms", "{:.2f}"),
+    "p99_ms": ("p99 ms", "{:.2f}"),
+    "own_cpu_us": ("load CPU µs/msg", "{:.2f}"),
+}
+
+
+@click.command(short_help="Measure a broker: throughput, latency, memory.")
+@click.option("--url", metavar="URL", help="Measure the broker there instead of one of our own.")
+@click.option(
+    "--compare", metavar="URL", multiple=True,
+    help="Measure this broker as well, interleaved with the others: stomp://[LOGIN:PASSCODE@]HOST:PORT[?name=...&"
+    "vhost=...&pid=...&send=NAME:VALUE&subscribe=NAME:VALUE&replay=NAME:VALUE&skip=REGEX]. May be repeated.",
+)  # fmt: skip
+@click.option("--only", metavar="REGEX", help="Only the cells whose name matches.")
+@click.option("--list", "list_cells", is_flag=True, help="List the cells and end.")
+@click.option(
+    "--seconds", type=click.FloatRange(min=0.05), default=1.0, show_default=True, help="Length of one timed run."
+)
+@click.option("--quick", is_flag=True, help=f"The same as --seconds {QUICK_SECONDS}.")
+@click.option("--rounds", type=click.IntRange(min=1), default=1, show_default=True, help="Rounds; the median counts.")
+@click.option("--config", metavar="FILE", type=click.Path(dir_okay=False), help="Configuration of our own broker.")
+@click.option("--data", metavar="DIR", type=click.Path(file_okay=False), help="Where its throw-away data goes.")
+@json_option
+def bench(
+    url: str | None, compare: tuple[str, ...], only: str | None, list_cells: bool, seconds: float, quick: bool,
+    rounds: int, config: str | None, data: str | None, as_json: bool,
+) -> int:  # fmt: skip
+    """Measure a broker: durable produce, fan-out, drain, replay, latency, memory, start-up.
+
+    Figures on a shared machine move by 20 to 30 %; the broker's CPU time per message is the steadiest of them.
+    """
+    from radiator.bench.cells import table
+    from radiator.bench.run import Bench, start_up
+    from radiator.bench.target import OwnBroker, default_directory, parse
+
+    cells = table(QUICK_SECONDS if quick else seconds)
+    wanted = _matcher(only)
+    chosen = [cell for cell in cells if wanted(cell.name)]
+    if list_cells:
+        for name, about in [(cell.name, cell.about) for cell in chosen]:
+            click.echo(f"{name:22} {about}")
+        return OK
+    starts = url is None and wanted(START)
+    if not chosen and not starts:
+        raise CommandFailed(NOT_FOUND, f"--only {only}: no cell has such a name; --list shows them")
+    parent = data or default_directory()
+    rows: list[Row] = []
+    with ExitStack() as stack:
+        bar = stack.enter_context(progress())
+        total = len(chosen) * rounds * (len(compare) + 1) + (3 if starts else 0)
+        task = bar.add_task("measuring", total=total, note="")
+
+        def note(cell: str, target: str) -> None:
+            bar.update(task, advance=1, note=f"{cell} on {target}")
+
+        targets: list[Target] = [parse(peer) for peer in compare]
+        if starts:
+            rows.append(start_up(parent, config, note))
+        if chosen:
+            own = parse(url) if url else stack.enter_context(OwnBroker(parent, config)).target()
+            rows += Bench([own, *targets], rounds, note).rows(chosen)
+    if as_json:
+        put_json({"machine": machine(parent), "rows": [row.as_json() for row in rows]})
+    else:
+        _print(rows, machine(parent))
+    failures = [row for row in rows if row.error]
+    for row in failures:
+        say(f"{row.cell} on {row.target}: {row.error}")
+    return FAILED if failures else OK
+
+
+def _matcher(only: str | None) -> Any:
+    try:
+        pattern = re.compile(only or "")
+    except re.error as error:
+        raise click.BadParameter(f"--only: expected a regular expression ({error}), got {only!r}") from None
+    return lambda name: bool(pattern.search(name))
+
+
+def machine(parent: str) -> dict[str, Any]:
+    """What the figures were taken on."""
+    from radiator.bench.process import filesystem
+
+    model = ""
+    try:
+        with open("/proc/cpuinfo") as info:
+            model = next((line.split(":", 1)[1].strip() for line in info if line.startswith("model name")), "")
+    except OSError:
+        pass
+    python = f"{platform.python_implementation()} {platform.python_version()}"
+    system = f"{platform.system()} {platform.release()}"
+    return {
+        "cpus": os.cpu_count(),
+        "cpu": model,
+        "python": python,
+        "system": system,
+        "filesystem": filesystem(parent) or None,
+    }
+
+
+def _print(rows: Iterable[Row], about: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    rows = list(rows)
+    several = len({row.target for row in rows}) > 1
+    table = Table(title=None, box=None, pad_edge=False, header_style="bold")
+    table.add_column("cell", no_wrap=True)
+    if several:
+        table.add_column("broker", no_wrap=True)
+    for heading, _ in COLUMNS.values():
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("")
+    group = ""
+    for row in rows:
+        if group and row.group != group:
+            table.add_section()
+        group = row.group
+        cells = [row.cell, *([row.target] if several else [])]
+        cells += [_shown(row.figures.get(figure), form) for figure, (_, form) in COLUMNS.items()]
+        table.add_row(*cells, _remark(row))
+    console = out()
+    console.print(table)
+    line = f"{about['cpus']} CPUs {about['cpu']}, {about['python']}, {about['system']}"
+    console.print(f"{line}, data on {about['filesystem'] or 'an unknown file system'}", style="dim")
+    if about["filesystem"] in ("tmpfs", "ramfs"):
+        say("the data lay in memory: the durable figures flatter; give --data a directory on a disk")
+    sys.stdout.flush()
+
+
+def _shown(value: float | None, form: str) -> str:
+    return "" if value is None else form.format(value)
+
+
+def _remark(row: Row) -> str:
+    """What a cell measures that has no column of its own."""
+    figures = row.figures
+    if row.error:
+        return "failed"
+    memory = figures.get("bytes_per_connection")
+    if memory is not None:
+        return f"{memory / 1024:.1f} KiB per connection"
+    start = figures.get("start_seconds")
+    if start is not None:
+        return f"{start:.3f} s"
+    receipt = figures.get("receipt_p50_ms")
+    if receipt is not None:
+        return f"receipts {receipt:.2f} / {figures['receipt_p99_ms']:.2f} ms"
+    return ""

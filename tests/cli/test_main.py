@@ -1,0 +1,252 @@
+"""The group: lazy commands, exit codes, pipes, and that the documentation knows every option."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from radiator.cli import main as main_module
+from radiator.cli.common import EXIT_CODES, CommandFailed, exit_code
+from radiator.cli.formats import LETTERS
+from radiator.cli.main import COMMANDS, cli, run
+from radiator.cli.sources import FORMATS
+from radiator.cli.tail import position
+from radiator.client.errors import BadAddress, ConnectFailed, Disconnected, ServerError, TimedOut
+from radiator.errors import ConfigError, RadiatorError, StorageError
+
+ROOT = Path(__file__).parent.parent.parent
+DOCS = (ROOT / "docs" / "cli.md").read_text("utf-8")
+SHARED = {"--url", "--login", "--passcode", "--timeout", "--help"}
+
+
+def command_of(name: str) -> click.Command:
+    if name == "report":
+        pytest.importorskip("radiator.cli.report")
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    return command
+
+
+def section(name: str) -> str:
+    found = re.search(rf"^## {re.escape(name)}\n(.*?)(?=^## |\Z)", DOCS, re.MULTILINE | re.DOTALL)
+    assert found is not None, f"docs/cli.md has no section {name}"
+    return found[1]
+
+
+def output(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "radiator", *args]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=False, cwd=ROOT, env={**os.environ, **environment}
+    )
+
+
+# --- the documentation --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_is_documented_and_nothing_else(name: str) -> None:
+    options = {
+        option
+        for parameter in command_of(name).params
+        if isinstance(parameter, click.Option)
+        for option in (*parameter.opts, *parameter.secondary_opts)
+    }
+    text = section(name)
+    undocumented = [option for option in options - SHARED if not re.search(rf"`{option}[ `]", text)]
+    assert undocumented == []
+    rows = re.findall(r"^\| (`-[^|]*) \|", text, re.MULTILINE)
+    named = {option for row in rows for option in re.findall(r"(?<![\w-])--?[A-Za-z][\w-]*", row)}
+    assert named <= options, "docs/cli.md names options that do not exist"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_table_says_the_same_as_the_command(name: str) -> None:
+    assert command_of(name).get_short_help_str(100) == COMMANDS[name][1]
+
+
+def test_shared_options_letters_formats_and_exit_codes_are_documented() -> None:
+    head = DOCS.partition("\n## ")[0]
+    for option in SHARED - {"--help"}:
+        assert f"`{option}" in head
+    for letter, entry in LETTERS.items():
+        assert f"| `%{letter}` | {entry.about} |" in section("tail")
+    for kind in FORMATS:
+        assert f"| `{kind}` |" in section("send")
+    for code, about in EXIT_CODES.items():
+        assert f"| {code} | {about} |" in head
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "report"])
+def test_every_command_knows_json(name: str) -> None:
+    assert any("--json" in parameter.opts for parameter in command_of(name).params)
+
+
+# --- laziness -------------------------------------------------------------------------------------------------------------
+
+
+def test_help_imports_no_command_and_nothing_heavy() -> None:
+    code = "import sys; from radiator.cli.main import run; run(['--help']); print(sorted(sys.modules), file=sys.stderr)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True, cwd=ROOT
+    )
+    for name in COMMANDS:
+        assert f"\n  {name} " in done.stdout
+    for module in ("rich", "gevent", "yaml", "pyspark", "radiator.cli.serve", "radiator.client", "radiator.storage"):
+        assert f"'{module}'" not in done.stderr
+
+
+def test_a_command_whose_extra_is_missing_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def missing(name: str) -> object:
+        raise ModuleNotFoundError("No module named 'pyspark'", name="pyspark.sql")
+
+    monkeypatch.setattr(importlib, "import_module", missing)
+    assert run(["report"]) == 1
+    assert "pip install 'radiator[spark]'" in capsys.readouterr().err
+
+
+# --- exit codes -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ConfigError("x"), 2),
+        (BadAddress("x"), 2),
+        (ConnectFailed("x"), 3),
+        (TimedOut("x"), 3),
+        (Disconnected("x"), 3),
+        (ServerError("denied", "x"), 4),
+        (ServerError("not-found", "x"), 5),
+        (ServerError("full", "x"), 1),
+        (StorageError("x"), 1),
+        (CommandFailed(6, "x"), 6),
+    ],
+)
+def test_an_error_has_its_exit_code(
+    error: RadiatorError, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        raise error
+
+    assert exit_code(error) == code
+    monkeypatch.setattr(main_module.LazyGroup, "get_command", lambda *_: click.Command("ls", callback=fail))
+    assert run(["ls"]) == code
+    assert capsys.readouterr().err.startswith("radiator: x")
+
+
+def test_usage_is_2_and_interruption_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    assert run(["nosuch"]) == 2
+    assert run(["tail"]) == 2
+    assert run(["--version"]) == 0
+    monkeypatch.setattr(main_module.LazyGroup, "get_command", lambda *_: click.Command("ls", callback=interrupt))
+    assert run(["ls"]) == 130
+
+
+def test_a_bug_is_loud(monkeypatch: pytest.MonkeyPatch) -> None:
+    def bug() -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(main_module.LazyGroup, "get_command", lambda *_: click.Command("ls", callback=bug))
+    with pytest.raises(ZeroDivisionError):
+        run(["ls"])
+
+
+@pytest.mark.parametrize("args", [["tail", "/a"], ["send", "/a", "-m", "x"]])
+def test_nobody_there_is_3(args: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    assert run([*args, "--url", "127.0.0.1:1"]) == 3
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.startswith("radiator: cannot connect to 127.0.0.1:1: ")
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["tail", "/a", "-e", "--until", "end"],
+        ["tail", "/a", "-f", "%s", "-J"],
+        ["tail", "/a", "-f", "%q"],
+        ["tail", "/a", "-o", "yesterday"],
+        ["tail", "/a", "-c", "0"],
+        ["tail", "/a", "--consume", "-o", "first"],
+        ["tail", "/a", "--prefetch", "3"],
+        ["tail", "/a", "-H", "nocolon"],
+        ["tail", "/a", "--url", "http://a"],
+        ["send"],
+        ["send", "/a", "-m", "x", "-f", "y"],
+        ["send", "/a", "-H", ":x", "-m", "y"],
+        ["send", "/a", "--as", "xml"],
+        ["check-config", "/does/not/exist"],
+        ["check-config", "a", "--config", "b"],
+        ["serve", "--config", "/does/not/exist"],
+        ["serve", "--listen", "http://a"],
+        ["bench", "--url", "http://a"],
+        ["bench", "--only", "("],
+    ],
+)
+def test_wrong_usage_is_2_and_says_what_was_expected(args: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(args) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err
+
+
+def test_a_pipe_closed_by_its_reader_is_quiet() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "radiator", "check-config", "--explain", "/a"],
+        stdout=writer, stderr=subprocess.PIPE, timeout=60, check=False, cwd=ROOT,
+    )  # fmt: skip
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+# --- positions and check-config -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "header"),
+    [
+        ("first", "first"), ("beginning", "first"), ("next", "next"), ("end", "end"), ("last", "last"),
+        ("7", "offset:7"), ("-10", "last:10"), ("@1357034400", "time:1357034400"), ("last:3", "last:3"),
+        ("@2013-01-01T05:00:00Z", "time:2013-01-01T05:00:00Z"), ("ago:1h30m", "ago:1h30m"), ("offset:4", "offset:4"),
+    ],
+)  # fmt: skip
+def test_a_position_becomes_the_headers_words(text: str, header: str) -> None:
+    assert position(text) == header
+
+
+def test_check_config_explains(tmp_path: Path) -> None:
+    path = tmp_path / "r.yaml"
+    path.write_text(
+        "version: 1\ndestinations:\n  - match: /topic/weather.*\n    partition: weather-{1}\n    fsync: 1s\n"
+    )
+    done = output("check-config", str(path), "--explain", "/topic/weather.EWR")
+    assert done.returncode == 0, done.stderr
+    assert f"{path}:3" in done.stdout
+    assert "partition: weather-EWR" in done.stdout
+    as_json = output("check-config", "--config", str(path), "--explain", "/topic/weather.EWR", "--json")
+    assert '"partition":"weather-EWR"' in as_json.stdout
+    path.write_text("version: 1\ndestinatons: []\n")
+    wrong = output("check-config", str(path))
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert f"{path}:2" in wrong.stderr
+    assert "destinations" in wrong.stderr
+
+
+def test_check_config_without_a_file_shows_the_defaults() -> None:
+    done = output("check-config")
+    assert done.returncode == 0
+    assert "listen: stomp://127.0.0.1:61613" in done.stdout

@@ -1,0 +1,100 @@
+"""A real broker as a child process, for tests that need one.
+
+``broker`` (in conftest.py) starts ``python -m radiator serve`` on a free port with a data directory of its own, waits
+until it answers CONNECT, and stops it by SIGTERM at the end; the test fails if it does not end well. ``start_broker``
+is for tests that configure, kill or restart it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+START_SECONDS_MAX = 30.0
+STOP_SECONDS_MAX = 20.0
+
+
+def free_port() -> int:
+    """A port of the loopback that was free a moment ago."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def answers(port: int) -> bool:
+    """True when a STOMP broker answers CONNECT there."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as sock:
+            sock.sendall(b"CONNECT\naccept-version:1.2\nhost:test\n\n\0")
+            return sock.recv(9) == b"CONNECTED"
+    except OSError:
+        return False
+
+
+class BrokerProcess:
+    """``radiator serve`` on ``address``, with its data in ``data``; its output goes to ``log``."""
+
+    def __init__(self, directory: Path, config: str | None = None, options: Sequence[str] = ()) -> None:
+        self.data = directory / "data"
+        self.log = directory / "broker.log"
+        self.port = free_port()
+        self.address = f"127.0.0.1:{self.port}"
+        self._options = list(options)
+        if config is not None:
+            path = directory / "radiator.yaml"
+            path.write_text(config)
+            self._options += ["--config", str(path)]
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    def start(self) -> None:
+        """Start, and wait until it answers. After a stop or a kill: start again, on the same port and data."""
+        command = [sys.executable, "-m", "radiator", "serve", "--listen", f"stomp://{self.address}"]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [*command, "--data", str(self.data), *self._options],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=Path(__file__).parent.parent,
+            )  # fmt: skip
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while not answers(self.port):
+            assert self.process.poll() is None, f"the broker ended while starting:\n{self.text()}"
+            if time.monotonic() > deadline:
+                self.kill()
+                raise AssertionError(f"the broker did not answer within {START_SECONDS_MAX} s:\n{self.text()}")
+            time.sleep(0.01)
+
+    def text(self) -> str:
+        """What it printed and logged."""
+        return self.log.read_text(errors="replace")
+
+    def stop(self) -> int:
+        """SIGTERM and wait; returns the exit code."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"the broker did not end within {STOP_SECONDS_MAX} s:\n{self.text()}") from None
+
+    def kill(self) -> None:
+        """SIGKILL: a crash."""
+        assert self.process is not None
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
