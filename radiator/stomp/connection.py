@@ -219,19 +219,18 @@ class ClientConnection:
         frames = parser.feed(data)
         if parser.paused and self.version is None and frames[-1].command == "CONNECTED":
             try:
-                self._agree(frames[-1].headers)
+                version = self._agree(frames[-1].headers)
             except ProtocolError as problem:
                 self.failed = problem
                 return frames
-            assert self.version is not None
-            frames += parser.resume(self.version)
+            frames += parser.resume(version)
         if parser.paused:
             self.failed = ProtocolError("bad-command", f"the server sent {frames.pop().command} where it has no place")
         else:
             self.failed = parser.failed
         return frames
 
-    def _agree(self, headers: Mapping[str, str]) -> None:
+    def _agree(self, headers: Mapping[str, str]) -> str:
         version = headers.get("version", "1.0")
         if version not in self._versions:
             raise ProtocolError(
@@ -242,6 +241,7 @@ class ClientConnection:
         if version != "1.0":
             self.heart_beat = negotiate(self._mine, parse_heart_beat(headers.get("heart-beat")))
         self.version = version
+        return version
 
     # --- out --------------------------------------------------------------------------------------------------------
 

@@ -229,9 +229,8 @@ class Parser:
         letters = _LETTERS.match(buf, pos)
         assert letters is not None
         line_end = buf[letters.end() : letters.end() + 2]
-        if (
-            not 0 < letters.end() - pos <= _limits.COMMAND_BYTES_MAX
-            or (line_end and line_end[0] != _LF and line_end != b"\r" and line_end != b"\r\n")
+        if not 0 < letters.end() - pos <= _limits.COMMAND_BYTES_MAX or (
+            line_end and line_end[0] != _LF and line_end != b"\r" and line_end != b"\r\n"
         ):
             raise ProtocolError(
                 "bad-frame",

@@ -135,7 +135,8 @@ def test_a_later_fault_is_found_after_the_frames_before_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "request_bytes", [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"POST /a HTTP/1.0\r\n\r\n", b"CONNECT x:1 HTTP/1.1\r\n\r\n"]
+    "request_bytes",
+    [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"POST /a HTTP/1.0\r\n\r\n", b"CONNECT x:1 HTTP/1.1\r\n\r\n"],
 )
 def test_a_browser_gets_an_answer_that_it_can_show(request_bytes: bytes) -> None:
     assert refused(request_bytes).code == "not-stomp"

@@ -244,6 +244,18 @@ def test_a_line_that_is_no_command_is_refused_before_its_end_comes() -> None:
         assert made.failed is not None, start
 
 
+@pytest.mark.parametrize("eol", [b"\n", b"\r\n"])
+def test_a_head_is_judged_as_soon_as_its_blank_line_is_there(eol: bytes) -> None:
+    head = b"SEND" + eol + b"k:" + b"v" * 200 + eol + b"content-length:101" + eol + eol
+    for step in (1, 2, len(head) - 3, len(head) - 2, len(head) - 1):
+        made = parser(body_bytes_max=100)
+        for at in range(0, len(head), step):
+            assert made.failed is None
+            made.feed(head[at : at + step])
+        assert made.failed is not None, step
+        assert made.failed.code == "too-large"
+
+
 def test_unknown_commands_are_left_to_the_broker() -> None:
     assert one(b"FOO\na:b\n\nx\0").command == "FOO"
     assert one(b"send\na:b\n\nx\0").command == "send"
@@ -252,17 +264,14 @@ def test_unknown_commands_are_left_to_the_broker() -> None:
 def test_what_is_held_is_counted_and_let_go() -> None:
     made = parser()
     made.feed(b"SEND\ndestin")
-    assert not made.idle
-    assert made.pending_bytes == 11
+    assert (made.idle, made.pending_bytes, made.pending_head) == (False, 11, None)
     made.feed(b"ation:/a\ncontent-length:4\n\nab")
-    assert not made.idle
-    assert made.pending_bytes >= 2
-    assert made.pending_head is not None
-    assert made.pending_head.command == "SEND"
+    head = made.pending_head
+    assert head is not None
+    assert head.command == "SEND"
     (frame,) = made.feed(b"cd\0")
-    assert frame.body == b"abcd"
-    assert made.idle
-    assert made.pending_bytes == 0
+    assert (frame.head, frame.body) == (head, b"abcd")
+    assert (made.idle, made.pending_bytes) == (True, 0)
 
 
 def test_a_body_that_just_begins_is_not_idle() -> None:

@@ -11,6 +11,7 @@ from radiator import limits
 from radiator.errors import ERROR_CODES
 from radiator.stomp import spec
 from radiator.stomp.connection import ClientConnection, ServerConnection
+from radiator.stomp.frames import Frame
 from radiator.stomp.headers import split_block, stored_block
 
 TEXT = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text(encoding="utf-8")
@@ -101,18 +102,15 @@ def conversation() -> list[tuple[str, bytes]]:
 
 def test_the_example_is_what_both_ends_say_and_understand() -> None:
     server, client = ServerConnection(heart_beat=(10_000, 10_000)), ClientConnection()
-    seen = {">": [], "<": []}
+    seen: dict[str, list[Frame]] = {">": [], "<": []}
     for side, data in conversation():
         seen[side] += server.receive(data) if side == ">" else client.receive(data)
     assert server.failed is None
     assert client.failed is None
     assert [frame.command for frame in seen[">"]] == ["CONNECT", "SUBSCRIBE", "SEND", "ACK", "DISCONNECT"]
     assert [frame.command for frame in seen["<"]] == ["CONNECTED", "RECEIPT", "RECEIPT", "MESSAGE", "RECEIPT"]
-    wire = dict(zip([f"{side}{data.split(chr(10).encode())[0].decode()}" for side, data in conversation()],
-                    [data for _, data in conversation()], strict=True))
-    assert server.connected_frame([("server", "radiator/0.1.0"), ("session", "s-1")]).replace(
-        b"\nheart-beat:10000,10000", b""
-    ) == wire["<CONNECTED"].replace(b"\nheart-beat:10000,10000", b"")
+    wire = {side + data.partition(b"\n")[0].decode(): data for side, data in conversation()}
+    assert server.connected_frame([("server", "radiator/0.1.0"), ("session", "s-1")]) == wire["<CONNECTED"]
     message, sent = seen["<"][3], seen[">"][2]
     assert message.body == sent.body == b"apple"
     carried = dict(split_block(stored_block(sent.head)))

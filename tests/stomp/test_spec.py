@@ -13,7 +13,7 @@ def test_every_command_names_its_required_headers_for_every_version() -> None:
 
 def test_client_and_server_have_no_command_in_common() -> None:
     assert not set(spec.CLIENT_COMMANDS) & set(spec.SERVER_COMMANDS)
-    assert spec.OPENING_COMMANDS <= {*spec.CLIENT_COMMANDS, *spec.SERVER_COMMANDS}
+    assert spec.OPENING_COMMANDS.issubset({*spec.CLIENT_COMMANDS, *spec.SERVER_COMMANDS})
 
 
 def test_a_header_of_the_hop_is_not_reserved_as_well() -> None:
