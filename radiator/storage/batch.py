@@ -25,7 +25,7 @@ RECORD_OVERHEAD_BYTES = 160
 
 
 class RecordBatch:
-    """Finished records with rising offsets, as columns. ``names[destination_ids[i]]`` is the destination of record i."""
+    """Finished records, offsets rising, as columns. ``names[destination_ids[i]]`` is the destination of record i."""
 
     __slots__ = (
         "base_offset",
@@ -179,93 +179,3 @@ def densify(batch: RecordBatch) -> None:
             batch.event_ns = array("q", batch.event_ns)
         if batch.transmit_ns is not None:
             batch.transmit_ns = array("q", batch.transmit_ns)
-
-
-def merge(batches: Sequence[RecordBatch]) -> RecordBatch:
-    """One batch out of several that follow one another without a gap (a hole inside a sparse batch is none)."""
-    merger = Merger()
-    for batch in batches:
-        merger.add(
-            batch.offsets,
-            batch.receive_ns,
-            batch.event_ns,
-            batch.transmit_ns,
-            batch.destination_ids,
-            batch.names,
-            batch.blocks,
-            batch.bodies,
-        )
-        merger.size_bytes += batch.size_bytes
-    return merger.finish()
-
-
-class Merger:
-    """Columns of many small batches, put end to end. The caller sees to it that they follow one another."""
-
-    __slots__ = ("blocks", "bodies", "destination_ids", "ids", "size_bytes", "spans")
-
-    def __init__(self) -> None:
-        # A column that is absent everywhere stays None, so the times are kept as spans until the end.
-        self.spans: list[tuple[Sequence[int], Sequence[int], Sequence[int] | None, Sequence[int] | None]] = []
-        self.ids: dict[str, int] = {}
-        self.destination_ids: list[int] = []
-        self.blocks: list[bytes] = []
-        self.bodies: list[bytes] = []
-        self.size_bytes = 0
-
-    def __len__(self) -> int:
-        return len(self.blocks)
-
-    def add(
-        self,
-        offsets: Sequence[int],
-        receive_ns: Sequence[int],
-        event_ns: Sequence[int] | None,
-        transmit_ns: Sequence[int] | None,
-        destination_ids: Sequence[int],
-        names: Sequence[str],
-        blocks: list[bytes],
-        bodies: list[bytes],
-    ) -> None:
-        self.spans.append((offsets, receive_ns, event_ns, transmit_ns))
-        ids = self.ids
-        if len(names) == 1:
-            self.destination_ids += [ids.setdefault(names[0], len(ids))] * len(blocks)
-        else:
-            mapped = [ids.setdefault(name, len(ids)) for name in names]
-            self.destination_ids += [mapped[i] for i in destination_ids]
-        self.blocks += blocks
-        self.bodies += bodies
-
-    def finish(self) -> RecordBatch:
-        spans = self.spans
-        if len(spans) == 1:
-            offsets, receive_ns, event_ns, transmit_ns = spans[0]
-        else:
-            first, last = spans[0][0][0], spans[-1][0][-1]
-            if last - first + 1 == len(self.blocks):
-                offsets = range(first, last + 1)
-            else:
-                offsets = array("Q", (offset for span in spans for offset in span[0]))
-            receive_ns = array("q", [time for span in spans for time in span[1]])
-            event_ns = _joined([(span[2], len(span[1])) for span in spans])
-            transmit_ns = _joined([(span[3], len(span[1])) for span in spans])
-        return RecordBatch(
-            offsets,
-            receive_ns,
-            event_ns,
-            transmit_ns,
-            array("I", self.destination_ids),
-            list(self.ids),
-            self.blocks,
-            self.bodies,
-            self.size_bytes,
-        )
-
-
-def _joined(columns: list[tuple[Sequence[int] | None, int]]) -> array[int] | None:
-    if all(column is None for column, _ in columns):
-        return None
-    return array(
-        "q", [time for column, count in columns for time in (column if column is not None else (MISSING,) * count)]
-    )

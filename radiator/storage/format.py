@@ -94,7 +94,7 @@ class Columns(NamedTuple):
     bodies: list[bytes]
 
 
-# --- writing ------------------------------------------------------------------------------------------------------------
+# --- writing ----------------------------------------------------------------------------------------------------------
 
 
 def encode_batch(
@@ -211,7 +211,7 @@ def _bytes(column: array[int]) -> bytes:
     return column.tobytes()
 
 
-# --- reading ------------------------------------------------------------------------------------------------------------
+# --- reading ----------------------------------------------------------------------------------------------------------
 
 
 def columns_len(count: int, flags: int) -> int:
@@ -305,6 +305,18 @@ def decode_columns(data: bytes, at: int, header: BatchHeader) -> Columns:
     if max(destination_ids) >= len(names):
         raise DamagedBatch(f"batch at offset {base}: destination id {max(destination_ids)} of {len(names)} names")
     return Columns(offsets, receive_ns, event_ns, transmit_ns, destination_ids, names, blocks, bodies)
+
+
+def decode_destinations(data: bytes, at: int, header: BatchHeader) -> tuple[Sequence[int], Sequence[int], list[str]]:
+    """Only (offsets, destination_ids, names) of a batch whose crc has been checked."""
+    count, base = header.records, header.base_offset
+    names_at = at + HEADER_BYTES + columns_len(count, header.flags)
+    ids_at = names_at - ((4 * count + 7) & ~7)
+    offsets: Sequence[int] = range(base, base + count)
+    if header.flags & SPARSE:
+        offsets = array("Q", (base + delta for delta in _column("I", data, ids_at, 4 * count)))
+        ids_at -= (4 * count + 7) & ~7
+    return offsets, _column("I", data, ids_at, 4 * count), _names(data, names_at, header)
 
 
 def _decode_one(data: bytes, at: int, header: BatchHeader) -> Columns:

@@ -1,0 +1,192 @@
+"""A cursor: how far one named reader of one partition has come, and what above that it has settled already.
+
+    0 ............ floor ............ ceiling ......... delivered
+      all settled   |  islands of acks  |  nothing settled  |  may have been handed out
+
+Acks above the floor are kept as intervals, never one by one, so a hole at the front with a million acks behind it is
+two numbers. ``delivered`` only ever rises as a hint: it lives in a shared mapping, survives SIGKILL without a system
+call, may be stale or wrong after a power cut, and means "may have been delivered" and nothing else.
+
+Knows: offsets. Must not know: messages, subscriptions, files. Owned by the hub.
+Invariants: intervals are sorted, disjoint, not adjacent, and all above the floor; ``counts`` holds unsettled offsets
+only; whatever changed since the last ``take_changes`` is in the changes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, MutableSequence
+from typing import Any
+
+
+class Changes:
+    """What a cursor has to tell the journal."""
+
+    __slots__ = ("counts", "ranges", "seek")
+
+    def __init__(self) -> None:
+        self.seek: int | None = None  # comes before the others
+        self.ranges: list[tuple[int, int]] = []
+        self.counts: dict[int, int] = {}
+
+
+class Cursor:
+    __slots__ = ("_changes", "_counts", "_mark", "_slot", "_slots", "_starts", "_stops", "floor", "stored")
+
+    def __init__(self, start: int = 0) -> None:
+        """One that lives in memory only; CursorStore makes those that are stored."""
+        self.floor = start  # everything below is settled
+        self.stored = False
+        self._starts: list[int] = []  # settled intervals above the floor
+        self._stops: list[int] = []
+        self._counts: dict[int, int] = {}
+        self._changes: Changes | None = None  # None: nothing since the last take_changes
+        self._mark: Callable[[Cursor], Any] | None = None
+        self._slots: MutableSequence[int] | memoryview = [start]
+        self._slot = 0
+
+    def attach(self, mark: Callable[[Cursor], Any], slots: memoryview, slot: int) -> None:
+        """Makes it a stored one: ``mark`` hears of the first change, ``slots[slot]`` is where ``delivered`` lives."""
+        self.stored = True
+        self._mark = mark
+        self._slots = slots
+        self._slot = slot
+
+    # --- delivery -----------------------------------------------------------------------------------------------------
+
+    @property
+    def delivered(self) -> int:
+        """What lies below may have been handed out."""
+        return self._slots[self._slot]
+
+    @delivered.setter
+    def delivered(self, offset: int) -> None:
+        self._slots[self._slot] = offset
+
+    @property
+    def counts(self) -> dict[int, int]:
+        """Delivery counts of unsettled offsets, where they were set. To read; ``set_count`` writes."""
+        return self._counts
+
+    def set_count(self, offset: int, count: int) -> None:
+        self._counts[offset] = count
+        self._changed().counts[offset] = count
+
+    # --- settlement ---------------------------------------------------------------------------------------------------
+
+    @property
+    def ceiling(self) -> int:
+        """Nothing at or above this is settled."""
+        return self._stops[-1] if self._stops else self.floor
+
+    def ack(self, offsets: Iterable[int]) -> None:
+        """Settles these, in any order; those that are settled already do not matter."""
+        ordered = sorted(offsets)
+        if not ordered:
+            return
+        start = ordered[0]
+        stop = ordered[-1] + 1
+        if stop - start == len(ordered):
+            self.ack_range(start, stop)
+            return
+        stop = start
+        for offset in ordered:
+            if offset > stop:
+                self.ack_range(start, stop)
+                start = offset
+            stop = offset + 1
+        self.ack_range(start, stop)
+
+    def ack_range(self, start: int, stop: int) -> None:
+        """Settles every offset from ``start`` up to but not including ``stop``."""
+        if start < self.floor:
+            start = self.floor
+        if start >= stop:
+            return
+        self._note(start, stop)
+        if self._counts:
+            self._forget_counts(start, stop)
+        starts, stops = self._starts, self._stops
+        if not starts:
+            if start == self.floor:
+                self.floor = stop
+            else:
+                starts.append(start)
+                stops.append(stop)
+            return
+        first = bisect_left(stops, start)  # the first interval that touches or follows
+        last = bisect_right(starts, stop)  # behind the last one that touches
+        if first < last:
+            start = min(start, starts[first])
+            stop = max(stop, stops[last - 1])
+        starts[first:last] = [start]
+        stops[first:last] = [stop]
+        if starts[0] == self.floor:
+            self.floor = stops[0]
+            del starts[0], stops[0]
+
+    def seek(self, offset: int) -> None:
+        """Everything below is settled, nothing at or above it."""
+        self.floor = offset
+        self._starts.clear()
+        self._stops.clear()
+        self._counts.clear()
+        self.delivered = offset
+        changes = self._changed()
+        changes.seek = offset
+        changes.ranges.clear()
+        changes.counts.clear()
+
+    def is_acked(self, offset: int) -> bool:
+        if offset < self.floor:
+            return True
+        place = bisect_right(self._starts, offset) - 1
+        return place >= 0 and offset < self._stops[place]
+
+    def unacked(self, stop: int) -> Iterator[int]:
+        """The unsettled offsets below ``stop``, in order."""
+        at = self.floor
+        for start, end in zip(tuple(self._starts), tuple(self._stops), strict=True):
+            if start >= stop:
+                break
+            yield from range(at, start)
+            at = end
+        yield from range(at, stop)
+
+    @property
+    def intervals(self) -> list[tuple[int, int]]:
+        """What is settled above the floor."""
+        return list(zip(self._starts, self._stops, strict=True))
+
+    # --- for the journal ----------------------------------------------------------------------------------------------
+
+    def take_changes(self) -> Changes | None:
+        """What has changed since the last call."""
+        changes, self._changes = self._changes, None
+        return changes
+
+    def _changed(self) -> Changes:
+        changes = self._changes
+        if changes is None:
+            changes = self._changes = Changes()
+            if self._mark is not None:
+                self._mark(self)
+        return changes
+
+    def _note(self, start: int, stop: int) -> None:
+        if self._mark is None:
+            return
+        ranges = self._changed().ranges
+        if ranges and ranges[-1][1] == start:
+            ranges[-1] = (ranges[-1][0], stop)
+        else:
+            ranges.append((start, stop))
+
+    def _forget_counts(self, start: int, stop: int) -> None:
+        counts = self._counts
+        if stop - start < len(counts):
+            for offset in range(start, stop):
+                counts.pop(offset, None)
+        else:
+            for offset in [each for each in counts if start <= each < stop]:
+                del counts[offset]

@@ -1,0 +1,172 @@
+"""Bytes of the cursors: entries of the journal and the snapshot, which are made of the same records.
+
+    entry:  magic 89 'RDJ1' 0D 0A 1A | length u32 | crc u32 of the records | records | zeros up to a multiple of 8
+    record: kind u8 | cursor number u32 | the rest by kind
+      1 create   slot u32, floor u64, name and partition name (u16 length, UTF-8)
+      2 delete
+      3 acked    count u32, count x (start u64, stop u64)
+      4 counts   count u32, count x (offset u64, deliveries u32)
+      5 seek     floor u64
+
+An entry is what one group commit brought: all of it holds or none. The snapshot is one such entry behind a header of
+its own: magic 89 'RDC1' 0D 0A 1A, generation u64. Every record may be applied twice without harm.
+
+Knows: bytes. Must not know: files, when to write. Pure: any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from struct import Struct, error
+from zlib import crc32
+
+ENTRY_MAGIC = b"\x89RDJ1\r\n\x1a"
+SNAPSHOT_MAGIC = b"\x89RDC1\r\n\x1a"
+ENTRY = Struct("<8sII")
+SNAPSHOT = Struct("<8sQ")
+CREATE, DELETE, ACKED, COUNTS, SEEK = range(1, 6)
+
+_RECORD = Struct("<BI")
+_CREATE = Struct("<BIIQH")
+_MANY = Struct("<BII")
+_RANGE = Struct("<QQ")
+_COUNT = Struct("<QI")
+_SEEK = Struct("<BIQ")
+_U64 = Struct("<Q")
+_U32 = Struct("<I")
+_U16 = Struct("<H")
+
+
+def create(number: int, slot: int, floor: int, name: str, partition: str) -> bytes:
+    first, second = name.encode(), partition.encode()
+    return _CREATE.pack(CREATE, number, slot, floor, len(first)) + first + _U16.pack(len(second)) + second
+
+
+def delete(number: int) -> bytes:
+    return _RECORD.pack(DELETE, number)
+
+
+def acked(number: int, ranges: Iterable[tuple[int, int]]) -> bytes:
+    packed = [_RANGE.pack(start, stop) for start, stop in ranges]
+    return _MANY.pack(ACKED, number, len(packed)) + b"".join(packed)
+
+
+def counts(number: int, deliveries: Mapping[int, int]) -> bytes:
+    packed = [_COUNT.pack(offset, count) for offset, count in deliveries.items()]
+    return _MANY.pack(COUNTS, number, len(packed)) + b"".join(packed)
+
+
+def seek(number: int, floor: int) -> bytes:
+    return _SEEK.pack(SEEK, number, floor)
+
+
+def entry(records: Iterable[bytes]) -> bytes:
+    body = b"".join(records)
+    return ENTRY.pack(ENTRY_MAGIC, len(body), crc32(body)) + body + b"\0" * (-len(body) & 7)
+
+
+def snapshot(generation: int, records: Iterable[bytes]) -> bytes:
+    return SNAPSHOT.pack(SNAPSHOT_MAGIC, generation) + entry(records)
+
+
+class CursorState:
+    """One cursor as the files tell it."""
+
+    __slots__ = ("changes", "counts", "floor", "name", "number", "partition", "slot")
+
+    def __init__(self, number: int, slot: int, floor: int, name: str, partition: str) -> None:
+        self.number = number
+        self.slot = slot
+        self.floor = floor
+        self.name = name
+        self.partition = partition
+        self.changes: list[tuple[int, int]] = []  # acked ranges in the order they came
+        self.counts: dict[int, int] = {}
+
+
+def apply(records: bytes, states: dict[int, CursorState]) -> None:
+    """Applies the records of one entry whose crc holds. Records of a cursor that is not there are passed over."""
+    at = 0
+    while at < len(records):
+        kind, number = _RECORD.unpack_from(records, at)
+        state = states.get(number)
+        if kind == CREATE:
+            _, _, slot, floor, length = _CREATE.unpack_from(records, at)
+            at += _CREATE.size
+            name = records[at : at + length].decode("utf-8", "replace")
+            at += length
+            (length,) = _U16.unpack_from(records, at)
+            at += _U16.size
+            partition = records[at : at + length].decode("utf-8", "replace")
+            at += length
+            states[number] = CursorState(number, slot, floor, name, partition)
+        elif kind == DELETE:
+            at += _RECORD.size
+            states.pop(number, None)
+        elif kind in (ACKED, COUNTS):
+            _, _, count = _MANY.unpack_from(records, at)
+            at += _MANY.size
+            shape = _RANGE if kind == ACKED else _COUNT
+            values = shape.iter_unpack(records[at : at + count * shape.size])
+            at += count * shape.size
+            if state is not None and kind == ACKED:
+                state.changes += values
+            elif state is not None:
+                state.counts.update(values)
+        elif kind == SEEK:
+            at += _SEEK.size
+            if state is not None:
+                (state.floor,) = _U64.unpack_from(records, at - 8)
+                state.changes.clear()
+                state.counts.clear()
+        else:
+            return  # of a newer version; what follows cannot be told apart
+
+
+def read_entry(data: bytes, at: int) -> bytes | None:
+    """The records of the entry at ``at``; None if it does not hold."""
+    if at + ENTRY.size > len(data):
+        return None
+    magic, length, crc = ENTRY.unpack_from(data, at)
+    records = data[at + ENTRY.size : at + ENTRY.size + length]
+    if magic != ENTRY_MAGIC or len(records) != length or crc32(records) != crc:
+        return None
+    return records
+
+
+def replay(data: bytes, states: dict[int, CursorState]) -> tuple[int, int]:
+    """Applies a whole journal; (where the next entry goes, bytes in the middle that did not hold)."""
+    at = end = lost = 0
+    while at < len(data):
+        records = read_entry(data, at)
+        if records is not None:
+            try:
+                apply(records, states)
+            except error:  # a crc that holds over nonsense: not ours
+                pass
+            lost += at - end
+            at += ENTRY.size + ((len(records) + 7) & ~7)
+            end = at
+            continue
+        at = data.find(ENTRY_MAGIC, at + 1)
+        while at >= 0 and at & 7:
+            at = data.find(ENTRY_MAGIC, at + 1)
+        if at < 0:
+            break
+    return end, lost
+
+
+def load_snapshot(data: bytes | None, states: dict[int, CursorState]) -> int | None:
+    """The generation of the journal that continues it; None if there is no snapshot, or it does not hold."""
+    if data is None or len(data) < SNAPSHOT.size:
+        return None
+    magic, generation = SNAPSHOT.unpack_from(data)
+    records = read_entry(data, SNAPSHOT.size)
+    if magic != SNAPSHOT_MAGIC or records is None:
+        return None
+    try:
+        apply(records, states)
+    except error:
+        states.clear()
+        return None
+    return int(generation)

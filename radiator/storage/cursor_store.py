@@ -1,0 +1,337 @@
+"""All named cursors of a store: a snapshot, replaced by atomic rename, and one journal that they share.
+
+    hub: cursor.ack() -> dirty -> take() -> CursorJob (one entry) ...disk thread... -> done: waiters may be told
+
+What is written when: the changes of a turn at once, with the batches of the same turn. Synced when: at once if a
+receipt waits and its cursor's policy says always; else within SYNC_WITHIN_NS (an ACK without a receipt has been
+promised nothing: losing it in a power cut means a redelivery, not a loss).
+When the journal has grown beyond CURSOR_JOURNAL_BYTES_MAX a snapshot takes its place.
+
+``CursorStore`` belongs to the hub, ``CursorLog`` to the disk thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from radiator import limits
+from radiator.errors import StorageError
+from radiator.storage import cursor_journal as journal
+from radiator.storage.cursor import Cursor
+from radiator.storage.cursor_journal import CursorState
+from radiator.storage.files import FileSystem, close_quietly, read_file, storage_error, write_all
+from radiator.storage.jobs import Job
+from radiator.storage.options import SyncPolicy
+
+SYNC_WITHIN_NS = 50_000_000
+SLOT_BYTES = 8
+ALWAYS = SyncPolicy()
+JOURNAL = "journal-"
+SNAPSHOT = "snapshot"
+DELIVERED = "delivered"
+
+
+class CursorLog:
+    """The files. Disk thread only, once the store is open."""
+
+    def __init__(self, fs: FileSystem, directory: str) -> None:
+        self.fs = fs
+        self.directory = directory
+        self.failed: StorageError | None = None
+        self.generation = 0
+        self.position = 0
+        self.synced = 0
+        self.fd = -1
+
+    def path(self, generation: int) -> str:
+        return f"{self.directory}/{JOURNAL}{generation:010d}"
+
+    def append(self, data: bytes) -> None:
+        if self.failed is not None:
+            raise StorageError(str(self.failed))
+        try:
+            if self.fd < 0:
+                self.fd = self.fs.open(self.path(self.generation), create=True)
+                self.fs.sync_dir(self.directory)
+            self.position += write_all(self.fs, self.fd, [data], self.position)
+        except OSError as error:
+            raise self._fail("write", error) from error
+
+    def sync(self) -> None:
+        if self.failed is not None:
+            raise StorageError(str(self.failed))
+        if self.synced == self.position:
+            return
+        try:
+            self.fs.fdatasync(self.fd)
+        except OSError as error:
+            raise self._fail("sync", error) from error
+        self.synced = self.position
+
+    def replace(self, generation: int, snapshot: bytes) -> None:
+        """The snapshot holds everything up to now, durably; the journal of that generation goes on from it."""
+        if self.failed is not None:
+            raise StorageError(str(self.failed))
+        fs, path = self.fs, f"{self.directory}/{SNAPSHOT}"
+        try:
+            fd = fs.open(path + ".tmp", create=True)
+            try:
+                fs.truncate(fd, 0)
+                write_all(fs, fd, [snapshot], 0)
+                fs.fdatasync(fd)
+            finally:
+                fs.close(fd)
+            fs.rename(path + ".tmp", path)
+            fs.sync_dir(self.directory)
+            close_quietly(fs, self.fd)
+            self.fd = -1
+            with contextlib.suppress(FileNotFoundError):
+                fs.remove(self.path(self.generation))
+            self.generation, self.position, self.synced = generation, 0, 0
+        except OSError as error:
+            raise self._fail("replace the snapshot", error) from error
+
+    def close(self) -> None:
+        close_quietly(self.fs, self.fd)
+        self.fd = -1
+
+    def _fail(self, doing: str, error: OSError) -> StorageError:
+        self.failed = storage_error(self.path(self.generation), doing, error)
+        return self.failed
+
+
+class CursorJob(Job):
+    """The changes of one turn, or a snapshot in their place."""
+
+    __slots__ = ("data", "generation", "store")
+
+    def __init__(
+        self, store: CursorStore, data: bytes, generation: int | None, waiters: list[Any], needs_sync: bool
+    ) -> None:
+        super().__init__(None, needs_sync)
+        self.store = store
+        self.data = data
+        self.generation = generation  # None: an entry; else a snapshot, and the journal that goes on from it
+        self.waiters = waiters
+
+    def write(self) -> None:
+        log = self.store.log
+        try:
+            if self.generation is not None:
+                log.replace(self.generation, self.data)
+            elif self.data:
+                log.append(self.data)
+        except StorageError as error:
+            self.error = error
+
+    def sync(self) -> None:
+        if self.error is None:
+            try:
+                self.store.log.sync()
+            except StorageError as error:
+                self.error = error
+
+    def done(self, now_ns: int) -> None:
+        self.store.written(self, now_ns)
+
+
+class CursorStore:
+    """Hub only, but for ``log``."""
+
+    def __init__(self, fs: FileSystem, directory: str) -> None:
+        self.fs = fs
+        self.directory = directory
+        self.log = CursorLog(fs, directory)
+        self.waiters: list[Any] = []  # who waits for what is dirty now; the next take() takes them along
+        self.failed: StorageError | None = None
+        self.sync_due_ns: int | None = None
+        self._cursors: dict[tuple[str, str], Cursor] = {}
+        self._facts: dict[Cursor, tuple[int, int, str, str]] = {}  # number, slot, name, partition
+        self._sync: dict[Cursor, SyncPolicy] = {}
+        self._dirty: list[Cursor] = []
+        self._records: list[bytes] = []  # creations and deletions, in order
+        self._next_number = 1
+        self._free_slots: list[int] = []
+        self._next_slot = 0
+        self._slots: memoryview = memoryview(b"")
+        self._map: Any = None
+        self._journal_bytes = 0
+        self._generation = 0  # of the journal
+        self._unsynced = False  # something of an `always` cursor has been written and not synced
+
+    # --- opening ------------------------------------------------------------------------------------------------------
+
+    def load(self) -> list[str]:
+        """Reads snapshot and journal; what was found wrong, in words. Before any other thread runs."""
+        fs, notes = self.fs, []
+        fs.mkdir(self.directory)
+        states: dict[int, CursorState] = {}
+        raw = read_file(fs, f"{self.directory}/{SNAPSHOT}")
+        generation = journal.load_snapshot(raw, states)
+        found = sorted(
+            int(name[len(JOURNAL) :])
+            for name in fs.listdir(self.directory)
+            if name.startswith(JOURNAL) and name[len(JOURNAL) :].isdigit()
+        )
+        if generation is None:
+            if raw is not None:
+                notes.append(f"{self.directory}/{SNAPSHOT}: damaged; cursors in it start again where nothing is known")
+            generation = found[-1] if found else 0
+        for old in found:
+            if old < generation:
+                fs.remove(self.log.path(old))
+        self.log.generation = self._generation = generation
+        data = read_file(fs, self.log.path(generation))
+        if data:
+            end, lost = journal.replay(data, states)
+            if lost:
+                notes.append(f"{self.log.path(generation)}: {lost} bytes damaged; acks in them will be redelivered")
+            if data[end:].strip(b"\0"):
+                notes.append(f"{self.log.path(generation)}: torn tail of {len(data) - end} bytes cut off")
+            if end < len(data):
+                fd = fs.open(self.log.path(generation))
+                fs.truncate(fd, end)
+                fs.close(fd)
+            self.log.position = self._journal_bytes = end
+            self.log.fd = fs.open(self.log.path(generation))
+        self._map_slots()
+        for state in states.values():
+            self._revive(state)
+        used = {facts[1] for facts in self._facts.values()}
+        self._next_slot = max(used, default=-1) + 1
+        self._free_slots = [slot for slot in range(self._next_slot) if slot not in used]
+        return notes
+
+    def _map_slots(self) -> None:
+        fs, size = self.fs, limits.CURSORS_MAX * SLOT_BYTES
+        fd = fs.open(f"{self.directory}/{DELIVERED}", create=True)
+        try:
+            have = fs.size(fd)
+            if have < size:  # allocated as a whole: a hole in a mapping on a full disk would be a SIGBUS
+                write_all(fs, fd, [bytes(size - have)], have)
+            self._map = fs.map(fd, size)
+        finally:
+            fs.close(fd)
+        self._slots = memoryview(self._map).cast("Q")
+
+    def _revive(self, state: CursorState) -> None:
+        cursor = Cursor(state.floor)
+        for start, stop in state.changes:
+            cursor.ack_range(start, stop)
+        for offset, count in state.counts.items():
+            if not cursor.is_acked(offset):
+                cursor.counts[offset] = count
+        self._add(cursor, state.number, min(state.slot, limits.CURSORS_MAX - 1), state.name, state.partition)
+        self._next_number = max(self._next_number, state.number + 1)
+
+    def _add(self, cursor: Cursor, number: int, slot: int, name: str, partition: str) -> None:
+        cursor.attach(self._dirty.append, self._slots, slot)
+        self._cursors[name, partition] = cursor
+        self._facts[cursor] = (number, slot, name, partition)
+
+    # --- the cursors --------------------------------------------------------------------------------------------------
+
+    def open(self, name: str, partition_name: str, start: int, sync: SyncPolicy = ALWAYS) -> Cursor:
+        """The cursor of that name over that partition; a new one begins at ``start``. Raises StorageError if there is
+        no room for another."""
+        cursor = self._cursors.get((name, partition_name))
+        if cursor is None:
+            if not self._free_slots and self._next_slot >= limits.CURSORS_MAX:
+                raise StorageError(f"{self.directory}: {limits.CURSORS_MAX} cursors is the limit; delete some")
+            if self._free_slots:
+                slot = self._free_slots.pop()
+            else:
+                slot = self._next_slot
+                self._next_slot += 1
+            cursor = Cursor(start)
+            self._add(cursor, self._next_number, slot, name, partition_name)
+            cursor.delivered = start
+            self._records.append(journal.create(self._next_number, slot, start, name, partition_name))
+            self._next_number += 1
+        self._sync[cursor] = sync
+        return cursor
+
+    def get(self, name: str, partition_name: str) -> Cursor | None:
+        return self._cursors.get((name, partition_name))
+
+    def delete(self, name: str, partition_name: str | None = None) -> None:
+        """Over that partition, or over all."""
+        for key in [each for each in self._cursors if each[0] == name and partition_name in (None, each[1])]:
+            cursor = self._cursors.pop(key)
+            number, slot, _, _ = self._facts.pop(cursor)
+            self._sync.pop(cursor, None)
+            cursor.take_changes()
+            self._records.append(journal.delete(number))
+            self._free_slots.append(slot)
+
+    def names(self) -> list[tuple[str, str]]:
+        """(name, partition name) of all."""
+        return list(self._cursors)
+
+    # --- the turn -----------------------------------------------------------------------------------------------------
+
+    def take(self, now_ns: int) -> list[Job]:
+        """The changes of this turn as a job; none if there is nothing to do."""
+        sync_now = self.sync_due_ns is not None and self.sync_due_ns <= now_ns
+        if not (self._dirty or self._records or self.waiters or sync_now):
+            return []
+        records, self._records = self._records, []
+        dirty, waiters, self.waiters = self._dirty.copy(), self.waiters, []
+        self._dirty.clear()
+        for cursor in dirty:
+            changes = cursor.take_changes()
+            facts = self._facts.get(cursor)
+            if changes is None or facts is None:
+                continue
+            number = facts[0]
+            if cursor not in self._sync or self._sync[cursor].always:
+                self._unsynced = True
+            if changes.seek is not None:
+                records.append(journal.seek(number, changes.seek))
+            if changes.counts:
+                records.append(journal.counts(number, changes.counts))
+            if changes.ranges:
+                records.append(journal.acked(number, changes.ranges))
+        data = journal.entry(records) if records else b""
+        self._journal_bytes += len(data)
+        if self._journal_bytes > limits.CURSOR_JOURNAL_BYTES_MAX:
+            self._journal_bytes = 0
+            self._unsynced = False
+            self._generation += 1
+            return [CursorJob(self, self._snapshot(), self._generation, waiters, False)]
+        needs_sync = sync_now or (self._unsynced and bool(waiters))
+        if needs_sync:
+            self.sync_due_ns = None
+            self._unsynced = False
+        return [CursorJob(self, data, None, waiters, needs_sync)]
+
+    def _snapshot(self) -> bytes:
+        records = []
+        for cursor, (number, slot, name, partition) in self._facts.items():
+            records.append(journal.create(number, slot, cursor.floor, name, partition))
+            if cursor.intervals:
+                records.append(journal.acked(number, cursor.intervals))
+            if cursor.counts:
+                records.append(journal.counts(number, cursor.counts))
+        return journal.snapshot(self._generation, records)
+
+    def written(self, job: CursorJob, now_ns: int) -> None:
+        """A job came back. A failed journal is final: acks still work, but are no longer stored, nor receipted."""
+        if job.error is not None:
+            self.failed = self.failed or job.error
+            self.sync_due_ns = None
+        elif not job.needs_sync and job.generation is None and job.data and self.sync_due_ns is None:
+            self.sync_due_ns = now_ns + SYNC_WITHIN_NS
+
+    def close(self) -> None:
+        """Everything has been taken and written; no other thread runs."""
+        try:
+            if self.log.failed is None:
+                self.log.sync()
+        finally:
+            self.log.close()
+            self._slots.release()
+            if self._map is not None:
+                self._map.close()
+                self._map = None

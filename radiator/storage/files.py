@@ -1,0 +1,146 @@
+"""The seam between storage and the operating system: the only place that makes a system call on a file.
+
+A test twin (``tests/storage/faults.py``) has the same verbs and drops unsynced bytes, tears writes, fails syncs and
+fills up. Verbs are as thin as they can be: errors are plain OSError (``storage_error`` turns one into a StorageError
+that names path and remedy), writes may be short (``write_all`` is the loop), positions are always given.
+
+Knows: descriptors and paths. Must not know: what is in the files.
+Stateless, so every thread may use it; a descriptor belongs to the thread that opened it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import mmap
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from radiator.errors import StorageError
+from radiator.storage import layout
+
+REMEDIES = {
+    errno.ENOSPC: "free space on the file system of data_dir, or lower retention",
+    errno.EDQUOT: "raise the quota of the broker's user, or lower retention",
+    errno.EACCES: "make data_dir belong to the user that runs the broker",
+    errno.EPERM: "make data_dir belong to the user that runs the broker",
+    errno.EROFS: "mount the file system of data_dir writable",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.ENFILE: "raise the system's limit of open files (fs.file-max)",
+    errno.ENOENT: "the file was removed by something other than the broker; restart it to recover",
+    errno.EIO: "check the disk (dmesg, smartctl), then restart the broker to recover",
+}
+
+
+def storage_error(path: str, doing: str, error: OSError) -> StorageError:
+    remedy = REMEDIES.get(error.errno or 0, "see the system's log, then restart the broker to recover")
+    return StorageError(f"{path}: cannot {doing}: {error.strerror or error}; {remedy}")
+
+
+class FileSystem:
+    """The real one. Files are created 0600, directories 0700."""
+
+    # The four of the hot paths are the C functions themselves.
+    pread = staticmethod(os.pread)  # (fd, size, position) -> bytes, fewer at the end of the file
+    pwritev = staticmethod(os.pwritev)  # (fd, pieces, position) -> bytes written, maybe fewer
+    fdatasync = staticmethod(getattr(os, "fdatasync", os.fsync))
+    close = staticmethod(os.close)
+
+    def open(self, path: str, create: bool = False) -> int:
+        """For reading and writing."""
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), layout.FILE_MODE)
+
+    def open_read(self, path: str) -> int:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def size(self, fd: int) -> int:
+        return os.fstat(fd).st_size
+
+    def truncate(self, fd: int, size: int) -> None:
+        os.ftruncate(fd, size)
+
+    def rename(self, old: str, new: str) -> None:
+        os.replace(old, new)
+
+    def remove(self, path: str) -> None:
+        os.unlink(path)
+
+    def mkdir(self, path: str) -> None:
+        """With parents; no error if it is there."""
+        os.makedirs(path, layout.DIRECTORY_MODE, exist_ok=True)
+
+    def listdir(self, path: str) -> list[str]:
+        """Sorted; empty if there is no such directory."""
+        try:
+            return sorted(os.listdir(path))
+        except FileNotFoundError:
+            return []
+
+    def sync_dir(self, path: str) -> None:
+        """Names created, renamed and removed in this directory are on disk when this returns."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def map(self, fd: int, size: int) -> Any:
+        """A shared, writable buffer over the first ``size`` bytes, which must exist and be allocated (a hole on a full
+        disk would be a SIGBUS). Stores survive the death of the process; they are not synced. Has ``close()``."""
+        return mmap.mmap(fd, size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+
+    def lock(self, path: str) -> int:
+        """Takes the lock file and writes our pid into it; BlockingIOError if another process has it."""
+        fd = self.open(path, create=True)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, b"%d\n" % os.getpid(), 0)
+        except OSError:
+            os.close(fd)
+            raise
+        return fd
+
+
+def write_all(fs: FileSystem, fd: int, pieces: Sequence[bytes | memoryview], position: int) -> int:
+    """Writes every byte and returns how many; one system call unless the write comes back short."""
+    size = sum(map(len, pieces))
+    written = fs.pwritev(fd, pieces, position)
+    while written < size:
+        rest = memoryview(b"".join(pieces))[written:]
+        more = fs.pwritev(fd, [rest], position + written)
+        if more <= 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written += more
+    return written
+
+
+def read_file(fs: FileSystem, path: str) -> bytes | None:
+    """The whole of a small file; None if there is none."""
+    try:
+        fd = fs.open_read(path)
+    except FileNotFoundError:
+        return None
+    try:
+        return read_fully(fs, fd, fs.size(fd), 0)
+    finally:
+        fs.close(fd)
+
+
+def read_fully(fs: FileSystem, fd: int, size: int, position: int) -> bytes:
+    """``size`` bytes, or all up to the end of the file."""
+    data = fs.pread(fd, size, position)
+    while len(data) < size:
+        more = fs.pread(fd, size - len(data), position + len(data))
+        if not more:
+            break
+        data += more
+    return data
+
+
+def close_quietly(fs: FileSystem, fd: int) -> None:
+    if fd >= 0:
+        with contextlib.suppress(OSError):
+            fs.close(fd)

@@ -1,0 +1,163 @@
+"""What storage asks the threads to do. The hub makes jobs, hands them over, and takes them back with ``done``.
+
+    hub          Store.take() -> [Job]  ......................................  job.done(now_ns), in order
+    disk thread                  every job.write(), then every job.sync() that needs it
+
+A group of jobs shares its syncs: ``sync`` of a file that a sync has just covered costs nothing, so "once per file"
+needs no bookkeeping by the caller. ``error`` set after write or sync: the promise of this job will never hold.
+
+A job belongs to one thread at a time: the hub until it is handed over, the disk thread until it comes back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from radiator.errors import StorageError
+from radiator.storage.batch import RecordBatch, densify
+
+if TYPE_CHECKING:
+    from radiator.storage.partition import FilePartition
+
+DENSIFY_RECORDS_MIN = 16  # below, an array costs more than the list it replaces
+
+
+class Job:
+    """Base: does nothing. ``finished`` jobs (memory partitions) need no thread: only ``done``."""
+
+    __slots__ = ("batch", "error", "needs_sync", "partition", "waiters")
+    finished = False
+
+    def __init__(self, partition: Any = None, needs_sync: bool = False) -> None:
+        self.partition = partition
+        self.batch: RecordBatch | None = None
+        self.waiters: list[Any] = []
+        self.needs_sync = needs_sync
+        self.error: StorageError | None = None
+
+    def write(self) -> None:
+        """Disk thread."""
+
+    def sync(self) -> None:
+        """Disk thread."""
+
+    def done(self, now_ns: int) -> None:
+        """Hub: what was done becomes visible."""
+
+
+class FinishedJob(Job):
+    """Of a memory partition: it was done when it was made."""
+
+    __slots__ = ()
+    finished = True
+
+
+class AppendJob(Job):
+    """One batch of one partition."""
+
+    __slots__ = ("position", "roll", "rolled")
+    partition: FilePartition
+
+    def __init__(
+        self, partition: FilePartition, batch: RecordBatch, waiters: list[Any], needs_sync: bool, roll: bool
+    ) -> None:
+        self.partition = partition
+        self.batch: RecordBatch = batch
+        self.waiters = waiters
+        self.needs_sync = needs_sync
+        self.error = None
+        self.roll = roll
+        self.rolled = False
+        self.position = 0
+
+    def write(self) -> None:
+        log = self.partition.log
+        batch = self.batch
+        try:
+            if len(batch.blocks) >= DENSIFY_RECORDS_MIN:
+                densify(batch)
+            self.rolled = log.append(batch, self.needs_sync, self.roll)
+            self.position = log.position
+        except StorageError as error:
+            self.error = error
+
+    def sync(self) -> None:
+        if self.error is None:
+            try:
+                self.partition.log.sync()
+            except StorageError as error:
+                self.error = error
+
+    def done(self, now_ns: int) -> None:
+        self.partition.committed(self, now_ns)
+
+
+class SyncJob(Job):
+    """An interval is over: what was written is to be synced."""
+
+    __slots__ = ()
+    partition: FilePartition
+
+    def sync(self) -> None:
+        try:
+            self.partition.log.sync()
+        except StorageError as error:
+            self.error = error
+
+    def done(self, now_ns: int) -> None:
+        if self.error is not None:
+            self.partition.fail(self.error)
+
+
+class RollJob(Job):
+    """A segment's time is over and nothing is being written."""
+
+    __slots__ = ("base_offset", "rolled")
+    partition: FilePartition
+
+    def __init__(self, partition: FilePartition, base_offset: int) -> None:
+        super().__init__(partition)
+        self.base_offset = base_offset
+        self.rolled = False
+
+    def write(self) -> None:
+        try:
+            self.rolled = self.partition.log.roll(self.base_offset)
+        except StorageError as error:
+            self.error = error
+
+    def done(self, now_ns: int) -> None:
+        if self.error is not None:
+            self.partition.fail(self.error)
+        elif self.rolled:
+            self.partition.begin_segment(self.base_offset, now_ns)
+
+
+class RemoveJob(Job):
+    """Retention: sealed segments to delete. The hub has already moved log_start_offset past them."""
+
+    __slots__ = ("bases",)
+    partition: FilePartition
+
+    def __init__(self, partition: FilePartition, bases: list[int]) -> None:
+        super().__init__(partition)
+        self.bases = bases
+
+    def write(self) -> None:
+        try:
+            self.partition.log.remove(self.bases)
+        except StorageError as error:
+            self.error = error  # told, not fatal: the files stay until the next start finds them
+
+
+class CloseJob(Job):
+    """The clean end of a partition's files."""
+
+    __slots__ = ()
+    partition: FilePartition
+
+    def write(self) -> None:
+        try:
+            self.partition.log.close()
+        except StorageError as error:
+            self.error = error

@@ -1,0 +1,338 @@
+"""The writing end of one partition's files. Belongs to the disk thread, all of it, from the first job to the last.
+
+    append: one pwritev        at a known position (the file's size is never asked: zeros may stand ahead)
+    sync:   one fdatasync      then the head file moves, through a shared mapping, with no system call
+    roll:   cut the zeros off, sync, next file, sync the directory
+
+Zeros ahead: while single small batches are synced one by one, the segment is grown in chunks of zeros, so that a sync
+has no file size to record; that takes 30 to 40 % off it (``docs/adr/``). Recovery takes a tail of zeros as a clean end.
+Index entries are buffered, and written when a sync has covered what they point to.
+
+Knows: bytes, positions, descriptors. Must not know: waiters, receipts, the hub's offsets, time.
+Invariants: an error is final (``failed``): after it nothing is written and no sync succeeds, until recovery opens the
+files anew. Positions only grow within a segment. At most OpenLogs.limit logs hold descriptors.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from radiator import limits
+from radiator.errors import StorageError
+from radiator.storage import index, layout
+from radiator.storage.batch import RecordBatch
+from radiator.storage.files import FileSystem, close_quietly, storage_error, write_all
+from radiator.storage.format import encode_batch
+from radiator.storage.index import IndexEntry
+from radiator.storage.names import encode_entry
+from radiator.storage.options import PartitionOptions
+
+AHEAD_BYTES_MIN = 64 * 1024
+AHEAD_BYTES_MAX = 512 * 1024
+AHEAD_BATCH_BYTES_MAX = 32 * 1024  # larger batches pay for the size's change themselves
+AHEAD_AFTER = 8  # small synced batches in a row, so that a file that gets only a few stays small
+ZEROS = memoryview(bytes(AHEAD_BYTES_MAX))
+INDEX_ENTRIES_BUFFERED = 16
+
+
+class OpenLogs:
+    """Bounds the descriptors: when too many logs are open, the one that has not been used for longest is closed."""
+
+    __slots__ = ("limit", "queue")
+
+    def __init__(self, limit: int = limits.OPEN_LOGS_MAX) -> None:
+        self.limit = limit
+        self.queue: deque[Log] = deque()
+
+    def opened(self, log: Log) -> None:
+        queue = self.queue
+        queue.append(log)
+        while len(queue) > self.limit:
+            oldest = queue.popleft()
+            if oldest is log or oldest.used:
+                oldest.used = False  # a second chance
+                queue.append(oldest)
+            else:
+                oldest.release()
+
+
+class Log:
+    """Segment files of one partition, as the disk thread sees them."""
+
+    __slots__ = (
+        "ahead",
+        "base_offset",
+        "directory",
+        "entries",
+        "exists",
+        "failed",
+        "fd",
+        "fs",
+        "head",
+        "index_count",
+        "indexed_position",
+        "known_names",
+        "names_position",
+        "next_offset",
+        "open_logs",
+        "own_name",
+        "options",
+        "position",
+        "small_syncs",
+        "synced",
+        "used",
+    )
+
+    def __init__(
+        self, fs: FileSystem, directory: str, own_name: str, options: PartitionOptions, open_logs: OpenLogs
+    ) -> None:
+        self.fs = fs
+        self.directory = directory
+        self.options = options
+        self.open_logs = open_logs
+        self.failed: StorageError | None = None
+        self.exists = False  # the directory does
+        self.base_offset = 0  # of the active segment
+        self.next_offset = 0
+        self.position = 0  # where the next batch goes
+        self.synced = 0  # position up to which fdatasync has covered the active segment
+        self.ahead = 0  # position up to which zeros have been written
+        self.small_syncs = 0
+        self.fd = -1
+        self.head: Any = None
+        self.entries: list[IndexEntry] = []  # not yet written
+        self.index_count = 0  # entries written
+        self.indexed_position = -limits.INDEX_INTERVAL_BYTES
+        self.own_name = own_name
+        self.known_names: set[str] = set()
+        self.names_position = 0
+        self.used = False
+
+    # --- the three things a job does ----------------------------------------------------------------------------------
+
+    def append(self, batch: RecordBatch, will_sync: bool, roll: bool = False) -> bool:
+        """Writes the batch; True if a new segment was begun for it. Raises StorageError, now and for ever after."""
+        if self.failed is not None:
+            raise StorageError(str(self.failed))
+        pieces = encode_batch(
+            batch.base_offset,
+            batch.receive_ns,
+            batch.event_ns,
+            batch.transmit_ns,
+            batch.destination_ids,
+            batch.names,
+            batch.blocks,
+            batch.bodies,
+        )
+        size = len(pieces[0]) + len(pieces[1])
+        rolled = False
+        try:
+            position = self.position
+            if position and (roll or position + size > self.options.segment_bytes):
+                self._roll(batch.base_offset)
+                rolled, position = True, 0
+            if self.fd < 0:
+                rolled |= self._open(batch.base_offset)
+            for name in batch.names:
+                if name not in self.known_names:
+                    self._add_name(name)
+            if will_sync and position + size > self.ahead:
+                self._grow(position, size)
+            if self.fs.pwritev(self.fd, pieces, position) != size:
+                write_all(self.fs, self.fd, pieces, position)
+        except OSError as error:
+            raise self._fail("write", error) from error
+        if position >= self.indexed_position + limits.INDEX_INTERVAL_BYTES:
+            self.entries.append(IndexEntry(batch.base_offset, position, batch.receive_ns[0]))
+            self.indexed_position = position
+        self.position = position + size
+        self.next_offset = batch.next_offset
+        self.used = True
+        if not will_sync and self.options.sync.never:
+            self._covered()
+        return rolled
+
+    def sync(self) -> None:
+        """Everything appended so far is on disk when this returns, and the head says so. Raises StorageError."""
+        if self.failed is not None:
+            raise StorageError(str(self.failed))
+        if self.synced == self.position:
+            return
+        try:
+            if self.fd < 0:
+                self._open(self.base_offset)
+            self.fs.fdatasync(self.fd)
+            self.synced = self.position
+            self._covered()
+        except OSError as error:
+            raise self._fail("sync", error) from error
+
+    def roll(self, next_offset: int) -> bool:
+        """Seals the active segment, and begins the next one if it holds anything."""
+        if self.failed is not None:
+            raise StorageError(str(self.failed))
+        if not self.position:
+            return False
+        try:
+            self._roll(next_offset)
+            self._open(next_offset)
+        except OSError as error:
+            raise self._fail("roll", error) from error
+        return True
+
+    def remove(self, bases: list[int]) -> None:
+        """Deletes sealed segments. A crash in between leaves whole segments, which the next retention takes."""
+        try:
+            for base in bases:
+                assert base < self.base_offset
+                for path in (layout.segment_path(self.directory, base), layout.index_path(self.directory, base)):
+                    try:
+                        self.fs.remove(path)
+                    except FileNotFoundError:
+                        continue
+            self.fs.sync_dir(self.directory)
+        except OSError as error:
+            raise storage_error(self.directory, "remove a segment", error) from error
+
+    # --- opening and closing ------------------------------------------------------------------------------------------
+
+    def _open(self, base_offset: int) -> bool:
+        """Opens the active segment; True if it is a new one."""
+        fs, new = self.fs, not self.position
+        if not self.exists:
+            fs.mkdir(self.directory)
+            fs.sync_dir(self.directory.rpartition("/")[0])
+            self.exists = True
+        if new:
+            self.base_offset = base_offset
+        self.fd = fs.open(layout.segment_path(self.directory, self.base_offset), create=new)
+        if self.head is None:
+            self._map_head()
+            self.open_logs.opened(self)
+        if new:
+            fs.sync_dir(self.directory)
+        return new
+
+    def _map_head(self) -> None:
+        fd = self.fs.open(layout.head_path(self.directory), create=True)
+        try:
+            if self.fs.size(fd) < layout.HEAD_FILE_BYTES:  # allocated before it is mapped: a hole could be a SIGBUS
+                write_all(self.fs, fd, [bytes(layout.HEAD_FILE_BYTES)], 0)
+            self.head = self.fs.map(fd, layout.HEAD_FILE_BYTES)
+        finally:
+            self.fs.close(fd)
+
+    def release(self) -> None:
+        """Gives the descriptors back; the next append opens them again."""
+        if self.fd >= 0 and self.failed is None and self.synced != self.position and not self.options.sync.never:
+            try:
+                self.fs.fdatasync(self.fd)  # a later sync through another descriptor might not hear of an error
+                self.synced = self.position
+                self._covered()
+            except OSError as error:
+                self._fail("sync", error)
+        close_quietly(self.fs, self.fd)
+        self.fd = -1
+        if self.head is not None:
+            self.head.close()
+            self.head = None
+
+    def close(self) -> None:
+        """The clean end: zeros cut off, synced, index complete."""
+        try:
+            if self.failed is None and (self.fd >= 0 or self.ahead > self.position or self.synced != self.position):
+                if self.fd < 0:
+                    self._open(self.base_offset)
+                self._seal()
+        except OSError as error:
+            raise self._fail("close", error) from error
+        finally:
+            self.release()
+
+    def _roll(self, next_offset: int) -> None:
+        if self.fd < 0:
+            self._open(self.base_offset)
+        self._seal()
+        self.fs.close(self.fd)
+        self.fd = -1
+        self.base_offset = self.next_offset = next_offset
+        self.position = self.synced = self.ahead = self.index_count = self.small_syncs = 0
+        self.indexed_position = -limits.INDEX_INTERVAL_BYTES
+
+    def _seal(self) -> None:
+        if self.ahead > self.position:
+            self.fs.truncate(self.fd, self.position)
+            self.ahead = 0
+        if not self.options.sync.never:
+            self.fs.fdatasync(self.fd)
+        self.synced = self.position
+        self._covered()
+        self._write_index()
+
+    def _fail(self, doing: str, error: OSError) -> StorageError:
+        path = layout.segment_path(self.directory, self.base_offset)
+        if doing == "write" and self.fd >= 0:
+            try:
+                self.fs.truncate(self.fd, self.position)  # no half record is left, if the disk still lets us
+            except OSError:
+                pass  # recovery cuts it off
+        self.failed = storage_error(path, doing, error)
+        return self.failed
+
+    # --- parts --------------------------------------------------------------------------------------------------------
+
+    def _covered(self) -> None:
+        """What has been appended is as safe as the rule makes it: readers of the files may have it."""
+        if self.head is not None:
+            data = layout.encode_head(self.base_offset, self.position, self.next_offset)
+            self.head[: len(data)] = data
+        if len(self.entries) >= INDEX_ENTRIES_BUFFERED:
+            self._write_index()
+
+    def _write_index(self) -> None:
+        if not self.entries:
+            return
+        fd = self.fs.open(layout.index_path(self.directory, self.base_offset), create=True)
+        try:
+            data = index.encode_entries(self.entries)
+            if self.index_count:
+                write_all(self.fs, fd, [data], index.ENTRY_BYTES * (1 + self.index_count))
+            else:
+                write_all(self.fs, fd, [index.encode_head(self.base_offset), data], 0)
+        finally:
+            self.fs.close(fd)
+        self.index_count += len(self.entries)
+        self.entries.clear()
+
+    def _grow(self, position: int, size: int) -> None:
+        """Zeros ahead of the next batch, as much as the segment has grown so far, within bounds."""
+        if size > AHEAD_BATCH_BYTES_MAX:
+            self.small_syncs = 0
+            return
+        self.small_syncs += 1
+        if self.small_syncs < AHEAD_AFTER:
+            return
+        start = max(position, self.ahead)
+        length = min(max(position, AHEAD_BYTES_MIN), AHEAD_BYTES_MAX, self.options.segment_bytes - start)
+        if length < size:
+            return
+        try:
+            self.ahead = start + self.fs.pwritev(self.fd, [ZEROS[:length]], start)
+        except OSError:
+            self.small_syncs = -1_000  # a full disk: the batch itself may still fit
+
+    def _add_name(self, name: str) -> None:
+        """A destination that is new here. The usual log, which holds only the one it is named after, has no file."""
+        if name == self.own_name and not self.names_position:
+            self.known_names.add(name)
+            return
+        new = [name, *self.known_names] if not self.names_position else [name]
+        fd = self.fs.open(layout.names_path(self.directory), create=True)
+        try:
+            data = b"".join(map(encode_entry, new))
+            self.names_position += write_all(self.fs, fd, [data], self.names_position)
+            self.fs.fdatasync(fd)
+        finally:
+            self.fs.close(fd)
+        self.known_names.add(name)

@@ -1,0 +1,32 @@
+"""The ``names`` file of a partition: which destinations are stored here, where that is not just the partition's name.
+
+Entries end to end: length u32, crc u32 of the name, the name in UTF-8. It exists so that after a restart the broker
+knows the queues and topics that share a partition without reading the log. A cache: rebuilt from the log if it is gone.
+
+Knows: entries. Pure: any thread.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from zlib import crc32
+
+_ENTRY = Struct("<II")
+
+
+def encode_entry(name: str) -> bytes:
+    encoded = name.encode()
+    return _ENTRY.pack(len(encoded), crc32(encoded)) + encoded
+
+
+def decode(data: bytes) -> tuple[list[str], int]:
+    """The names up to the first entry that does not hold, and the position where it begins."""
+    names, at = [], 0
+    while at + _ENTRY.size <= len(data):
+        length, crc = _ENTRY.unpack_from(data, at)
+        encoded = data[at + _ENTRY.size : at + _ENTRY.size + length]
+        if not length or len(encoded) != length or crc32(encoded) != crc:
+            break
+        names.append(encoded.decode("utf-8", "replace"))
+        at += _ENTRY.size + length
+    return names, at

@@ -1,0 +1,36 @@
+"""What a rule decides about one partition, in storage's own words. Plain immutable data: any thread.
+
+``SyncPolicy`` is the promise: when may a receipt go out, and when is the disk told to hurry.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from radiator import limits
+
+
+@dataclass(frozen=True, slots=True)
+class SyncPolicy:
+    """0 = always (receipt after fdatasync), None = never, else at most this long after the write."""
+
+    interval_ns: int | None = 0
+
+    @property
+    def always(self) -> bool:
+        return self.interval_ns == 0
+
+    @property
+    def never(self) -> bool:
+        return self.interval_ns is None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOptions:
+    store: str = "file"  # or "memory"
+    sync: SyncPolicy = SyncPolicy()
+    segment_bytes: int = limits.SEGMENT_BYTES
+    roll_at_seconds: int | None = None  # second of the UTC day
+    retention_age_ns: int | None = None
+    retention_bytes: int | None = None
+    retention_count: int | None = None

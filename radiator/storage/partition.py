@@ -1,0 +1,395 @@
+"""One ordered log, as the hub sees it: offsets, the open batch, the tail in memory, jobs for everything else.
+
+``Partition`` is what a log on disk and one in memory (``memory``) have in common; ``FilePartition`` has files.
+
+    append -> open batch -> take() -> AppendJob ...disk thread... -> committed(): high watermark, tail
+
+    log_start_offset <= cold (files) <= tail (memory) <= high_watermark <= in jobs, open batch <= next_offset
+
+Invariants: offsets are dense and never reused while anything of them may be on disk; readers stop at the high
+watermark, which moves only in ``committed``; a failed write or sync fails the partition: the high watermark stays,
+everything queued behind fails too, appends are refused.
+``retain_from`` (set by the broker: the lowest offset that some cursor needs; None = nothing) holds retention back.
+
+No I/O here. Owned by the hub, except ``log``, which belongs to the disk thread; the hub only passes it on in jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from heapq import heappush
+
+from radiator import limits
+from radiator.errors import StorageError
+from radiator.storage.batch import BatchBuilder, RecordBatch
+from radiator.storage.files import FileSystem
+from radiator.storage.format import MISSING, TIME_MAX
+from radiator.storage.jobs import AppendJob, Job, RemoveJob, RollJob, SyncJob
+from radiator.storage.log import Log
+from radiator.storage.options import PartitionOptions
+from radiator.storage.reads import PositionJob, ReadJob, last_in_memory, time_in_memory
+from radiator.storage.recovery import Recovered
+from radiator.storage.retention import roll_due_ns, to_drop
+from radiator.storage.segment import SegmentInfo
+from radiator.storage.tail import ColdCache, Tail, find_cold
+
+HINTS_MAX = 1_024  # remembered file positions of readers that go on
+RECORDS_MAX = limits.BATCH_RECORDS_MAX
+BYTES_MAX = limits.BATCH_BYTES_MAX
+
+IDLE = BatchBuilder(-1)  # stands in open_batch while nothing is open
+IDLE.waiters = ()  # type: ignore[assignment]  # nothing may wait here
+
+
+class Agenda:
+    """What the partitions of one store tell it: take() must come by, tick() must come by at a time. Hub only."""
+
+    __slots__ = ("dirty", "timers")
+
+    def __init__(self) -> None:
+        self.dirty: list[Partition] = []
+        self.timers: list[tuple[int, int, Partition]] = []  # a heap; entries may be stale, tick() looks
+
+
+class Partition:
+    """Offsets, the open batch and the tail; no idea how records are kept. Hub only."""
+
+    __slots__ = (
+        "_closed",
+        "_dirty",
+        "destinations",
+        "directory",
+        "failed",
+        "fs",
+        "high_watermark",
+        "last_receive_ns",
+        "log_start_offset",
+        "name",
+        "next_offset",
+        "open_batch",
+        "options",
+        "queued",
+        "retain_from",
+        "segments",
+        "tail",
+        "timers",
+    )
+
+    def __init__(
+        self, name: str, options: PartitionOptions, fs: FileSystem, directory: str, tail: Tail, agenda: Agenda
+    ) -> None:
+        self.name = name
+        self.options = options
+        self.fs = fs
+        self.directory = directory
+        self.tail = tail
+        self.log_start_offset = 0
+        self.next_offset = 0  # to be assigned next
+        self.high_watermark = 0  # readers stop here
+        self.last_receive_ns = 0
+        self.segments: list[SegmentInfo] = []  # the last one is active; empty in memory and before the first batch
+        self.destinations: set[str] = set()  # everything stored here, as far as it is known
+        self.failed: StorageError | None = None
+        self.retain_from: int | None = None
+        self.open_batch: BatchBuilder = IDLE
+        self.queued = False  # stands in the agenda: take() must visit
+        self._closed: list[BatchBuilder] = []  # full, not yet taken
+        self._dirty = agenda.dirty
+        self.timers = agenda.timers
+
+    # --- writing ------------------------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        destination: str,
+        block: bytes,
+        body: bytes,
+        receive_ns: int,
+        event_ns: int | None = None,
+        transmit_ns: int | None = None,
+    ) -> int:
+        """Adds a record to the open batch and returns its offset. Raises StorageError if the partition has failed,
+        ValueError if a time does not fit. The hot path: BatchBuilder.add, inlined."""
+        if event_ns is not None and not MISSING < event_ns <= TIME_MAX:
+            raise ValueError(f"event time {event_ns} does not fit 64 bits")
+        if transmit_ns is not None and not MISSING < transmit_ns <= TIME_MAX:
+            raise ValueError(f"transmit time {transmit_ns} does not fit 64 bits")
+        builder = self.open_batch
+        size = len(block) + len(body)
+        if builder is IDLE or builder.size_bytes + size > BYTES_MAX or len(builder.blocks) >= RECORDS_MAX:
+            builder = self._begin()
+        if receive_ns < self.last_receive_ns:
+            receive_ns = self.last_receive_ns  # a clock that steps back must not reorder the log
+        else:
+            self.last_receive_ns = receive_ns
+        builder.receive_ns.append(receive_ns)
+        if event_ns is None:
+            builder.event_ns.append(MISSING)
+        else:
+            builder.event_ns.append(event_ns)
+            builder.has_event = True
+        if transmit_ns is None:
+            builder.transmit_ns.append(MISSING)
+        else:
+            builder.transmit_ns.append(transmit_ns)
+            builder.has_transmit = True
+        ids = builder.ids
+        number = ids.get(destination)
+        if number is None:
+            number = ids[destination] = len(ids)
+        builder.destination_ids.append(number)
+        builder.blocks.append(block)
+        builder.bodies.append(body)
+        builder.size_bytes += size
+        offset = self.next_offset
+        self.next_offset = offset + 1
+        return offset
+
+    def append_many(self, destination: str, blocks: Sequence[bytes], bodies: Sequence[bytes], receive_ns: int) -> range:
+        """Several records without times of their own; the offsets they got."""
+        first = self.next_offset
+        for block, body in zip(blocks, bodies, strict=True):
+            self.append(destination, block, body, receive_ns)
+        return range(first, self.next_offset)
+
+    def _begin(self) -> BatchBuilder:
+        """A new open batch; the one before it, if any, is full."""
+        if self.failed is not None:
+            raise StorageError(str(self.failed))
+        if self.open_batch is not IDLE:
+            self._closed.append(self.open_batch)
+        self.open_batch = BatchBuilder(self.next_offset)
+        self.queue()
+        return self.open_batch
+
+    def queue(self) -> None:
+        """take() must come by."""
+        if not self.queued:
+            self.queued = True
+            self._dirty.append(self)
+
+    def fail(self, error: StorageError) -> None:
+        """Final until the files are recovered. What is queued comes back from take() as jobs, to fail as well."""
+        if self.failed is None:
+            self.failed = error
+        if self.open_batch is not IDLE:
+            self._closed.append(self.open_batch)
+            self.open_batch = IDLE
+            self.queue()
+        self.next_offset = self.high_watermark
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def read(self, offset: int) -> RecordBatch | None:
+        """The batch in memory that holds ``offset``; None if it is not in memory (or not there at all)."""
+        return self.tail.find(offset)
+
+    def offset_for_time(self, receive_ns: int) -> PositionJob:
+        """Where the first record with a receive time of ``receive_ns`` or later stands; the high watermark if none."""
+        job = PositionJob(self, receive_ns=receive_ns)
+        time_in_memory(job, self)
+        return job
+
+    def offset_for_last(
+        self, count: int, matches: Callable[[str], bool], expected: frozenset[str] | None = None
+    ) -> PositionJob:
+        """Where the last ``count`` records of each destination that matches begin: ``job.starts`` by destination,
+        ``job.offset`` the lowest of them (the high watermark if none matches). With ``expected`` only those names
+        are looked for; either way the search ends as soon as each has its ``count``."""
+        job = PositionJob(self, count=count, matches=matches, expected=expected)
+        last_in_memory(job, self)
+        return job
+
+    def drop_before(self, offset: int) -> None:
+        """Readers no longer find anything below ``offset``."""
+        self.log_start_offset = max(self.log_start_offset, offset)
+        self.tail.drop_below(offset)
+
+    def wake_at(self, deadline_ns: int) -> None:
+        heappush(self.timers, (deadline_ns, id(self), self))
+
+    def set_options(self, options: PartitionOptions) -> None:
+        raise NotImplementedError
+
+    def want_retention(self) -> None:
+        raise NotImplementedError
+
+    def take(self, now_ns: int) -> list[Job]:
+        raise NotImplementedError
+
+    def tick(self, now_ns: int) -> None:
+        raise NotImplementedError
+
+    def fetch(self, offset: int, bytes_max: int = limits.READ_CHUNK_BYTES) -> ReadJob:
+        raise NotImplementedError
+
+    def fetched(self, job: ReadJob) -> None:
+        raise NotImplementedError
+
+
+class FilePartition(Partition):
+    """A log with files. ``log`` belongs to the disk thread; everything else to the hub."""
+
+    __slots__ = (
+        "_cold",
+        "_cold_cache",
+        "_hints",
+        "_pending",
+        "log",
+        "retention_wanted",
+        "roll_due_ns",
+        "roll_wanted",
+        "sync_due_ns",
+        "sync_wanted",
+    )
+
+    def __init__(
+        self, name: str, options: PartitionOptions, log: Log, tail: Tail, cold_cache: ColdCache, agenda: Agenda
+    ) -> None:
+        super().__init__(name, options, log.fs, log.directory, tail, agenda)
+        self.log = log
+        self.sync_wanted = self.roll_wanted = self.retention_wanted = False
+        self.sync_due_ns: int | None = None
+        self.roll_due_ns: int | None = None
+        self._cold: list[RecordBatch] = []
+        self._cold_cache = cold_cache
+        self._hints: dict[int, tuple[int, int]] = {}
+        self._pending: dict[int, ReadJob] = {}
+
+    def set_options(self, options: PartitionOptions) -> None:
+        """The rule's options, when it is known which rule owns a recovered partition, or when it has changed."""
+        self.options = self.log.options = options  # immutable, so the disk thread sees the old ones or the new
+        self.set_deadlines()
+        if len(self.segments) > 1:
+            self.want_retention()
+
+    def want_retention(self) -> None:
+        self.retention_wanted = True
+        self.queue()
+
+    def recovered(self, found: Recovered) -> None:
+        """The facts that an earlier run left."""
+        self.segments = found.segments
+        self.destinations = found.destinations
+        self.log_start_offset = found.segments[0].base_offset if found.segments else 0
+        self.next_offset = self.high_watermark = found.next_offset
+        self.last_receive_ns = found.last_receive_ns
+
+    def take(self, now_ns: int) -> list[Job]:
+        """Closes what is open and turns it, and what tick() found due, into jobs."""
+        self.queued = False
+        jobs: list[Job] = []
+        builder = self.open_batch
+        if builder is not IDLE:
+            roll = self.roll_wanted
+            always = self.options.sync.interval_ns == 0
+            if self._closed:
+                builders = [*self._closed, builder]
+                self._closed.clear()
+            else:
+                builders = [builder]
+            self.open_batch = IDLE
+            for builder in builders:
+                needs_sync = always or builder.sync_requested
+                jobs.append(AppendJob(self, builder.finish(), builder.waiters, needs_sync, roll))
+                roll = False
+            self.roll_wanted = False
+        elif self._closed:  # only after a failure: they come back with its error
+            jobs += [AppendJob(self, each.finish(), each.waiters, True, False) for each in self._closed]
+            self._closed.clear()
+        if self.roll_wanted:
+            self.roll_wanted = False
+            jobs.append(RollJob(self, self.next_offset))
+        if self.sync_wanted:
+            self.sync_wanted = False
+            jobs.append(SyncJob(self, needs_sync=True))
+        if self.retention_wanted:
+            self.retention_wanted = False
+            bases = to_drop(self, now_ns)
+            if bases:
+                jobs.append(RemoveJob(self, bases))
+        return jobs
+
+    def committed(self, job: AppendJob, now_ns: int) -> None:
+        """An append came back: its records become visible, or the partition has failed."""
+        if job.error is not None:
+            self.fail(job.error)
+            return
+        batch = job.batch
+        assert batch.base_offset >= self.high_watermark and self.failed is None
+        if job.rolled:
+            self.begin_segment(batch.base_offset, batch.receive_ns[0])
+        segment = self.segments[-1]
+        segment.size_bytes = job.position
+        segment.last_receive_ns = batch.receive_ns[-1]
+        if len(batch.names) > 1 or batch.names[0] not in self.destinations:
+            self.destinations.update(batch.names)
+        self.high_watermark = batch.next_offset
+        self.tail.add(batch)
+        if self.sync_due_ns is None and not job.needs_sync and self.options.sync.interval_ns is not None:
+            self.sync_due_ns = now_ns + self.options.sync.interval_ns
+            self.wake_at(self.sync_due_ns)
+
+    def begin_segment(self, base_offset: int, first_receive_ns: int) -> None:
+        if not self.segments or self.segments[-1].base_offset != base_offset:
+            self.segments.append(SegmentInfo(base_offset, first_receive_ns, first_receive_ns, 0))
+        self.set_deadlines()
+        if len(self.segments) > 1:
+            self.want_retention()
+
+    def set_deadlines(self) -> None:
+        """When the active segment's day ends, and when the oldest sealed one is too old."""
+        options, segments = self.options, self.segments
+        self.roll_due_ns = None
+        if segments and options.roll_at_seconds is not None:
+            self.roll_due_ns = roll_due_ns(segments[-1].first_receive_ns, options.roll_at_seconds)
+            self.wake_at(self.roll_due_ns)
+        if len(segments) > 1 and options.retention_age_ns is not None:
+            self.wake_at(segments[0].last_receive_ns + options.retention_age_ns + 1)
+
+    def fail(self, error: StorageError) -> None:
+        super().fail(error)
+        self.sync_due_ns = self.roll_due_ns = None
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def read(self, offset: int) -> RecordBatch | None:
+        batch = self.tail.find(offset)
+        if batch is None and self._cold and offset >= self.log_start_offset:
+            batch = find_cold(self._cold, offset)
+        return batch
+
+    def fetch(self, offset: int, bytes_max: int = limits.READ_CHUNK_BYTES) -> ReadJob:
+        """A cold read from ``offset`` on. Several readers at one offset share the job: whoever finds it ``submitted``
+        only adds itself to its ``waiters``."""
+        job = self._pending.get(offset)
+        if job is None:
+            job = ReadJob(self, offset, bytes_max, self._hints.get(offset))
+            self._pending[offset] = job
+        return job
+
+    def fetched(self, job: ReadJob) -> None:
+        """A cold read came back."""
+        self._pending.pop(job.offset, None)
+        if job.result is not None and job.result.base_offset >= self.log_start_offset:
+            self._cold_cache.add(self._cold, job.result)
+        if job.next_hint is not None:
+            if len(self._hints) >= HINTS_MAX:
+                self._hints.clear()
+            self._hints.pop(job.offset, None)
+            self._hints[job.next_hint[0]] = job.next_hint[1:]
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    def tick(self, now_ns: int) -> None:
+        """Marks what is due; it happens in the next take()."""
+        if self.sync_due_ns is not None and self.sync_due_ns <= now_ns:
+            self.sync_due_ns = None
+            self.sync_wanted = True
+            self.queue()
+        if self.roll_due_ns is not None and self.roll_due_ns <= now_ns:
+            self.roll_due_ns = None
+            self.roll_wanted = self.segments[-1].size_bytes > 0 or self.open_batch is not IDLE
+            self.queue()
+        if len(self.segments) > 1:
+            self.want_retention()

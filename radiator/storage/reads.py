@@ -1,0 +1,320 @@
+"""Reads that may need the disk: a chunk of records from an offset, and the offset of a time or of the last N.
+
+The hub makes the job with everything it needs to know (which segment, where the log ends), the read thread runs it with
+descriptors of its own, the hub takes the result. ``finished`` jobs were answered from memory and need no thread.
+
+    hub  partition.fetch() -> ReadJob ... read thread: run() ... hub: done()
+
+``result`` is one RecordBatch that starts at or before ``offset`` and ends before the next gap; ``skip_to`` says where
+the log goes on if ``offset`` itself is lost (damage, retention). Both None without an ``error``: nothing there yet.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from radiator.errors import StorageError
+from radiator.storage import layout
+from radiator.storage.batch import RecordBatch
+from radiator.storage.files import storage_error
+from radiator.storage.format import DamagedBatch, decode_destinations
+from radiator.storage.segment import Window, batch_at, find_batch, load_index, locate, locate_time, read_run
+
+if TYPE_CHECKING:
+    from radiator.storage.partition import Partition
+
+SCAN_BYTES = 256 * 1024
+
+
+class ReadJob:
+    """One cold read. Made by the hub, run once by the read thread, then the hub's again."""
+
+    __slots__ = (
+        "base_offset",
+        "bytes_max",
+        "directory",
+        "end_offset",
+        "error",
+        "finished",
+        "following",
+        "fs",
+        "next_hint",
+        "offset",
+        "partition",
+        "position",
+        "result",
+        "skip_to",
+        "submitted",
+        "waiters",
+    )
+
+    def __init__(self, partition: Partition, offset: int, bytes_max: int, hint: tuple[int, int] | None) -> None:
+        self.partition = partition
+        self.offset = offset
+        self.bytes_max = bytes_max
+        self.fs = partition.fs
+        self.directory = partition.directory
+        self.end_offset = partition.high_watermark
+        self.result: RecordBatch | None = None
+        self.error: StorageError | None = None
+        self.skip_to: int | None = None
+        self.next_hint: tuple[int, int, int] | None = None  # (offset, segment, position) where the next read begins
+        self.waiters: list[Any] = []  # for the broker
+        self.submitted = False  # set by the broker when it hands the job over
+        self.finished = False
+        self.position: int | None = None
+        self.base_offset = 0
+        self.following: int | None = None  # base offset of the next segment
+        if offset < partition.log_start_offset:
+            self.skip_to = partition.log_start_offset
+            self.finished = True
+        elif offset >= self.end_offset or not partition.segments:
+            self.finished = True
+        else:
+            segments = partition.segments
+            place = bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
+            self.base_offset = segments[place].base_offset
+            if place + 1 < len(segments):
+                self.following = segments[place + 1].base_offset
+            if hint is not None and hint[0] == self.base_offset:
+                self.position = hint[1]
+
+    def run(self) -> None:
+        """Read thread."""
+        path = layout.segment_path(self.directory, self.base_offset)
+        try:
+            fd = self.fs.open_read(path)
+            try:
+                self._read(Window(self.fs, fd, self.bytes_max))
+            finally:
+                self.fs.close(fd)
+        except FileNotFoundError:
+            self.skip_to = self._end_of_segment()  # taken by retention, or by somebody else
+        except OSError as error:
+            self.error = storage_error(path, "read", error)
+        except StorageError as error:
+            self.error = type(error)(f"{path}: {error}")
+
+    def _read(self, window: Window) -> None:
+        size = self.fs.size(window.fd)
+        position = self.position
+        if position is None:
+            position = locate(window, load_index(self.fs, self.directory, self.base_offset), self.offset, size)
+        if position is not None:
+            batch, after = read_run(window, position, self._end_of_segment(), self.bytes_max)
+            if batch is not None and batch.next_offset > self.offset:
+                if batch.base_offset <= self.offset:
+                    self.result = batch
+                    self.next_hint = (batch.next_offset, self.base_offset, after)
+                else:
+                    self.skip_to = batch.base_offset
+                    self.next_hint = (batch.base_offset, self.base_offset, position)
+                return
+            found = find_batch(window, position + 8, size, self.offset)
+            if found is not None and found[1].base_offset < self._end_of_segment():
+                self.skip_to = found[1].base_offset
+                self.next_hint = (self.skip_to, self.base_offset, found[0])
+                return
+        self.skip_to = self._end_of_segment()
+
+    def _end_of_segment(self) -> int:
+        return self.end_offset if self.following is None else min(self.following, self.end_offset)
+
+    def done(self, now_ns: int = 0) -> None:
+        """Hub: the result goes to the cold cache, where ``read`` finds it."""
+        partition = self.partition
+        if self.skip_to is not None and self.skip_to < partition.log_start_offset:
+            self.skip_to = partition.log_start_offset
+        partition.fetched(self)
+
+
+class PositionJob:
+    """Which offset? By receive time, or the last ``count`` of each matching destination."""
+
+    __slots__ = (
+        "_segments",
+        "below",
+        "count",
+        "directory",
+        "end_offset",
+        "error",
+        "finished",
+        "fs",
+        "log_start_offset",
+        "matches",
+        "offset",
+        "receive_ns",
+        "seen",
+        "starts",
+        "wanted",
+        "waiters",
+    )
+
+    def __init__(
+        self,
+        partition: Partition,
+        receive_ns: int = 0,
+        count: int = 0,
+        matches: Callable[[str], bool] | None = None,
+        expected: frozenset[str] | None = None,
+    ) -> None:
+        self.fs = partition.fs
+        self.directory = partition.directory
+        self.log_start_offset = partition.log_start_offset
+        self.end_offset = partition.high_watermark
+        self.receive_ns = receive_ns
+        self.count = count
+        self.matches = matches
+        self.offset = self.end_offset  # the answer
+        self.below = self.end_offset  # last N: what is counted already stands at or above this
+        self.starts: dict[str, int] = {}  # last N: the answer by destination
+        self.seen: dict[str, int] = {}
+        self.wanted: set[str] = set()
+        if matches is not None:
+            self.wanted = {
+                name for name in partition.destinations if matches(name) and (expected is None or name in expected)
+            }
+        self.error: StorageError | None = None
+        self.finished = False
+        self.waiters: list[Any] = []
+        self._segments = [(segment.base_offset, segment.first_receive_ns) for segment in partition.segments]
+
+    def run(self) -> None:
+        """Read thread."""
+        try:
+            if self.matches is None:
+                self._run_time()
+            else:
+                self._run_last()
+        except OSError as error:
+            self.error = storage_error(self.directory, "read", error)
+        except StorageError as error:
+            self.error = type(error)(f"{self.directory}: {error}")
+        self.finished = True
+
+    def done(self, now_ns: int = 0) -> None:
+        """Hub; nothing to do, there for symmetry."""
+
+    def _run_time(self) -> None:
+        place = max(bisect_left(self._segments, self.receive_ns, key=lambda segment: segment[1]) - 1, 0)
+        for base_offset, first_receive_ns in self._segments[place:]:
+            if first_receive_ns >= self.receive_ns:
+                self.offset = max(base_offset, self.log_start_offset)
+                return
+            try:
+                fd = self.fs.open_read(layout.segment_path(self.directory, base_offset))
+            except FileNotFoundError:
+                continue  # taken by retention meanwhile
+            try:
+                entries = load_index(self.fs, self.directory, base_offset)
+                found = locate_time(Window(self.fs, fd, SCAN_BYTES), entries, self.receive_ns, self.end_offset)
+            finally:
+                self.fs.close(fd)
+            if found is not None:
+                self.offset = max(found, self.log_start_offset)
+                return
+
+    def _run_last(self) -> None:
+        for base_offset, _ in reversed(self._segments):
+            if base_offset >= self.below or not self.wanted:
+                continue
+            try:
+                fd = self.fs.open_read(layout.segment_path(self.directory, base_offset))
+            except FileNotFoundError:
+                return  # taken by retention meanwhile, and so is everything before it
+            try:
+                window = Window(self.fs, fd, SCAN_BYTES)
+                size = self.fs.size(fd)
+                starts = [entry.position for entry in load_index(self.fs, self.directory, base_offset)]
+                stop = size
+                for start in reversed(starts or [0]):
+                    self._count_stretch(window, start, stop)
+                    stop = start
+                    if not self.wanted:
+                        break
+            finally:
+                self.fs.close(fd)
+
+    def _count_stretch(self, window: Window, position: int, stop: int) -> None:
+        """The batches between two index entries, last one first."""
+        found: list[RecordFacts] = []
+        while position < stop:
+            try:
+                header = batch_at(window, position)
+            except DamagedBatch:
+                way_on = find_batch(window, position + 8, stop, 0)
+                if way_on is None:
+                    break
+                position, header = way_on
+                continue
+            if header.base_offset >= self.below:
+                break
+            found.append(decode_destinations(window.data, position - window.position, header))
+            position += header.total_len
+        for offsets, destination_ids, names in reversed(found):
+            self.count_batch(offsets, destination_ids, names)
+            self.below = min(self.below, offsets[0])
+
+    def count_batch(self, offsets: Any, destination_ids: Any, names: list[str]) -> None:
+        """Counts a batch backwards; names leave ``wanted`` when they have their N."""
+        matches, seen, starts, below = self.matches, self.seen, self.starts, self.below
+        assert matches is not None
+        counted = [matches(name) and seen.get(name, 0) < self.count for name in names]
+        if not any(counted):
+            return
+        for place in range(len(offsets) - 1, -1, -1):
+            number = destination_ids[place]
+            if not counted[number] or not self.log_start_offset <= offsets[place] < below:
+                continue
+            name = names[number]
+            seen[name] = seen.get(name, 0) + 1
+            starts[name] = offsets[place]
+            self.offset = min(self.offset, offsets[place])
+            if seen[name] >= self.count:
+                counted[number] = False
+                self.wanted.discard(name)
+
+
+RecordFacts = tuple[Any, Any, list[str]]
+
+
+def time_in_memory(job: PositionJob, partition: Partition) -> None:
+    """Answers from the tail and the segments' times if they know."""
+    receive_ns = job.receive_ns
+    segments = partition.segments
+    if job.log_start_offset >= job.end_offset or (segments and segments[-1].last_receive_ns < receive_ns):
+        job.finished = True
+        return
+    answer = job.end_offset
+    for batch in partition.tail.newest_first():
+        if batch.receive_ns[-1] < receive_ns:
+            job.offset, job.finished = answer, True
+            return
+        place = bisect_left(batch.receive_ns, receive_ns)
+        answer = batch.offsets[place]
+        if place:
+            job.offset, job.finished = answer, True
+            return
+    if answer <= job.log_start_offset or not partition.segments:
+        job.offset, job.finished = max(answer, job.log_start_offset), True
+    elif partition.segments[0].first_receive_ns >= receive_ns:
+        job.offset, job.finished = job.log_start_offset, True
+
+
+def last_in_memory(job: PositionJob, partition: Partition) -> None:
+    if not job.wanted or job.count <= 0 or job.log_start_offset >= job.end_offset:
+        job.finished = True
+        return
+    if len(partition.destinations) == 1:
+        job.offset = max(job.log_start_offset, job.end_offset - job.count)
+        job.starts = dict.fromkeys(job.wanted, job.offset)
+        job.finished = True
+        return
+    for batch in partition.tail.newest_first():
+        job.count_batch(batch.offsets, batch.destination_ids, batch.names)
+        job.below = batch.base_offset
+        if not job.wanted:
+            break
+    job.finished = not job.wanted or job.below <= job.log_start_offset or not partition.segments

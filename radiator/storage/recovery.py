@@ -1,0 +1,293 @@
+"""Opening what an earlier run left: from files to the facts that a partition starts with. It never guesses.
+
+The active segment is walked from the last index entry that keeps what it promises; every batch must have its magic,
+lengths, crc and base offset. Where the walk stops:
+
+    nothing but zeros behind     a clean end (zeros written ahead), or nothing at all
+    no whole batch behind        a torn tail: cut off, and said how much
+    a whole batch behind         damage in the middle: left as it is, offsets reported, the walk goes on behind it
+
+Older segments are not read but for their first header. No data is deleted because an index, a head or a list of names
+is missing or wrong: those are rewritten. The only byte that is ever cut off is one behind the last whole batch.
+
+Runs on the hub before any other thread exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from radiator import limits
+from radiator.storage import layout, names
+from radiator.storage.files import FileSystem, read_file, read_fully, storage_error, write_all
+from radiator.storage.format import HEADER_BYTES, DamagedBatch, decode_destinations, decode_header
+from radiator.storage.index import ENTRY_BYTES, IndexEntry
+from radiator.storage.log import Log
+from radiator.storage.segment import SegmentInfo, Window, batch_at, find_batch, last_offset, load_index
+
+SCAN_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class RecoveryNote:
+    """Something that was not as a clean stop leaves it. ``str()`` is a line for the operator's log."""
+
+    path: str
+    text: str
+    kind: str  # "torn", "damage", "foreign", "cursors"
+    first_offset: int | None = None  # of what was lost, where it is known
+    last_offset: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.text}"
+
+
+@dataclass
+class Recovered:
+    """What a partition starts with."""
+
+    segments: list[SegmentInfo]
+    next_offset: int
+    last_receive_ns: int
+    destinations: set[str]
+
+
+def recover(log: Log, own_name: str, notes: list[RecoveryNote]) -> Recovered:
+    """Brings one partition's files in order and ``log`` to the place where it goes on. Raises StorageError."""
+    fs, directory = log.fs, log.directory
+    try:
+        return _recover(fs, log, own_name, notes)
+    except OSError as error:
+        raise storage_error(directory, "recover", error) from error
+
+
+def _recover(fs: FileSystem, log: Log, own_name: str, notes: list[RecoveryNote]) -> Recovered:
+    directory = log.directory
+    files = fs.listdir(directory)
+    bases = sorted(base for base in map(layout.segment_base, files) if base is not None)
+    for base in [each for each in map(layout.index_base, files) if each is not None and each not in bases]:
+        fs.remove(layout.index_path(directory, base))  # its segment was taken by retention
+    log.exists = True
+    destinations = _load_names(fs, log)
+    if not bases:
+        return Recovered([], 0, 0, destinations)
+    segments = _sealed_segments(fs, directory, bases)
+    active, last_receive_ns = _walk_active(fs, log, bases[-1], destinations, notes)
+    if not active.size_bytes and segments:
+        last_receive_ns = max(last_receive_ns, _last_receive_ns(fs, directory, segments[-1]))
+        active.first_receive_ns = active.last_receive_ns = last_receive_ns
+    if segments:
+        segments[-1].last_receive_ns = active.first_receive_ns
+    if not log.names_position and (segments or active.size_bytes):
+        if destinations - {own_name}:
+            _rebuild_names(fs, log, bases, destinations)
+        else:
+            destinations.add(own_name)
+        log.known_names.update(destinations)
+    return Recovered([*segments, active], log.next_offset, last_receive_ns, destinations)
+
+
+def _sealed_segments(fs: FileSystem, directory: str, bases: list[int]) -> list[SegmentInfo]:
+    """All but the last, by their first header. What that does not say is taken from the segment that follows."""
+    segments: list[SegmentInfo] = []
+    for base in bases[:-1]:
+        fd = fs.open_read(layout.segment_path(directory, base))
+        try:
+            size = fs.size(fd)
+            first = decode_header(read_fully(fs, fd, HEADER_BYTES, 0)).min_receive_ns
+        except DamagedBatch:
+            first = segments[-1].first_receive_ns if segments else 0
+        finally:
+            fs.close(fd)
+        if segments:
+            segments[-1].last_receive_ns = first
+        segments.append(SegmentInfo(base, first, first, size))
+    return segments
+
+
+def _last_receive_ns(fs: FileSystem, directory: str, segment: SegmentInfo) -> int:
+    """Of a sealed segment: time must not fall over a restart, even if nothing has been written since it was sealed."""
+    fd = fs.open_read(layout.segment_path(directory, segment.base_offset))
+    try:
+        window = Window(fs, fd, SCAN_BYTES)
+        entries = load_index(fs, directory, segment.base_offset)
+        position, latest = (entries[-1].position if entries else 0), segment.first_receive_ns
+        while position < segment.size_bytes:
+            try:
+                header = decode_header(window.data, window.at(position, HEADER_BYTES))
+            except DamagedBatch:
+                break
+            latest = max(latest, header.max_receive_ns)
+            position += header.total_len
+        return latest
+    finally:
+        fs.close(fd)
+
+
+def _walk_active(
+    fs: FileSystem, log: Log, base: int, destinations: set[str], notes: list[RecoveryNote]
+) -> tuple[SegmentInfo, int]:
+    """Walks the active segment to its end, cuts off what is torn, and sets ``log`` there."""
+    directory = log.directory
+    path = layout.segment_path(directory, base)
+    fd = fs.open(path)
+    try:
+        size = fs.size(fd)
+        window = Window(fs, fd, SCAN_BYTES)
+        entries = load_index(fs, directory, base)
+        entries = _trusted(window, entries, size)
+        position, expected, latest = 0, base, 0
+        if entries:
+            position, expected = entries[-1].position, entries[-1].base_offset
+        more: list[IndexEntry] = []
+        indexed = position if entries else -limits.INDEX_INTERVAL_BYTES
+        while position < size:
+            try:
+                header = batch_at(window, position)
+                if header.base_offset < expected:
+                    raise DamagedBatch(f"base offset {header.base_offset}, expected {expected}")
+            except DamagedBatch as damage:
+                found = find_batch(window, position + 8, size, expected)
+                if found is None:
+                    _cut(fs, fd, path, position, size, str(damage), notes)
+                    break
+                notes.append(_middle(path, position, found[0], expected, found[1].base_offset))
+                position, header = found
+                batch_at(window, position)
+            _, _, found_names = decode_destinations(window.data, position - window.position, header)
+            destinations.update(found_names)
+            if position >= indexed + limits.INDEX_INTERVAL_BYTES:
+                more.append(IndexEntry(header.base_offset, position, header.min_receive_ns))
+                indexed = position
+            expected = last_offset(window, position, header) + 1
+            latest = header.max_receive_ns
+            position += header.total_len
+        first = decode_header(window.data, window.at(0, HEADER_BYTES)).min_receive_ns if position else latest
+    except DamagedBatch:  # the first header is damaged, later ones are not
+        first = latest
+    finally:
+        fs.close(fd)
+    log.base_offset, log.position, log.next_offset = base, position, expected
+    log.ahead = 0
+    log.entries, log.index_count, log.indexed_position = more, len(entries), indexed
+    _cut_index(fs, directory, base, len(entries))
+    _confirm(fs, log, path)
+    return SegmentInfo(base, first, latest, position), latest
+
+
+def _trusted(window: Window, entries: list[IndexEntry], size: int) -> list[IndexEntry]:
+    """The entries up to the last one whose batch is whole and is the one it names."""
+    while entries:
+        entry = entries[-1]
+        try:
+            if entry.position < size and batch_at(window, entry.position).base_offset == entry.base_offset:
+                return entries
+        except DamagedBatch:
+            pass
+        entries = entries[:-1]
+    return []
+
+
+def _cut(fs: FileSystem, fd: int, path: str, position: int, size: int, damage: str, notes: list[RecoveryNote]) -> None:
+    """Nothing whole follows: zeros ahead are a clean end, anything else is a torn tail."""
+    at = position
+    while at < size:
+        data = read_fully(fs, fd, min(SCAN_BYTES, size - at), at)
+        if not data:
+            break
+        if data.strip(b"\0"):
+            lost = size - position
+            notes.append(RecoveryNote(path, f"torn tail of {lost} bytes at {position} cut off ({damage})", "torn"))
+            break
+        at += len(data)
+    fs.truncate(fd, position)
+
+
+def _middle(path: str, position: int, end: int, expected: int, found: int) -> RecoveryNote:
+    lost = f"offsets {expected} to {found - 1} are lost" if found > expected else "no offset is missing"
+    text = f"damage in the middle, bytes {position} to {end - 1}: {lost}; everything behind is kept"
+    return RecoveryNote(path, text, "damage", expected, found - 1)
+
+
+def _cut_index(fs: FileSystem, directory: str, base: int, count: int) -> None:
+    """Leaves the trusted entries; the others are written anew."""
+    path = layout.index_path(directory, base)
+    try:
+        fd = fs.open(path)
+    except FileNotFoundError:
+        return
+    try:
+        fs.truncate(fd, ENTRY_BYTES * (1 + count) if count else 0)
+    finally:
+        fs.close(fd)
+
+
+def _confirm(fs: FileSystem, log: Log, path: str) -> None:
+    """What is found is what readers will get, so it must be safe; the head says where it ends."""
+    raw = read_file(fs, layout.head_path(log.directory))
+    head = layout.decode_head(raw) if raw else None
+    wanted = layout.Head(log.base_offset, log.position, log.next_offset)
+    if head != wanted:
+        fd = fs.open(path)
+        try:
+            fs.fdatasync(fd)
+        finally:
+            fs.close(fd)
+        _write_head(fs, log.directory, wanted)
+    log.synced = log.position
+
+
+def _write_head(fs: FileSystem, directory: str, head: layout.Head) -> None:
+    fd = fs.open(layout.head_path(directory), create=True)
+    try:
+        data = layout.encode_head(*head)
+        fs.pwritev(fd, [data.ljust(layout.HEAD_FILE_BYTES, b"\0")], 0)
+    finally:
+        fs.close(fd)
+
+
+def _load_names(fs: FileSystem, log: Log) -> set[str]:
+    raw = read_file(fs, layout.names_path(log.directory)) or b""
+    found, position = names.decode(raw)
+    log.known_names.update(found)
+    log.names_position = position
+    return set(found)
+
+
+def _rebuild_names(fs: FileSystem, log: Log, bases: list[int], destinations: set[str]) -> None:
+    """The list of names is gone, and this log needs one: read all of it."""
+    for base in bases:
+        fd = fs.open_read(layout.segment_path(log.directory, base))
+        try:
+            size = fs.size(fd)
+            window = Window(fs, fd, SCAN_BYTES)
+            position: int | None = 0
+            while position is not None and position < size:
+                try:
+                    header = batch_at(window, position)
+                    _, _, found = decode_destinations(window.data, position - window.position, header)
+                    destinations.update(found)
+                    position += header.total_len
+                except DamagedBatch:
+                    way_on = find_batch(window, position + 8, size, base)
+                    position = way_on[0] if way_on else None
+        finally:
+            fs.close(fd)
+    data = b"".join(map(names.encode_entry, sorted(destinations)))
+    fd = fs.open(layout.names_path(log.directory), create=True)
+    try:
+        log.names_position = write_all(fs, fd, [data], 0)
+        fs.fdatasync(fd)
+    finally:
+        fs.close(fd)
+
+
+def partition_names(fs: FileSystem, root: str, notes: list[RecoveryNote]) -> Iterable[str]:
+    """The partitions under ``root``; what does not belong there is told and left alone."""
+    directory = layout.partitions_path(root)
+    for encoded in fs.listdir(directory):
+        try:
+            yield layout.decode_name(encoded)
+        except ValueError:
+            notes.append(RecoveryNote(f"{directory}/{encoded}", "not a partition; left alone", "foreign"))

@@ -1,0 +1,193 @@
+"""Walking a segment file: from batch to batch, across damage, to an offset or a time.
+
+Whoever opened the file walks it: recovery on the hub before anything runs, cold reads on the read thread, ``reader`` in
+another process. The writer need not stop: walkers end at the high watermark (or ``head``); below, nothing changes.
+
+Knows: positions and batches. Must not know: partitions, jobs, who is asking.
+Invariants: what is returned has a correct crc; a batch counts as the next one only if its magic, lengths, crc and
+base offset all hold, and only the aligned magic may be used to find a batch behind damage.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+
+from radiator import limits
+from radiator.storage import index, layout
+from radiator.storage.batch import RecordBatch
+from radiator.storage.files import FileSystem, read_file, read_fully
+from radiator.storage.format import (
+    HEADER_BYTES,
+    SPARSE,
+    BatchHeader,
+    DamagedBatch,
+    check,
+    columns_len,
+    decode_columns,
+    decode_header,
+    find_magic,
+)
+from radiator.storage.index import IndexEntry
+from radiator.storage.merge import Merger, merge_ones
+
+SEARCH_BYTES = 1024 * 1024
+
+
+class SegmentInfo:
+    """One segment, as the hub knows it."""
+
+    __slots__ = ("base_offset", "first_receive_ns", "last_receive_ns", "size_bytes")
+
+    def __init__(self, base_offset: int, first_receive_ns: int, last_receive_ns: int, size_bytes: int) -> None:
+        self.base_offset = base_offset
+        self.first_receive_ns = first_receive_ns
+        self.last_receive_ns = last_receive_ns
+        self.size_bytes = size_bytes
+
+    def __repr__(self) -> str:
+        return f"<SegmentInfo {self.base_offset} {self.size_bytes} B>"
+
+
+class Window:
+    """A file seen through a sliding chunk: small steps forward cost no system call."""
+
+    __slots__ = ("chunk_bytes", "data", "fd", "fs", "position")
+
+    def __init__(self, fs: FileSystem, fd: int, chunk_bytes: int = limits.READ_CHUNK_BYTES) -> None:
+        self.fs = fs
+        self.fd = fd
+        self.chunk_bytes = chunk_bytes
+        self.position = 0  # of data[0]; always a multiple of 8
+        self.data = b""
+
+    def at(self, position: int, size: int) -> int:
+        """Where ``position`` is in ``data``, with ``size`` bytes behind it unless the file ends before."""
+        place = position - self.position
+        if place < 0 or place + size > len(self.data):
+            self.position = position
+            self.data = read_fully(self.fs, self.fd, max(size, self.chunk_bytes), position)
+            return 0
+        return place
+
+
+def batch_at(window: Window, position: int) -> BatchHeader:
+    """The whole, checked batch at ``position``; its bytes are then in ``window``. Raises DamagedBatch."""
+    place = window.at(position, HEADER_BYTES)
+    header = decode_header(window.data, place)
+    place = window.at(position, header.total_len)
+    check(window.data, place, header)
+    return header
+
+
+def headers(window: Window, position: int, end_offset: int) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of the batches below ``end_offset``; crcs are not looked at. Ends at the end or at damage."""
+    while True:
+        try:
+            header = decode_header(window.data, window.at(position, HEADER_BYTES))
+        except DamagedBatch:
+            return
+        if header.base_offset >= end_offset:
+            return
+        yield position, header
+        position += header.total_len
+
+
+def find_batch(window: Window, position: int, end: int, min_offset: int) -> tuple[int, BatchHeader] | None:
+    """The first whole batch at or after ``position`` that begins below ``end`` with an offset of ``min_offset`` or
+    more: the way on behind damage."""
+    fs, fd = window.fs, window.fd
+    position = (position + 7) & ~7
+    while position < end:
+        data = read_fully(fs, fd, min(SEARCH_BYTES, end - position), position)
+        at = find_magic(data, 0)
+        while at >= 0:
+            try:
+                header = batch_at(window, position + at)
+                if header.base_offset >= min_offset:
+                    return position + at, header
+            except DamagedBatch:
+                pass
+            at = find_magic(data, at + 8)
+        if len(data) < SEARCH_BYTES:
+            return None
+        position += len(data) - 8  # a magic never straddles an aligned step of 8; be safe all the same
+    return None
+
+
+def load_index(fs: FileSystem, directory: str, base_offset: int) -> list[IndexEntry]:
+    return index.decode(read_file(fs, layout.index_path(directory, base_offset)), base_offset)
+
+
+def locate(window: Window, entries: list[IndexEntry], offset: int, size: int) -> int | None:
+    """The position of the batch that holds ``offset``, or of the first behind it; None if there is neither."""
+    position = _start(window, index.up_to_offset(entries, offset))
+    while position < size:
+        try:
+            header = decode_header(window.data, window.at(position, HEADER_BYTES))
+        except DamagedBatch:
+            found = find_batch(window, position + 8, size, 0)
+            if found is None:
+                return None
+            position, header = found
+        if header.base_offset > offset or last_offset(window, position, header) >= offset:
+            return position
+        position += header.total_len
+    return None
+
+
+def locate_time(window: Window, entries: list[IndexEntry], receive_ns: int, end_offset: int) -> int | None:
+    """The offset of the first record below ``end_offset`` received at ``receive_ns`` or later; None if none is."""
+    start = _start(window, index.up_to_time(entries, receive_ns))
+    for position, header in headers(window, start, end_offset):
+        if header.max_receive_ns >= receive_ns:
+            try:
+                batch_at(window, position)
+                columns = decode_columns(window.data, position - window.position, header)
+            except DamagedBatch:
+                continue
+            return columns.offsets[bisect_left(columns.receive_ns, receive_ns)]
+    return None
+
+
+def _start(window: Window, entries: list[IndexEntry]) -> int:
+    """The position of the last entry that keeps what it promises; an index that lies costs time, nothing else."""
+    for entry in reversed(entries):
+        try:
+            if decode_header(window.data, window.at(entry.position, HEADER_BYTES)).base_offset == entry.base_offset:
+                return entry.position
+        except DamagedBatch:
+            continue
+    return 0
+
+
+def last_offset(window: Window, position: int, header: BatchHeader) -> int:
+    if not header.flags & SPARSE:
+        return header.base_offset + header.records - 1
+    columns = HEADER_BYTES + columns_len(header.records, header.flags)
+    place = window.at(position, columns)
+    ids = (4 * header.records + 7) & ~7
+    return header.base_offset + int.from_bytes(
+        window.data[place + columns - ids + 4 * (header.records - 1) :][:4], "little"
+    )
+
+
+def read_run(window: Window, position: int, end_offset: int, bytes_max: int) -> tuple[RecordBatch | None, int]:
+    """The batch at ``position`` and those that follow it without a gap, below ``end_offset``, as one, as far as
+    ``bytes_max`` reaches; and the position behind. None if the first is damaged or not below ``end_offset``."""
+    window.at(position, max(bytes_max, HEADER_BYTES))
+    try:
+        header = batch_at(window, position)
+    except DamagedBatch:
+        return None, position
+    data, at, merger = window.data, position - window.position, Merger()
+    while header.base_offset < end_offset and (not merger.blocks or header.base_offset == merger.next_offset):
+        try:
+            merger.add(*decode_columns(data, at, header), header.headers_len + header.bodies_len)
+            at += header.total_len
+            at = merge_ones(merger, data, at, end_offset)
+            header = decode_header(data, at)
+            check(data, at, header)
+        except DamagedBatch:  # or only cut off by the end of the window; the next run finds out
+            break
+    return (merger.finish() if merger.blocks else None), window.position + at

@@ -1,0 +1,183 @@
+"""All logs and cursors of one data directory.
+
+    open()       lock, recover; then any number of times:
+    take(now)    -> jobs: everything that was appended and acked since the last time
+    tick(now)    what time brings: interval syncs, rolls, retention; they come with the next take()
+    close()      what is open is written and synced
+
+Knows: directories, who owns what. Must not know: destinations' rules, sockets, threads (it only says which is meant).
+Owned by the hub. ``open`` and ``close`` do I/O; they run while no other thread does. Nothing else here does.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop
+from typing import Any
+
+from radiator import limits
+from radiator.errors import StorageError
+from radiator.storage import layout
+from radiator.storage.cursor_store import CursorStore
+from radiator.storage.files import FileSystem, close_quietly, read_file, storage_error
+from radiator.storage.format import UnknownVersion
+from radiator.storage.jobs import Job
+from radiator.storage.log import Log, OpenLogs
+from radiator.storage.memory import MemoryPartition
+from radiator.storage.options import PartitionOptions, SyncPolicy
+from radiator.storage.partition import Agenda, FilePartition, Partition
+from radiator.storage.recovery import RecoveryNote, partition_names, recover
+from radiator.storage.tail import Budget, ColdCache, Tail
+
+__all__ = ["PartitionOptions", "RecoveryNote", "Store", "SyncPolicy"]
+
+RETENTION_EVERY_NS = 10_000_000_000  # cursors move without telling, so what they held back is looked at again
+
+
+class Store:
+    """One data directory. ``fs`` is the seam to the operating system."""
+
+    def __init__(self, root: str, files: FileSystem, *, tail_bytes_max: int = limits.TAIL_BYTES_MAX) -> None:
+        self.root = root
+        self.fs = files
+        self.partitions: dict[str, Partition] = {}
+        self.cursors = CursorStore(files, layout.cursors_path(root))
+        self._agenda = Agenda()
+        self._budget = Budget(tail_bytes_max)
+        self._cold = ColdCache(min(limits.COLD_BYTES_MAX, tail_bytes_max))
+        self._open_logs = OpenLogs()
+        self._lock = -1
+        self._retention_due_ns = 0
+
+    # --- opening and closing ------------------------------------------------------------------------------------------
+
+    def open(self, now_ns: int) -> list[RecoveryNote]:
+        """Takes the directory, brings every file in order, and says what was not as it should be. Raises StorageError
+        if another broker has the directory, or if the disk does not let us."""
+        notes: list[RecoveryNote] = []
+        try:
+            self.fs.mkdir(layout.partitions_path(self.root))
+            self._take_lock()
+        except OSError as error:
+            raise storage_error(self.root, "open the data directory", error) from error
+        try:
+            for name in partition_names(self.fs, self.root, notes):
+                partition = self._file_partition(name, PartitionOptions())
+                try:
+                    found = recover(partition.log, name, notes)
+                except UnknownVersion as error:
+                    raise UnknownVersion(f"{partition.directory}: {error}") from None
+                partition.recovered(found)
+                self.partitions[name] = partition
+            path = self.cursors.directory
+            notes += [RecoveryNote(path, text, "cursors") for text in self.cursors.load()]
+            self.fs.sync_dir(self.root)
+        except OSError as error:
+            self._unlock()
+            raise storage_error(self.root, "open the data directory", error) from error
+        except StorageError:
+            self._unlock()
+            raise
+        return notes
+
+    def _take_lock(self) -> None:
+        path = layout.lock_path(self.root)
+        try:
+            self._lock = self.fs.lock(path)
+        except BlockingIOError:
+            holder = (read_file(self.fs, path) or b"").decode("ascii", "replace").strip() or "unknown"
+            raise StorageError(
+                f"{self.root}: in use by another broker (process {holder}); "
+                "stop that one, or give this one another data_dir"
+            ) from None
+
+    def _unlock(self) -> None:
+        close_quietly(self.fs, self._lock)
+        self._lock = -1
+
+    def close(self) -> None:
+        """Writes and syncs what is still open, and gives the directory back. The first error is raised at the end."""
+        errors: list[StorageError] = []
+        jobs = self.take(0)
+        for job in jobs:
+            job.write()
+        for job in jobs:
+            if job.needs_sync:
+                job.sync()
+            job.done(0)
+            if job.error is not None:
+                errors.append(job.error)
+        for partition in self.partitions.values():
+            if isinstance(partition, FilePartition):
+                try:
+                    partition.log.close()
+                except StorageError as error:
+                    errors.append(error)
+        try:
+            self.cursors.close()
+        except StorageError as error:
+            errors.append(error)
+        self._unlock()
+        if errors:
+            raise errors[0]
+
+    # --- partitions ---------------------------------------------------------------------------------------------------
+
+    def partition(self, name: str, options: PartitionOptions) -> Partition:
+        """The partition of that name, made if it is new (its files come with its first write); ``options`` hold from
+        now on. Raises ValueError if the name cannot be a directory's."""
+        partition = self.partitions.get(name)
+        if partition is None:
+            layout.encode_name(name)
+            if options.store == "memory":
+                partition = MemoryPartition(name, options, self.fs, self._agenda)
+            else:
+                partition = self._file_partition(name, options)
+            self.partitions[name] = partition
+        else:
+            partition.set_options(options)
+        return partition
+
+    def _file_partition(self, name: str, options: PartitionOptions) -> FilePartition:
+        log = Log(self.fs, layout.partition_path(self.root, name), name, options, self._open_logs)
+        return FilePartition(name, options, log, Tail(self._budget), self._cold, self._agenda)
+
+    def forget(self, partition: Partition) -> None:
+        """A memory partition is gone (temporary queues)."""
+        assert isinstance(partition, MemoryPartition)
+        self.partitions.pop(partition.name, None)
+
+    # --- the turn -----------------------------------------------------------------------------------------------------
+
+    def take(self, now_ns: int) -> list[Job]:
+        """Everything there is to do, in the order in which it must be done."""
+        jobs: list[Job] = []
+        dirty = self._agenda.dirty
+        if dirty:
+            visit = dirty.copy()
+            dirty.clear()
+            for partition in visit:
+                jobs += partition.take(now_ns)
+        return jobs + self.cursors.take(now_ns)
+
+    def tick(self, now_ns: int) -> None:
+        """Marks what is due."""
+        timers = self._agenda.timers
+        while timers and timers[0][0] <= now_ns:
+            heappop(timers)[2].tick(now_ns)
+        if now_ns >= self._retention_due_ns:
+            self._retention_due_ns = now_ns + RETENTION_EVERY_NS
+            for partition in self.partitions.values():
+                if len(partition.segments) > 1:
+                    partition.want_retention()
+
+    def next_deadline_ns(self, now_ns: int) -> int | None:
+        """When tick() has something to do; None if nothing is planned."""
+        timers = self._agenda.timers
+        deadlines: list[int] = [timers[0][0]] if timers else []
+        if self.cursors.sync_due_ns is not None:
+            deadlines.append(self.cursors.sync_due_ns)
+        return min(deadlines, default=None)
+
+    def facts(self) -> dict[str, Any]:
+        """Numbers for metrics."""
+        return {"tail_bytes": self._budget.bytes, "cold_bytes": self._cold.bytes, "partitions": len(self.partitions)}

@@ -1,0 +1,157 @@
+"""Recent batches in memory: what was just committed (the tail of each partition) and what was just read from disk.
+
+Both have one budget for all partitions of a store, and forget what is oldest first, so memory is bounded whatever the
+backlog. A tail is contiguous and ends at the high watermark. Reading small batches in a row merges them in place, once:
+a reader that lags behind a producer of single messages gets lists, not single records.
+
+Knows: batches and offsets. Must not know: files, jobs. Owned by the hub.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+
+from radiator.storage.batch import RecordBatch, densify
+from radiator.storage.merge import merge
+
+MERGE_RECORDS_MAX = 512  # what one reader takes at a time, about; larger merges would only delay its first record
+MERGE_BYTES_MAX = 256 * 1024
+MERGE_BATCHES_MIN = 4  # fewer are not worth the copy
+SMALL_RECORDS = 64  # a batch of this many is a list already
+COMPACT_AT = 1_024  # forgotten places at the front of a tail's lists before they are cut off
+
+
+class Tail:
+    """The newest batches of one partition, contiguous, in order."""
+
+    __slots__ = ("bases", "batches", "budget", "start")
+
+    def __init__(self, budget: Budget) -> None:
+        self.budget = budget
+        self.bases: list[int] = []
+        self.batches: list[RecordBatch | None] = []
+        self.start = 0  # places before this one are forgotten
+
+    def add(self, batch: RecordBatch) -> None:
+        self.bases.append(batch.base_offset)
+        self.batches.append(batch)
+        budget = self.budget
+        cost = batch.cost_bytes
+        budget.order.append((self, batch.next_offset))
+        budget.bytes += cost
+        if budget.bytes > budget.bytes_max:
+            budget.evict()
+
+    @property
+    def base_offset(self) -> int | None:
+        """The lowest offset still here; None if empty."""
+        return self.bases[self.start] if self.start < len(self.bases) else None
+
+    def find(self, offset: int) -> RecordBatch | None:
+        """The batch that holds ``offset``, merged with the small ones that follow it."""
+        batches = self.batches
+        if self.start == len(batches):
+            return None
+        last = batches[-1]
+        assert last is not None
+        if last.base_offset <= offset:
+            return last if offset < last.next_offset else None
+        place = bisect_right(self.bases, offset, self.start) - 1
+        if place < self.start:
+            return None
+        batch = batches[place]
+        assert batch is not None
+        if len(batch.blocks) < SMALL_RECORDS:
+            return self._merged(place, batch)
+        return batch
+
+    def _merged(self, place: int, batch: RecordBatch) -> RecordBatch:
+        stop, records, size = place, 0, 0
+        batches = self.batches
+        while stop < len(batches):
+            each = batches[stop]
+            assert each is not None
+            records += len(each.blocks)
+            size += each.size_bytes
+            if stop > place and (records > MERGE_RECORDS_MAX or size > MERGE_BYTES_MAX):
+                break
+            stop += 1
+        if stop - place < MERGE_BATCHES_MIN:
+            return batch
+        parts = [each for each in batches[place:stop] if each is not None]
+        merged = merge(parts)
+        self.budget.bytes += merged.cost_bytes - sum(each.cost_bytes for each in parts)
+        batches[place:stop] = [merged]
+        del self.bases[place + 1 : stop]
+        return merged
+
+    def drop_below(self, offset: int) -> None:
+        """Forgets the batches that end at or below ``offset``."""
+        batches, start = self.batches, self.start
+        freed = 0
+        while start < len(batches):
+            batch = batches[start]
+            assert batch is not None
+            if batch.next_offset > offset:
+                break
+            freed += batch.cost_bytes
+            batches[start] = None
+            start += 1
+        if start > COMPACT_AT or start == len(batches):
+            del batches[:start], self.bases[:start]
+            start = 0
+        self.start = start
+        self.budget.bytes -= freed
+
+    def oldest(self) -> RecordBatch | None:
+        return self.batches[self.start] if self.start < len(self.batches) else None
+
+    def newest_first(self) -> list[RecordBatch]:
+        return [batch for batch in reversed(self.batches[self.start :]) if batch is not None]
+
+
+class Budget:
+    """Bytes that all tails of a store may keep together."""
+
+    __slots__ = ("bytes", "bytes_max", "order")
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.bytes = 0
+        self.order: deque[tuple[Tail, int]] = deque()  # (tail, end of a batch), oldest first
+
+    def evict(self) -> None:
+        order = self.order
+        while self.bytes > self.bytes_max and order:
+            tail, end = order.popleft()
+            tail.drop_below(end)
+
+
+class ColdCache:
+    """What cold reads brought, for the next pump and for other readers at the same place. Oldest goes first."""
+
+    __slots__ = ("bytes", "bytes_max", "order")
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.bytes = 0
+        self.order: deque[tuple[list[RecordBatch], RecordBatch]] = deque()
+
+    def add(self, shelf: list[RecordBatch], batch: RecordBatch) -> None:
+        """``shelf``: the partition's own list, newest last."""
+        densify(batch)
+        shelf.append(batch)
+        self.order.append((shelf, batch))
+        self.bytes += batch.cost_bytes
+        while self.bytes > self.bytes_max and len(self.order) > 1:
+            old_shelf, old = self.order.popleft()
+            old_shelf.remove(old)  # the oldest, so it is found at once
+            self.bytes -= old.cost_bytes
+
+
+def find_cold(shelf: list[RecordBatch], offset: int) -> RecordBatch | None:
+    for batch in reversed(shelf):
+        if batch.base_offset <= offset < batch.next_offset:
+            return batch
+    return None
