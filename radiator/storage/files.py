@@ -69,7 +69,14 @@ class FileSystem:
 
     def mkdir(self, path: str) -> None:
         """With parents; no error if it is there."""
-        os.makedirs(path, layout.DIRECTORY_MODE, exist_ok=True)
+        try:
+            os.mkdir(path, layout.DIRECTORY_MODE)
+        except FileExistsError:
+            if not os.path.isdir(path):
+                raise
+        except FileNotFoundError:
+            self.mkdir(os.path.dirname(path))
+            os.mkdir(path, layout.DIRECTORY_MODE)
 
     def listdir(self, path: str) -> list[str]:
         """Sorted; empty if there is no such directory."""

@@ -24,7 +24,7 @@ from radiator.storage.files import FileSystem, read_file, read_fully, storage_er
 from radiator.storage.format import HEADER_BYTES, DamagedBatch, decode_destinations, decode_header
 from radiator.storage.index import ENTRY_BYTES, IndexEntry
 from radiator.storage.log import Log
-from radiator.storage.segment import SegmentInfo, Window, batch_at, find_batch, last_offset, load_index
+from radiator.storage.segment import SegmentInfo, Window, batch_at, find_batch, header_at, last_offset, load_index
 
 SCAN_BYTES = 1024 * 1024
 
@@ -115,7 +115,7 @@ def _last_receive_ns(fs: FileSystem, directory: str, segment: SegmentInfo) -> in
         position, latest = (entries[-1].position if entries else 0), segment.first_receive_ns
         while position < segment.size_bytes:
             try:
-                header = decode_header(window.data, window.at(position, HEADER_BYTES))
+                header = header_at(window, position)
             except DamagedBatch:
                 break
             latest = max(latest, header.max_receive_ns)
@@ -163,7 +163,7 @@ def _walk_active(
             expected = last_offset(window, position, header) + 1
             latest = header.max_receive_ns
             position += header.total_len
-        first = decode_header(window.data, window.at(0, HEADER_BYTES)).min_receive_ns if position else latest
+        first = header_at(window, 0).min_receive_ns if position else latest
     except DamagedBatch:  # the first header is damaged, later ones are not
         first = latest
     finally:

@@ -71,10 +71,15 @@ class Window:
         return place
 
 
+def header_at(window: Window, position: int) -> BatchHeader:
+    """The header at ``position``, crc not looked at. Raises DamagedBatch."""
+    place = window.at(position, HEADER_BYTES)  # first: this may replace window.data
+    return decode_header(window.data, place)
+
+
 def batch_at(window: Window, position: int) -> BatchHeader:
     """The whole, checked batch at ``position``; its bytes are then in ``window``. Raises DamagedBatch."""
-    place = window.at(position, HEADER_BYTES)
-    header = decode_header(window.data, place)
+    header = header_at(window, position)
     place = window.at(position, header.total_len)
     check(window.data, place, header)
     return header
@@ -84,7 +89,7 @@ def headers(window: Window, position: int, end_offset: int) -> Iterator[tuple[in
     """(position, header) of the batches below ``end_offset``; crcs are not looked at. Ends at the end or at damage."""
     while True:
         try:
-            header = decode_header(window.data, window.at(position, HEADER_BYTES))
+            header = header_at(window, position)
         except DamagedBatch:
             return
         if header.base_offset >= end_offset:
@@ -124,7 +129,7 @@ def locate(window: Window, entries: list[IndexEntry], offset: int, size: int) ->
     position = _start(window, index.up_to_offset(entries, offset))
     while position < size:
         try:
-            header = decode_header(window.data, window.at(position, HEADER_BYTES))
+            header = header_at(window, position)
         except DamagedBatch:
             found = find_batch(window, position + 8, size, 0)
             if found is None:
@@ -154,7 +159,7 @@ def _start(window: Window, entries: list[IndexEntry]) -> int:
     """The position of the last entry that keeps what it promises; an index that lies costs time, nothing else."""
     for entry in reversed(entries):
         try:
-            if decode_header(window.data, window.at(entry.position, HEADER_BYTES)).base_offset == entry.base_offset:
+            if header_at(window, entry.position).base_offset == entry.base_offset:
                 return entry.position
         except DamagedBatch:
             continue
