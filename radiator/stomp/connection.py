@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ..errors import ProtocolError
-from . import encoder
-from .frames import Frame
-from .heartbeat import HeartBeat, negotiate
-from .parser import HeadCache, Parser, ParserLimits
-from .spec import VERSIONS
+from radiator.errors import ProtocolError
+from radiator.stomp import encoder
+from radiator.stomp.frames import Frame
+from radiator.stomp.heartbeat import HeartBeat, negotiate
+from radiator.stomp.parser import HeadCache, Parser, ParserLimits
+from radiator.stomp.spec import VERSIONS
 
 _SNIFF_BYTES = 8
 _OPENS = frozenset({"CONNECT", "STOMP"})

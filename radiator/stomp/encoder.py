@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..errors import ProtocolError
-from .headers import join
-from .spec import OPENING_COMMANDS, VERSIONS
+from radiator.errors import ProtocolError
+from radiator.stomp.headers import join
+from radiator.stomp.spec import OPENING_COMMANDS, VERSIONS
 
 HEARTBEAT = b"\n"
 

@@ -16,9 +16,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from ..errors import ProtocolError
-from .frames import Head
-from .spec import ESCAPES, HOP_BY_HOP, RESERVED
+from radiator.errors import ProtocolError
+from radiator.stomp.frames import Head
+from radiator.stomp.spec import ESCAPES, HOP_BY_HOP, RESERVED
 
 _TABLES = {version: str.maketrans(dict(table)) for version, table in ESCAPES.items()}
 _NEEDS_ESCAPE = {version: re.compile(f"[{re.escape(''.join(table))}]") for version, table in ESCAPES.items() if table}

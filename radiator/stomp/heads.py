@@ -11,11 +11,11 @@ that complains about the form of a header. A test holds both against each other.
 
 from __future__ import annotations
 
-from .. import limits
-from ..errors import ProtocolError
-from .frames import Head
-from .headers import pairs
-from .spec import CLIENT_COMMANDS, OPENING_COMMANDS, SERVER_COMMANDS
+from radiator import limits
+from radiator.errors import ProtocolError
+from radiator.stomp.frames import Head
+from radiator.stomp.headers import pairs
+from radiator.stomp.spec import CLIENT_COMMANDS, OPENING_COMMANDS, SERVER_COMMANDS
 
 _QUICK_COMMANDS = frozenset({*CLIENT_COMMANDS, *SERVER_COMMANDS} - OPENING_COMMANDS)
 

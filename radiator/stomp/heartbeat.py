@@ -7,7 +7,7 @@ call the peer dead when it was silent for its interval times ``grace``. Any byte
 
 from __future__ import annotations
 
-from ..clock import NS_PER_MS
+from radiator.clock import NS_PER_MS
 
 _NEVER_NS = 1 << 62
 

@@ -19,11 +19,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .. import limits as _limits
-from ..errors import ProtocolError
-from .frames import Frame, Head
-from .heads import HeadCache, HeadReader
-from .spec import OPENING_COMMANDS, VERSIONS
+from radiator import limits as _limits
+from radiator.errors import ProtocolError
+from radiator.stomp.frames import Frame, Head
+from radiator.stomp.heads import HeadCache, HeadReader
+from radiator.stomp.spec import OPENING_COMMANDS, VERSIONS
 
 __all__ = ["HeadCache", "Parser", "ParserLimits", "new_caches"]
 
