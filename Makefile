@@ -30,8 +30,9 @@ slow: $(STAMP) ## run the tests marked slow
 
 check: lint types test ## everything a change must pass: ruff, mypy --strict, tests
 
-lint: $(STAMP) ## ruff
+lint: $(STAMP) ## ruff: the rules, and the format
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 
 types: $(STAMP) ## mypy --strict
 	$(BIN)/mypy
