@@ -56,10 +56,16 @@ class Bench:
                 for target in self._targets:
                     if not target.skips(cell.name):
                         self._note(cell.name, target.name)
-                        results[target.name].append(self._measure(cell, target))
+                        results[target.name].append(self._measure_fresh(cell, target))
             for target in self._targets:
                 if results[target.name]:
                     yield _row(cell, target.name, results[target.name])
+
+    def _measure_fresh(self, cell: Cell, target: Target) -> dict[str, Any]:
+        if not cell.fresh or target.renew is None:
+            return self._measure(cell, target)
+        with target.renew() as broker:
+            return self._measure(cell, broker.target())
 
     def _measure(self, cell: Cell, target: Target) -> dict[str, Any]:
         self._serial += 1
@@ -101,7 +107,7 @@ def _row(cell: Cell, target: str, results: list[dict[str, Any]]) -> Row:
     return Row(cell.name, cell.group, cell.about, target, len(good), figures, error)
 
 
-def start_up(parent: str | None, config: str | None, note: Callable[[str, str], None]) -> Row:
+def start_up(parent: str, config: str | None, note: Callable[[str, str], None]) -> Row:
     """How long our own broker takes from the command line to CONNECTED."""
     times = []
     for _ in range(START_ROUNDS):

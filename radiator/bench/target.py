@@ -8,6 +8,7 @@ SUBSCRIBE header that asks for everything from the start) and ``skip`` (a regula
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shutil
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -45,6 +47,7 @@ class Target:
     subscribe_headers: list[tuple[str, str]] = field(default_factory=list)
     replay_header: tuple[str, str] = ("start-position", "first")
     skip: str = ""
+    renew: Callable[[], OwnBroker] | None = None  # starts another like it, if it is our own
 
     def skips(self, cell: str) -> bool:
         """True when the operator excluded the cell for this peer."""
@@ -98,6 +101,7 @@ class OwnBroker:
     """``radiator serve`` as a child process, with a fresh data directory under ``parent``; a context manager."""
 
     def __init__(self, parent: str | None = None, config: str | None = None) -> None:
+        self._parent, self._config = parent, config
         self.directory = tempfile.mkdtemp(prefix="radiator-bench-", dir=parent)
         self.port = free_port()
         self.start_seconds = 0.0
@@ -127,7 +131,8 @@ class OwnBroker:
 
     def target(self) -> Target:
         """This broker as a target."""
-        return Target("radiator", "127.0.0.1", self.port, pids=[self._process.pid])
+        renew = functools.partial(OwnBroker, self._parent, self._config)
+        return Target("radiator", "127.0.0.1", self.port, pids=[self._process.pid], renew=renew)
 
     def close(self) -> None:
         """Stop the broker and remove its directory."""
@@ -157,8 +162,9 @@ def answers(port: int, host: str = "127.0.0.1") -> bool:
         return False
 
 
-def default_parent() -> str | None:
-    """Where a throw-away data directory goes: the system's temporary directory unless that is held in memory."""
-    if process.filesystem(tempfile.gettempdir()) in ("tmpfs", "ramfs") and os.access(".", os.W_OK):
+def default_directory() -> str:
+    """Where a throw-away data directory goes: the system's temporary directory, unless that is held in memory."""
+    temporary = tempfile.gettempdir()
+    if process.filesystem(temporary) in ("tmpfs", "ramfs") and os.access(".", os.W_OK):
         return os.getcwd()  # an fsync to memory would flatter the durable figures
-    return None
+    return temporary
