@@ -16,6 +16,9 @@ from typing import NamedTuple
 
 import pytest
 
+from radiator.config import Config, HeartBeat, LimitsConfig
+from radiator.routing.policy import Policy
+
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "radiator"
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -134,6 +137,30 @@ def test_imports_point_down(path: Path) -> None:
         assert part, f"{where}: `import radiator` imports nothing"
         assert target == part or LAYERS[target] < LAYERS[part], where
         assert target not in FORBIDDEN.get(part, ()), where
+
+
+def test_every_directory_of_modules_is_a_package() -> None:
+    """setup.py finds packages by their __init__.py; a directory without one would be missing when installed."""
+    for path in MODULES:
+        assert (path.parent / "__init__.py").exists(), path
+
+
+def test_every_value_of_the_configuration_is_acted_upon() -> None:
+    """A key that is read and then ignored is a promise that nobody keeps."""
+    read: set[str] = set()
+    for name, path in NAMES.items():
+        if part_of(name) not in ("broker", "server"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Attribute):
+                owner = node.value.attr if isinstance(node.value, ast.Attribute) else getattr(node.value, "id", "")
+                read.add(f"{owner}.{node.attr}")
+    expected = {f"limits.{name}" for name in LimitsConfig.__struct_fields__}
+    expected |= {f"config.{name}" for name in Config.__struct_fields__} - {"config.source", "config.limits"}
+    expected |= {f"heart_beat.{name}" for name in HeartBeat._fields}
+    expected |= {f"policy.{name}" for name in Policy.__struct_fields__} - {"policy.destination", "policy.rule_index"}
+    expected -= {"config.defaults", "config.rules"} | read
+    assert not expected
 
 
 def test_no_module_imports_itself_in_a_circle() -> None:
