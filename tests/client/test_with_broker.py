@@ -87,8 +87,7 @@ def test_a_bounded_replay_ends(shared_broker: BrokerProcess) -> None:
     with connect(shared_broker.address) as connection:
         connection.send_many([("/topic/bounded", str(number)) for number in range(10)])
         several = connection.subscribe("/topic/bounded", start_position="offset:2", stop_position="offset:4")
-        texts = [message.text for message in several]
-        assert texts in (["2", "3"], ["2", "3", "4"])
+        assert [message.text for message in several] == ["2", "3", "4"]
         last = connection.subscribe("/topic/bounded", start_position="last:3", stop_position="end")
         assert [message.text for message in last] == ["7", "8", "9"]
         look = connection.subscribe("/topic/nothing-yet", start_position="first", stop_position="end")

@@ -1,0 +1,91 @@
+"""Workers share a queue, with stomp.py; one of them dies in the middle of a job, and nothing is lost.
+
+    python examples/workers.py [--url HOST:PORT] [--jobs N]
+
+Each worker is a process that subscribes with ``ack: client-individual`` and so holds one job at a time. The first one
+kills itself with a job in hand: the broker sees the connection go, gives the job back to its place in the queue, and
+another worker gets it, marked ``redelivered``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import signal
+import threading
+from multiprocessing.queues import Queue
+
+import stomp
+
+QUEUE = "/queue/jobs"
+
+
+class Worker(stomp.ConnectionListener):
+    """Does a job, reports it, acknowledges it."""
+
+    def __init__(self, connection: stomp.Connection12, name: str, report: Queue[tuple[str, str, bool]]) -> None:
+        self.connection = connection
+        self.name = name
+        self.report = report
+        self.jobs = 0
+
+    def on_message(self, frame: stomp.utils.Frame) -> None:
+        self.jobs += 1
+        if self.name == "unlucky" and self.jobs == 3:
+            os.kill(os.getpid(), signal.SIGKILL)  # with the job in hand, neither reported nor acknowledged
+        self.report.put((self.name, frame.body, frame.headers.get("redelivered") == "true"))
+        self.connection.ack(frame.headers["ack"])
+
+
+def connect(url: str) -> stomp.Connection12:
+    host, _, port = url.rpartition(":")
+    connection = stomp.Connection12([(host, int(port))])
+    connection.connect(wait=True)
+    return connection
+
+
+def work(url: str, name: str, report: Queue[tuple[str, str, bool]]) -> None:
+    connection = connect(url)
+    connection.set_listener("worker", Worker(connection, name, report))
+    connection.subscribe(QUEUE, "1", "client-individual")
+    threading.Event().wait()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--url", default="127.0.0.1:61613")
+    parser.add_argument("--jobs", type=int, default=30)
+    options = parser.parse_args()
+
+    publisher = connect(options.url)
+    for number in range(options.jobs):
+        publisher.send(QUEUE, f"job {number}", headers={"persistent": "true"})
+
+    context = multiprocessing.get_context("spawn")
+    report: Queue[tuple[str, str, bool]] = context.Queue()
+    names = ("unlucky", "ann", "bob")
+    workers = [context.Process(target=work, args=(options.url, name, report), daemon=True) for name in names]
+    for worker in workers:
+        worker.start()
+    done: dict[str, str] = {}
+    again = 0
+    while len(done) < options.jobs or workers[0].is_alive():
+        if len(done) == options.jobs:  # the others were faster than the unlucky one could start: give it work
+            publisher.send(QUEUE, f"job {options.jobs}", headers={"persistent": "true"})
+            options.jobs += 1
+        name, job, redelivered = report.get(timeout=60)
+        assert job not in done, f"{job} was done twice, by {done[job]} and {name}"
+        done[job] = name
+        again += redelivered
+    for worker in workers[1:]:
+        worker.kill()
+    for worker in workers:
+        worker.join()
+    publisher.disconnect()
+    shares = ", ".join(f"{name} {list(done.values()).count(name)}" for name in names)
+    print(f"{len(done)} jobs done ({shares}); {again} was given to a second worker")
+
+
+if __name__ == "__main__":
+    main()
