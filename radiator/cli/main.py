@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import click
 
 from radiator import __version__
-from radiator.cli.common import FAILED, INTERRUPTED, OK, USAGE, exit_code, say
+from radiator.cli.common import FAILED, INTERRUPTED, OK, USAGE, CommandFailed, exit_code, say
 from radiator.errors import RadiatorError
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
@@ -49,7 +49,7 @@ class LazyGroup(click.Group):
         try:
             command: click.Command = getattr(importlib.import_module(module_name), name)
         except ImportError as error:
-            raise click.ClickException(_missing(cmd_name, error)) from error
+            raise CommandFailed(USAGE, _missing(cmd_name, error)) from error
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

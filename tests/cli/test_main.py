@@ -47,7 +47,7 @@ def output(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-# --- the documentation --------------------------------------------------------------------------------------------------
+# --- the documentation ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -88,7 +88,7 @@ def test_every_command_knows_json(name: str) -> None:
     assert any("--json" in parameter.opts for parameter in command_of(name).params)
 
 
-# --- laziness -------------------------------------------------------------------------------------------------------------
+# --- laziness ---------------------------------------------------------------------------------------------------------
 
 
 def test_help_imports_no_command_and_nothing_heavy() -> None:
@@ -109,11 +109,11 @@ def test_a_command_whose_extra_is_missing_says_what_to_install(
         raise ModuleNotFoundError("No module named 'pyspark'", name="pyspark.sql")
 
     monkeypatch.setattr(importlib, "import_module", missing)
-    assert run(["report"]) == 1
+    assert run(["report"]) == 2
     assert "pip install 'radiator[spark]'" in capsys.readouterr().err
 
 
-# --- exit codes -------------------------------------------------------------------------------------------------------------
+# --- exit codes -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_a_pipe_closed_by_its_reader_is_quiet() -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-# --- positions and check-config -----------------------------------------------------------------------------------------------
+# --- positions and check-config ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
