@@ -7,12 +7,11 @@ through years of faults from one seed. The shell (``radiator.server``) calls it 
     take(now) -> jobs                the open batches of all dirty partitions, to be written and synced off the loop
     completed(job, now)              a job has ended: the high watermark moves, receipts go out, readers become ready
     take_reads() -> reads            cold reads and look-ups, to be run off the loop; then read_done(read)
-    pump() -> bool                   deliver one bounded run to each that is ready; True if there is more to do
+    ready.pump() -> bool             deliver one bounded run to each that is ready; True if there is more to do
     flushed(session, size)           bytes have left; disconnect(session): the client is gone
     tick(now)                        once a second or so
 
-Invariants: nothing is shown to a reader above the high watermark; a receipt leaves after its commit; what is ready is
-in ``_ready_*`` and nowhere else, so one turn costs what happened in it and not how much exists.
+Invariants: nothing is shown to a reader above the high watermark; a receipt leaves after its commit.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from radiator import __version__, limits
-from radiator.broker import commands
+from radiator.broker import commands, publishing, subscribing
 from radiator.broker.destination import Destination
-from radiator.broker.feed import Feed
+from radiator.broker.feed import Feed, Read
 from radiator.broker.queue import Queue, QueueSource
 from radiator.broker.reader import Reader
+from radiator.broker.ready import Ready
 from radiator.broker.session import Session, SessionLimits
 from radiator.broker.stats import Stats
 from radiator.broker.subscription import Subscription, by_source
-from radiator.clock import NS_PER_SECOND
 from radiator.config import Config
 from radiator.errors import ProtocolError, StorageError
 from radiator.routing.policy import Policy
@@ -42,20 +41,6 @@ from radiator.storage.store import PartitionOptions, Store, SyncPolicy
 log = logging.getLogger("radiator.broker")
 
 SERVER_NAME = f"radiator/{__version__}"
-
-
-class Read:
-    """Disk work for a reader: ``run`` on a read thread, then ``Broker.read_done`` on the loop."""
-
-    __slots__ = ("job", "then")
-
-    def __init__(self, job: Any, then: Callable[[Any], None]) -> None:
-        self.job = job
-        self.then = then
-
-    def run(self) -> None:
-        """On a read thread; errors stay in the job."""
-        self.job.run()
 
 
 class Broker:
@@ -73,6 +58,7 @@ class Broker:
         self.destinations: dict[str, Destination] = {}
         self.dirty_sources: dict[QueueSource, None] = {}
         self.pending_bytes = 0  # appended, not yet committed
+        self.disk_full: ProtocolError | None = None  # set by the shell while too little space is free
         self._wake = wake
         self._feeds: dict[str, Feed] = {}
         self._feed_of: dict[Any, Feed] = {}
@@ -80,9 +66,7 @@ class Broker:
         self._reads: list[Read] = []
         self._stalled: list[tuple[Feed, int]] = []
         self._timed_stops: list[tuple[int, Reader]] = []
-        self._ready_shared: dict[Session, None] = {}
-        self._ready_queues: dict[Queue, None] = {}
-        self._ready_readers: dict[Reader, None] = {}
+        self.ready = Ready(self._reader_done)
         self._revive()
 
     def _revive(self) -> None:
@@ -131,9 +115,10 @@ class Broker:
                 feed.sources.append(source)
                 feed.pin()
         self.destinations[name] = destination
-        for subscription in self._pattern_subscriptions:
-            if subscription.patterns.matches(name):
-                self.join(subscription, destination)
+        if not name.startswith(TEMP_QUEUE_PREFIX):
+            for subscription in self._pattern_subscriptions:
+                if subscription.patterns.matches(name):
+                    self.join(subscription, destination)
         return destination
 
     def _feed(self, partition_name: str, policy: Policy) -> Feed:
@@ -168,14 +153,14 @@ class Broker:
 
     def connect(self, session_id: str, address: str = "") -> Session:
         """A new connection; its CONNECT frame comes through ``handle``."""
-        session = Session(session_id, self.session_limits, self._wake, address)
+        session = Session(session_id, self.session_limits, self._wake, self.refuse, address)
         self.sessions[session_id] = session
         self.stats.connections += 1
         return session
 
     def handle(self, session: Session, frames: Iterable[Frame], now_ns: int) -> None:
         """Act on frames in their order. A frame that breaks a rule is answered ERROR, and the rest are ignored."""
-        send = commands.send
+        send = publishing.send
         for frame in frames:
             if session.closing:
                 break
@@ -203,16 +188,10 @@ class Broker:
             self.unsubscribe(subscription)
         session.transactions.clear()
         session.transaction_bytes = 0
-        while session.auto_acks:
-            run = session.auto_acks.popleft()
-            source: Any = run.queue_source
-            written, unwritten = run.unwritten(session.written_total)
-            source.settle(written)
-            self._give_back(source, unwritten)
         for name in session.temporary:
             self._drop_temporary(name)
         session.temporary.clear()
-        self._ready_shared.pop(session, None)
+        self.ready.forget_session(session)
 
     def disconnect(self, session: Session) -> None:
         """The connection is gone."""
@@ -220,6 +199,12 @@ class Broker:
             return
         session.closing = True
         self.release(session)
+        while session.auto_acks:
+            run = session.auto_acks.popleft()
+            source: Any = run.queue_source
+            written, unwritten = run.unwritten(session.written_total)
+            source.settle(written)
+            self._give_back(source, unwritten)
         session.closed = True
         session.outbox.clear()
         self.sessions.pop(session.id, None)
@@ -230,7 +215,7 @@ class Broker:
         if session.waiting and session.room() > 0:
             waiting, session.waiting = session.waiting, {}
             for subscription in waiting:
-                self.credit(subscription)
+                self.ready.credit(subscription)
 
     # --- subscriptions ----------------------------------------------------------------------------------------------
 
@@ -239,7 +224,7 @@ class Broker:
         if destination.queue is not None and not subscription.browser:
             self.consume(subscription, destination)
             return
-        destination.subscribers += 1
+        subscription.enter(destination)
         for feed in destination.feeds:
             if feed not in subscription.readers:
                 next_offset = feed.partition.next_offset
@@ -249,19 +234,19 @@ class Broker:
         """Make a subscription a consumer of a queue."""
         queue = destination.queue
         assert queue is not None
-        destination.subscribers += 1
+        subscription.enter(destination)
         queue.consumers.append(subscription)
         subscription.queues.append(queue)
         if subscription.ack != "auto" and subscription.window is None:
             subscription.session.queue_ring.append((subscription, queue))
-        self._ready_queues[queue] = None
+        self.ready.queue(queue)
 
     def read(self, subscription: Subscription, feed: Feed, reader: Reader) -> None:
         """Start a reader."""
         subscription.readers[feed] = reader
         subscription.reading += 1
         feed.readers[reader] = None
-        self._ready_readers[reader] = None
+        self.ready.reader(reader)
 
     def watch_patterns(self, subscription: Subscription) -> None:
         """Have destinations that are born later join this subscription."""
@@ -275,16 +260,12 @@ class Broker:
         session.tags.pop(subscription.tag, None)
         session.waiting.pop(subscription, None)
         self._pattern_subscriptions.pop(subscription, None)
-        for destination in self.destinations.values() if not subscription.patterns.is_literal else ():
-            if subscription.patterns.matches(destination.name):
-                destination.subscribers -= 1
-        if subscription.patterns.is_literal:
-            for name in subscription.patterns.names:
-                if name in self.destinations:
-                    self.destinations[name].subscribers -= 1
+        for destination in subscription.destinations:
+            destination.subscribers -= 1
+        subscription.destinations.clear()
         for feed, reader in subscription.readers.items():
             feed.readers.pop(reader, None)
-            self._ready_readers.pop(reader, None)
+            self.ready.forget_reader(reader)
         subscription.readers.clear()
         for queue in subscription.queues:
             queue.consumers.remove(subscription)
@@ -296,42 +277,20 @@ class Broker:
         for source, offsets in by_source(subscription.take_all()).items():
             self._give_back(source, offsets)
         if not session.closing:
-            self.credit_session(session)
+            self.ready.credit_session(session)
 
     def _give_back(self, source: QueueSource, offsets: list[int]) -> None:
         if offsets:
             self.stats.returned += len(offsets)
             source.give_back(offsets)
-            self._ready_queues[source.queue] = None
+            self.ready.queue(source.queue)
 
     def give_back(self, subscription: Subscription, settled: Sequence[tuple[QueueSource | None, int]]) -> None:
         """NACK: these deliveries were refused."""
         for source, offsets in by_source(settled).items():
             self._give_back(source, offsets)
-        self.credit(subscription)
-
-    def credit(self, subscription: Subscription) -> None:
-        """Something that held this subscription back is gone: let it be pumped."""
-        for reader in subscription.readers.values():
-            self._ready_readers[reader] = None
-        if not subscription.queues:
-            return
-        if subscription.window is None and subscription.ack != "auto":
-            self._ready_shared[subscription.session] = None
-        else:
-            for queue in subscription.queues:
-                self._ready_queues[queue] = None
-            if subscription.session.capped:
-                self.credit_session(subscription.session)
-
-    def credit_session(self, session: Session) -> None:
-        """The window that a session's subscriptions share may have room again."""
-        if session.queue_ring:
-            self._ready_shared[session] = None
-        if session.capped:
-            for subscription in session.subscriptions.values():
-                for queue in subscription.queues:
-                    self._ready_queues[queue] = None
+        # The queue deals it out, to whoever was served longest ago; the one that refused it comes last.
+        self.ready.refused(subscription)
 
     def _drop_temporary(self, name: str) -> None:
         destination = self.destinations.pop(name, None)
@@ -370,11 +329,7 @@ class Broker:
             self.pending_bytes -= batch.size_bytes
             feed = self._feed_of.get(job.partition)
             if feed is not None:
-                ready = self._ready_readers
-                for reader in feed.readers:
-                    ready[reader] = None
-                for source in feed.sources:
-                    self._ready_queues[source.queue] = None
+                self.ready.feed(feed)
         for group in job.waiters:
             group.settle(failure)
 
@@ -388,20 +343,13 @@ class Broker:
                 self._stalled.append((feed, offset))
                 return
             feed.read_done(offset, done)
-            for reader in feed.readers:
-                self._ready_readers[reader] = None
-            for source in feed.sources:
-                self._ready_queues[source.queue] = None
+            self.ready.feed(feed)
 
         self._reads.append(Read(job, then))
 
     def look_up(self, job: Any, then: Callable[[Any], None]) -> None:
         """Have a position looked up in the log, off the loop."""
         self._reads.append(Read(job, then))
-
-    def wake_reader(self, reader: Reader) -> None:
-        """What held a reader back is gone."""
-        self._ready_readers[reader] = None
 
     def cursor_waiters(self) -> list[list[Any]]:
         """Where the receipt of an ACK waits: for the cursors, if any of them changes in this turn."""
@@ -416,47 +364,8 @@ class Broker:
 
     def read_done(self, read: Read) -> None:
         """A read has ended."""
+        read.job.done()
         read.then(read.job)
-
-    @property
-    def busy(self) -> bool:
-        """True if ``pump`` has something to do."""
-        return bool(self._ready_shared or self._ready_queues or self._ready_readers)
-
-    def pump(self) -> bool:
-        """Deliver one bounded run to everything that is ready; True if there is more to do at once."""
-        if self._ready_shared:
-            shared, self._ready_shared = self._ready_shared, {}
-            for session in shared:
-                self._serve(session)
-        if self._ready_queues:
-            queues, self._ready_queues = self._ready_queues, {}
-            for queue in queues:
-                if queue.consumers and queue.pump():
-                    self._ready_queues[queue] = None
-        if self._ready_readers:
-            readers, self._ready_readers = self._ready_readers, {}
-            for reader in readers:
-                if reader.pump():
-                    self._ready_readers[reader] = None
-                elif reader.done:
-                    self._reader_done(reader)
-        return self.busy
-
-    def _serve(self, session: Session) -> None:
-        """Fill the window that a session's queues share: one message from each in turn, none starves."""
-        ring = session.queue_ring
-        while session.held < session.window and not session.closing and session.room() > 0:
-            for _ in range(len(ring)):
-                subscription, queue = ring[0]
-                ring.rotate(-1)
-                before = session.held
-                while session.held == before and queue.pump(subscription, 1):
-                    pass
-                if session.held > before:
-                    break
-            else:
-                return
 
     def _reader_done(self, reader: Reader) -> None:
         subscription = reader.subscription
@@ -479,14 +388,8 @@ class Broker:
         stalled, self._stalled = self._stalled, []
         for feed, offset in stalled:
             feed.retry(offset)
-        due = [reader for time_ns, reader in self._timed_stops if time_ns + NS_PER_SECOND <= now_ns]
+        due = [pair for pair in self._timed_stops if pair[0] <= now_ns or pair[1].subscription.closed]
         if due:
-            self._timed_stops = [pair for pair in self._timed_stops if pair[1] not in due]
-            for reader in due:
-                reader.stop_offset = reader.feed.partition.next_offset
-                self._ready_readers[reader] = None
-
-    def temporary_name(self, session: Session, name: str) -> str:
-        """The name, unique in the broker, of a session's own temporary queue."""
-        own = f"{name}@{session.id}"
-        return own if name.startswith(TEMP_QUEUE_PREFIX) and "@" not in name else name
+            self._timed_stops = [pair for pair in self._timed_stops if pair not in due]
+            for time_ns, reader in due:
+                subscribing.stop_at(self, reader, time_ns)

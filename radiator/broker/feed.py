@@ -24,6 +24,20 @@ class Waiter(Protocol):
         """The cold read that was asked for at ``offset`` has ended."""
 
 
+class Read:
+    """Disk work for a reader: ``run`` on a read thread, then ``Broker.read_done`` on the loop."""
+
+    __slots__ = ("job", "then")
+
+    def __init__(self, job: Any, then: Callable[[Any], None]) -> None:
+        self.job = job
+        self.then = then
+
+    def run(self) -> None:
+        """On a read thread; errors stay in the job."""
+        self.job.run()
+
+
 class Feed:
     """One partition and those who read it. ``start_read`` is given each cold read to run off the loop."""
 

@@ -3,10 +3,11 @@
 ::
 
     position = "first" | "next" | "last" | "last:" count | "offset:" number
-             | "time:" ( epoch nanoseconds | RFC 3339 ) | "ago:" duration | "end"      (end: stop-position only)
+             | "time:" ( epoch nanoseconds | RFC 3339 ) | "ago:" duration | "end"     (end: stop-position only)
     duration = 1*( number ( "ms" | "s" | "m" | "h" | "d" ) )
 
-``x-stream-offset`` (RabbitMQ's streams) is accepted with its own values: first, last, next, offset=N, timestamp=SECONDS.
+``x-stream-offset`` (RabbitMQ's streams) is accepted with its own values: first, last, next, offset=N,
+timestamp=SECONDS.
 A start is inclusive. A stop is exclusive, except ``offset:N``, which still delivers N (``docs/protocol.md``, "Replay").
 """
 

@@ -131,6 +131,18 @@ class Queue:
         """Messages not settled (an upper bound where acknowledgements have holes)."""
         return sum(source.feed.partition.next_offset - source.cursor.floor for source in self.sources)
 
+    def drop_oldest(self) -> bool:
+        """Settle the oldest message that no consumer holds, to make room; False if there is none."""
+        for source in self.sources:
+            if source.returned:
+                source.settle([heappop(source.returned)])
+                return True
+            if source.next_offset < source.feed.partition.next_offset:
+                source.settle([source.next_offset])
+                source.next_offset += 1
+                return True
+        return False
+
     def pump(self, only: Subscription | None = None, count_max: int = limits.BATCH_RECORDS_MAX) -> int:
         """Hand out one run from each source in turn. Returns how many messages went out."""
         handed = 0

@@ -41,7 +41,9 @@ class SessionLimits:
 
 
 class Session:
-    """One connected client. ``wake`` is called with the session whenever its outbox stops being empty."""
+    """One connected client. ``wake`` is called with the session whenever its outbox stops being empty, ``refuse`` when
+    something it was promised could not be stored.
+    """
 
     __slots__ = (
         "_wake",
@@ -74,14 +76,19 @@ class Session:
     )
 
     def __init__(
-        self, session_id: str, limits: SessionLimits, wake: Callable[[Session], None], address: str = ""
+        self,
+        session_id: str,
+        limits: SessionLimits,
+        wake: Callable[[Session], None],
+        refuse: Callable[[Session, ProtocolError, bytes | None], None],
+        address: str = "",
     ) -> None:
         self.id = session_id
         self.limits = limits
         self.address = address
         self.user = ""
         self.version = "1.2"
-        self.heart_beat: tuple[int, int] = (0, 0)  # (send_ms, expect_ms), as negotiated
+        self.heart_beat: tuple[int, int] = (0, 0)  # (send_ms, expect_ms) that we offer in CONNECTED
         self.connected = False
         self.closing = False  # nothing more is read; what is in the outbox still goes out
         self.closed = False  # gone: its subscriptions are released
@@ -90,7 +97,7 @@ class Session:
         self.outbox_bytes = 0
         self.queued_total = 0  # bytes ever put into the outbox
         self.written_total = 0  # bytes that have left it
-        self.receipts = ReceiptLine(self.send, self.fail)
+        self.receipts = ReceiptLine(self.send, lambda error, receipt: refuse(self, error, receipt))
         self.subscriptions: dict[str, Subscription] = {}
         self.tags: dict[str, Subscription] = {}
         self.next_tag = 0
@@ -135,10 +142,10 @@ class Session:
 
     def fail(self, error: ProtocolError, receipt: bytes | None = None) -> None:
         """Answer ERROR after all receipts before it, then close."""
-        if self.closing:
-            return
+        first = not self.closing
         self.closing = True
-        self.receipts.final(encode_error(error, receipt, self.version if self.connected else "1.2"))
+        if first or self.receipts.empty:  # empty: a failed commit took the receipt (or ERROR) that was to be the last
+            self.receipts.final(encode_error(error, receipt, self.version if self.connected else "1.2"))
 
 
 class AutoAck:

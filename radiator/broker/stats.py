@@ -20,6 +20,7 @@ class Stats:
     lost_to_retention: int = 0  # queue messages that retention or damage took before they were settled
     late_replies: int = 0  # messages to a temporary queue whose connection was gone
     dropped_newest: int = 0
+    dropped_oldest: int = 0
     refused: int = 0  # ERROR frames sent
     read_errors: int = 0
 

@@ -81,7 +81,7 @@ def subscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> No
     destinations = _matching(broker, patterns)
     looks = browser or start is not None or stop is not None
     if looks and any(destination.queue is not None for destination in destinations):
-        browser, ack = True, AUTO
+        browser = True
     if window is None and ack != AUTO:
         wider = max((each.policy.prefetch for each in destinations if each.queue is not None), default=1)
         window = wider if wider > 1 else None
@@ -95,7 +95,7 @@ def subscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> No
         if destination.queue is not None and not browser:
             broker.consume(subscription, destination)
         else:
-            destination.subscribers += 1
+            subscription.enter(destination)
             for feed in destination.feeds:
                 _read(broker, subscription, destination, feed, start, stop, now_ns)
     if not patterns.is_literal and stop is None:
@@ -135,8 +135,13 @@ def own_reply_queue(broker: Broker, session: Session, name: str) -> str:
     return own
 
 
+def temporary_name(session: Session, name: str) -> str:
+    """The name, unique in the broker, of a session's own temporary queue; a name that has an owner stays as it is."""
+    return name if "@" in name else f"{name}@{session.id}"
+
+
 def _own_temporary(broker: Broker, session: Session, name: str) -> str:
-    own = broker.temporary_name(session, name)
+    own = temporary_name(session, name)
     if own.rpartition("@")[2] != session.id:
         raise ProtocolError("denied", f"{name[:200]!r} belongs to another connection", "Others may only SEND to it.")
     session.temporary[own] = None
@@ -241,11 +246,17 @@ def _set_stop(broker: Broker, reader: Reader, stop: Position, now_ns: int) -> No
     elif stop.value > now_ns:
         broker.stop_at(stop.value, reader)
     else:
+        stop_at(broker, reader, stop.value)
 
-        def then(offset: int) -> None:
-            reader.stop_offset = offset
 
-        _resolve(broker, reader, partition.offset_for_time(stop.value), then)
+def stop_at(broker: Broker, reader: Reader, time_ns: int) -> None:
+    """Let a reader stop before the first record received at ``time_ns``, which is past, or later."""
+
+    def then(offset: int) -> None:
+        reader.stop_offset = offset
+
+    if not reader.subscription.closed:
+        _resolve(broker, reader, reader.feed.partition.offset_for_time(time_ns), then)
 
 
 def _resolve(broker: Broker, reader: Reader, job: Any, then: Callable[[int], None]) -> None:
@@ -261,6 +272,6 @@ def _resolve(broker: Broker, reader: Reader, job: Any, then: Callable[[int], Non
             return
         reader.resolving -= 1
         then(finished.offset)
-        broker.wake_reader(reader)
+        broker.ready.reader(reader)
 
     broker.look_up(job, done)

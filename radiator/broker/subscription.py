@@ -17,6 +17,7 @@ from radiator.broker import wire
 from radiator.broker.session import AutoAck
 
 if TYPE_CHECKING:
+    from radiator.broker.destination import Destination
     from radiator.broker.feed import Feed
     from radiator.broker.queue import Queue, QueueSource
     from radiator.broker.reader import Reader
@@ -37,6 +38,7 @@ class Subscription:
         "ack",
         "browser",
         "closed",
+        "destinations",
         "id",
         "in_flight",
         "patterns",
@@ -65,7 +67,14 @@ class Subscription:
         self.readers: dict[Feed, Reader] = {}
         self.reading = 0  # readers that have not reached their stop position
         self.queues: list[Queue] = []
+        self.destinations: dict[Destination, None] = {}  # those whose ``subscribers`` counts this one
         self._prefixes: dict[bytes, bytes] = {}
+
+    def enter(self, destination: Destination) -> None:
+        """Take part in a destination, and be counted there."""
+        if destination not in self.destinations:
+            self.destinations[destination] = None
+            destination.subscribers += 1
 
     def prefix(self, extra: bytes = b"") -> bytes:
         """The head of this subscription's MESSAGE frames."""
@@ -125,13 +134,11 @@ class Subscription:
             session.held += len(tails)
         session.send(wire.frames(prefix, tails, ids))
 
-    def take(self, message_id: bytes) -> list[InFlight] | None:
-        """Remove what an ACK or NACK of ``message_id`` settles; None if it is not in flight here.
+    def take(self, message_id: bytes) -> list[InFlight]:
+        """Remove what an ACK or NACK of ``message_id``, which is in flight here, settles.
 
         Under ``client`` that is everything delivered before it too (STOMP 1.2, "ACK" and "NACK").
         """
-        if message_id not in self.in_flight:
-            return None
         if self.ack != CLIENT:
             return self._release([self.in_flight.pop(message_id)])
         keys = []

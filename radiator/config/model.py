@@ -12,7 +12,7 @@ import msgspec
 
 Kind = Literal["queue", "topic"]
 StoreKind = Literal["file", "memory"]
-OnFull = Literal["reject", "drop_newest"]
+OnFull = Literal["reject", "drop_oldest", "drop_newest"]
 
 
 class Listen(msgspec.Struct, frozen=True):

@@ -99,7 +99,27 @@ class App:
 
     def _tick(self) -> None:
         self.broker.tick(clock.now_ns())
+        self._look_at_the_disk()
         self.driver.wake()
+
+    def _look_at_the_disk(self) -> None:
+        """Refuse SENDs to files while less than ``disk.min_free`` is free; reading and acks go on."""
+        least = self.config.disk_min_free_bytes
+        if not least:
+            return
+        facts = os.statvfs(self.config.data_dir)
+        free = facts.f_bavail * facts.f_frsize
+        if free >= least:
+            if self.broker.disk_full is not None:
+                log.warning("disk: %d bytes are free again; messages are accepted", free)
+            self.broker.disk_full = None
+        elif self.broker.disk_full is None:
+            log.error("disk: only %d bytes are free, disk.min_free is %d; messages are refused", free, least)
+            self.broker.disk_full = ProtocolError(
+                "storage",
+                "too little disk space is free to store the message",
+                f"disk.min_free in the YAML file is {least} bytes; free some space in {self.config.data_dir}.",
+            )
 
     def stop(self) -> None:
         """Accept no more, sync what is open, send what is due, close. Bounded in time."""
@@ -126,7 +146,7 @@ class App:
             self.driver.idle.clear()
             self.driver.wake()
             self.driver.idle.wait()
-            if self.broker.pending_bytes <= 0 and not self.broker.busy:
+            if self.broker.pending_bytes <= 0 and not self.broker.ready.busy:
                 return
             gevent.sleep(0)
 

@@ -7,14 +7,15 @@ thread is at work new messages gather, and the next group takes them all: that i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import gevent
 from gevent.event import Event
 
 from radiator import clock, limits
-from radiator.broker.broker import Broker, Read
+from radiator.broker.broker import Broker
+from radiator.broker.feed import Read
 from radiator.broker.session import Session
 from radiator.server.worker import Worker
 
@@ -70,17 +71,20 @@ class Driver:
             if jobs:
                 self._committing = True
                 self.idle.clear()
-                self._disk.submit(lambda: run_jobs(jobs), self._committed)
+                self._disk.submit(partial(run_jobs, jobs), self._committed)
             else:
                 self.idle.set()
         more = False
-        if broker.busy:
+        if broker.ready.busy:
             for _ in range(PUMPS_PER_TURN):
-                more = broker.pump()
+                more = broker.ready.pump()
                 if not more:
                     break
         for read in broker.take_reads():
-            self._reads.submit(lambda read=read: run_read(read), self._read_done)  # type: ignore[misc]
+            if read.job.finished:
+                self._read_done(read)
+            else:
+                self._reads.submit(partial(run_read, read), self._read_done)
         if self._outgoing:
             outgoing, self._outgoing = self._outgoing, {}
             transports = self.transports
@@ -122,13 +126,10 @@ def run_jobs(jobs: list[Any]) -> list[Any]:
     """On the disk thread: write everything, then one sync per file covers all that was written before it."""
     for job in jobs:
         job.write()
-    for job in _to_sync(jobs):
-        job.sync()
+    for job in jobs:
+        if job.needs_sync and job.error is None:
+            job.sync()
     return jobs
-
-
-def _to_sync(jobs: Iterable[Any]) -> Iterable[Any]:
-    return [job for job in jobs if job.needs_sync and job.error is None]
 
 
 def run_read(read: Read) -> Read:

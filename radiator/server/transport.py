@@ -1,8 +1,8 @@
 """A transport: one socket, the sans-IO connection on it, and the session behind it.
 
 It lives in callbacks of the loop: a watcher says that bytes have come, they are parsed and handed to the broker, and
-the driver's turn follows when every socket of this round has been read. Sending is tried at once by the driver; only what
-the socket does not take waits for a second watcher. So an idle connection costs no greenlet and no buffer (an ADR,
+the driver's turn follows when every socket of this round has been read. Sending is tried at once by the driver; only
+what the socket does not take waits for a second watcher. So an idle connection costs no greenlet and no buffer (an ADR,
 ``docs/adr/``, has the figures).
 
 Closing: after an ERROR or the RECEIPT of DISCONNECT our side is shut down and the peer's bytes are read and dropped for
@@ -111,7 +111,7 @@ class Transport:
                 self._opened()
             driver.broker.handle(session, frames, clock.now_ns())
         if connection.failed is not None and not session.closing:
-            driver.broker.refuse(session, connection.failed)
+            self._not_understood(connection.failed)
         driver.wake()
         if not driver.has_room:
             self._reader.stop()
@@ -119,16 +119,26 @@ class Transport:
         if session.closing:
             self._start_closing()
 
+    def _not_understood(self, error: ProtocolError) -> None:
+        """The bytes are no frame: answer in the peer's language if it is another one, and close."""
+        if error.code == "not-stomp":
+            log.info("session %s %s: %s", self.session.id, self.session.address, error.message)
+            self.session.send(self._connection.refusal())
+            self.session.closing = True
+        else:
+            self._driver.broker.refuse(self.session, error)
+
     def _opened(self) -> None:
         connection, session = self._connection, self.session
         if connection.version is None:
             return
         self._stop_timer()
         session.version = connection.version
-        session.heart_beat = connection.heart_beat
+        offered = self._driver.broker.config.heart_beat
+        session.heart_beat = (offered.send_ms, offered.expect_ms)
         send_ms, expect_ms = connection.heart_beat
         if send_ms or expect_ms:
-            grace = self._driver.broker.config.heart_beat.grace
+            grace = offered.grace
             self.heart_beat = HeartBeat(send_ms, expect_ms, grace, clock.monotonic_ns())
             self._driver.beating[self] = None
 
@@ -203,7 +213,7 @@ class Transport:
         driver.broker.flushed(self.session, size)
         if self.heart_beat is not None:
             self.heart_beat.sent(clock.monotonic_ns())
-        if driver.broker.busy:
+        if driver.broker.ready.busy:
             driver.wake()
 
     def beat(self, now_ns: int) -> None:

@@ -1,0 +1,198 @@
+"""SEND: the hot path.
+
+A SEND's headers are understood once: the result, a *plan*, is left in ``head.memo``, and heads are shared by all frames
+with the same header block (``radiator.stomp.heads``). So a repeated SEND costs one attribute look-up, an append to the
+open batch and a place in the line of receipts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from radiator.broker import subscribing, transactions
+from radiator.broker.positions import parse_time
+from radiator.errors import ProtocolError
+from radiator.routing.pattern import is_pattern
+from radiator.routing.rules import TEMP_QUEUE_PREFIX
+from radiator.stomp.headers import escape, stored_block
+
+if TYPE_CHECKING:
+    from radiator.broker.broker import Broker
+    from radiator.broker.destination import Destination
+    from radiator.broker.feed import Feed
+    from radiator.broker.session import Session
+    from radiator.stomp.frames import Frame, Head
+
+RESERVED_PREFIX = "/radiator/"
+
+
+class Plan:
+    """What the header block of a SEND means, under one generation of the rules."""
+
+    __slots__ = ("block", "destination", "event_ns", "feed", "generation", "name", "special", "sync", "transmit_ns")
+
+    def __init__(self, generation: int, destination: Destination, head: Head) -> None:
+        headers = head.headers
+        self.generation = generation
+        self.destination = destination
+        self.name = destination.name
+        self.feed: Feed | None = destination.choose(headers)
+        self.block = stored_block(head)
+        self.event_ns = _time(headers, "event-time")
+        self.transmit_ns = _time(headers, "transmit-time")
+        self.sync = headers.get("durability") == "fsync"
+        policy = destination.policy
+        # Anything beyond "append, maybe receipt" takes the slow path.
+        self.special = (
+            self.sync or "mandatory" in headers or policy.max_messages is not None or policy.max_bytes is not None
+        )
+
+
+def send(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
+    """SEND: append to the open batch of its partition; the receipt waits for that batch."""
+    head = frame.head
+    plan = head.memo
+    if plan is None or plan.generation != broker.generation:
+        if not session.connected:
+            raise not_connected("SEND")
+        plan = _plan(broker, session, frame)
+        if plan is None:
+            return
+    if plan.special and not admit(broker, session, plan, frame):
+        return
+    if broker.disk_full is not None and plan.destination.policy.store == "file":
+        raise broker.disk_full
+    feed = plan.feed or plan.destination.next_feed()
+    partition = feed.partition
+    body = frame.body
+    offset = partition.append(plan.name, plan.block, body, now_ns, plan.event_ns, plan.transmit_ns)
+    size = len(body)
+    stats = broker.stats
+    stats.messages_in += 1
+    stats.body_bytes_in += size
+    broker.pending_bytes += size + len(plan.block)
+    if plan.sync:
+        partition.open_batch.sync_requested = True
+    if frame.receipt is not None:
+        session.receipts.stored(frame.receipt, offset, partition.open_batch, plan.destination.receipt_suffix(feed))
+
+
+def _plan(broker: Broker, session: Session, frame: Frame) -> Plan | None:
+    """Understand a SEND's headers; None if the frame was dealt with here."""
+    head = frame.head
+    headers = head.headers
+    name = headers.get("destination")
+    if not name:
+        raise ProtocolError("bad-destination", "SEND needs a destination", "Expected a header destination:<name>.")
+    transaction = headers.get("transaction")
+    if transaction is not None:
+        _check_send(broker, name, headers)
+        transactions.add(session, transaction, frame)
+        if frame.receipt is not None:
+            session.receipts.now(frame.receipt)
+        return None
+    return plan_for(broker, session, frame, name)
+
+
+def plan_for(broker: Broker, session: Session, frame: Frame, name: str) -> Plan | None:
+    head = frame.head
+    _check_send(broker, name, head.headers)
+    temporary = name.startswith(TEMP_QUEUE_PREFIX)
+    reply_to = head.headers.get("reply-to", "")
+    if temporary:
+        name = subscribing.temporary_name(session, name)
+        if name not in broker.destinations and name.rpartition("@")[2] != session.id:
+            broker.stats.late_replies += 1
+            if frame.receipt is not None:
+                session.receipts.now(frame.receipt)
+            return None
+        if name not in broker.destinations:
+            session.temporary[name] = None
+    plan = Plan(broker.generation, broker.destination(name), head)
+    if reply_to.startswith(TEMP_QUEUE_PREFIX):
+        own = subscribing.own_reply_queue(broker, session, reply_to)
+        plan.block = _replace_header(plan.block, "reply-to", own)
+    elif not temporary and "transaction" not in head.headers:
+        head.memo = plan
+    return plan
+
+
+def _check_send(broker: Broker, name: str, headers: Mapping[str, str]) -> None:
+    if is_pattern(name):
+        raise ProtocolError(
+            "bad-destination",
+            f"a message cannot be sent to a pattern: {name[:200]!r}",
+            "Expected one concrete name; *, > and # as whole segments, and commas, are for SUBSCRIBE.",
+        )
+    if name.startswith(RESERVED_PREFIX):
+        raise ProtocolError("bad-destination", f"{name[:200]!r} is reserved", "Names under it are the broker's own.")
+    if "\0" in name:
+        raise ProtocolError("bad-destination", "a destination cannot contain NUL")
+    durability = headers.get("durability")
+    if durability not in (None, "fsync"):
+        raise ProtocolError("bad-header", f"header durability: expected fsync, got {durability[:100]!r}")
+
+
+def admit(broker: Broker, session: Session, plan: Plan, frame: Frame) -> bool:
+    """The checks that only some destinations or messages need. False: counted and dropped, as the rule says."""
+    destination = plan.destination
+    if frame.head.headers.get("mandatory") == "true" and destination.subscribers == 0:
+        raise ProtocolError(
+            "no-route",
+            f"nobody is subscribed to {destination.name}",
+            "The message has mandatory:true and was not stored.",
+        )
+    policy = destination.policy
+    queue = destination.queue
+    if queue is None or (policy.max_messages is None and policy.max_bytes is None):
+        return True
+    waiting = queue.backlog
+    over_count = policy.max_messages is not None and waiting >= policy.max_messages
+    stored = sum(feed.partition.size_bytes for feed in destination.feeds)
+    over_bytes = policy.max_bytes is not None and stored + len(frame.body) > policy.max_bytes
+    if not (over_count or over_bytes):
+        return True
+    if policy.on_full == "drop_newest":
+        broker.stats.dropped_newest += 1
+        if frame.receipt is not None:
+            session.receipts.now(frame.receipt + b"\ndropped:true")
+        return False
+    if policy.on_full == "drop_oldest" and queue.drop_oldest():
+        broker.stats.dropped_oldest += 1
+        return True
+    key, limit, got = (
+        ("max_messages", policy.max_messages, waiting) if over_count else ("max_bytes", policy.max_bytes, stored)
+    )
+    raise ProtocolError(
+        "full",
+        f"{destination.name} is full",
+        f"{key}: {limit} is set on line {policy.rule.line} of the configuration; it holds {got}.",
+    )
+
+
+def _time(headers: Mapping[str, str], header: str) -> int | None:
+    text = headers.get(header)
+    if text is None:
+        return None
+    time_ns = parse_time(text)
+    if time_ns is None:
+        raise ProtocolError(
+            "bad-time",
+            f"header {header}: not a time: {text[:100]!r}",
+            "Expected nanoseconds since 1970-01-01 UTC in decimal, or RFC 3339 such as 2013-01-01T05:15:00Z.",
+        )
+    return time_ns
+
+
+def _replace_header(block: bytes, name: str, value: str) -> bytes:
+    head = name.encode() + b":"
+    line = head + escape(value, "1.2").encode()
+    return b"\n".join([line if each.startswith(head) else each for each in block.split(b"\n")])
+
+
+def not_connected(command: str) -> ProtocolError:
+    """What a frame before CONNECT is answered."""
+    return ProtocolError(
+        "bad-command", f"{command[:50]} before CONNECT", "Expected CONNECT or STOMP as the first frame."
+    )

@@ -1,0 +1,132 @@
+"""What is ready to be delivered, and the pump that delivers it.
+
+Everything that can make a delivery possible (a commit, credit, room in an outbox, a finished cold read) puts the
+reader, queue or session concerned in here; ``pump`` gives each of them one bounded run. So a turn costs what happened
+in it and not how much exists. Sessions that share one window among their queues come first, so that a queue with new
+messages cannot keep taking the window from one that has waited longer.
+
+Order is that of insertion (dicts, not sets): the same input gives the same deliveries, whatever the hash seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from radiator.broker.feed import Feed
+    from radiator.broker.queue import Queue
+    from radiator.broker.reader import Reader
+    from radiator.broker.session import Session
+    from radiator.broker.subscription import Subscription
+
+
+class Ready:
+    """``on_done`` is called with each reader that has reached its stop position."""
+
+    __slots__ = ("_on_done", "_queues", "_readers", "_shared")
+
+    def __init__(self, on_done: Callable[[Reader], None]) -> None:
+        self._on_done = on_done
+        self._shared: dict[Session, None] = {}
+        self._queues: dict[Queue, None] = {}
+        self._readers: dict[Reader, None] = {}
+
+    # --- what has become possible -----------------------------------------------------------------------------------
+
+    def queue(self, queue: Queue) -> None:
+        """A queue has a message or a consumer that it had not before."""
+        self._queues[queue] = None
+
+    def reader(self, reader: Reader) -> None:
+        """What held a reader back is gone."""
+        self._readers[reader] = None
+
+    def feed(self, feed: Feed) -> None:
+        """A partition has more to read."""
+        readers = self._readers
+        for reader in feed.readers:
+            readers[reader] = None
+        for source in feed.sources:
+            self._queues[source.queue] = None
+
+    def refused(self, subscription: Subscription) -> None:
+        """NACK: the queue deals the message out again, to whoever was served longest ago; the refuser comes last."""
+        for reader in subscription.readers.values():
+            self._readers[reader] = None
+        for each in subscription.session.subscriptions.values():
+            for queue in each.queues:
+                self._queues[queue] = None
+
+    def credit(self, subscription: Subscription) -> None:
+        """Something that held this subscription back is gone: let it be pumped."""
+        for reader in subscription.readers.values():
+            self._readers[reader] = None
+        if not subscription.queues:
+            return
+        if subscription.window is None and subscription.ack != "auto":
+            self._shared[subscription.session] = None
+        else:
+            for queue in subscription.queues:
+                self._queues[queue] = None
+            if subscription.session.capped:
+                self.credit_session(subscription.session)
+
+    def credit_session(self, session: Session) -> None:
+        """The window that a session's subscriptions share may have room again."""
+        if session.queue_ring:
+            self._shared[session] = None
+        if session.capped:
+            for subscription in session.subscriptions.values():
+                for queue in subscription.queues:
+                    self._queues[queue] = None
+
+    def forget_session(self, session: Session) -> None:
+        """A session holds nothing any more."""
+        self._shared.pop(session, None)
+
+    def forget_reader(self, reader: Reader) -> None:
+        """A reader has ended."""
+        self._readers.pop(reader, None)
+
+    # --- the pump ---------------------------------------------------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        """True if ``pump`` has something to do."""
+        return bool(self._shared or self._queues or self._readers)
+
+    def pump(self) -> bool:
+        """Deliver one bounded run to everything that is ready; True if there is more to do at once."""
+        if self._shared:
+            shared, self._shared = self._shared, {}
+            for session in shared:
+                self._serve(session)
+        if self._queues:
+            queues, self._queues = self._queues, {}
+            for queue in queues:
+                if queue.consumers and queue.pump():
+                    self._queues[queue] = None
+        if self._readers:
+            readers, self._readers = self._readers, {}
+            for reader in readers:
+                if reader.pump():
+                    self._readers[reader] = None
+                elif reader.done:
+                    self._on_done(reader)
+        return self.busy
+
+    def _serve(self, session: Session) -> None:
+        """Fill the window that a session's queues share: one message from each in turn, none starves."""
+        ring = session.queue_ring
+        while session.held < session.window and not session.closing and session.room() > 0:
+            for _ in range(len(ring)):
+                subscription, queue = ring[0]
+                ring.rotate(-1)
+                before = session.held
+                while session.held == before and queue.pump(subscription, 1):
+                    pass
+                if session.held > before:
+                    break
+            else:
+                return

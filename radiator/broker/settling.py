@@ -1,0 +1,120 @@
+"""ACK and NACK: which delivery is meant, and what becomes of it.
+
+A delivery is settled at most once. An ack that comes late or twice is counted and otherwise ignored, since an ERROR
+would cost the client its connection; one that names something never delivered here is an ERROR.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from radiator.broker import transactions
+from radiator.broker.subscription import AUTO, InFlight, Subscription, by_source
+from radiator.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from radiator.broker.broker import Broker
+    from radiator.broker.session import Session
+    from radiator.stomp.frames import Frame
+
+
+def ack(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
+    """ACK: settle for ever; with a receipt, once the cursor is stored as the rule says."""
+    if _held(session, frame):
+        return
+    apply_ack(broker, session, frame)
+    if frame.receipt is not None:
+        session.receipts.after(frame.receipt, broker.cursor_waiters())
+
+
+def apply_ack(broker: Broker, session: Session, frame: Frame) -> None:
+    subscription, settled = _settled(broker, session, frame)
+    if subscription is None:
+        return
+    broker.stats.acks += len(settled)
+    if len(settled) == 1:
+        source, offset = settled[0]
+        if source is not None:
+            source.settle([offset])
+    else:
+        for source, offsets in by_source(settled).items():
+            source.settle(offsets)
+    broker.ready.credit(subscription)
+
+
+def nack(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
+    """NACK: back to the queue, in the original place; a topic has nowhere to put it back, so there it settles."""
+    if _held(session, frame):
+        return
+    apply_nack(broker, session, frame)
+    receipt_now(session, frame)
+
+
+def apply_nack(broker: Broker, session: Session, frame: Frame) -> None:
+    if frame.head.headers.get("requeue") == "false":
+        raise ProtocolError("unsupported", "header requeue:false is not offered by this version")
+    subscription, settled = _settled(broker, session, frame)
+    if subscription is not None:
+        broker.stats.nacks += len(settled)
+        broker.give_back(subscription, settled)
+
+
+def _held(session: Session, frame: Frame) -> bool:
+    """True if the frame belongs to a transaction and waits for its COMMIT."""
+    transaction = frame.head.headers.get("transaction")
+    if transaction is None:
+        return False
+    transactions.add(session, transaction, frame)
+    receipt_now(session, frame)
+    return True
+
+
+def _settled(broker: Broker, session: Session, frame: Frame) -> tuple[Subscription | None, list[InFlight]]:
+    """The subscription and deliveries that an ACK or NACK names; (None, []) if it comes late."""
+    found = locate(session, frame)
+    if found is None:
+        broker.stats.late_acks += 1
+        return None, []
+    subscription, message_id = found
+    return subscription, subscription.take(message_id)
+
+
+def locate(session: Session, frame: Frame) -> tuple[Subscription, bytes] | None:
+    """Which delivery of which subscription an ACK or NACK names; None if it is late or repeated.
+
+    Accepts ``id`` or ``message-id`` (with or without ``subscription``), holding an ack id or a message id, in every
+    version: clients differ. Raises ProtocolError (bad-ack) for what was never delivered here.
+    """
+    headers = frame.head.headers
+    name = headers.get("id") or headers.get("message-id")
+    if not name:
+        wanted = "id" if session.version == "1.2" else "message-id"
+        raise ProtocolError(
+            "bad-header", f"{frame.head.command} needs a header {wanted}", "Expected the value of the MESSAGE's header."
+        )
+    tag, dash, rest = name.partition("-")
+    subscription = session.tags.get(tag) if dash else None
+    if subscription is not None and rest.encode() in subscription.in_flight:
+        return subscription, rest.encode()
+    message_id = name.encode()
+    named = headers.get("subscription")
+    for candidate in session.subscriptions.values():
+        if (named is None or candidate.id == named) and message_id in candidate.in_flight:
+            return candidate, message_id
+    late = tag.isdigit() and dash and (tag not in session.tags and int(tag) < session.next_tag)
+    if subscription is not None and subscription.was_delivered(rest.encode()):
+        late = True
+    if late or any(candidate.was_delivered(message_id) for candidate in session.subscriptions.values()):
+        return None
+    raise ProtocolError(
+        "bad-ack",
+        f"{frame.head.command}: {name[:200]!r} is not a delivery that this connection holds",
+        "Expected the ack header (or the message-id) of a MESSAGE delivered to this connection under an ack mode "
+        f"other than {AUTO}.",
+    )
+
+
+def receipt_now(session: Session, frame: Frame) -> None:
+    """The RECEIPT of a frame whose effect is done."""
+    if frame.receipt is not None:
+        session.receipts.now(frame.receipt)
