@@ -30,6 +30,7 @@ from radiator.bench import frames, process
 from radiator.bench.latency import Latencies
 
 RECV_BYTES = 256 * 1024
+REMEMBERED_BYTES = 4096  # less at once is looked at: an ERROR comes last and alone, or nearly so
 SETUP_TIMEOUT_SECONDS = 30.0
 
 
@@ -200,8 +201,10 @@ class Loop:
                     continue
                 if not size:
                     raise LoadFailed(f"the broker closed the connection; the last bytes were {self._last!r}")
-                if size < 4096:
-                    self._last = bytes(buffer[:size][-300:])
+                if size < REMEMBERED_BYTES:
+                    self._last = bytes(buffer[max(0, size - 300) : size])
+                    if b"ERROR\n" in self._last:
+                        raise LoadFailed(f"the broker answered {self._last!r}")
                 peer.on_data(buffer, size)
         if not ready and timeout_seconds is None:
             raise LoadFailed(f"nothing came for {self.spec.stall_seconds:g} s; the last bytes were {self._last!r}")
