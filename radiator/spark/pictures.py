@@ -1,0 +1,338 @@
+"""Pictures: a few kinds of chart, drawn alike, each in a light and a dark version.
+
+A picture is made from rows (mappings, as Spark's ``Row.asDict()`` gives them) and the names of the fields to show:
+
+    bars("volume", "Messages per destination", rows, label="destination", value="messages").save(folder)
+
+Titles stand on the left and say what is shown, a quiet line below says how to read it, every axis has a unit, colours
+come from one palette that is told apart by colour-blind eyes too, and beyond ``limit`` the rest is one grey "other".
+
+Knows: matplotlib, without its global state (no pyplot), so any thread may draw. Must not know: Spark, files of a log.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib.dates as mdates
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+from radiator.spark import units
+
+Rows = Sequence[Mapping[str, Any]]
+DPI = 144
+WIDTH_INCHES = 9.6
+OTHER = "other"
+
+
+@dataclass(frozen=True)
+class Theme:
+    name: str
+    paper: str
+    ink: str
+    quiet: str
+    grid: str
+    colours: tuple[str, ...]
+
+    def colour(self, i: int) -> str:
+        return self.colours[i % len(self.colours)]
+
+
+LIGHT = Theme(
+    "light", "#ffffff", "#1d2733", "#66717f", "#e6e9ee",
+    ("#2f6fde", "#e07b39", "#1a9e77", "#8c5fd0", "#c99a06", "#1497ad", "#d1476f", "#7a8594"),
+)  # fmt: skip
+DARK = Theme(
+    "dark", "#161b22", "#e6eaf0", "#96a1b0", "#2b333d",
+    ("#6ea6ff", "#ffa168", "#4bcfa3", "#bd9af5", "#f2c94c", "#58cfe0", "#ff85a8", "#9aa5b3"),
+)  # fmt: skip
+THEMES = (LIGHT, DARK)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """``draw`` fills a Figure of ``height`` inches; nothing is drawn before ``png``."""
+
+    name: str  # of the file, without .png
+    title: str
+    note: str  # how to read it
+    draw: Callable[[Figure, Theme], None]
+    height: float
+
+    def png(self, theme: Theme = LIGHT) -> bytes:
+        style = {
+            "font.size": 10, "text.color": theme.ink, "axes.labelcolor": theme.quiet, "axes.edgecolor": theme.grid,
+            "xtick.color": theme.quiet, "ytick.color": theme.ink, "axes.facecolor": theme.paper,
+            "axes.spines.top": False, "axes.spines.right": False, "axes.spines.left": False, "xtick.major.size": 0,
+            "ytick.major.size": 0, "grid.color": theme.grid, "axes.axisbelow": True, "legend.frameon": False,
+            "timezone": "UTC",
+        }  # fmt: skip
+        with rc_context(style):
+            layout = ConstrainedLayoutEngine(rect=(0.006, 0.01, 0.984, 1 - 0.72 / self.height))  # room for the title
+            figure = Figure(figsize=(WIDTH_INCHES, self.height), dpi=DPI, facecolor=theme.paper, layout=layout)
+            FigureCanvasAgg(figure)
+            top = 1 - 0.16 / self.height
+            figure.text(0.014, top, self.title, fontsize=14, fontweight="bold", color=theme.ink, va="top")
+            figure.text(0.014, top - 0.29 / self.height, self.note, fontsize=9.5, color=theme.quiet, va="top")
+            self.draw(figure, theme)
+            buffer = io.BytesIO()
+            figure.savefig(buffer, format="png", facecolor=theme.paper, metadata={"Software": "radiator"})
+        return buffer.getvalue()
+
+    def save(self, folder: str | Path, theme: Theme = LIGHT) -> Path:
+        target = Path(folder, f"{self.name}.png")
+        target.write_bytes(self.png(theme))
+        return target
+
+
+# --- kinds ------------------------------------------------------------------------------------------------------------
+
+
+def bars(
+    name: str, title: str, rows: Rows, *, label: str, value: str, unit: str = "count", note: str = "",
+    panel: str | None = None, limit: int = 12,
+) -> Picture:  # fmt: skip
+    """Horizontal bars in the order of the rows, their values beside them; with ``panel`` one small chart per value of
+    that field."""
+    groups = _panels(rows, panel, limit)
+
+    def draw(figure: Figure, theme: Theme) -> None:
+        for place, (axes, (heading, group)) in enumerate(zip(_grid(figure, groups), groups, strict=False)):
+            values = [float(row[value] or 0) for row in group]
+            widest = max(values, default=0.0) or 1.0
+            axes.barh(range(len(group)), values, height=0.68, color=theme.colour(place if panel else 0))
+            for y, number in enumerate(values):
+                axes.text(number + widest * 0.012, y, units.FORMATS[unit](number), va="center", fontsize=9)
+            axes.set_xlim(0, widest * 1.16)
+            axes.xaxis.set_major_locator(NullLocator())
+            axes.spines["bottom"].set_visible(False)
+            _rows_axis(axes, group, label)
+            _heading(axes, heading, theme)
+
+    return Picture(name, title, note, draw, _height(groups, 0.27))
+
+
+def ranges(
+    name: str, title: str, rows: Rows, *, label: str, points: Sequence[str], unit: str = "duration", note: str = "",
+    panel: str | None = None, log: bool = True, limit: int = 15,
+) -> Picture:  # fmt: skip
+    """One line per row from the first to the last of ``points`` (such as p50, p95, p99), a dot for each. On a
+    logarithmic axis values of 0 or less cannot be shown and are left out."""
+    groups = _panels(rows, panel, limit)
+
+    def draw(figure: Figure, theme: Theme) -> None:
+        for place, (axes, (heading, group)) in enumerate(zip(_grid(figure, groups), groups, strict=False)):
+            colour = theme.colour(place if panel else 0)
+            if log:
+                axes.set_xscale("log")
+            for y, row in enumerate(group):
+                values = [float(row[point]) for point in points if _shown(row[point], log)]
+                if values:
+                    axes.hlines(y, min(values), max(values), color=colour, linewidth=4.5, alpha=0.28, capstyle="round")
+            for i, point in enumerate(points):
+                shown = [(float(row[point]), y) for y, row in enumerate(group) if _shown(row[point], log)]
+                axes.scatter(
+                    [x for x, _ in shown], [y for _, y in shown], s=44 - 9 * i, color=colour, alpha=1 - 0.26 * i,
+                    zorder=3, linewidths=0,
+                )  # fmt: skip
+            axes.grid(axis="x")
+            axes.margins(x=0.06)
+            _range_axis(axes, unit, log, 4 if len(groups) > 1 else 8)
+            _rows_axis(axes, group, label)
+            _heading(axes, heading, theme)
+        handles = [
+            Line2D(
+                [], [], marker="o", linestyle="", color=theme.quiet, alpha=1 - 0.26 * i, markersize=7 - i, label=point
+            )
+            for i, point in enumerate(point.removesuffix("_ms") for point in points)
+        ]
+        figure.legend(
+            handles=handles, loc="upper right", bbox_to_anchor=(0.99, 1 - 0.1 / figure.get_figheight()),
+            ncols=len(points), labelcolor=theme.quiet, handletextpad=0.1, columnspacing=0.9, fontsize=9.5,
+        )  # fmt: skip
+
+    return Picture(name, title, note, draw, _height(groups, 0.33))
+
+
+def stacked(
+    name: str, title: str, rows: Rows, *, x: str, series: str, value: str, width_seconds: float, unit: str = "short",
+    label: str = "", note: str = "", limit: int = 7,
+) -> Picture:  # fmt: skip
+    """Bars over time, the series on top of each other; the largest ones by name, the rest as "other"."""
+    totals: dict[str, float] = {}
+    for row in rows:
+        totals[row[series]] = totals.get(row[series], 0.0) + float(row[value])
+    named = sorted(totals, key=lambda key: (-totals[key], key))[: limit if len(totals) > limit + 1 else limit + 1]
+    columns: dict[str, dict[Any, float]] = {key: {} for key in [*named, *([OTHER] if len(totals) > len(named) else [])]}
+    for row in rows:
+        column = columns[row[series] if row[series] in totals and row[series] in named else OTHER]
+        column[row[x]] = column.get(row[x], 0.0) + float(row[value])
+
+    def draw(figure: Figure, theme: Theme) -> None:
+        axes = figure.subplots()
+        moments = sorted({row[x] for row in rows})
+        base = [0.0] * len(moments)
+        for i, (key, column) in enumerate(columns.items()):
+            heights = [column.get(at, 0.0) for at in moments]
+            colour = theme.colours[-1] if key == OTHER else theme.colour(i)
+            width = width_seconds / 86_400 * 0.92  # a hair of paper between them; matplotlib counts in days
+            axes.bar(moments, heights, width, base, align="edge", color=colour, label=key, linewidth=0)
+            base = [low + high for low, high in zip(base, heights, strict=True)]
+        _value_axis(axes, unit, label)
+        _time_axis(axes)
+        _legend_beside(axes, theme, list(columns))
+
+    return Picture(name, title, note, draw, 4.1)
+
+
+def lines(
+    name: str, title: str, rows: Rows, *, x: str, y: str, series: str | None = None, unit: str = "short",
+    label: str = "", x_label: str = "", note: str = "", limit: int = 7,
+) -> Picture:  # fmt: skip
+    """Lines over time (if the x are datetimes) or over a number, one per series."""
+    groups: dict[str, list[tuple[Any, float]]] = {}
+    for row in rows:
+        if row[y] is not None and row[x] is not None:
+            groups.setdefault(str(row[series]) if series else label, []).append((row[x], float(row[y])))
+    shown = sorted(groups, key=lambda key: -len(groups[key]))[:limit]
+
+    def draw(figure: Figure, theme: Theme) -> None:
+        axes = figure.subplots()
+        for i, key in enumerate(shown):
+            points = sorted(groups[key])
+            dots = "o" if len(points) <= 40 else ""
+            across, up = [a for a, _ in points], [b for _, b in points]
+            axes.plot(across, up, color=theme.colour(i), linewidth=1.9, label=key, marker=dots, markersize=4)
+        _value_axis(axes, unit, label)
+        if rows and hasattr(rows[0][x], "year"):
+            _time_axis(axes)
+        axes.set_xlabel(x_label)
+        if series:
+            _legend_beside(axes, theme, shown)
+
+    return Picture(name, title, note, draw, 4.1)
+
+
+def heatmap(
+    name: str, title: str, rows: Rows, *, x: str, y: str, value: str, unit: str = "short", x_label: str = "",
+    note: str = "",
+) -> Picture:  # fmt: skip
+    """A field of ``x`` by ``y``, both in the order in which they sort; empty where there is no row."""
+    across = sorted({row[x] for row in rows})
+    down = sorted({row[y] for row in rows})
+    cells = {(row[x], row[y]): row[value] for row in rows}
+
+    def draw(figure: Figure, theme: Theme) -> None:
+        axes = figure.subplots()
+        field = [[float("nan") if cells.get((a, b)) is None else float(cells[a, b]) for a in across] for b in down]
+        colours = LinearSegmentedColormap.from_list("radiator", [theme.grid, theme.colour(0), theme.colour(1)])
+        mesh = axes.imshow(field, aspect="auto", cmap=colours, interpolation="nearest")
+        step = max(1, -(-len(across) // 24))
+        axes.set_xticks(range(0, len(across), step), [str(a) for a in across[::step]])
+        axes.set_yticks(range(len(down)), [_clip(b) for b in down])
+        axes.set_xlabel(x_label)
+        axes.spines[:].set_visible(False)
+        bar = figure.colorbar(mesh, ax=axes, format=FuncFormatter(lambda v, _: units.FORMATS[unit](v)), pad=0.015)
+        bar.outline.set_visible(False)
+        bar.ax.yaxis.set_tick_params(color=theme.quiet, labelcolor=theme.quiet)
+
+    return Picture(name, title, note, draw, min(max(1.7 + 0.28 * len(down), 3.0), 9.0))
+
+
+# --- parts ------------------------------------------------------------------------------------------------------------
+
+_Panels = list[tuple[str, Rows]]
+
+
+def _panels(rows: Rows, panel: str | None, limit: int) -> _Panels:
+    if panel is None:
+        return [("", rows[:limit])]
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(str(row[panel]), []).append(row)
+    return [(heading, group[:limit]) for heading, group in groups.items()]
+
+
+def _columns(groups: _Panels) -> int:
+    return 1 if len(groups) == 1 else min(len(groups), 3)
+
+
+def _grid(figure: Figure, groups: _Panels) -> Sequence[Axes]:
+    across = _columns(groups)
+    down = -(-len(groups) // across)
+    heights = [max(len(group) for _, group in groups[i * across : (i + 1) * across]) + 1.6 for i in range(down)]
+    grid = figure.subplots(down, across, squeeze=False, height_ratios=heights)
+    every: list[Axes] = [axes for line in grid for axes in line]
+    for unused in every[len(groups) :]:
+        unused.set_visible(False)
+    return every
+
+
+def _height(groups: _Panels, per_row: float) -> float:
+    across = _columns(groups)
+    tallest = [max(len(group) for _, group in groups[i : i + across]) for i in range(0, len(groups), across)]
+    return min(max(sum(1.0 + per_row * rows for rows in tallest) + 0.75, 2.4), 14.0)
+
+
+def _rows_axis(axes: Axes, group: Rows, label: str) -> None:
+    axes.set_yticks(range(len(group)), [_clip(row[label]) for row in group])
+    axes.set_ylim(len(group) - 0.4, -0.6)
+
+
+def _shown(value: float | None, log: bool) -> bool:
+    return value is not None and (value > 0 or not log)
+
+
+def _clip(value: object, length: int = 34) -> str:
+    shown = units.text(value)
+    return shown if len(shown) <= length else "…" + shown[-length + 1 :]
+
+
+def _range_axis(axes: Axes, unit: str, log: bool, ticks_max: int) -> None:
+    low, high = axes.get_xlim()
+    if not log:
+        axes.xaxis.set_major_locator(MaxNLocator(ticks_max))
+    elif unit == "duration":
+        axes.xaxis.set_major_locator(FixedLocator(units.round_durations(low, high, ticks_max) or [low, high]))
+    else:
+        axes.xaxis.set_major_locator(LogLocator(numticks=ticks_max + 1))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: units.FORMATS[unit](x)))
+
+
+def _heading(axes: Axes, heading: str, theme: Theme) -> None:
+    if heading:
+        axes.set_title(heading, loc="left", fontsize=10.5, fontweight="bold", color=theme.ink, pad=7)
+
+
+def _value_axis(axes: Axes, unit: str, label: str) -> None:
+    axes.grid(axis="y")
+    axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
+    axes.yaxis.set_major_locator(MaxNLocator(5))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: units.FORMATS[unit](y)))
+    axes.set_ylabel(label)
+
+
+def _time_axis(axes: Axes) -> None:
+    locator = mdates.AutoDateLocator(minticks=3, maxticks=9)
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(mdates.ConciseDateFormatter(locator))
+    axes.margins(x=0.01)
+
+
+def _legend_beside(axes: Axes, theme: Theme, keys: Sequence[str]) -> None:
+    axes.legend(
+        [_clip(key, 30) for key in keys], loc="upper left", bbox_to_anchor=(1.005, 1.02), labelcolor=theme.ink,
+        handlelength=0.9, handleheight=0.9, fontsize=9, borderaxespad=0.2,
+    )  # fmt: skip

@@ -1,0 +1,251 @@
+"""The records of many batches as columns, without a loop over records.
+
+A ``Rows`` is a chunk of a segment (aligned bytes in memory) and the places in it where batches begin, their crc
+already checked. Every column is one numpy expression over all batches at once: the batches' own columns lie in the
+chunk ready made, so a single large batch is a view, and thousands of one-record batches are one gather per column.
+Only the regions of headers and bodies are joined batch by batch, as slices. A column is made when it is asked for.
+
+Knows: the byte positions of ``radiator.storage.format``. Must not know: files, Arrow, Spark, what a header means.
+Invariant: nothing outside the chunk is touched; a batch whose parts contradict one another (which a good crc does not
+rule out) raises DamagedBatch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from radiator.storage.format import EVENT_ABSENT, HEADER_BYTES, MISSING, SPARSE, TRANSMIT_ABSENT, DamagedBatch
+
+Ints: TypeAlias = NDArray[np.int64]
+Offsets: TypeAlias = NDArray[np.int32]
+Bytes: TypeAlias = NDArray[np.uint8]
+Mask: TypeAlias = NDArray[np.bool_]
+
+
+class NameTable:
+    """Destinations by a small number, over all batches that one task reads: each dictionary is decoded once."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self._ids: dict[str, int] = {}
+        self._at: dict[bytes, int] = {}  # encoded dictionary -> where its ids begin in _flat
+        self._flat: list[int] = []
+        self._wanted: list[bool] = []
+
+    def place(self, dictionary: bytes, count: int) -> int:
+        """Where the ids of this dictionary's names begin in ``flat``."""
+        at = self._at.get(dictionary)
+        if at is None:
+            at = self._at[dictionary] = len(self._flat)
+            for name in _names(dictionary, count):
+                self._flat.append(self._ids.setdefault(name, len(self.names)))
+                if len(self._ids) > len(self.names):
+                    self.names.append(name)
+        return at
+
+    @property
+    def flat(self) -> Ints:
+        return np.array(self._flat, np.int64)
+
+    def wanted(self, wants: Callable[[str], bool]) -> Mask:
+        """By id of a name; each name is asked once, so one NameTable goes with one condition."""
+        self._wanted += [wants(name) for name in self.names[len(self._wanted) :]]
+        return np.array(self._wanted, np.bool_)
+
+
+def _names(dictionary: bytes, count: int) -> list[str]:
+    names, at = [], 0
+    while at < len(dictionary):
+        stop = at + 4 + int.from_bytes(dictionary[at : at + 4], "little")
+        names.append(dictionary[at + 4 : stop].decode("utf-8", "replace"))
+        at = stop
+    if at != len(dictionary) or len(names) != count:
+        raise DamagedBatch(f"a batch's dictionary of names does not fit its length: {len(names)} of {count} names")
+    return names
+
+
+def _padded(length: Ints) -> Ints:
+    return (length + 7) & ~7
+
+
+class Rows:
+    """``at``: the byte positions in ``chunk`` (aligned, its length a multiple of 8) where the batches begin."""
+
+    def __init__(self, chunk: Bytes, at: Ints, names: NameTable) -> None:
+        self.chunk, self.at, self._names = chunk, at, names
+        self._w16, self._w32 = chunk.view("<u2"), chunk.view("<i4")
+        self._w64: Ints = chunk.view("<i8")
+        self.base_offset: Ints = self._w64[(at >> 3) + 2]
+        self.min_receive_ns: Ints = self._w64[(at >> 3) + 3]
+        self.max_receive_ns: Ints = self._w64[(at >> 3) + 4]
+        self.count: Ints = self._w32[(at >> 2) + 10].astype(np.int64)
+        self.flags: Ints = self._w16[(at >> 1) + 22].astype(np.int64)
+
+    def only(self, chosen: Mask) -> Rows:
+        return Rows(self.chunk, self.at[chosen], self._names)
+
+    @cached_property
+    def total(self) -> int:
+        return int(self.count.sum())
+
+    @cached_property
+    def span(self) -> Ints:
+        """How many offsets each batch covers: its count, or more where compaction left holes."""
+        if not self._sparse.any():
+            return self.count
+        last_delta = (self._ids_at + _padded(4 * self.count) >> 2) + self.count - 1
+        span = self.count.copy()
+        span[self._sparse] = self._w32[last_delta[self._sparse]].astype(np.int64) + 1
+        return span
+
+    # --- where the parts of each batch begin ------------------------------------------------------------------------
+
+    @cached_property
+    def _first_row(self) -> Ints:
+        return np.cumsum(self.count) - self.count
+
+    @cached_property
+    def _has_event(self) -> Mask:
+        return np.asarray((self.flags & EVENT_ABSENT) == 0)
+
+    @cached_property
+    def _has_transmit(self) -> Mask:
+        return np.asarray((self.flags & TRANSMIT_ABSENT) == 0)
+
+    @cached_property
+    def _sparse(self) -> Mask:
+        return np.asarray((self.flags & SPARSE) != 0)
+
+    @cached_property
+    def _header_off_at(self) -> Ints:
+        columns = 1 + self._has_event.astype(np.int64) + self._has_transmit
+        return self.at + HEADER_BYTES + 8 * self.count * columns
+
+    @cached_property
+    def _body_off_at(self) -> Ints:
+        return self._header_off_at + _padded(4 * (self.count + 1))
+
+    @cached_property
+    def _ids_at(self) -> Ints:
+        return self._body_off_at + _padded(4 * (self.count + 1))
+
+    @cached_property
+    def _names_at(self) -> Ints:
+        return self._ids_at + _padded(4 * self.count) * (1 + self._sparse.astype(np.int64))
+
+    @cached_property
+    def _headers_at(self) -> Ints:
+        return self._names_at + _padded(self._length(12))
+
+    @cached_property
+    def _bodies_at(self) -> Ints:
+        return self._headers_at + _padded(self._length(13))
+
+    def _length(self, word: int) -> Ints:
+        length: Ints = self._w32[(self.at >> 2) + word].astype(np.int64)
+        return length
+
+    def _gather(self, words: NDArray[Any], first: Ints) -> NDArray[Any]:
+        """One value per record: of each batch ``count`` words from its ``first`` on."""
+        if len(first) == 1:
+            return words[int(first[0]) : int(first[0]) + self.total]
+        return words[np.repeat(first - self._first_row, self.count) + np.arange(self.total)]
+
+    # --- columns ----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def offsets(self) -> Ints:
+        offsets = np.repeat(self.base_offset - self._first_row, self.count) + np.arange(self.total)
+        if self._sparse.any():
+            deltas = self._gather(self._w32, (self._ids_at + _padded(4 * self.count)) >> 2)
+            offsets = np.where(
+                np.repeat(self._sparse, self.count), np.repeat(self.base_offset, self.count) + deltas, offsets
+            )
+        return offsets
+
+    @cached_property
+    def receive_ns(self) -> Ints:
+        return self._gather(self._w64, (self.at + HEADER_BYTES) >> 3)
+
+    @cached_property
+    def event_ns(self) -> Ints:
+        return self._optional(self._has_event, self.at + HEADER_BYTES + 8 * self.count)
+
+    @cached_property
+    def transmit_ns(self) -> Ints:
+        return self._optional(self._has_transmit, self._header_off_at - 8 * self.count)
+
+    def _optional(self, present: Mask, at: Ints) -> Ints:
+        """MISSING where a record has no value, or its whole batch no such column."""
+        if not present.any():
+            return np.full(self.total, MISSING, np.int64)
+        values = self._gather(self._w64, at >> 3)  # where absent, some other word of the batch: replaced below
+        if not present.all():
+            values = np.where(np.repeat(present, self.count), values, MISSING)
+        return values
+
+    @cached_property
+    def destination_ids(self) -> Ints:
+        """Indices into the NameTable's ``names``, one per record."""
+        counts = self._w16[(self.at >> 1) + 23].astype(np.int64)
+        ids = self._gather(self._w32, self._ids_at >> 2)
+        if (ids >= np.repeat(counts, self.count)).any() or (ids < 0).any():
+            raise DamagedBatch("a batch names a destination that its dictionary does not have")
+        places = self._places(counts)
+        found: Ints = self._names.flat[np.repeat(places, self.count) + ids]
+        return found
+
+    def batches_with(self, wants: Callable[[str], bool]) -> Mask:
+        """The batches whose dictionary has a name that is wanted."""
+        counts = self._w16[(self.at >> 1) + 23].astype(np.int64)
+        places = self._places(counts)
+        found = self._names.wanted(wants)[self._names.flat]
+        sums = np.concatenate([[0], np.cumsum(found)])
+        return np.asarray(sums[places + counts] > sums[places])
+
+    def records_with(self, wants: Callable[[str], bool]) -> Mask:
+        ids = self.destination_ids
+        return self._names.wanted(wants)[ids]
+
+    def _places(self, counts: Ints) -> Ints:
+        view, place = self.chunk.data, self._names.place
+        stops = (self._names_at + self._length(12)).tolist()
+        return np.array(
+            [
+                place(bytes(view[start:stop]), count)
+                for start, stop, count in zip(self._names_at.tolist(), stops, counts.tolist(), strict=True)
+            ],
+            np.int64,
+        )
+
+    @cached_property
+    def sizes(self) -> Ints:
+        first = self._body_off_at >> 2
+        stops: Ints = self._gather(self._w32, first + 1).astype(np.int64)
+        return stops - self._gather(self._w32, first)
+
+    def headers(self) -> tuple[Bytes, Offsets]:
+        """The header blocks, joined, and where each begins (one more than there are records)."""
+        return self._region(self._header_off_at, self._headers_at, self._length(13))
+
+    def bodies(self) -> tuple[Bytes, Offsets]:
+        return self._region(self._body_off_at, self._bodies_at, self._length(14))
+
+    def _region(self, offsets_at: Ints, region_at: Ints, length: Ints) -> tuple[Bytes, Offsets]:
+        first = offsets_at >> 2
+        starts, stops = self._gather(self._w32, first), self._gather(self._w32, first + 1)
+        if (self._w32[first] != 0).any() or (self._w32[first + self.count] != length).any() or (starts > stops).any():
+            raise DamagedBatch("a batch's offsets of headers or bodies do not fit its region")
+        if len(first) == 1:
+            at = int(region_at[0])
+            return self.chunk[at : at + int(length[0])], self._w32[int(first[0]) : int(first[0]) + self.total + 1]
+        view = self.chunk.data
+        joined = b"".join([view[a:b] for a, b in zip(region_at.tolist(), (region_at + length).tolist(), strict=True)])
+        offsets = np.zeros(self.total + 1, np.int32)
+        np.cumsum(stops - starts, out=offsets[1:])
+        return np.frombuffer(joined, np.uint8), offsets

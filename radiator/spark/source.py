@@ -1,0 +1,104 @@
+"""The data source ``radiator``: the thin part between Spark and the modules that know the log.
+
+Spark makes a ``RadiatorSource`` from the options, asks it for a reader with the wanted schema, and that reader for
+partitions (in a Python process beside the driver) and for the rows of each partition (in the tasks' processes). The
+end of the log is fixed when the partitions are planned; a DataFrame keeps its plan, so it is a snapshot as of its
+first action.
+
+Push-down of filters is off unless asked for (``option("pushdown", "true")``): Spark 4.3 keeps what was pushed for one
+query with the DataFrame and gives it to the next query over the same DataFrame too, which silently loses rows. The
+options of this source select the same things safely. docs/spark.md tells the story, tests/spark holds the proof.
+
+Knows: pyspark's data source classes. Everything else is done in planning, scan and decode.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from radiator.errors import StorageError
+from radiator.spark import options as read_options
+from radiator.spark.decode import Counters, Decoder
+from radiator.spark.options import ReadOptions
+from radiator.spark.planning import plan
+from radiator.spark.pushdown import narrow
+from radiator.spark.scan import Loss, SegmentRange, scan
+from radiator.spark.schema import SCHEMA, arrow_schema, checked
+
+
+class Split(InputPartition):  # type: ignore[misc]  # pyspark is untyped here
+    """What one task reads: ranges of segments, in order."""
+
+    def __init__(self, ranges: tuple[SegmentRange, ...]) -> None:
+        super().__init__(ranges)
+        self.ranges = ranges
+
+
+class RadiatorSource(DataSource):  # type: ignore[misc]
+    @classmethod
+    def name(cls) -> str:
+        return "radiator"
+
+    def schema(self) -> StructType:
+        read_options.parse(self.options)  # a wrong option is told when the DataFrame is made, not when it is used
+        return SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        options = read_options.parse(self.options)
+        return PushingReader(options, checked(schema)) if options.pushdown else Reader(options, checked(schema))
+
+
+class Reader(DataSourceReader):  # type: ignore[misc]
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [Split(ranges) for ranges in plan(self._options)] or [Split(())]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Split)
+        return read(partition.ranges, self._options, arrow_schema(self._schema), Counters())
+
+
+class PushingReader(Reader):
+    """A reader of its own class, because Spark looks at the class to see whether filters can be pushed."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        rest = []
+        for condition in filters:
+            narrower = narrow(self._options.selection, condition)
+            if narrower is None:
+                rest.append(condition)
+            else:
+                self._options = replace(self._options, selection=narrower)
+        return rest
+
+
+def read(
+    ranges: Iterable[SegmentRange], options: ReadOptions, schema: pa.Schema, counters: Counters
+) -> Iterator[pa.RecordBatch]:
+    """The rows of one task. ``counters`` is filled as it goes."""
+
+    def lose(loss: Loss) -> None:
+        if options.fail_on_data_loss:
+            raise StorageError(
+                f'{loss}. To read everything else: option("fail_on_data_loss", "false"); '
+                "to see what is left of it: radiator dump"
+            )
+        print(f"radiator: skipped: {loss}", file=sys.stderr)
+
+    decoder: Decoder | None = None
+    partition = None
+    for wanted in ranges:
+        if decoder is None or wanted.partition != partition:
+            partition = wanted.partition
+            decoder = Decoder(partition, schema, options.selection, options.rows_per_batch, counters)
+        for chunk in scan(wanted, lose, counters):
+            yield from decoder.decode(chunk.data, chunk.at)

@@ -1,0 +1,113 @@
+"""Numbers, sizes, durations and times as people read them; the one place, so that tables, pictures and page agree.
+
+Knows: values and text. Must not know: where they come from. None is always the same dash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+NOTHING = "–"
+_BYTES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+_COUNTS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
+_MS = ((31_557_600_000.0, "y"), (86_400_000.0, "d"), (3_600_000.0, "h"), (60_000.0, "min"), (1_000.0, "s"), (1.0, "ms"))
+
+
+def count(value: float | None) -> str:
+    """1,234,567"""
+    return NOTHING if value is None else f"{value:,.0f}"
+
+
+def short(value: float | None) -> str:
+    """1.2 M: for axes and labels."""
+    if value is None:
+        return NOTHING
+    for unit, name in _COUNTS:
+        if abs(value) >= unit:
+            return f"{_three(value / unit)} {name}"
+    return _three(value)
+
+
+def size(value: float | None) -> str:
+    """12.3 MiB"""
+    if value is None:
+        return NOTHING
+    for unit, name in _BYTES:
+        if abs(value) >= unit:
+            return f"{_three(value / unit)} {name}"
+    return f"{value:.0f} B"
+
+
+def duration(ms: float | None) -> str:
+    """1.5 ms, 250 µs, 12.7 y"""
+    if ms is None:
+        return NOTHING
+    for unit, name in _MS:
+        if abs(ms) >= unit:
+            return f"{_three(ms / unit)} {name}"
+    return "0" if ms == 0 else f"{_three(ms * 1000)} µs"
+
+
+def moment(value: datetime | None) -> str:
+    """2013-01-31 12:00:00; Spark's times are shown as they come, which is UTC here."""
+    return NOTHING if value is None else value.strftime("%Y-%m-%d %H:%M:%S")
+
+
+def share(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:.1%}"
+
+
+def text(value: object) -> str:
+    return NOTHING if value is None else str(value)
+
+
+FORMATS: dict[str, Callable[..., str]] = {
+    "count": count,
+    "short": short,
+    "size": size,
+    "duration": duration,
+    "moment": moment,
+    "share": share,
+    "text": text,
+}
+
+_ROUND_MS = (
+    *(base * step for base in (0.001, 0.01, 0.1, 1.0, 10.0, 100.0) for step in (1, 2, 5)),
+    *(1_000.0 * seconds for seconds in (1, 2, 5, 10, 20, 30)),
+    *(60_000.0 * minutes for minutes in (1, 2, 5, 10, 20, 30)),
+    *(3_600_000.0 * hours for hours in (1, 2, 4, 8, 12)),
+    *(86_400_000.0 * days for days in (1, 2, 4, 7, 14, 30, 60, 120)),
+    *(31_557_600_000.0 * years for years in (0.5, 1, 2, 5, 10, 20, 50)),
+)
+
+
+def round_durations(low: float, high: float, at_most: int = 6) -> list[float]:
+    """Round durations (ms) from ``low`` to ``high`` for a logarithmic axis, few enough to be read."""
+    inside = [value for value in _ROUND_MS if low <= value <= high]
+    step = -(-len(inside) // at_most) if inside else 1
+    return inside[::-1][::step][::-1]  # the largest is kept: it is the one people look for
+
+
+_WIDTHS = (
+    *((seconds, f"{seconds} second{'s' * (seconds > 1)}") for seconds in (1, 5, 10, 30)),
+    *((60 * minutes, f"{minutes} minute{'s' * (minutes > 1)}") for minutes in (1, 5, 10, 30)),
+    *((3600 * hours, f"{hours} hour{'s' * (hours > 1)}") for hours in (1, 3, 6, 12)),
+    *((86_400 * days, f"{days} day{'s' * (days > 1)}") for days in (1, 7, 28)),
+)
+
+
+def bucket(span: timedelta, buckets_max: int = 120) -> tuple[int, str]:
+    """The narrowest round width that cuts ``span`` into at most so many buckets: seconds, and in Spark's words."""
+    for seconds, words in _WIDTHS:
+        if span.total_seconds() / seconds <= buckets_max:
+            return seconds, words
+    days = int(span.total_seconds() / 86_400 / buckets_max) + 1
+    return 86_400 * days, f"{days} days"
+
+
+def _three(value: float) -> str:
+    """About three digits."""
+    if abs(value) >= 100 or value == int(value):
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}".rstrip("0").rstrip(".")
