@@ -155,7 +155,6 @@ class CursorStore:
         self._free_slots: list[int] = []
         self._next_slot = 0
         self._slots: memoryview = memoryview(b"")
-        self._map: Any = None
         self._journal_bytes = 0
         self._generation = 0  # of the journal
         self._unsynced = False  # something of an `always` cursor has been written and not synced
@@ -188,16 +187,14 @@ class CursorStore:
             if lost:
                 notes.append(f"{self.log.path(generation)}: {lost} bytes damaged; acks in them will be redelivered")
             if data[end:].strip(b"\0"):
-                notes.append(f"{self.log.path(generation)}: torn tail of {len(data) - end} bytes cut off")
-            if end < len(data):
-                fd = fs.open(self.log.path(generation))
-                fs.truncate(fd, end)
-                fs.close(fd)
-            self.log.position = self._journal_bytes = end
-            self.log.fd = fs.open(self.log.path(generation))
+                notes.append(f"{self.log.path(generation)}: torn tail of {len(data) - end} bytes passed over")
         self._map_slots()
         for state in states.values():
             self._revive(state)
+        if data:
+            # Folded into a snapshot: nothing of it hangs on pages that an earlier run failed to sync.
+            self._generation += 1
+            self.log.replace(self._generation, self._snapshot())
         used = {facts[1] for facts in self._facts.values()}
         self._next_slot = max(used, default=-1) + 1
         self._free_slots = [slot for slot in range(self._next_slot) if slot not in used]
@@ -210,10 +207,9 @@ class CursorStore:
             have = fs.size(fd)
             if have < size:  # allocated as a whole: a hole in a mapping on a full disk would be a SIGBUS
                 write_all(fs, fd, [bytes(size - have)], have)
-            self._map = fs.map(fd, size)
+            self._slots = fs.map(fd, size).cast("Q")
         finally:
             fs.close(fd)
-        self._slots = memoryview(self._map).cast("Q")
 
     def _revive(self, state: CursorState) -> None:
         cursor = Cursor(state.floor)
@@ -332,6 +328,3 @@ class CursorStore:
         finally:
             self.log.close()
             self._slots.release()
-            if self._map is not None:
-                self._map.close()
-                self._map = None

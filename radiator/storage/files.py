@@ -16,7 +16,6 @@ import fcntl
 import mmap
 import os
 from collections.abc import Sequence
-from typing import Any
 
 from radiator.errors import StorageError
 from radiator.storage import layout
@@ -93,10 +92,10 @@ class FileSystem:
         finally:
             os.close(fd)
 
-    def map(self, fd: int, size: int) -> Any:
-        """A shared, writable buffer over the first ``size`` bytes, which must exist and be allocated (a hole on a full
-        disk would be a SIGBUS). Stores survive the death of the process; they are not synced. Has ``close()``."""
-        return mmap.mmap(fd, size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+    def map(self, fd: int, size: int) -> memoryview:
+        """A shared, writable view of the first ``size`` bytes, which must exist and be allocated (a hole on a full disk
+        would be a SIGBUS). Stores survive the death of the process; they are not synced. Unmapped when released."""
+        return memoryview(mmap.mmap(fd, size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE))
 
     def lock(self, path: str) -> int:
         """Takes the lock file and writes our pid into it; BlockingIOError if another process has it."""

@@ -16,7 +16,6 @@ files anew. Positions only grow within a segment. At most OpenLogs.limit logs ho
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
 
 from radiator import limits
 from radiator.errors import StorageError
@@ -100,7 +99,7 @@ class Log:
         self.ahead = 0  # position up to which zeros have been written
         self.small_syncs = 0
         self.fd = -1
-        self.head: Any = None
+        self.head: memoryview | None = None
         self.entries: list[IndexEntry] = []  # not yet written
         self.index_count = 0  # entries written
         self.indexed_position = -limits.INDEX_INTERVAL_BYTES
@@ -235,7 +234,7 @@ class Log:
         close_quietly(self.fs, self.fd)
         self.fd = -1
         if self.head is not None:
-            self.head.close()
+            self.head.release()
             self.head = None
 
     def close(self) -> None:
@@ -332,7 +331,8 @@ class Log:
         try:
             data = b"".join(map(encode_entry, new))
             self.names_position += write_all(self.fs, fd, [data], self.names_position)
-            self.fs.fdatasync(fd)
+            if not self.options.sync.never:
+                self.fs.fdatasync(fd)
         finally:
             self.fs.close(fd)
         self.known_names.add(name)

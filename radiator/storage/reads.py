@@ -102,7 +102,7 @@ class ReadJob:
         position = self.position
         if position is None:
             position = locate(window, load_index(self.fs, self.directory, self.base_offset), self.offset, size)
-        if position is not None:
+        while position is not None:
             batch, after = read_run(window, position, self._end_of_segment(), self.bytes_max)
             if batch is not None and batch.next_offset > self.offset:
                 if batch.base_offset <= self.offset:
@@ -113,10 +113,7 @@ class ReadJob:
                     self.next_hint = (batch.base_offset, self.base_offset, position)
                 return
             found = find_batch(window, position + 8, size, self.offset)
-            if found is not None and found[1].base_offset < self._end_of_segment():
-                self.skip_to = found[1].base_offset
-                self.next_hint = (self.skip_to, self.base_offset, found[0])
-                return
+            position = found[0] if found is not None and found[1].base_offset < self._end_of_segment() else None
         self.skip_to = self._end_of_segment()
 
     def _end_of_segment(self) -> int:

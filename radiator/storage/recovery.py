@@ -224,16 +224,26 @@ def _cut_index(fs: FileSystem, directory: str, base: int, count: int) -> None:
 
 
 def _confirm(fs: FileSystem, log: Log, path: str) -> None:
-    """What is found is what readers will get, so it must be safe; the head says where it ends."""
+    """What is found is what readers will get, so it must be safe, and the head says where it ends.
+
+    Bytes behind the old head were never covered by a sync that succeeded. If one failed, the kernel may hold them as
+    clean pages that are not on disk: a sync alone would say yes and write nothing. So they are written once more.
+    """
     raw = read_file(fs, layout.head_path(log.directory))
     head = layout.decode_head(raw) if raw else None
     wanted = layout.Head(log.base_offset, log.position, log.next_offset)
     if head != wanted:
         fd = fs.open(path)
         try:
+            known = head is not None and head.segment_base == log.base_offset and head.position <= log.position
+            position = head.position if head is not None and known else 0
+            while position < log.position:
+                data = read_fully(fs, fd, min(SCAN_BYTES, log.position - position), position)
+                position += write_all(fs, fd, [data], position)
             fs.fdatasync(fd)
         finally:
             fs.close(fd)
+        fs.sync_dir(log.directory)
         _write_head(fs, log.directory, wanted)
     log.synced = log.position
 
@@ -242,7 +252,7 @@ def _write_head(fs: FileSystem, directory: str, head: layout.Head) -> None:
     fd = fs.open(layout.head_path(directory), create=True)
     try:
         data = layout.encode_head(*head)
-        fs.pwritev(fd, [data.ljust(layout.HEAD_FILE_BYTES, b"\0")], 0)
+        write_all(fs, fd, [data.ljust(layout.HEAD_FILE_BYTES, b"\0")], 0)
     finally:
         fs.close(fd)
 

@@ -11,6 +11,7 @@ Owned by the hub. ``open`` and ``close`` do I/O; they run while no other thread 
 
 from __future__ import annotations
 
+import os
 from heapq import heappop
 from typing import Any
 
@@ -70,7 +71,13 @@ class Store:
                 self.partitions[name] = partition
             path = self.cursors.directory
             notes += [RecoveryNote(path, text, "cursors") for text in self.cursors.load()]
-            self.fs.sync_dir(self.root)
+            # Names that an earlier run made, and could not sync, must not vanish under what is promised from now on.
+            for directory in (
+                os.path.dirname(os.path.abspath(self.root)),
+                self.root,
+                layout.partitions_path(self.root),
+            ):
+                self.fs.sync_dir(directory)
         except OSError as error:
             self._unlock()
             raise storage_error(self.root, "open the data directory", error) from error

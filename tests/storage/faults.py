@@ -1,0 +1,215 @@
+"""A file system in memory with the verbs of ``radiator.storage.files``, and the ways in which a real one lets us down.
+
+It keeps two truths. *The cache* is what a running process sees: names and bytes. *The disk* is what a power cut leaves:
+bytes that a sync has covered, names that a ``sync_dir`` has covered, and of the rest whatever the disk happened to
+have written already, chosen by ``random``: any subset of the unsynced writes, in any order, each of them cut anywhere.
+
+    kill()          SIGKILL: descriptors and the lock are gone, every written byte (also in a mapping) is still there
+    power_cut()     the cache is gone; bytes in a mapping that nobody synced too
+    fail(verb, n)   the n-th call of that verb from now on raises an OSError; fdatasync then forgets what it should
+                    have written, as Linux does
+    capacity        bytes that all files may have together: beyond it writes come back short, then ENOSPC
+    short_writes    every write of more than one byte is cut in two
+
+``calls`` counts verbs, so that tests can count system calls.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections import Counter
+from random import Random
+from typing import Any
+
+
+class Node:
+    """A file: what the cache holds, what the disk holds, and the writes in between."""
+
+    def __init__(self) -> None:
+        self.cache = bytearray()
+        self.disk = bytearray()
+        self.pending: list[tuple[int, bytes]] = []  # (position, bytes); (-1 - size, b"") is a truncation
+
+
+def _apply(data: bytearray, position: int, piece: bytes) -> None:
+    if position < 0:
+        _truncate(data, -1 - position)
+        return
+    if position > len(data):
+        data += bytes(position - len(data))
+    data[position : position + len(piece)] = piece
+
+
+def _truncate(data: bytearray, size: int) -> None:
+    if size < len(data):
+        del data[size:]
+    elif size > len(data):
+        data += bytes(size - len(data))
+
+
+class FaultyFileSystem:
+    """See the top of the file. Not thread-safe; drive the jobs by hand."""
+
+    def __init__(self, random: Random | None = None) -> None:
+        self.random = random or Random(0)
+        self.nodes: dict[str, Node] = {}
+        self.dirs: set[str] = {"/"}
+        self.disk_names: dict[str, Node] = {}  # names that a sync_dir has covered
+        self.disk_dirs: set[str] = {"/"}
+        self.descriptors: dict[int, tuple[str, Node]] = {}
+        self.locked: set[str] = set()
+        self.calls: Counter[str] = Counter()
+        self.capacity: int | None = None
+        self.short_writes = False
+        self._next = 3
+        self._faults: dict[str, tuple[int, int]] = {}
+
+    # --- faults ---------------------------------------------------------------------------------------------------------
+
+    def fail(self, verb: str, nth: int = 1, error: int = errno.EIO) -> None:
+        """The ``nth`` call of ``verb`` from now on fails."""
+        self._faults[verb] = (self.calls[verb] + nth, error)
+
+    def kill(self) -> None:
+        """The process is gone, the machine is not."""
+        self.descriptors.clear()
+        self.locked.clear()
+        self._faults.clear()
+
+    def power_cut(self) -> None:
+        """Only what was synced is sure; of the rest, chance decides."""
+        random = self.random
+        self.kill()
+        for node in {id(node): node for node in [*self.nodes.values(), *self.disk_names.values()]}.values():
+            for position, piece in node.pending:
+                if random.random() < 0.5:
+                    continue
+                start = random.randrange(len(piece) + 1) if random.random() < 0.3 else 0
+                stop = random.randrange(start, len(piece) + 1) if random.random() < 0.3 else len(piece)
+                _apply(node.disk, position + start if position >= 0 else position, piece[start:stop])
+            node.pending.clear()
+            node.cache = bytearray(node.disk)
+        names = dict(self.disk_names)
+        for path, node in self.nodes.items():
+            if path not in names and random.random() < 0.5 and os.path.dirname(path) in self.disk_dirs:
+                names[path] = node  # created, not synced, and yet there
+        for path in list(names):
+            if path not in self.nodes and random.random() < 0.5:
+                del names[path]  # removed, not synced, and yet gone
+        self.nodes = names
+        self.disk_names = dict(names)
+        self.dirs = set(self.disk_dirs)
+
+    def _call(self, verb: str) -> None:
+        self.calls[verb] += 1
+        fault = self._faults.get(verb)
+        if fault is not None and fault[0] == self.calls[verb]:
+            del self._faults[verb]
+            raise OSError(fault[1], os.strerror(fault[1]))
+
+    # --- the verbs ------------------------------------------------------------------------------------------------------
+
+    def open(self, path: str, create: bool = False) -> int:
+        self._call("open")
+        node = self.nodes.get(path)
+        if node is None:
+            if not create or os.path.dirname(path) not in self.dirs:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            node = self.nodes[path] = Node()
+        return self._descriptor(path, node)
+
+    def open_read(self, path: str) -> int:
+        self._call("open_read")
+        if path not in self.nodes:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return self._descriptor(path, self.nodes[path])
+
+    def _descriptor(self, path: str, node: Node) -> int:
+        self._next += 1
+        self.descriptors[self._next] = (path, node)
+        return self._next
+
+    def close(self, fd: int) -> None:
+        path, _ = self.descriptors.pop(fd)
+        self.locked.discard(path)
+
+    def size(self, fd: int) -> int:
+        return len(self.descriptors[fd][1].cache)
+
+    def pread(self, fd: int, size: int, position: int) -> bytes:
+        self._call("pread")
+        return bytes(self.descriptors[fd][1].cache[position : position + size])
+
+    def pwritev(self, fd: int, pieces: Any, position: int) -> int:
+        self._call("pwritev")
+        node = self.descriptors[fd][1]
+        data = b"".join(pieces)
+        if self.short_writes and len(data) > 1:
+            data = data[: len(data) // 2]
+        if self.capacity is not None:
+            used = sum(len(each.cache) for each in self.nodes.values())
+            room = self.capacity - used + max(0, len(node.cache) - position)
+            if room <= 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            data = data[:room]
+        _apply(node.cache, position, data)
+        node.pending.append((position, data))
+        return len(data)
+
+    def fdatasync(self, fd: int) -> None:
+        node = self.descriptors[fd][1]
+        try:
+            self._call("fdatasync")
+        except OSError:
+            node.pending.clear()  # the kernel marks the pages clean: a later sync would say all is well
+            raise
+        for position, piece in node.pending:
+            _apply(node.disk, position, piece)
+        node.pending.clear()
+
+    def truncate(self, fd: int, size: int) -> None:
+        self._call("truncate")
+        node = self.descriptors[fd][1]
+        _truncate(node.cache, size)
+        node.pending.append((-1 - size, b""))
+
+    def rename(self, old: str, new: str) -> None:
+        self._call("rename")
+        self.nodes[new] = self.nodes.pop(old)
+
+    def remove(self, path: str) -> None:
+        self._call("remove")
+        if path not in self.nodes:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        del self.nodes[path]
+
+    def mkdir(self, path: str) -> None:
+        self._call("mkdir")
+        while path not in self.dirs:
+            self.dirs.add(path)
+            path = os.path.dirname(path)
+
+    def listdir(self, path: str) -> list[str]:
+        entries = {each for each in [*self.nodes, *self.dirs] if each != path and os.path.dirname(each) == path}
+        return sorted(os.path.basename(each) for each in entries)
+
+    def sync_dir(self, path: str) -> None:
+        self._call("sync_dir")
+        for each in [each for each in self.disk_names if os.path.dirname(each) == path and each not in self.nodes]:
+            del self.disk_names[each]
+        for each, node in self.nodes.items():
+            if os.path.dirname(each) == path:
+                self.disk_names[each] = node
+        self.disk_dirs |= {each for each in self.dirs if os.path.dirname(each) == path}
+
+    def map(self, fd: int, size: int) -> Any:
+        return memoryview(self.descriptors[fd][1].cache)[:size]
+
+    def lock(self, path: str) -> int:
+        if path in self.locked:
+            raise BlockingIOError(errno.EAGAIN, "locked")
+        fd = self.open(path, create=True)
+        self.locked.add(path)
+        self.nodes[path].cache[:] = b"4711\n"
+        return fd

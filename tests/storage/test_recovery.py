@@ -1,0 +1,343 @@
+"""What was receipted is kept, whatever dies when: the store against a model, on a file system that lets it down."""
+
+from __future__ import annotations
+
+import errno
+from random import Random
+
+import pytest
+
+from radiator.errors import StorageError
+from radiator.storage import layout
+from radiator.storage.options import PartitionOptions, SyncPolicy
+from radiator.storage.store import Store
+from tests.storage.driving import ALWAYS, NEVER, NOW, answer, commit, error_of, opened, put, read_all
+from tests.storage.faults import FaultyFileSystem
+
+DIRECTORY = layout.partition_path("/data", "q")
+SEGMENT = layout.segment_path(DIRECTORY, 0)
+
+
+class Model:
+    """What was appended, and what was promised, over any number of lives of the broker."""
+
+    def __init__(self) -> None:
+        self.appended: dict[str, dict[int, set[bytes]]] = {}
+        self.promised: dict[str, dict[int, bytes]] = {}
+
+    def append(self, name: str, offset: int, body: bytes) -> None:
+        self.appended.setdefault(name, {}).setdefault(offset, set()).add(body)
+
+    def promise(self, name: str, offsets: range, bodies: list[bytes]) -> None:
+        self.promised.setdefault(name, {}).update(zip(offsets, bodies, strict=True))
+
+    def check(self, store: Store) -> None:
+        for name, promised in self.promised.items():
+            partition = store.partitions[name]
+            found = read_all(partition)
+            for offset, body in promised.items():
+                assert found.get(offset) == body, f"{name}@{offset} was receipted"
+            for offset, body in found.items():
+                assert body in self.appended[name][offset], f"{name}@{offset} was never sent"
+            assert list(found) == sorted(found)
+            # What is found now has been shown to readers: a later life must not unsay it.
+            promised.update(found)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_what_was_receipted_is_kept_over_kills_and_power_cuts(seed: int) -> None:
+    random = Random(seed)
+    fs = FaultyFileSystem(random)
+    fs.short_writes = seed % 3 == 0
+    model = Model()
+    policies = {"a": SyncPolicy(0), "b": SyncPolicy(0), "c": SyncPolicy(None)}
+    for life in range(6):
+        store, _ = opened(fs)
+        model.check(store)
+        options = {
+            name: PartitionOptions(sync=policy, segment_bytes=random.choice([2_000, 128 << 20]))
+            for name, policy in policies.items()
+        }
+        partitions = {name: store.partition(name, options[name]) for name in policies}
+        power = random.random() < 0.6
+        if random.random() < 0.4:
+            fs.fail(random.choice(["fdatasync", "pwritev", "sync_dir", "open"]), random.randrange(1, 12))
+        crash_at = random.randrange(1, 14)
+        for step in range(14):
+            for _ in range(random.randrange(4)):
+                name = random.choice("abc")
+                body = b"%d.%d.%d." % (seed, life, step) + random.randbytes(random.choice([0, 10, 300]))
+                try:
+                    model.append(name, partitions[name].append("/queue/x", b"h:1", body, NOW + step), body)
+                except StorageError:
+                    assert partitions[name].failed is not None
+            jobs = store.take(NOW + step)
+            where = random.choice(["write", "sync", "done"]) if step == crash_at else "on"
+            for job in jobs:
+                job.write()
+                if where == "write" and random.random() < 0.5:
+                    break
+            if where == "write":
+                break
+            for job in jobs:
+                if job.needs_sync and job.error is None:
+                    job.sync()
+                if where == "sync" and random.random() < 0.5:
+                    break
+            if where == "sync":
+                break
+            for job in jobs:
+                job.done(NOW + step)
+                if job.batch is not None and job.error is None and (job.needs_sync or not power):
+                    model.promise(
+                        job.partition.name, range(job.batch.base_offset, job.batch.next_offset), job.batch.bodies
+                    )
+            if where == "done":
+                break
+        if power:
+            fs.power_cut()
+            model.promised.pop("c", None)  # `never` promises nothing to those who pull the plug
+        else:
+            fs.kill()
+    store, _ = opened(fs)
+    model.check(store)
+
+
+def small_store(batches: int = 6) -> tuple[FaultyFileSystem, bytes, list[int]]:
+    """A file system with one partition, its segment's bytes, and where its batches end."""
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    partition = store.partition("q", ALWAYS)
+    ends = []
+    for number in range(batches):
+        put(partition, *[b"body %d.%d" % (number, each) for each in range(number % 3 + 1)])
+        commit(store)
+        ends.append(partition.log.position)  # type: ignore[attr-defined]
+    store.close()
+    return fs, bytes(fs.nodes[SEGMENT].cache), ends
+
+
+def test_a_torn_tail_is_cut_at_every_byte() -> None:
+    fs, whole, ends = small_store()
+    store, _ = opened(fs)
+    everything = read_all(store.partitions["q"])
+    store.close()
+    counts = [1, 2, 3, 1, 2, 3]
+    for cut in range(len(whole)):
+        fs.nodes[SEGMENT].cache[:] = whole[:cut]
+        store, notes = opened(fs)
+        kept = sum(count for count, end in zip(counts, ends, strict=True) if end <= cut)
+        partition = store.partitions["q"]
+        assert partition.next_offset == kept
+        assert read_all(partition) == {offset: everything[offset] for offset in range(kept)}
+        torn = cut not in (0, *ends)
+        assert [note.kind for note in notes] == (["torn"] if torn else [])
+        assert len(fs.nodes[SEGMENT].cache) == max([0, *[end for end in ends if end <= cut]])
+        put(partition, b"goes on")
+        commit(store)
+        assert read_all(partition)[kept] == b"goes on"
+        store.close()
+
+
+def test_a_tail_of_zeros_is_a_clean_end() -> None:
+    fs, whole, _ = small_store()
+    fs.nodes[SEGMENT].cache[:] = whole + bytes(70_000)
+    store, notes = opened(fs)
+    assert not notes and store.partitions["q"].next_offset == 12
+    assert len(fs.nodes[SEGMENT].cache) == len(whole)
+
+
+def test_batches_behind_damage_are_kept_and_the_gap_is_reported() -> None:
+    for batch, lost in ((0, range(0, 1)), (2, range(3, 6)), (4, range(7, 9))):
+        fs, whole, ends = small_store()
+        at = ([0, *ends])[batch] + 70
+        damaged = bytearray(whole)
+        damaged[at] ^= 0x40
+        fs.nodes[SEGMENT].cache[:] = damaged
+        del fs.nodes[layout.index_path(DIRECTORY, 0)]  # so that the whole segment is walked
+        store, notes = opened(fs)
+        partition = store.partitions["q"]
+        assert [(note.kind, note.first_offset, note.last_offset) for note in notes] == [("damage", lost[0], lost[-1])]
+        assert partition.next_offset == 12
+        assert set(read_all(partition)) == set(range(12)) - set(lost)
+        assert fs.nodes[SEGMENT].cache == damaged, "damage is left as it is"
+        store.close()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_flipped_bit_never_changes_a_body_and_never_refuses_a_start(seed: int) -> None:
+    random = Random(seed)
+    fs, whole, _ = small_store()
+    store, _ = opened(fs)
+    everything = read_all(store.partitions["q"])
+    store.close()
+    for _ in range(20):
+        damaged = bytearray(whole)
+        place = random.randrange(len(damaged))
+        if place % len(damaged) in range(0, len(damaged)) and damaged[place - place % 8 : place - place % 8 + 8] == b"":
+            continue
+        damaged[place] ^= 1 << random.randrange(8)
+        fs.nodes[SEGMENT].cache[:] = damaged
+        try:
+            store, _ = opened(fs)
+        except StorageError as error:
+            assert "newer" in str(error), error  # the version digit was hit: refused in words
+            fs.kill()
+            continue
+        found = read_all(store.partitions["q"])
+        assert found.items() <= everything.items()
+        store.close()
+        fs.nodes[SEGMENT].cache[:] = whole
+
+
+def test_caches_may_be_deleted_or_zeroed() -> None:
+    for name in ("head", "names", layout.index_path("", 0)[1:]):
+        for zeroed in (False, True):
+            fs = FaultyFileSystem()
+            store, _ = opened(fs)
+            partition = store.partition("q", ALWAYS)
+            for number in range(40):
+                put(partition, b"x" * 4_000, destination=f"/topic/{number % 3}")
+                commit(store)
+            before = read_all(partition)
+            store.close()
+            path = f"{DIRECTORY}/{name}"
+            if zeroed:
+                fs.nodes[path].cache[:] = bytes(len(fs.nodes[path].cache))
+            else:
+                del fs.nodes[path]
+            store, notes = opened(fs)
+            partition = store.partitions["q"]
+            assert not notes
+            assert read_all(partition) == before
+            assert partition.destinations == {"/topic/0", "/topic/1", "/topic/2"}
+            head = layout.decode_head(bytes(fs.nodes[f"{DIRECTORY}/head"].cache))
+            assert head is not None and head.next_offset == 40
+
+
+def test_an_index_that_lies_costs_time_and_nothing_else() -> None:
+    from radiator.storage import index
+
+    fs, whole, ends = small_store()
+    lies = [index.IndexEntry(0, 0, NOW), index.IndexEntry(5, ends[0], NOW), index.IndexEntry(9, ends[2] + 8, NOW)]
+    path = layout.index_path(DIRECTORY, 0)
+    fs.nodes[path].cache[:] = index.encode_head(0) + index.encode_entries(lies)
+    store, notes = opened(fs)
+    assert not notes and len(read_all(store.partitions["q"])) == 12
+    assert bytes(fs.nodes[SEGMENT].cache) == whole
+
+
+def test_a_failed_sync_is_final_for_its_file_and_for_no_other() -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    first, second = store.partition("q", ALWAYS), store.partition("r", ALWAYS)
+    put(first, b"kept")
+    commit(store)
+    put(first, b"lost")
+    fs.fail("fdatasync")
+    jobs = commit(store)
+    error = error_of(jobs)
+    assert error is not None and SEGMENT in str(error) and "restart" in str(error)
+    assert str(first.failed) == str(error)
+    assert first.high_watermark == 1 and first.next_offset == 1
+    with pytest.raises(StorageError):
+        put(first, b"refused")
+    job = jobs[0]
+    job.error = None
+    job.sync()
+    assert job.error is not None, "the kernel would say yes now; we must not"
+    put(second, b"goes on")
+    assert error_of(commit(store)) is None
+    assert read_all(second) == {0: b"goes on"}
+    assert read_all(first) == {0: b"kept"}
+
+
+def test_what_is_queued_behind_a_failure_fails_as_well_and_its_waiters_hear_of_it() -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    partition = store.partition("q", ALWAYS)
+    put(partition, b"one")
+    partition.open_batch.waiters.append("first")
+    fs.fail("pwritev", 1, errno.ENOSPC)
+    jobs = store.take(NOW)
+    put(partition, b"two")
+    partition.open_batch.waiters.append("second")
+    for job in jobs:
+        job.write()
+        job.done(NOW)
+    with pytest.raises(StorageError, match="free space"):
+        put(partition, b"three")
+    failed = commit(store)
+    assert [(job.waiters, job.error is not None) for job in [*jobs, *failed]] == [(["first"], True), (["second"], True)]
+    assert partition.next_offset == partition.high_watermark == 0
+
+
+def test_a_full_disk_leaves_no_half_record() -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    partition = store.partition("q", ALWAYS)
+    put(partition, b"kept")
+    commit(store)
+    size = len(fs.nodes[SEGMENT].cache)
+    fs.capacity = sum(len(node.cache) for node in fs.nodes.values()) + 100
+    put(partition, b"x" * 500)
+    error = error_of(commit(store))
+    assert error is not None and "free space" in str(error)
+    assert len(fs.nodes[SEGMENT].cache) == size
+    fs.capacity = None
+    fs.kill()
+    store, notes = opened(fs)
+    assert not notes and read_all(store.partitions["q"]) == {0: b"kept"}
+
+
+def test_time_does_not_fall_over_a_restart() -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    put(store.partition("q", ALWAYS), b"one", at=NOW + 3_600_000_000_000)
+    commit(store)
+    fs.kill()
+    store, _ = opened(fs)
+    partition = store.partition("q", ALWAYS)
+    put(partition, b"two", at=NOW)
+    commit(store)
+    assert answer(partition.offset_for_time(NOW + 1)) == 0
+    batch = partition.read(1)
+    assert batch is not None and batch.receive_ns[-1] == NOW + 3_600_000_000_000
+
+
+def test_the_broken_broker_that_receipts_before_the_sync_is_caught() -> None:
+    """The model must be able to see a lie: with syncs that do nothing, a power cut loses what was promised."""
+
+    class Lying(FaultyFileSystem):
+        def fdatasync(self, fd: int) -> None:
+            pass
+
+    caught = 0
+    for seed in range(10):
+        fs = Lying(Random(seed))
+        store, _ = opened(fs)
+        model = Model()
+        partition = store.partition("q", ALWAYS)
+        for number in range(5):
+            body = b"body %d" % number
+            model.append("q", put(partition, body)[0], body)
+            (job,) = commit(store)
+            model.promise("q", range(job.batch.base_offset, job.batch.next_offset), job.batch.bodies)
+        fs.power_cut()
+        store, _ = opened(fs)
+        try:
+            model.check(store)
+        except (AssertionError, KeyError):
+            caught += 1
+    assert caught
+
+
+def test_never_keeps_what_was_written_over_a_kill() -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    put(store.partition("q", NEVER), b"one", b"two")
+    commit(store)
+    assert not fs.calls["fdatasync"]
+    fs.kill()
+    store, _ = opened(fs)
+    assert read_all(store.partitions["q"]) == {0: b"one", 1: b"two"}
