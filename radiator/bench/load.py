@@ -31,6 +31,7 @@ from radiator.bench.latency import Latencies
 
 RECV_BYTES = 256 * 1024
 REMEMBERED_BYTES = 4096  # less at once is looked at: an ERROR comes last and alone, or nearly so
+SHOWN_BYTES = 300
 SETUP_TIMEOUT_SECONDS = 30.0
 
 
@@ -202,9 +203,11 @@ class Loop:
                 if not size:
                     raise LoadFailed(f"the broker closed the connection; the last bytes were {self._last!r}")
                 if size < REMEMBERED_BYTES:
-                    self._last = bytes(buffer[max(0, size - 300) : size])
-                    if b"ERROR\n" in self._last:
-                        raise LoadFailed(f"the broker answered {self._last!r}")
+                    data = bytes(memoryview(buffer)[:size])
+                    self._last = data[-SHOWN_BYTES:]
+                    at = data.find(b"ERROR\n")
+                    if at >= 0:
+                        raise LoadFailed(f"the broker answered {data[at : at + SHOWN_BYTES]!r}")
                 peer.on_data(buffer, size)
         if not ready and timeout_seconds is None:
             raise LoadFailed(f"nothing came for {self.spec.stall_seconds:g} s; the last bytes were {self._last!r}")

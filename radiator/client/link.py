@@ -103,7 +103,7 @@ class Link:
         self.awaited = 0  # replies that somebody waits for, beside the receipts
         self._sock = sock
         self._beats = protocol.heart_beat_clock(GRACE, time.monotonic_ns())
-        self._writing = threading.Lock()
+        self._writing = threading.RLock()
         self._numbers = itertools.count(1)
         self._pending: dict[str, tuple[Pending, int]] = {}
         self._buffered_bytes = 0
@@ -304,13 +304,21 @@ class Link:
 
     def close(self, timeout: float) -> None:
         """Say DISCONNECT, wait for its receipt if the broker still answers, and end. Never raises."""
-        try:
-            if self.error is None:
-                with self.lock:
-                    self.closing = True
-                self.ask(lambda receipt: self.protocol.disconnect(receipt=receipt)).wait(timeout)
-        except ClientError:
-            pass  # it ends either way
+        with self.lock:
+            self.closing = True
+            self.timeout = min(self.timeout, timeout)
+        if self.error is None and self._writing.acquire(timeout=timeout):  # in vain if somebody is stuck in a send
+            try:
+                farewell = self.ask(lambda receipt: self.protocol.disconnect(receipt=receipt))
+            except ClientError:
+                farewell = None
+            finally:
+                self._writing.release()
+            try:
+                if farewell is not None:
+                    farewell.wait(timeout)
+            except ClientError:
+                pass  # it ends either way
         self.fail(Disconnected("this connection was closed"))
         if self._reader is not threading.current_thread() and self._reader.ident is not None:
             self._reader.join(timeout)

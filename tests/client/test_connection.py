@@ -238,6 +238,30 @@ def test_closing_is_bounded_when_the_broker_does_not_answer(fake: FakeBroker) ->
     assert connection.closed
 
 
+def test_closing_is_bounded_while_another_thread_is_stuck_in_a_send(fake: FakeBroker) -> None:
+    """The broker has stopped reading: the thread is freed by the close, and told so."""
+    released = threading.Event()
+    caught: list[BaseException] = []
+
+    def flood() -> None:
+        try:
+            connection.send_many((("/a", b"x" * 100_000) for _ in range(1_000)), receipt=False)
+        except ClientError as error:
+            caught.append(error)
+
+    fake.on["SEND"] = lambda peer, frame: released.wait(20) and None
+    connection = connect(fake.address)
+    thread = threading.Thread(target=flood)
+    thread.start()
+    while not fake.peers[0].protocol.pending_bytes:  # it is in the middle of the flood, and nobody reads on
+        thread.join(0.01)
+    connection.close(timeout=0.1)
+    thread.join(20)
+    released.set()
+    assert not thread.is_alive()
+    assert "this connection was closed" in str(caught[0])
+
+
 def test_garbage_from_the_broker_ends_the_connection(fake: FakeBroker) -> None:
     fake.on["SEND"] = lambda peer, frame: peer.sock.sendall(b"RECEIPT\nnonsense\n\n\0")
     with connect(fake.address) as connection, pytest.raises(Disconnected, match="does not speak STOMP"):
