@@ -30,7 +30,7 @@ OUTBOX_BYTES_MAX = 1 * MIB  # delivery to a socket pauses above this; the backlo
 IN_FLIGHT_MAX = 65_536  # deliveries that one subscription may leave unacknowledged, whatever it asks for
 RECV_BYTES = 64 * KIB  # per recv: larger buffers were not faster
 RECV_VISIT_BYTES_MAX = 512 * KIB  # a busy connection gives way to the others after this much
-PENDING_APPEND_BYTES_MAX = 64 * MIB  # appended but not yet committed, all partitions; above it readers pause
+PENDING_APPEND_BYTES_MAX = 32 * MIB  # appended but not yet committed, all partitions; above it readers pause
 
 # --- what the log holds -----------------------------------------------------------------------------------------------
 BATCH_BYTES_MAX = 16 * MIB  # one write, one crc; also the most that recovery must read to judge a batch
@@ -39,8 +39,8 @@ SEGMENT_BYTES = 128 * MIB
 SEGMENT_BYTES_MIN = 64 * KIB
 SEGMENT_BYTES_MAX = 2 * GIB  # retention and archiving work on whole segments: larger ones make both coarse
 INDEX_INTERVAL_BYTES = 64 * KIB  # one index entry per this many bytes of log
-TAIL_BYTES_MAX = 64 * MIB  # recent batches kept in memory for readers, over all partitions
-COLD_BYTES_MAX = 32 * MIB  # batches read back from disk, kept for the next reader, over all partitions
+TAIL_BYTES_MAX = 32 * MIB  # recent batches kept in memory for readers, over all partitions
+COLD_BYTES_MAX = 16 * MIB  # batches read back from disk, kept for the next reader, over all partitions
 OPEN_LOGS_MAX = 256  # partitions whose files are open for writing: two descriptors each
 READ_CHUNK_BYTES = 512 * KIB  # one cold read: large enough to be sequential, small enough to be fair
 MEMORY_PARTITION_BYTES_MAX = 64 * MIB  # a memory partition without a retention of its own

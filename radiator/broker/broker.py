@@ -30,6 +30,7 @@ from radiator.broker.ready import Ready
 from radiator.broker.session import Session, SessionLimits
 from radiator.broker.stats import Stats
 from radiator.broker.subscription import Subscription, by_source
+from radiator.clock import NS_PER_MS
 from radiator.config import Config
 from radiator.errors import ProtocolError, StorageError
 from radiator.routing.policy import Policy
@@ -41,6 +42,7 @@ from radiator.storage.store import PartitionOptions, Store, SyncPolicy
 log = logging.getLogger("radiator.broker")
 
 SERVER_NAME = f"radiator/{__version__}"
+SETTLE_INTERVAL_NS = 2 * NS_PER_MS  # how long acks without a receipt may be gathered under load
 
 
 class Broker:
@@ -60,6 +62,7 @@ class Broker:
         self.pending_bytes = 0  # appended, not yet committed
         self.disk_full: ProtocolError | None = None  # set by the shell while too little space is free
         self._wake = wake
+        self._settled_ns = 0
         self._feeds: dict[str, Feed] = {}
         self._feed_of: dict[Any, Feed] = {}
         self._pattern_subscriptions: dict[Subscription, None] = {}
@@ -305,9 +308,11 @@ class Broker:
 
     def take(self, now_ns: int) -> list[Any]:
         """Disk work of this turn. Memory partitions commit at once and leave nothing to do."""
-        for source in self.dirty_sources:
-            source.flush()
-        self.dirty_sources.clear()
+        if self.dirty_sources and self._settle_now(now_ns):
+            self._settled_ns = now_ns
+            for source in self.dirty_sources:
+                source.flush()
+            self.dirty_sources.clear()
         jobs = []
         for job in self.store.take(now_ns):
             if job.finished:
@@ -315,6 +320,16 @@ class Broker:
             else:
                 jobs.append(job)
         return jobs
+
+    def _settle_now(self, now_ns: int) -> bool:
+        """Acks go to the journal at once, unless they come so fast that each would cost a disk job of its own and
+        nobody waits for them: then they are gathered for ``SETTLE_INTERVAL_NS``."""
+        return (
+            now_ns - self._settled_ns >= SETTLE_INTERVAL_NS
+            or now_ns < self._settled_ns
+            or self.store.dirty
+            or bool(self.store.cursors.waiters)
+        )
 
     def completed(self, job: Any, now_ns: int) -> None:
         """A job was written and synced as its policy says, or failed."""

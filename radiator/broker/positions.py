@@ -30,10 +30,10 @@ DURATION_NS = {
     "h": 3_600 * NS_PER_SECOND,
     "d": 86_400 * NS_PER_SECOND,
 }
-_DURATION = re.compile(r"(?:\d{1,9}(?:ms|s|m|h|d))+")
-_DURATION_PART = re.compile(r"(\d+)(ms|s|m|h|d)")
-_RFC3339 = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?([Zz]|[+-]\d\d:\d\d)")
-_NUMBER = re.compile(r"\d{1,19}")
+_DURATION = re.compile(r"(?:\d{1,9}(?:ms|s|m|h|d))+", re.ASCII)
+_DURATION_PART = re.compile(r"(\d+)(ms|s|m|h|d)", re.ASCII)
+_RFC3339 = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
+_NUMBER = re.compile(r"\d{1,19}", re.ASCII)
 INT64_MAX = 2**63 - 1
 
 GRAMMAR = "first, next, last, last:N, offset:N, time:<RFC 3339 or epoch nanoseconds>, ago:<duration such as 1h30m>"
@@ -53,7 +53,8 @@ END = Position("end")
 
 
 def parse_time(text: str) -> int | None:
-    """Nanoseconds since the epoch from decimal digits or an RFC 3339 date-time; None if it is neither."""
+    """Nanoseconds since the epoch from decimal digits or an RFC 3339 date-time; None if it is neither, or does not fit
+    64 bits (the years 1678 to 2262 do)."""
     if _NUMBER.fullmatch(text):
         value = int(text)
         return value if value <= INT64_MAX else None
@@ -66,7 +67,8 @@ def parse_time(text: str) -> int | None:
     except ValueError:
         return None
     seconds = int((moment - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds())
-    return seconds * NS_PER_SECOND + int((fraction or "0").ljust(9, "0"))
+    value = seconds * NS_PER_SECOND + int((fraction or "0").ljust(9, "0"))
+    return value if abs(value) <= INT64_MAX else None
 
 
 def parse_duration(text: str) -> int | None:

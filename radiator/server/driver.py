@@ -14,7 +14,7 @@ import gevent
 from gevent.event import Event
 
 from radiator import clock, limits
-from radiator.broker.broker import Broker
+from radiator.broker.broker import SETTLE_INTERVAL_NS, Broker
 from radiator.broker.feed import Read
 from radiator.broker.session import Session
 from radiator.server.worker import Worker
@@ -34,6 +34,8 @@ class Driver:
         self.idle = Event()  # set when nothing is on its way to the disk
         self._closing: dict[Any, None] = {}
         self._loop = gevent.get_hub().loop
+        self._settle_timer = self._loop.timer(SETTLE_INTERVAL_NS / clock.NS_PER_SECOND)
+        self._settling = False
         self._scheduled = False
         self._committing = False
         self._outgoing: dict[Session, None] = {}
@@ -68,6 +70,9 @@ class Driver:
         broker = self.broker
         if not self._committing:
             jobs = broker.take(clock.now_ns())
+            if broker.dirty_sources and not self._settling:
+                self._settling = True
+                self._settle_timer.start(self._settle)
             if jobs:
                 self._committing = True
                 self.idle.clear()
@@ -105,6 +110,11 @@ class Driver:
         if more:
             self.wake()
 
+    def _settle(self) -> None:
+        """Acks that were gathered are due."""
+        self._settling = False
+        self.wake()
+
     def _committed(self, jobs: list[Any]) -> None:
         self._committing = False
         now_ns = clock.now_ns()
@@ -118,6 +128,8 @@ class Driver:
 
     def stop(self) -> None:
         """End the threads; the caller has seen to it that nothing is under way."""
+        self._settle_timer.stop()
+        self._settle_timer.close()
         self._disk.stop()
         self._reads.stop()
 

@@ -79,8 +79,8 @@ class RecordBatch:
 
     @property
     def cost_bytes(self) -> int:
-        """Memory that keeping this batch costs, roughly, without its memo."""
-        return self.size_bytes + len(self.blocks) * RECORD_OVERHEAD_BYTES + BATCH_OVERHEAD_BYTES
+        """Memory that keeping this batch costs, roughly; twice the records, since ``memo`` is about as large."""
+        return 2 * (self.size_bytes + len(self.blocks) * RECORD_OVERHEAD_BYTES) + BATCH_OVERHEAD_BYTES
 
     def __repr__(self) -> str:
         return f"<RecordBatch {self.base_offset}..{self.next_offset - 1} {len(self)} records {self.size_bytes} B>"

@@ -166,6 +166,11 @@ class Store:
                 jobs += partition.take(now_ns)
         return jobs + self.cursors.take(now_ns)
 
+    @property
+    def dirty(self) -> bool:
+        """Whether take() would find something in a partition."""
+        return bool(self._agenda.dirty)
+
     def tick(self, now_ns: int) -> None:
         """Marks what is due."""
         timers = self._agenda.timers
