@@ -1,0 +1,193 @@
+"""The line of receipts: never before the effect, always in the order of the frames, nothing after a failure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from radiator.broker.receipts import PLAIN_SUFFIX, ReceiptLine
+from radiator.errors import ProtocolError
+
+FAILURE = ProtocolError("storage", "no")
+SUFFIX = b"\npartition:p\n\n\0"
+
+
+class Batch:
+    def __init__(self) -> None:
+        self.waiters: list[Any] = []
+
+    def commit(self, failure: ProtocolError | None = None) -> None:
+        for group in self.waiters:
+            group.settle(failure)
+
+
+class Line:
+    """A ReceiptLine, and what came out of it."""
+
+    def __init__(self) -> None:
+        self.out = b""
+        self.failures: list[tuple[ProtocolError, bytes | None]] = []
+        self.line = ReceiptLine(self._out, lambda error, receipt: self.failures.append((error, receipt)))
+
+    def _out(self, data: bytes) -> None:
+        self.out += data
+
+    @property
+    def ids(self) -> list[str]:
+        frames = self.out.split(b"\0")[:-1]
+        return [frame.split(b"receipt-id:")[1].split(b"\n")[0].decode() for frame in frames]
+
+
+@pytest.fixture
+def line() -> Line:
+    return Line()
+
+
+def test_a_receipt_whose_effect_is_done_goes_out_at_once(line: Line) -> None:
+    line.line.now(b"a")
+    assert line.out == b"RECEIPT\nreceipt-id:a\n\n\0"
+    assert line.line.empty
+
+
+def test_a_stored_receipt_waits_for_its_batch_and_carries_its_offset(line: Line) -> None:
+    batch = Batch()
+    line.line.stored(b"a", 7, batch, SUFFIX)
+    assert line.out == b""
+    assert not line.line.empty
+    batch.commit()
+    assert line.out == b"RECEIPT\nreceipt-id:a\noffset:7\npartition:p\n\n\0"
+    assert line.line.empty
+
+
+def test_receipts_of_one_batch_share_a_group(line: Line) -> None:
+    batch = Batch()
+    for number in range(5):
+        line.line.stored(b"%d" % number, number, batch, SUFFIX)
+    assert len(batch.waiters) == 1
+    batch.commit()
+    assert line.ids == list("01234")
+
+
+def test_a_different_suffix_is_another_group_and_the_order_stays(line: Line) -> None:
+    batch, other = Batch(), b"\npartition:q\n\n\0"
+    for number, suffix in enumerate([SUFFIX, other, SUFFIX]):
+        line.line.stored(b"%d" % number, number, batch, suffix)
+    batch.commit()
+    assert line.ids == list("012")
+    assert [b"partition:q" in frame for frame in line.out.split(b"\0")[:-1]] == [False, True, False]
+
+
+def test_an_effect_that_is_done_waits_for_the_promises_before_it(line: Line) -> None:
+    batch = Batch()
+    line.line.stored(b"1", 0, batch, SUFFIX)
+    line.line.now(b"2")
+    assert line.out == b""
+    batch.commit()
+    assert line.ids == ["1", "2"]
+
+
+def test_a_later_batch_that_commits_first_waits_for_the_earlier_one(line: Line) -> None:
+    first, second = Batch(), Batch()
+    line.line.stored(b"1", 0, first, SUFFIX)
+    line.line.stored(b"2", 0, second, SUFFIX)
+    second.commit()
+    assert line.out == b""
+    first.commit()
+    assert line.ids == ["1", "2"]
+
+
+def test_a_receipt_after_several_commits_waits_for_all_of_them(line: Line) -> None:
+    batches = [Batch(), Batch(), Batch()]
+    line.line.after(b"tx", [batch.waiters for batch in batches])
+    for batch in batches:
+        assert line.out == b""
+        batch.commit()
+    assert line.ids == ["tx"]
+
+
+def test_a_receipt_after_nothing_is_due_at_once(line: Line) -> None:
+    line.line.after(b"a", [])
+    assert line.ids == ["a"]
+
+
+def test_a_failed_commit_is_told_with_its_receipt_and_ends_the_line(line: Line) -> None:
+    first, second = Batch(), Batch()
+    line.line.stored(b"1", 0, first, SUFFIX)
+    line.line.stored(b"2", 0, second, SUFFIX)
+    line.line.now(b"3")
+    first.commit()
+    second.commit(FAILURE)
+    assert line.ids == ["1"]
+    assert line.failures == [(FAILURE, b"2")]
+    assert line.line.empty
+
+
+def test_a_failure_waits_for_the_receipts_before_it(line: Line) -> None:
+    first, second = Batch(), Batch()
+    line.line.stored(b"1", 0, first, SUFFIX)
+    line.line.stored(b"2", 0, second, SUFFIX)
+    second.commit(FAILURE)
+    assert not line.failures
+    first.commit()
+    assert line.ids == ["1"]
+    assert line.failures == [(FAILURE, b"2")]
+
+
+def test_one_failed_commit_of_several_fails_the_receipt_once(line: Line) -> None:
+    batches = [Batch(), Batch(), Batch()]
+    line.line.after(b"tx", [batch.waiters for batch in batches])
+    batches[1].commit(FAILURE)
+    batches[0].commit()
+    batches[2].commit(ProtocolError("storage", "second"))
+    assert line.out == b""
+    assert line.failures == [(FAILURE, b"tx")]
+
+
+def test_the_final_frame_comes_after_all_receipts(line: Line) -> None:
+    batch = Batch()
+    line.line.stored(b"1", 0, batch, SUFFIX)
+    line.line.final(b"ERROR\n\n\0")
+    assert line.out == b""
+    batch.commit()
+    assert line.out.endswith(b"ERROR\n\n\0")
+    assert line.out.startswith(b"RECEIPT\nreceipt-id:1\n")
+
+
+def test_receipt_ids_are_echoed_byte_by_byte(line: Line) -> None:
+    line.line.now(b"a\\cb\\\\ \xc3\xbc")
+    assert line.out == b"RECEIPT\nreceipt-id:a\\cb\\\\ \xc3\xbc" + PLAIN_SUFFIX
+
+
+@given(st.data())
+def test_any_interleaving_keeps_order_and_never_promises_early(data: st.DataObject) -> None:
+    """Receipts of random kinds, commits in random order: what is out is always a prefix that is true."""
+    line = Line()
+    batches = [Batch() for _ in range(4)]
+    done = [False] * 4
+    wanted: list[tuple[str, list[int]]] = []
+    for number in range(data.draw(st.integers(1, 12))):
+        kind = data.draw(st.sampled_from(["now", "stored", "after"]))
+        waits: list[int] = []
+        receipt = str(number).encode()
+        if kind == "now":
+            line.line.now(receipt)
+        elif kind == "stored":
+            waits = [data.draw(st.integers(0, 3))]
+            line.line.stored(receipt, number, batches[waits[0]], SUFFIX)
+        else:
+            waits = data.draw(st.lists(st.integers(0, 3), unique=True))
+            line.line.after(receipt, [batches[each].waiters for each in waits])
+        wanted.append((str(number), waits))
+    for place in data.draw(st.permutations(range(4))):
+        batches[place].commit()
+        done[place] = True
+        true = []
+        for receipt_id, waits in wanted:
+            if not all(done[each] for each in waits):
+                break
+            true.append(receipt_id)
+        assert line.ids == true
+    assert line.line.empty
