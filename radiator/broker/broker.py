@@ -20,24 +20,23 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from radiator import __version__, limits
+from radiator import __version__
 from radiator.broker import commands, publishing, subscribing
 from radiator.broker.destination import Destination
 from radiator.broker.feed import Feed, Read
-from radiator.broker.queue import Queue, QueueSource
+from radiator.broker.queue import QueueSource
 from radiator.broker.reader import Reader
 from radiator.broker.ready import Ready
+from radiator.broker.registry import Registry
 from radiator.broker.session import Session, SessionLimits
 from radiator.broker.stats import Stats
 from radiator.broker.subscription import Subscription, by_source
 from radiator.clock import NS_PER_MS
 from radiator.config import Config
 from radiator.errors import ProtocolError, StorageError
-from radiator.routing.policy import Policy
-from radiator.routing.rules import TEMP_QUEUE_PREFIX, Rules
+from radiator.routing.rules import Rules
 from radiator.stomp.frames import Frame
-from radiator.storage.cursor import Cursor
-from radiator.storage.store import PartitionOptions, Store, SyncPolicy
+from radiator.storage.store import Store
 
 log = logging.getLogger("radiator.broker")
 
@@ -57,96 +56,29 @@ class Broker:
         self.stats = Stats()
         self.generation = 0  # of the rules; a plan made under another one is made again
         self.sessions: dict[str, Session] = {}
-        self.destinations: dict[str, Destination] = {}
-        self.dirty_sources: dict[QueueSource, None] = {}
         self.pending_bytes = 0  # appended, not yet committed
         self.disk_full: ProtocolError | None = None  # set by the shell while too little space is free
         self._wake = wake
         self._settled_ns = 0
-        self._feeds: dict[str, Feed] = {}
-        self._feed_of: dict[Any, Feed] = {}
         self._pattern_subscriptions: dict[Subscription, None] = {}
         self._reads: list[Read] = []
         self._stalled: list[tuple[Feed, int]] = []
         self._timed_stops: list[tuple[int, Reader]] = []
         self.ready = Ready(self._reader_done)
-        self._revive()
-
-    def _revive(self) -> None:
-        """Destinations that the log already knows, so that patterns match them before the first SEND."""
-        for partition in list(self.store.partitions.values()):
-            for name in sorted(partition.destinations):
-                policy = self.rules.policy_for(name)
-                if partition.name in policy.partitions:
-                    self._create(name, policy)
-
-    # --- destinations -----------------------------------------------------------------------------------------------
+        self.registry = Registry(rules, store, self._start_read, self._born, self._lost)
+        self.destinations = self.registry.destinations
+        self.dirty_sources = self.registry.dirty_sources
+        self.registry.revive()
 
     def destination(self, name: str) -> Destination:
         """The destination of that name, created if its rule allows it. Raises ProtocolError."""
-        destination = self.destinations.get(name)
-        if destination is None:
-            policy = self.rules.policy_for(name)
-            if not policy.create:
-                raise ProtocolError(
-                    "not-found",
-                    f"destination {name[:200]!r} does not exist, and may not be created",
-                    f"The rule on line {policy.rule.line} of the configuration says create: deny.",
-                )
-            most = limits.DESTINATIONS_MAX
-            if len(self.destinations) >= most:
-                raise ProtocolError("too-many", "too many destinations", f"At most {most}.")
-            destination = self._create(name, policy)
-        return destination
+        return self.destinations.get(name) or self.registry.create(name)
 
-    def _create(self, name: str, policy: Policy) -> Destination:
-        known = self.destinations.get(name)
-        if known is not None:
-            return known
-        try:
-            feeds = [self._feed(partition, policy) for partition in policy.partitions]
-        except ValueError as error:
-            raise ProtocolError("bad-destination", f"the name cannot be stored: {error}") from None
-        destination = Destination(name, policy, feeds)
-        for feed in feeds:
-            feed.destinations += 1
-        if policy.kind == "queue":
-            destination.queue = queue = Queue(destination, self._lost)
-            for feed in feeds:
-                source = QueueSource(queue, feed, self._cursor(name, feed, policy), self.dirty_sources)
-                queue.sources.append(source)
-                feed.sources.append(source)
-                feed.pin()
-        self.destinations[name] = destination
-        if not name.startswith(TEMP_QUEUE_PREFIX):
-            for subscription in self._pattern_subscriptions:
-                if subscription.patterns.matches(name):
-                    self.join(subscription, destination)
-        return destination
-
-    def _feed(self, partition_name: str, policy: Policy) -> Feed:
-        feed = self._feeds.get(partition_name)
-        if feed is None:
-            options = PartitionOptions(
-                store=policy.store,
-                sync=SyncPolicy(policy.fsync_interval_ns),
-                segment_bytes=policy.segment_bytes,
-                roll_at_seconds=policy.roll_at_seconds,
-                retention_age_ns=policy.retention_age_ns,
-                retention_bytes=policy.retention_bytes,
-                retention_count=policy.retention_count,
-            )
-            partition = self.store.partition(partition_name, options)
-            feed = self._feeds[partition_name] = Feed(partition, self._start_read)
-            self._feed_of[partition] = feed
-        return feed
-
-    def _cursor(self, name: str, feed: Feed, policy: Policy) -> Any:
-        start = feed.partition.log_start_offset
-        if policy.store == "memory":
-            return Cursor(start)
-        key = f"queue:{name}"
-        return self.store.cursors.open(key, feed.partition.name, start, SyncPolicy(policy.fsync_interval_ns))
+    def _born(self, destination: Destination) -> None:
+        """A new destination joins the patterns that match it before its first message is delivered."""
+        for subscription in self._pattern_subscriptions:
+            if subscription.patterns.matches(destination.name):
+                self.join(subscription, destination)
 
     def _lost(self, queue: str, count: int) -> None:
         self.stats.lost_to_retention += count
@@ -192,7 +124,7 @@ class Broker:
         session.transactions.clear()
         session.transaction_bytes = 0
         for name in session.temporary:
-            self._drop_temporary(name)
+            self.registry.drop_temporary(name)
         session.temporary.clear()
         self.ready.forget_session(session)
 
@@ -295,15 +227,6 @@ class Broker:
         # The queue deals it out, to whoever was served longest ago; the one that refused it comes last.
         self.ready.refused(subscription)
 
-    def _drop_temporary(self, name: str) -> None:
-        destination = self.destinations.pop(name, None)
-        if destination is None:
-            return
-        for feed in destination.feeds:
-            self._feeds.pop(feed.partition.name, None)
-            self._feed_of.pop(feed.partition, None)
-            self.store.forget(feed.partition)
-
     # --- the turn ---------------------------------------------------------------------------------------------------
 
     def take(self, now_ns: int) -> list[Any]:
@@ -320,6 +243,11 @@ class Broker:
             else:
                 jobs.append(job)
         return jobs
+
+    def take_finished(self, now_ns: int) -> None:
+        """Commit what needs no disk, in a turn in which the disk is at work."""
+        for job in self.store.take_finished(now_ns):
+            self.completed(job, now_ns)
 
     def _settle_now(self, now_ns: int) -> bool:
         """Acks go to the journal at once, unless they come so fast that each would cost a disk job of its own and
@@ -342,7 +270,7 @@ class Broker:
         if batch is not None:
             self.stats.commits += 1
             self.pending_bytes -= batch.size_bytes
-            feed = self._feed_of.get(job.partition)
+            feed = self.registry.feed_of(job.partition)
             if feed is not None:
                 self.ready.feed(feed)
         for group in job.waiters:

@@ -79,6 +79,8 @@ class Driver:
                 self._disk.submit(partial(run_jobs, jobs), self._committed)
             else:
                 self.idle.set()
+        else:
+            broker.take_finished(clock.now_ns())
         more = False
         if broker.ready.busy:
             for _ in range(PUMPS_PER_TURN):

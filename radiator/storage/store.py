@@ -166,6 +166,15 @@ class Store:
                 jobs += partition.take(now_ns)
         return jobs + self.cursors.take(now_ns)
 
+    def take_finished(self, now_ns: int) -> list[Job]:
+        """Only what needs no disk (memory partitions), for turns in which the disk thread is at work."""
+        dirty = self._agenda.dirty
+        memory = [partition for partition in dirty if isinstance(partition, MemoryPartition)]
+        if not memory:
+            return []
+        dirty[:] = [partition for partition in dirty if not isinstance(partition, MemoryPartition)]
+        return [job for partition in memory for job in partition.take(now_ns)]
+
     @property
     def dirty(self) -> bool:
         """Whether take() would find something in a partition."""

@@ -1,0 +1,121 @@
+"""Names to destinations: which exist, and what a new one is made of.
+
+The first message or subscription makes a destination: its rule gives its policy, the policy its partitions, each
+partition its feed, and for a queue each feed a cursor. At start the registry is filled with what the log already holds,
+so that patterns match destinations of earlier runs before anybody sends to them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from radiator import limits
+from radiator.broker.destination import Destination
+from radiator.broker.feed import Feed
+from radiator.broker.queue import Queue, QueueSource
+from radiator.errors import ProtocolError
+from radiator.routing.policy import Policy
+from radiator.routing.rules import TEMP_QUEUE_PREFIX, Rules
+from radiator.storage.cursor import Cursor
+from radiator.storage.store import PartitionOptions, Store, SyncPolicy
+
+
+class Registry:
+    """``start_read`` runs a feed's cold reads, ``on_born`` is told of new destinations (not of temporary queues),
+    ``on_lost`` of queue messages that the log no longer had.
+    """
+
+    def __init__(
+        self,
+        rules: Rules,
+        store: Store,
+        start_read: Callable[[Feed, Any], None],
+        on_born: Callable[[Destination], None],
+        on_lost: Callable[[str, int], None],
+    ) -> None:
+        self.destinations: dict[str, Destination] = {}
+        self.dirty_sources: dict[QueueSource, None] = {}  # queues whose cursors have something to be told
+        self._rules = rules
+        self._store = store
+        self._start_read = start_read
+        self._on_born = on_born
+        self._on_lost = on_lost
+        self._feeds: dict[str, Feed] = {}
+
+    def revive(self) -> None:
+        """The destinations that the log knows."""
+        for partition in list(self._store.partitions.values()):
+            for name in sorted(partition.destinations):
+                policy = self._rules.policy_for(name)
+                if partition.name in policy.partitions and name not in self.destinations:
+                    self._add(name, policy)
+
+    def create(self, name: str) -> Destination:
+        """A destination that does not exist yet. Raises ProtocolError if its rule forbids it or it cannot be stored."""
+        policy = self._rules.policy_for(name)
+        if not policy.create:
+            raise ProtocolError(
+                "not-found",
+                f"destination {name[:200]!r} does not exist, and may not be created",
+                f"The rule on line {policy.rule.line} of the configuration says create: deny.",
+            )
+        most = limits.DESTINATIONS_MAX
+        if len(self.destinations) >= most:
+            raise ProtocolError("too-many", "too many destinations", f"At most {most}.")
+        return self._add(name, policy)
+
+    def feed_of(self, partition: Any) -> Feed | None:
+        """The feed of a partition, if anybody has asked for it."""
+        return self._feeds.get(partition.name)
+
+    def drop_temporary(self, name: str) -> None:
+        """The connection that a temporary queue belonged to is gone."""
+        destination = self.destinations.pop(name, None)
+        if destination is not None:
+            for feed in destination.feeds:
+                del self._feeds[feed.partition.name]
+                self._store.forget(feed.partition)
+
+    def _add(self, name: str, policy: Policy) -> Destination:
+        try:
+            feeds = [self._feed(partition, policy) for partition in policy.partitions]
+        except ValueError as error:
+            raise ProtocolError("bad-destination", f"the name cannot be stored: {error}") from None
+        destination = Destination(name, policy, feeds)
+        for feed in feeds:
+            feed.destinations += 1
+        if policy.kind == "queue":
+            destination.queue = queue = Queue(destination, self._on_lost)
+            for feed in feeds:
+                source = QueueSource(queue, feed, self._cursor(name, feed, policy), self.dirty_sources)
+                queue.sources.append(source)
+                feed.sources.append(source)
+                feed.pin()
+        self.destinations[name] = destination
+        if not name.startswith(TEMP_QUEUE_PREFIX):
+            self._on_born(destination)
+        return destination
+
+    def _feed(self, partition_name: str, policy: Policy) -> Feed:
+        feed = self._feeds.get(partition_name)
+        if feed is None:
+            options = PartitionOptions(
+                store=policy.store,
+                sync=SyncPolicy(policy.fsync_interval_ns),
+                segment_bytes=policy.segment_bytes,
+                roll_at_seconds=policy.roll_at_seconds,
+                retention_age_ns=policy.retention_age_ns,
+                retention_bytes=policy.retention_bytes,
+                retention_count=policy.retention_count,
+            )
+            partition = self._store.partition(partition_name, options)
+            feed = self._feeds[partition_name] = Feed(partition, self._start_read)
+        return feed
+
+    def _cursor(self, name: str, feed: Feed, policy: Policy) -> Cursor:
+        start = feed.partition.log_start_offset
+        if policy.store == "memory":
+            return Cursor(start)
+        sync = SyncPolicy(policy.fsync_interval_ns)
+        return self._store.cursors.open(f"queue:{name}", feed.partition.name, start, sync)
