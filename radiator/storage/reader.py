@@ -1,0 +1,259 @@
+"""Reading a store from outside: beside a running broker or without one, without a lock, without writing a byte.
+
+What a reader sees ends at ``head``, so it is exactly what the broker has committed; behind it the broker may write.
+A head that is missing or damaged is replaced by a walk over the last segment by its crcs.
+
+Knows: files. Must not know: partitions, jobs, threads. Used by ``ls`` and ``dump``; ``radiator.spark`` has a reader of
+its own, which decodes columns instead of records. No state: any thread, any process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from radiator import limits
+from radiator.errors import StorageError
+from radiator.storage import cursor_journal, layout
+from radiator.storage.batch import RecordBatch
+from radiator.storage.cursor import Cursor
+from radiator.storage.cursor_store import JOURNAL, SNAPSHOT
+from radiator.storage.files import FileSystem, read_file, storage_error
+from radiator.storage.format import BatchHeader, DamagedBatch, decode_columns
+from radiator.storage.segment import Window, batch_at, find_batch, header_at, load_index, locate, read_run
+
+HEAD_TRIES = 16  # a torn head is a race with a store of 40 bytes; losing it this often is damage
+
+
+@dataclass(frozen=True)
+class StoredSegment:
+    path: str
+    base_offset: int
+    end_offset: int  # exclusive
+    size_bytes: int  # committed
+    first_receive_ns: int | None  # None: nothing in it, or its first header is damaged
+
+
+@dataclass(frozen=True)
+class StoredPartition:
+    name: str
+    directory: str
+    segments: tuple[StoredSegment, ...]
+    log_start_offset: int
+    next_offset: int
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self.segments)
+
+
+@dataclass(frozen=True)
+class StoredCursor:
+    name: str
+    partition: str
+    floor: int
+    intervals: list[tuple[int, int]]
+    counts: dict[int, int]
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A stretch of a file that holds no whole batch."""
+
+    position: int
+    end: int
+    reason: str
+
+
+def list_partitions(root: str, fs: FileSystem | None = None) -> list[StoredPartition]:
+    """All partitions by name. Raises StorageError if ``root`` is not a data directory."""
+    fs = fs or FileSystem()
+    names = fs.listdir(layout.partitions_path(root))
+    if not names and layout.PARTITIONS not in fs.listdir(root):
+        raise StorageError(f"{root}: no radiator store here; expected the data_dir of a broker")
+    found = []
+    for encoded in names:
+        try:
+            name = layout.decode_name(encoded)
+        except ValueError:
+            continue  # not ours: lost+found and the like
+        try:
+            found.append(_partition(fs, name, f"{layout.partitions_path(root)}/{encoded}"))
+        except OSError as error:
+            raise storage_error(f"{layout.partitions_path(root)}/{encoded}", "read", error) from error
+    return found
+
+
+def _partition(fs: FileSystem, name: str, directory: str) -> StoredPartition:
+    head, written = _head(fs, directory)  # before the directory: what it speaks of is then listed
+    bases = sorted(base for base in map(layout.segment_base, fs.listdir(directory)) if base is not None)
+    if not bases or not written:
+        return StoredPartition(name, directory, (), bases[0] if bases else 0, bases[0] if bases else 0)
+    if head is None or head.segment_base not in bases:
+        head = _walk(fs, directory, bases[-1])
+    bases = [base for base in bases if base <= head.segment_base]
+    segments = []
+    for base, end in zip(bases, [*bases[1:], head.next_offset], strict=True):
+        path = layout.segment_path(directory, base)
+        try:
+            fd = fs.open_read(path)
+        except FileNotFoundError:
+            continue  # taken by retention, just now
+        try:
+            size = head.position if base == head.segment_base else fs.size(fd)
+            segments.append(
+                StoredSegment(path, base, end, size, _first_receive_ns(Window(fs, fd, 4096)) if size else None)
+            )
+        finally:
+            fs.close(fd)
+    start = segments[0].base_offset if segments else head.next_offset
+    return StoredPartition(name, directory, tuple(segments), start, head.next_offset)
+
+
+def _first_receive_ns(window: Window) -> int | None:
+    try:
+        return header_at(window, 0).min_receive_ns
+    except DamagedBatch:
+        return None
+
+
+def _head(fs: FileSystem, directory: str) -> tuple[layout.Head | None, bool]:
+    """The head, and whether anything can have been committed at all."""
+    for _ in range(HEAD_TRIES):
+        data = read_file(fs, layout.head_path(directory))
+        if data is None:
+            return None, True
+        head = layout.decode_head(data)
+        if head is not None:
+            return head, True
+    return None, any(data or b"")
+
+
+def _walk(fs: FileSystem, directory: str, base: int) -> layout.Head:
+    """Where the last segment ends by its crcs."""
+    position, following = 0, base
+    for place, batch in segment_batches(layout.segment_path(directory, base), fs):
+        if isinstance(batch, BatchHeader):
+            position, following = place + batch.total_len, batch.base_offset + batch.records
+    return layout.Head(base, position, following)
+
+
+def segment_batches(
+    path: str, fs: FileSystem | None = None, end: int | None = None
+) -> Iterator[tuple[int, BatchHeader | Damage]]:
+    """(position, header) of every whole batch of a segment file, and what is damaged between them. A tail of zeros
+    is the end, and so is ``end``."""
+    fs = fs or FileSystem()
+    fd = fs.open_read(path)
+    try:
+        window = Window(fs, fd)
+        size = fs.size(fd) if end is None else end
+        position = 0
+        while position < size:
+            try:
+                header = batch_at(window, position)
+            except DamagedBatch as damage:
+                found = find_batch(window, position + 8, size, 0)
+                if found is None:
+                    if not _only_zeros(window, position, size):
+                        yield position, Damage(position, size, str(damage))
+                    return
+                yield position, Damage(position, found[0], str(damage))
+                position = found[0]
+                continue
+            yield position, header
+            position += header.total_len
+    finally:
+        fs.close(fd)
+
+
+def _only_zeros(window: Window, position: int, size: int) -> bool:
+    while position < size:
+        place = window.at(position, min(window.chunk_bytes, size - position))
+        data = window.data[place:]
+        if data.strip(b"\0"):
+            return False
+        if not data:
+            return True
+        position += len(data)
+    return True
+
+
+def read_batch(path: str, position: int, fs: FileSystem | None = None) -> RecordBatch:
+    """The batch at ``position`` of a segment file. Raises DamagedBatch."""
+    fs = fs or FileSystem()
+    fd = fs.open_read(path)
+    try:
+        window = Window(fs, fd, 4096)
+        header = batch_at(window, position)
+        columns = decode_columns(window.data, position - window.position, header)
+        return RecordBatch(*columns, header.headers_len + header.bodies_len)
+    finally:
+        fs.close(fd)
+
+
+def batches(
+    partition: StoredPartition,
+    start_offset: int = 0,
+    on_gap: Callable[[int, int], None] | None = None,
+    fs: FileSystem | None = None,
+    bytes_max: int = limits.READ_CHUNK_BYTES,
+) -> Iterator[RecordBatch]:
+    """The committed records from ``start_offset`` on (the first batch may begin before it), small batches merged.
+    ``on_gap(first, last)`` hears of offsets that are lost."""
+    fs = fs or FileSystem()
+    expected = max(start_offset, partition.log_start_offset)
+    for segment in partition.segments:
+        if segment.end_offset <= expected:
+            continue
+        for batch in _segment_records(fs, segment, expected, bytes_max):
+            if batch.base_offset > expected and on_gap is not None:
+                on_gap(expected, batch.base_offset - 1)
+            expected = batch.next_offset
+            yield batch
+        if expected < segment.end_offset:
+            if on_gap is not None:
+                on_gap(expected, segment.end_offset - 1)
+            expected = segment.end_offset
+
+
+def _segment_records(fs: FileSystem, segment: StoredSegment, offset: int, bytes_max: int) -> Iterator[RecordBatch]:
+    try:
+        fd = fs.open_read(segment.path)
+    except FileNotFoundError:
+        return  # taken by retention meanwhile: told as a gap
+    try:
+        window = Window(fs, fd, bytes_max)
+        entries = load_index(fs, segment.path.rpartition("/")[0], segment.base_offset)
+        position = locate(window, entries, offset, segment.size_bytes)
+        while position is not None and position < segment.size_bytes:
+            batch, after = read_run(window, position, segment.end_offset, bytes_max)
+            if batch is None:
+                found = find_batch(window, position + 8, segment.size_bytes, offset)
+                position = found[0] if found else None
+                continue
+            if batch.next_offset > offset:
+                offset = batch.next_offset
+                yield batch
+            position = after
+    finally:
+        fs.close(fd)
+
+
+def list_cursors(root: str, fs: FileSystem | None = None) -> list[StoredCursor]:
+    """All named cursors, as the files tell it at this moment."""
+    fs = fs or FileSystem()
+    directory = layout.cursors_path(root)
+    states: dict[int, cursor_journal.CursorState] = {}
+    generation = cursor_journal.load_snapshot(read_file(fs, f"{directory}/{SNAPSHOT}"), states) or 0
+    data = read_file(fs, f"{directory}/{JOURNAL}{generation:010d}")
+    if data:
+        cursor_journal.replay(data, states)
+    found = []
+    for state in states.values():
+        cursor = Cursor(state.floor)
+        for start, stop in state.changes:
+            cursor.ack_range(start, stop)
+        counts = {offset: count for offset, count in state.counts.items() if not cursor.is_acked(offset)}
+        found.append(StoredCursor(state.name, state.partition, cursor.floor, cursor.intervals, counts))
+    return sorted(found, key=lambda each: (each.name, each.partition))

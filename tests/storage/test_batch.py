@@ -1,0 +1,47 @@
+"""Batches in memory."""
+
+from __future__ import annotations
+
+from array import array
+
+from radiator.storage.batch import BatchBuilder, RecordBatch, densify
+from radiator.storage.format import MISSING
+
+
+def built(*bodies: bytes, base: int = 10) -> RecordBatch:
+    builder = BatchBuilder(base)
+    for at, body in enumerate(bodies):
+        builder.add(f"/q/{at % 2}", b"h", body, 100 + at, 5 if at == 1 else None, None)
+    return builder.finish()
+
+
+def test_a_builder_finishes_as_columns() -> None:
+    batch = built(b"a", b"bb", b"ccc")
+    assert (batch.base_offset, batch.next_offset, len(batch)) == (10, 13, 3)
+    assert batch.offsets == range(10, 13)
+    assert list(batch.receive_ns) == [100, 101, 102]
+    assert batch.event_ns is not None and list(batch.event_ns) == [MISSING, 5, MISSING]
+    assert batch.transmit_ns is None
+    assert [batch.names[number] for number in batch.destination_ids] == ["/q/0", "/q/1", "/q/0"]
+    assert batch.size_bytes == 3 + 6
+
+
+def test_index_at_finds_the_first_at_or_after() -> None:
+    batch = built(b"a", b"b", b"c")
+    assert [batch.index_at(offset) for offset in (0, 10, 11, 12, 13, 99)] == [0, 0, 1, 2, 3, 3]
+    sparse = RecordBatch(array("Q", [10, 14, 19]), [1, 2, 3], None, None, [0] * 3, ["q"], [b""] * 3, [b""] * 3, 0)
+    assert [sparse.index_at(offset) for offset in (0, 10, 11, 14, 15, 19, 20)] == [0, 0, 1, 1, 2, 2, 3]
+    assert sparse.next_offset == 20
+
+
+def test_densify_changes_the_memory_and_not_the_values() -> None:
+    batch = built(b"a", b"b")
+    before = (list(batch.receive_ns), list(batch.event_ns or ()), list(batch.destination_ids))
+    densify(batch)
+    assert type(batch.receive_ns) is array
+    assert (list(batch.receive_ns), list(batch.event_ns or ()), list(batch.destination_ids)) == before
+
+
+def test_the_cost_grows_with_bytes_and_records() -> None:
+    assert built(b"a" * 100).cost_bytes > 100
+    assert built(b"", b"").cost_bytes > built(b"").cost_bytes

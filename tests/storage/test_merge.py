@@ -1,0 +1,99 @@
+"""Many small batches as one."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from radiator.storage.batch import BatchBuilder, RecordBatch
+from radiator.storage.format import MISSING, decode, encode_batch
+from radiator.storage.merge import Merger, merge, merge_ones
+
+RECORD = st.tuples(
+    st.sampled_from(["/q/a", "/q/b"]), st.binary(max_size=9), st.integers(0, 99) | st.none(), st.integers(0, 99) | st.none()
+)
+BATCHES = st.lists(st.lists(RECORD, min_size=1, max_size=3), min_size=1, max_size=8)
+Records = list[list[tuple[str, bytes, int | None, int | None]]]
+
+
+def finished(batches: Records) -> list[RecordBatch]:
+    offset, result = 5, []
+    for records in batches:
+        builder = BatchBuilder(offset)
+        for name, body, event, transmit in records:
+            builder.add(name, b"h", body, offset, event, transmit)
+        offset += len(records)
+        result.append(builder.finish())
+    return result
+
+
+def facts(batch: RecordBatch) -> list[tuple[int, str, bytes, bytes, int, int, int]]:
+    return [
+        (
+            offset,
+            batch.names[batch.destination_ids[at]],
+            batch.blocks[at],
+            batch.bodies[at],
+            batch.receive_ns[at],
+            MISSING if batch.event_ns is None else batch.event_ns[at],
+            MISSING if batch.transmit_ns is None else batch.transmit_ns[at],
+        )
+        for at, offset in enumerate(batch.offsets)
+    ]
+
+
+def on_disk(batch: RecordBatch) -> bytes:
+    return b"".join(
+        encode_batch(
+            batch.base_offset,
+            batch.receive_ns,
+            batch.event_ns,
+            batch.transmit_ns,
+            batch.destination_ids,
+            batch.names,
+            batch.blocks,
+            batch.bodies,
+        )
+    )
+
+
+@given(BATCHES)
+def test_merged_batches_hold_the_same_records(batches: Records) -> None:
+    parts = finished(batches)
+    merged = merge(parts)
+    assert facts(merged) == [fact for part in parts for fact in facts(part)]
+    assert merged.size_bytes == sum(part.size_bytes for part in parts)
+    assert type(merged.offsets) is range
+
+
+@given(BATCHES, st.integers(0, 30))
+def test_the_short_cut_takes_single_records_and_stops_at_everything_else(batches: Records, end: int) -> None:
+    parts = finished(batches)
+    raw = [on_disk(part) for part in parts]
+    data = b"".join(raw)
+    merger = Merger()
+    header, columns = decode(data)
+    merger.add(*columns, parts[0].size_bytes)
+    at = merge_ones(merger, data, header.total_len, end)
+    taken = 1
+    while taken < len(parts) and len(parts[taken]) == 1 and parts[taken].base_offset < end:
+        taken += 1
+    assert at == sum(map(len, raw[:taken]))
+    assert facts(merger.finish()) == [fact for part in parts[:taken] for fact in facts(part)]
+
+
+@given(st.integers(0, 199), st.integers(0, 7))
+def test_the_short_cut_stops_before_a_flipped_bit(place: int, bit: int) -> None:
+    parts = finished([[("/q", b"1", None, None)], [("/q", b"2", 3, None)]])
+    first, second = map(on_disk, parts)
+    damaged = bytearray(second)
+    damaged[place % len(second)] ^= 1 << bit
+    merger = Merger()
+    merger.add(*decode(first)[1], 2)
+    assert merge_ones(merger, first + bytes(damaged), len(first), 99) == len(first)
+    assert len(merger.finish()) == 1
+
+
+def test_holes_are_kept() -> None:
+    first, _, third = finished([[("/q", b"1", None, None)], [("/q", b"2", None, None)], [("/q", b"3", None, None)]])
+    assert list(merge([first, third]).offsets) == [5, 7]
