@@ -138,7 +138,7 @@ class Transport:
         session.heart_beat = (offered.send_ms, offered.expect_ms)
         send_ms, expect_ms = connection.heart_beat
         if send_ms or expect_ms:
-            grace = offered.grace
+            grace = self._driver.broker.config.heart_beat.grace
             self.heart_beat = HeartBeat(send_ms, expect_ms, grace, clock.monotonic_ns())
             self._driver.beating[self] = None
 
