@@ -92,14 +92,19 @@ def bare(message: Message) -> bytes:
 
 def json_line(message: Message) -> bytes:
     """One JSON object on a line; ``radiator send --as records`` reads it back."""
+    return msgspec.json.encode(json_record(message)) + b"\n"
+
+
+def json_record(message: Message) -> dict[str, object]:
+    """What a message is in JSON."""
     record: dict[str, object] = {
         "destination": message.destination,
         "partition": message.partition,
         "offset": message.offset,
         "message_id": message.id,
         "receive_time": message.receive_time,
-        "event_time": message.headers.get("event-time"),
-        "transmit_time": message.headers.get("transmit-time"),
+        "event_time": _time(message, "event-time"),
+        "transmit_time": _time(message, "transmit-time"),
         "tags": message.tags,
         "headers": dict(message.headers),
         "size": len(message.body),
@@ -108,10 +113,21 @@ def json_line(message: Message) -> bytes:
         record["body"] = message.body.decode()
     except UnicodeDecodeError:
         record["body_base64"] = base64.b64encode(message.body).decode()
-    return msgspec.json.encode(record) + b"\n"
+    return record
 
 
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} | {10: "\\n", 9: "\\t", 13: "\\r"}
+
+
+def _time(message: Message, name: str) -> int | str | None:
+    """Epoch nanoseconds as a number, anything else as the publisher wrote it."""
+    text = message.headers.get(name)
+    return int(text) if text is not None and text.isascii() and text.isdigit() else text
+
+
+def visible(text: str) -> str:
+    """Text with its control characters shown as such."""
+    return text.translate(_CONTROL)
 
 
 def for_people(colour: bool) -> Show:
@@ -120,9 +136,9 @@ def for_people(colour: bool) -> Show:
 
     def show(message: Message) -> bytes:
         time = rfc3339(message.receive_time)[:-7].replace("T", " ")
-        where = message.destination.translate(_CONTROL)
+        where = visible(message.destination)
         mark = "" if message.offset is None else f"@{message.offset}"
-        body = message.body.decode(errors="replace").translate(_CONTROL)
+        body = visible(message.body.decode(errors="replace"))
         return f"{dim}{time}{end} {name}{where}{end}{dim}{mark}{end} {body}\n".lstrip().encode()
 
     return show

@@ -1,0 +1,206 @@
+"""``radiator ls``: what a data directory holds, read from its files alone, beside a running broker or without one.
+
+A partition's figures end at its ``head``: what the broker has committed. A cursor's backlog counts the offsets above
+its floor that are not acknowledged; where several destinations share a partition, those of the others are among them.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from radiator.cli.common import NOT_FOUND, OK, CommandFailed, json_option, out, progress, put_json
+
+if TYPE_CHECKING:
+    from radiator.storage.reader import StoredCursor, StoredPartition, StoredSegment
+
+SHOWN_DESTINATIONS = 3
+
+
+@dataclass
+class Listed:
+    """One partition as it is shown."""
+
+    partition: StoredPartition
+    destinations: list[str]
+    oldest_ns: int | None
+    newest_ns: int | None
+
+    def as_json(self) -> dict[str, Any]:
+        """For ``--json``."""
+        stored = self.partition
+        return {
+            "partition": stored.name,
+            "destinations": self.destinations,
+            "log_start_offset": stored.log_start_offset,
+            "next_offset": stored.next_offset,
+            "records": stored.next_offset - stored.log_start_offset,
+            "bytes": stored.size_bytes,
+            "segments": len(stored.segments),
+            "oldest_receive_ns": self.oldest_ns,
+            "newest_receive_ns": self.newest_ns,
+            "directory": stored.directory,
+        }
+
+
+@click.command(short_help="List what a data directory holds.")
+@click.option("--data", metavar="DIR", default="./data", show_default=True, help="The data directory.")
+@json_option
+def ls(data: str, as_json: bool) -> int:
+    """List what a data directory holds: partitions, and the cursors of queues with their backlog.
+
+    Needs no broker, and does not mind one.
+    """
+    from radiator.storage.reader import list_cursors, list_partitions
+
+    if not os.path.isdir(data):
+        raise CommandFailed(NOT_FOUND, f"{data}: no such directory; --data names the data_dir of a broker")
+    if not os.path.isdir(os.path.join(data, "partitions")) and not os.path.exists(os.path.join(data, "LOCK")):
+        raise CommandFailed(NOT_FOUND, f"{data}: no radiator store here; --data names the data_dir of a broker")
+    listed = []
+    with progress() as bar:
+        task = bar.add_task("reading", total=None, note="")
+        partitions = list_partitions(data) if os.path.isdir(os.path.join(data, "partitions")) else []
+        for partition in bar.track(partitions, task_id=task):
+            listed.append(_listed(partition))
+    cursors = [(cursor, _backlog(cursor, listed)) for cursor in list_cursors(data)]
+    if as_json:
+        put_json(
+            {
+                "data_dir": data,
+                "partitions": [each.as_json() for each in listed],
+                "cursors": [_cursor_json(cursor, backlog) for cursor, backlog in cursors],
+            }
+        )
+    else:
+        _print(data, listed, cursors)
+    return OK
+
+
+def _listed(partition: StoredPartition) -> Listed:
+    from radiator.storage import layout, names
+    from radiator.storage.files import FileSystem, read_file
+
+    found, _ = names.decode(read_file(FileSystem(), layout.names_path(partition.directory)) or b"")
+    filled = [segment for segment in partition.segments if segment.size_bytes]
+    oldest = next((segment.first_receive_ns for segment in filled if segment.first_receive_ns is not None), None)
+    newest = _newest(partition.directory, filled[-1]) if filled else None
+    return Listed(partition, found or [partition.name], oldest, newest if newest is not None else oldest)
+
+
+def _newest(directory: str, segment: StoredSegment) -> int | None:
+    """The last receive-time of a segment, by the headers behind its last index entry."""
+    from radiator.storage.files import FileSystem
+    from radiator.storage.format import DamagedBatch
+    from radiator.storage.segment import Window, header_at, load_index
+
+    fs = FileSystem()
+    newest = None
+    try:
+        entries = [e for e in load_index(fs, directory, segment.base_offset) if e.position < segment.size_bytes]
+        fd = fs.open_read(segment.path)
+    except OSError:
+        return None  # taken by retention, just now
+    try:
+        window = Window(fs, fd, 4096)
+        position = entries[-1].position if entries else 0
+        while position < segment.size_bytes:
+            header = header_at(window, position)
+            newest = header.max_receive_ns
+            position += header.total_len
+    except DamagedBatch:
+        pass  # `dump` is the command that looks for damage
+    finally:
+        fs.close(fd)
+    return newest
+
+
+def _backlog(cursor: StoredCursor, listed: list[Listed]) -> int | None:
+    """How many offsets are not acknowledged; None if the partition is not there."""
+    for each in listed:
+        if each.partition.name == cursor.partition:
+            floor = max(cursor.floor, each.partition.log_start_offset)
+            acked = sum(max(0, stop - max(start, floor)) for start, stop in cursor.intervals)
+            return max(0, each.partition.next_offset - floor - acked)
+    return None
+
+
+def _cursor_json(cursor: StoredCursor, backlog: int | None) -> dict[str, Any]:
+    return {
+        "cursor": cursor.name,
+        "partition": cursor.partition,
+        "ack_floor": cursor.floor,
+        "acked_above": [list(interval) for interval in cursor.intervals],
+        "redelivered": len([count for count in cursor.counts.values() if count > 1]),
+        "backlog": backlog,
+    }
+
+
+def _print(data: str, listed: list[Listed], cursors: list[tuple[StoredCursor, int | None]]) -> None:
+    from rich.table import Table
+
+    console = out()
+    if not listed:
+        console.print(f"{data} holds no partitions yet", markup=False)
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("partition", overflow="fold")
+    table.add_column("destinations", overflow="fold")
+    for heading in ("start", "next", "records", "size", "segments"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("oldest", no_wrap=True)
+    table.add_column("newest", no_wrap=True)
+    for each in listed:
+        stored = each.partition
+        records = stored.next_offset - stored.log_start_offset
+        numbers = [f"{value:,}" for value in (stored.log_start_offset, stored.next_offset, records)]
+        figures = [*numbers, size(stored.size_bytes), str(len(stored.segments))]
+        table.add_row(_plain(stored.name), _destinations(each), *figures, _when(each.oldest_ns), _when(each.newest_ns))
+    console.print(table)
+    if cursors:
+        lines = Table(box=None, pad_edge=False, header_style="bold")
+        lines.add_column("cursor", overflow="fold")
+        lines.add_column("partition", overflow="fold")
+        for heading in ("ack floor", "backlog"):
+            lines.add_column(heading, justify="right", no_wrap=True)
+        for cursor, backlog in cursors:
+            shown = "?" if backlog is None else f"{backlog:,}"
+            lines.add_row(_plain(cursor.name), _plain(cursor.partition), f"{cursor.floor:,}", shown)
+        console.print()
+        console.print(lines)
+
+
+def _plain(name: str) -> Any:
+    """A name that a client chose, with nothing in it that could play with the terminal or with rich's markup."""
+    from rich.text import Text
+
+    from radiator.cli.formats import visible
+
+    return Text(visible(name))
+
+
+def _destinations(each: Listed) -> Any:
+    if each.destinations == [each.partition.name]:
+        return "="
+    more = len(each.destinations) - SHOWN_DESTINATIONS
+    shown = ", ".join(sorted(each.destinations)[:SHOWN_DESTINATIONS])
+    return _plain(f"{shown} and {more} more" if more > 0 else shown)
+
+
+def _when(ns: int | None) -> str:
+    from radiator.cli.formats import rfc3339
+
+    return rfc3339(ns)[:19].replace("T", " ")
+
+
+def size(count: int) -> str:
+    """Bytes for people."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
