@@ -34,7 +34,8 @@ class Driver:
         self.idle = Event()  # set when nothing is on its way to the disk
         self._closing: dict[Any, None] = {}
         self._loop = gevent.get_hub().loop
-        self._settle_timer = self._loop.timer(SETTLE_INTERVAL_NS / clock.NS_PER_SECOND)
+        interval = SETTLE_INTERVAL_NS / clock.NS_PER_SECOND
+        self._settle_timer = self._loop.timer(interval, interval)
         self._settling = False
         self._scheduled = False
         self._committing = False
@@ -72,7 +73,7 @@ class Driver:
             jobs = broker.take(clock.now_ns())
             if broker.dirty_sources and not self._settling:
                 self._settling = True
-                self._settle_timer.start(self._settle)
+                self._settle_timer.again(self._settle)
             if jobs:
                 self._committing = True
                 self.idle.clear()
@@ -115,6 +116,7 @@ class Driver:
     def _settle(self) -> None:
         """Acks that were gathered are due."""
         self._settling = False
+        self._settle_timer.stop()  # it repeats: libev cannot start a one-shot timer twice
         self.wake()
 
     def _committed(self, jobs: list[Any]) -> None:
