@@ -62,6 +62,12 @@ def test_defaults_are_those_of_the_limits_module() -> None:
     assert config.limits.header_count == limits.HEADER_COUNT_MAX
     assert config.limits.connections == limits.CONNECTIONS_MAX
     assert config.limits.connect_timeout_seconds == limits.CONNECT_TIMEOUT_SECONDS
+    assert config.limits.outbox == limits.OUTBOX_BYTES_MAX
+    assert config.limits.in_flight == limits.IN_FLIGHT_MAX
+    assert config.limits.subscriptions == limits.SUBSCRIPTIONS_PER_SESSION_MAX
+    assert config.limits.transactions == limits.TRANSACTIONS_PER_SESSION_MAX
+    assert config.limits.transaction == limits.TRANSACTION_BYTES_MAX
+    assert config.limits.destinations == limits.DESTINATIONS_MAX
     assert config.limits.tail == limits.TAIL_BYTES_MAX
     assert config.defaults.segment_bytes == limits.SEGMENT_BYTES
 
@@ -81,7 +87,8 @@ listen:
   - stomp://[::1]
   - unix:./run/radiator.sock
 admin: http://127.0.0.1:8161
-limits: {message: 1MiB, connections: 500, connect_timeout: 1500ms}
+limits: {message: 1MiB, connections: 500, connect_timeout: 1500ms, outbox: 64KiB, in_flight: 100, subscriptions: 7,
+  transactions: 3, transaction: 2MiB, destinations: 50}
 heart_beat: {send: 5s, expect: none, grace: 3}
 disk: {min_free: none}
 defaults:
@@ -125,6 +132,8 @@ def test_the_top_level_comes_down_to_plain_values(full: Config) -> None:
     assert full.admin == "http://127.0.0.1:8161"
     assert (full.limits.message, full.limits.connections) == (1 << 20, 500)
     assert full.limits.connect_timeout_seconds == 1.5
+    assert (full.limits.outbox, full.limits.in_flight, full.limits.subscriptions) == (64 << 10, 100, 7)
+    assert (full.limits.transactions, full.limits.transaction, full.limits.destinations) == (3, 2 << 20, 50)
     assert full.heart_beat == HeartBeat(5_000, 0, 3.0)
     assert full.disk_min_free_bytes == 0
 
@@ -143,7 +152,7 @@ def test_a_rule_has_the_defaults_under_it_key_by_key(full: Config) -> None:
 
 
 def test_a_rule_says_where_it_stands(full: Config) -> None:
-    assert [rule.line for rule in full.rules] == [16, 20, 27, 30]
+    assert [rule.line for rule in full.rules] == [17, 21, 28, 31]
 
 
 def test_a_rules_own_keys_are_read(full: Config) -> None:
@@ -190,6 +199,9 @@ FAULTS = {
     "limits: {message: 1.00001KiB}": "1.00001KiB is not a whole number of bytes",
     "limits: {message: -4MiB}": "expected a size such as 64KiB, 4MiB or 1GiB, got '-4MiB'",
     "limits: {message: 1GiB}": "limits.message: expected 1B to 8MiB, got '1GiB'",
+    "limits: {transaction: 17MiB}": "limits.transaction: expected 1KiB to 16MiB, got '17MiB'",
+    "limits: {outbox: 0B}": "limits.outbox: expected 4KiB to 1GiB, got '0B'",
+    "limits: {destinations: none}": "limits.destinations: expected a whole number, 1 to 1000000, got 'none'",
     "limits: {connect_timeout: 10}": "expected a duration such as 50ms, 10s or 1h30m; add a unit, one of ms s m h d",
     "limits: {connect_timeout: 10sec}": "write s, got '10sec'",
     "limits: {connect_timeout: 5m1h}": "the largest unit comes first, and each only once, got '5m1h'",
@@ -254,7 +266,11 @@ FAULTS = {
     "destinations: [{match: '/topic/a,/topic/b.*', max_bytes: 1GiB}]": "max_bytes: bounds a queue; for a topic use",
     "destinations: [{match: a, kind: topic, max_messages: 3}]": "max_messages: bounds a queue; for a topic use",
     "destinations: [{match: a, partition_by: user}]": "expected none or header:NAME",
-    "destinations: [{match: a, prefetch: 0}]": "destinations[0].prefetch: expected a whole number, 1 to 65536, got '0'",
+    "destinations: [{match: a, prefetch: 0}]": "prefetch: expected a whole number, 1 to 1000000, got '0'",
+    "limits: {in_flight: 9}\ndefaults: {prefetch: 10}": "radiator.yaml:2: defaults.prefetch: expected at most "
+    "limits.in_flight, which is 9, got 10",
+    "destinations: [{match: a, prefetch: 70_000}]": "prefetch: expected at most limits.in_flight, which is 65536, "
+    "got 70000",
     "destinations: [{match: a, kind: stack}]": "destinations[0].kind: expected queue or topic, got 'stack'",
     "destinations: [{match: a, retentoin: 1}]": "destinations[0].retentoin: unknown key; did you mean retention",
 }

@@ -52,7 +52,7 @@ class Broker:
         self.rules = rules
         self.store = store
         self.server_name = SERVER_NAME
-        self.session_limits = SessionLimits()
+        self.session_limits = SessionLimits.of(config.limits)
         self.stats = Stats()
         self.generation = 0  # of the rules; a plan made under another one is made again
         self.sessions: dict[str, Session] = {}

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from radiator import limits
 from radiator.broker.destination import Destination
 from radiator.broker.feed import Feed
 from radiator.broker.queue import Queue, QueueSource
@@ -60,9 +59,9 @@ class Registry:
                 f"destination {name[:200]!r} does not exist, and may not be created",
                 f"The rule on line {policy.rule.line} of the configuration says create: deny.",
             )
-        most = limits.DESTINATIONS_MAX
+        most = self._rules.config.limits.destinations
         if len(self.destinations) >= most:
-            raise ProtocolError("too-many", "too many destinations", f"At most {most}.")
+            raise ProtocolError("too-many", "too many destinations", f"limits.destinations in the YAML file is {most}.")
         return self._add(name, policy)
 
     def feed_of(self, partition: Any) -> Feed | None:

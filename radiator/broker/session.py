@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from radiator import limits
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from radiator.broker.queue import Queue
     from radiator.broker.subscription import Subscription
     from radiator.broker.transactions import Transaction
+    from radiator.config import LimitsConfig
 
 DEFAULT_WINDOW = 1
 
@@ -38,6 +39,11 @@ class SessionLimits:
     subscriptions: int = limits.SUBSCRIPTIONS_PER_SESSION_MAX
     transactions: int = limits.TRANSACTIONS_PER_SESSION_MAX
     transaction: int = limits.TRANSACTION_BYTES_MAX  # bytes, over all open transactions
+
+    @classmethod
+    def of(cls, configured: LimitsConfig) -> SessionLimits:
+        """As the operator has them: each field is the key of the same name under ``limits:``."""
+        return cls(**{field.name: getattr(configured, field.name) for field in fields(cls)})
 
 
 class Session:

@@ -39,6 +39,7 @@ def count(text: str, header: str, most: int) -> int:
         raise ProtocolError(
             "bad-header",
             f"header {header}: expected a number from 1 to {most}, got {text[:100]!r}",
+            f"limits.in_flight in the YAML file is {most}.",
         )
     return int(text)
 
@@ -58,7 +59,7 @@ def subscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> No
         raise ProtocolError(
             "too-many",
             "too many subscriptions",
-            f"At most {session.limits.subscriptions} per connection.",
+            f"limits.subscriptions in the YAML file is {session.limits.subscriptions}.",
         )
     for header in NOT_OFFERED:
         if header in headers and headers[header] != "false":

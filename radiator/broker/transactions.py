@@ -33,7 +33,7 @@ def begin(session: Session, name: str) -> None:
         raise ProtocolError(
             "too-many",
             "too many open transactions on this connection",
-            f"At most {session.limits.transactions}; COMMIT or ABORT one first.",
+            f"limits.transactions in the YAML file is {session.limits.transactions}; COMMIT or ABORT one first.",
         )
     session.transactions[name] = Transaction()
 
@@ -46,7 +46,7 @@ def add(session: Session, name: str, frame: Frame) -> None:
         raise ProtocolError(
             "too-large",
             "the open transactions of this connection hold too much",
-            f"At most {session.limits.transaction} bytes; COMMIT more often.",
+            f"limits.transaction in the YAML file is {session.limits.transaction} bytes; COMMIT more often.",
         )
     session.transaction_bytes += size
     transaction.size_bytes += size

@@ -101,6 +101,7 @@ class _Loader:
 
     def __init__(self, environ: MappingABC[str, str]) -> None:
         self.environ = environ
+        self.in_flight_max = 0  # limits.in_flight, once it is read: no prefetch may be above it
         self.faults: list[tuple[int, str]] = []
 
     def fault(self, line: int, path: str, text: str) -> None:
@@ -115,6 +116,7 @@ class _Loader:
             self.fault(root.line, "", f"expected keys such as data_dir: or destinations:, got {root}")
         elif root is not None:
             values.update(self.keys(root, _tree(schema.TOP), "", schema.NOT_OFFERED, schema.OTHERS))
+            self.in_flight_max = values["in_flight"]
             if (node := root.items.get("defaults")) is not None:
                 default_rule.update(self.table(node, schema.COMMON, "defaults", schema.RULE_NOT_OFFERED))
             if (node := root.items.get("listen")) is not None:
@@ -182,7 +184,11 @@ class _Loader:
         if not isinstance(node, Mapping):
             self.fault(node.line, path, f"expected keys such as {keys[0].path}:, got {node}")
             return {}
-        return self.keys(node, _tree(keys), path + ".", not_offered)
+        values = self.keys(node, _tree(keys), path + ".", not_offered)
+        if values.get("prefetch", 1) > self.in_flight_max:
+            wanted = f"expected at most limits.in_flight, which is {self.in_flight_max}, got {values['prefetch']}"
+            self.fault(node.key_lines["prefetch"], f"{path}.prefetch", wanted)
+        return values
 
     def keys(
         self,

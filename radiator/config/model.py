@@ -46,6 +46,12 @@ class LimitsConfig(msgspec.Struct, frozen=True, kw_only=True):
     header_count: int
     connections: int
     connect_timeout_seconds: float
+    outbox: int
+    in_flight: int
+    subscriptions: int
+    transactions: int
+    transaction: int
+    destinations: int
     tail: int
 
 

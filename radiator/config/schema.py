@@ -149,6 +149,7 @@ def admin_url(value: str) -> str:
 
 EXA: Final = 1 << 60  # "as much as you like": far over any disk, far under what a 64 bit number holds
 DAY_MAX: Final = "36500d"
+IN_FLIGHT_MAX: Final = 1_000_000  # each delivery that is not acknowledged has an entry in memory
 
 TOP: Final[tuple[Key, ...]] = (
     Key("version", "version", choice({"1": 1}), "1"),
@@ -164,6 +165,17 @@ TOP: Final[tuple[Key, ...]] = (
         duration("100ms", "1h", NS_PER_SECOND),
         f"{limits.CONNECT_TIMEOUT_SECONDS:.0f}s",
     ),
+    Key("limits.outbox", "outbox", size(4 * limits.KIB, limits.GIB), format_size(limits.OUTBOX_BYTES_MAX)),
+    Key("limits.in_flight", "in_flight", count(1, IN_FLIGHT_MAX), str(limits.IN_FLIGHT_MAX)),
+    Key("limits.subscriptions", "subscriptions", count(1, 100_000), str(limits.SUBSCRIPTIONS_PER_SESSION_MAX)),
+    Key("limits.transactions", "transactions", count(1, 10_000), str(limits.TRANSACTIONS_PER_SESSION_MAX)),
+    Key(
+        "limits.transaction",
+        "transaction",
+        size(limits.KIB, limits.BATCH_BYTES_MAX),
+        format_size(limits.TRANSACTION_BYTES_MAX),
+    ),
+    Key("limits.destinations", "destinations", count(1, 1_000_000), str(limits.DESTINATIONS_MAX)),
     Key("limits.tail", "tail", size(limits.MIB, 64 * limits.GIB), format_size(limits.TAIL_BYTES_MAX)),
     Key("heart_beat.send", "send_ms", or_none(duration("100ms", "1d", NS_PER_MS), 0), "10s"),
     Key("heart_beat.expect", "expect_ms", or_none(duration("100ms", "1d", NS_PER_MS), 0), "10s"),
@@ -185,7 +197,7 @@ COMMON: Final[tuple[Key, ...]] = (
     Key("retention.age", "retention_age_ns", or_none(duration("1s", DAY_MAX, 1)), "none"),
     Key("retention.size", "retention_bytes", or_none(size(1, EXA)), "none"),
     Key("retention.count", "retention_count", or_none(count(1, EXA)), "none"),
-    Key("prefetch", "prefetch", count(1, limits.IN_FLIGHT_MAX), "1"),
+    Key("prefetch", "prefetch", count(1, IN_FLIGHT_MAX), "1"),
     Key("create", "create", choice({"allow": True, "deny": False}), "allow"),
     Key("max_messages", "max_messages", or_none(count(1, EXA)), "none"),
     Key("max_bytes", "max_bytes", or_none(size(1, EXA)), "none"),

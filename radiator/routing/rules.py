@@ -21,7 +21,6 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from radiator import limits
 from radiator.config import Config, Rule
 from radiator.config.model import Kind
 from radiator.config.units import format_duration_ns, format_size, format_time_of_day
@@ -103,7 +102,7 @@ class Rules:
         policy = self._policies.get(name)
         if policy is None:
             policy = self._find(name)
-            if len(self._policies) >= limits.DESTINATIONS_MAX:
+            if len(self._policies) >= self.config.limits.destinations:
                 self._policies.clear()  # names come from peers: bounded, and cheap to fill again
             self._policies[name] = policy
         return policy

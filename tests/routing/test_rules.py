@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from radiator import limits
 from radiator.config import load, load_text
 from radiator.errors import ConfigError, ProtocolError
 from radiator.routing.rules import Rules, describe
@@ -92,11 +91,11 @@ def test_a_policy_is_made_once(example: Rules) -> None:
     assert example.policy_for("/topic/weather.EWR") is example.policy_for("/topic/weather.EWR")
 
 
-def test_the_memory_of_policies_is_bounded(example: Rules, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "DESTINATIONS_MAX", 10)
+def test_the_memory_of_policies_is_bounded() -> None:
+    few = rules("limits: {destinations: 10}")
     for number in range(100):
-        example.policy_for(f"/queue/q{number}")
-    assert len(example._policies) <= 10
+        few.policy_for(f"/queue/q{number}")
+    assert len(few._policies) <= 10
 
 
 # --- partitions -------------------------------------------------------------------------------------------------------

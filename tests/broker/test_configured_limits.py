@@ -1,0 +1,103 @@
+"""The limits of the YAML file are the limits of the broker, and whoever meets one is told its key."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from radiator.broker.session import SessionLimits
+from radiator.config import LimitsConfig, load_text
+from tests.broker.harness import Client, World
+
+CONFIG = """\
+limits: {in_flight: 3, subscriptions: 2, transactions: 2, transaction: 1KiB, destinations: 3, outbox: 4KiB}
+"""
+
+
+@pytest.fixture
+def client() -> Client:
+    return World(CONFIG).connect()
+
+
+def refusal(client: Client) -> tuple[str, str]:
+    """Code and body of the ERROR that came."""
+    client.world.settle()
+    (frame,) = client.take("ERROR")
+    return frame.headers["error-code"], frame.body.decode()
+
+
+def test_a_session_has_the_configured_limits() -> None:
+    configured = load_text(CONFIG).limits
+    assert SessionLimits.of(configured) == SessionLimits(4096, 3, 2, 2, 1024)
+
+
+def test_without_a_file_a_session_has_its_defaults() -> None:
+    assert SessionLimits.of(load_text("").limits) == SessionLimits()
+
+
+def test_every_limit_of_a_session_is_a_key() -> None:
+    assert {field.name for field in fields(SessionLimits)} <= set(LimitsConfig.__struct_fields__)
+
+
+def test_too_many_subscriptions_names_the_key(client: Client) -> None:
+    for number in range(3):
+        client.subscribe("/topic/a", id=str(number))
+    code, body = refusal(client)
+    assert (code, "limits.subscriptions in the YAML file is 2" in body) == ("too-many", True)
+
+
+def test_too_many_transactions_names_the_key(client: Client) -> None:
+    for name in "abc":
+        client.say("BEGIN", transaction=name)
+    code, body = refusal(client)
+    assert (code, "limits.transactions in the YAML file is 2" in body) == ("too-many", True)
+
+
+def test_a_transaction_that_holds_too_much_names_the_key(client: Client) -> None:
+    client.say("BEGIN", transaction="a")
+    client.publish("/topic/a", "x" * 1024, transaction="a")
+    code, body = refusal(client)
+    assert (code, "limits.transaction in the YAML file is 1024 bytes" in body) == ("too-large", True)
+
+
+def test_too_many_destinations_names_the_key(client: Client) -> None:
+    for number in range(4):
+        client.publish(f"/topic/{number}", "x")
+    code, body = refusal(client)
+    assert (code, "limits.destinations in the YAML file is 3" in body) == ("too-many", True)
+
+
+def test_what_the_log_holds_is_there_after_a_start_even_above_the_limit() -> None:
+    world = World()
+    world.connect().publish("/topic/a", "1")
+    world.connect().publish("/topic/b", "2")
+    world.settle()
+    world.stop()
+    world.config = load_text("limits: {destinations: 1}")
+    world.start()
+    assert set(world.broker.destinations) == {"/topic/a", "/topic/b"}
+    client = world.connect()
+    client.publish("/topic/a", "3")
+    client.publish("/topic/c", "4")
+    assert refusal(client)[0] == "too-many"
+
+
+@pytest.mark.parametrize("header", ["prefetch-count", "activemq.prefetchSize", "credit"])
+def test_a_window_above_the_limit_names_the_key(client: Client, header: str) -> None:
+    client.subscribe("/queue/a", **{header: "4"})
+    code, body = refusal(client)
+    assert (code, "limits.in_flight in the YAML file is 3" in body) == ("bad-header", True)
+
+
+def test_deliveries_pause_at_the_configured_outbox() -> None:
+    world = World(CONFIG)
+    client = world.connect()
+    client.subscribe("/topic/a", ack="auto")
+    world.connect().publish("/topic/a", *("x" * 500 for _ in range(100)))
+    world.commit()
+    while world.pump():
+        pass
+    assert 0 < client.session.outbox_bytes <= 2 * 4096
+    world.settle()
+    assert len(client.messages()) == 100
