@@ -19,10 +19,11 @@ from radiator import limits
 from radiator.broker.wire import run_length
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from radiator.broker.destination import Destination
     from radiator.broker.feed import Feed
+    from radiator.broker.session import Session
     from radiator.broker.subscription import Subscription
     from radiator.storage.batch import RecordBatch
 
@@ -131,6 +132,17 @@ class Queue:
         """Messages not settled (an upper bound where acknowledgements have holes)."""
         return sum(source.feed.partition.next_offset - source.cursor.floor for source in self.sources)
 
+    @property
+    def backlog_bytes(self) -> int:
+        """About what these messages take in the log."""
+        size = 0
+        for source in self.sources:
+            partition = source.feed.partition
+            waiting, stored = partition.next_offset - source.cursor.floor, partition.next_offset
+            stored -= partition.log_start_offset
+            size += partition.size_bytes * waiting // max(1, stored)
+        return size
+
     def drop_oldest(self) -> bool:
         """Settle the oldest message that no consumer holds, to make room; False if there is none."""
         for source in self.sources:
@@ -144,16 +156,15 @@ class Queue:
         return False
 
     def pump(self, only: Subscription | None = None, count_max: int = limits.BATCH_RECORDS_MAX) -> int:
-        """Hand out one run from each source in turn. Returns how many messages went out."""
+        """Hand out one run from each source in turn. Returns how many messages went out, or else 1 if there was
+        progress of another kind (something was skipped), so that 0 means: nothing to do until something happens."""
         handed = 0
         for _ in range(len(self.sources)):
             source = self.sources[0]
             self.sources.rotate(-1)
             if not source.ready:
                 continue
-            consumers = [only] if only is not None else list(self.consumers)
-            credits = [(consumer, consumer.queue_credit()) for consumer in consumers]
-            credits = [(consumer, credit) for consumer, credit in credits if credit > 0]
+            credits = _credits(self.consumers if only is None else (only,))
             if not credits:
                 break
             handed += self._hand_out(source, credits, count_max - handed)
@@ -161,13 +172,27 @@ class Queue:
                 break
         return handed
 
+    def _credits(self) -> list[tuple[Subscription, int]]:
+        """Who may be given how many. Subscriptions of one session that share its window share what is left of it."""
+        credits: list[tuple[Subscription, int]] = []
+        left: dict[Session, int] = {}
+        for consumer in self.consumers:
+            credit = consumer.queue_credit()
+            if credit > 0 and consumer.shares_window:
+                session = consumer.session
+                credit = min(credit, left.get(session, session.window - session.held))
+                left[session] = left.get(session, session.window - session.held) - credit
+            if credit > 0:
+                credits.append((consumer, credit))
+        return credits
+
     def _hand_out(self, source: QueueSource, credits: list[tuple[Subscription, int]], count_max: int) -> int:
         if source.returned:
             return self._hand_out_returned(source, credits[0][0])
         offset = source.next_offset
         batch = source.batch_at(offset)
         if batch is None:
-            return 0
+            return 0 if source.loading else 1
         high_watermark = source.feed.partition.high_watermark
         start = batch.index_at(offset)
         stop = len(batch) if batch.next_offset <= high_watermark else batch.index_at(high_watermark)
@@ -232,7 +257,7 @@ class Queue:
                 self._send(source, batch, consumer, share)
         served = [(share[-1], consumer) for (consumer, _), share in zip(credits, shares, strict=True) if share]
         for _, consumer in sorted(served, key=lambda pair: pair[0]):
-            self._served(consumer)
+            self.served(consumer)
 
     def _send(
         self, source: QueueSource, batch: RecordBatch, consumer: Subscription, indexes: range | list[int]
@@ -244,6 +269,7 @@ class Queue:
         else:
             offsets = [batch.offsets[index] for index in indexes]
             consumer.deliver(source.feed, source, offsets, [tails[index] for index in indexes])
+        consumer.session.served(consumer, self)
 
     def _hand_out_returned(self, source: QueueSource, consumer: Subscription) -> int:
         offset = source.returned[0]
@@ -252,7 +278,7 @@ class Queue:
             return 1
         batch = source.batch_at(offset)
         if batch is None:
-            return 0
+            return 0 if source.loading else 1
         index = batch.index_at(offset)
         heappop(source.returned)
         if batch.names[batch.destination_ids[index]] != self.name:
@@ -263,10 +289,11 @@ class Queue:
         tail = source.feed.wire.tails(batch, consumer.session.version)[index]
         extra = b"redelivered:true\ndelivery-count:%d\n" % count
         consumer.deliver(source.feed, source, [offset], [tail], extra)
-        self._served(consumer)
+        consumer.session.served(consumer, self)
+        self.served(consumer)
         return 1
 
-    def _served(self, consumer: Subscription) -> None:
+    def served(self, consumer: Subscription) -> None:
         """Least recently served first: move to the end."""
         if len(self.consumers) > 1 and self.consumers[-1] is not consumer:
             try:
@@ -274,3 +301,18 @@ class Queue:
             except ValueError:
                 return
             self.consumers.append(consumer)
+
+
+def _credits(consumers: Iterable[Subscription]) -> list[tuple[Subscription, int]]:
+    """The consumers that may be sent something, and how much; what subscriptions of one session share is given once."""
+    credits: list[tuple[Subscription, int]] = []
+    given: dict[Session, int] = {}
+    for consumer in consumers:
+        credit = consumer.queue_credit()
+        if credit > 0 and consumer.shares_window:
+            session = consumer.session
+            credit = min(credit, session.window - session.held - given.get(session, 0))
+            given[session] = given.get(session, 0) + credit
+        if credit > 0:
+            credits.append((consumer, credit))
+    return credits

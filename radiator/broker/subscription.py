@@ -85,11 +85,21 @@ class Subscription:
                 self._prefixes[extra] = prefix
         return prefix
 
+    @property
+    def shares_window(self) -> bool:
+        """True if what it holds of queues counts against the window of its session."""
+        return self.ack != AUTO and (self.window is None or self.session.capped)
+
     def topic_credit(self) -> int:
         """How many messages of topics may be sent now, by the window alone."""
         if self.ack == AUTO:
             return self.session.limits.in_flight
         return (self.window or self.session.limits.in_flight) - len(self.in_flight)
+
+    @property
+    def shares_window(self) -> bool:
+        """True if what is in flight here counts against the session's window."""
+        return self.ack != AUTO and (self.window is None or self.session.capped)
 
     def queue_credit(self) -> int:
         """How many messages of queues may be sent now; registers for a wake-up when only the outbox is in the way."""
@@ -130,7 +140,7 @@ class Subscription:
         last = offsets[-1] + 1
         if last > self.seen.get(key, 0):
             self.seen[key] = last
-        if source is not None and (self.window is None or session.capped):
+        if source is not None and self.shares_window:
             session.held += len(tails)
         session.send(wire.frames(prefix, tails, ids))
 
@@ -160,7 +170,7 @@ class Subscription:
         return number.isdigit() and int(number) < self.seen.get(head + b"@", 0)
 
     def _release(self, settled: list[InFlight]) -> list[InFlight]:
-        if self.window is None or self.session.capped:
+        if self.shares_window:
             self.session.held -= sum(source is not None for source, _ in settled)
         return settled
 
