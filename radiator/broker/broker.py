@@ -224,6 +224,7 @@ class Broker:
         """NACK: these deliveries were refused."""
         for source, offsets in by_source(settled).items():
             self._give_back(source, offsets)
+            source.queue.served(subscription)
         # The queue deals it out, to whoever was served longest ago; the one that refused it comes last.
         self.ready.refused(subscription)
 

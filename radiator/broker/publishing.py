@@ -149,7 +149,7 @@ def admit(broker: Broker, session: Session, plan: Plan, frame: Frame) -> bool:
         return True
     waiting = queue.backlog
     over_count = policy.max_messages is not None and waiting >= policy.max_messages
-    stored = sum(feed.partition.size_bytes for feed in destination.feeds)
+    stored = queue.backlog_bytes if policy.max_bytes is not None else 0
     over_bytes = policy.max_bytes is not None and stored + len(frame.body) > policy.max_bytes
     if not (over_count or over_bytes):
         return True

@@ -172,20 +172,6 @@ class Queue:
                 break
         return handed
 
-    def _credits(self) -> list[tuple[Subscription, int]]:
-        """Who may be given how many. Subscriptions of one session that share its window share what is left of it."""
-        credits: list[tuple[Subscription, int]] = []
-        left: dict[Session, int] = {}
-        for consumer in self.consumers:
-            credit = consumer.queue_credit()
-            if credit > 0 and consumer.shares_window:
-                session = consumer.session
-                credit = min(credit, left.get(session, session.window - session.held))
-                left[session] = left.get(session, session.window - session.held) - credit
-            if credit > 0:
-                credits.append((consumer, credit))
-        return credits
-
     def _hand_out(self, source: QueueSource, credits: list[tuple[Subscription, int]], count_max: int) -> int:
         if source.returned:
             return self._hand_out_returned(source, credits[0][0])

@@ -138,6 +138,15 @@ class Session:
         self.outbox = []
         return taken
 
+    def served(self, subscription: Subscription, queue: Queue) -> None:
+        """A message of this queue went to this subscription: the other queues come first now."""
+        ring = self.queue_ring
+        if len(ring) > 1 and subscription.ack != "auto" and subscription.window is None:
+            pair = (subscription, queue)
+            if ring[-1] != pair:
+                ring.remove(pair)
+                ring.append(pair)
+
     def flushed(self, size: int) -> None:
         """``size`` bytes were handed to the operating system."""
         self.outbox_bytes -= size

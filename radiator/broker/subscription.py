@@ -85,11 +85,6 @@ class Subscription:
                 self._prefixes[extra] = prefix
         return prefix
 
-    @property
-    def shares_window(self) -> bool:
-        """True if what it holds of queues counts against the window of its session."""
-        return self.ack != AUTO and (self.window is None or self.session.capped)
-
     def topic_credit(self) -> int:
         """How many messages of topics may be sent now, by the window alone."""
         if self.ack == AUTO:

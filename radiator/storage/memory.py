@@ -34,6 +34,10 @@ class MemoryPartition(Partition):
         self.options = options
         self.bytes_max = options.retention_bytes or limits.MEMORY_PARTITION_BYTES_MAX
 
+    @property
+    def size_bytes(self) -> int:
+        return self.tail.budget.bytes
+
     def _begin(self) -> BatchBuilder:
         if self.tail.budget.bytes > self.bytes_max:
             self.trim(self.last_receive_ns)

@@ -178,6 +178,11 @@ class Partition:
             self.queue()
         self.next_offset = self.high_watermark
 
+    @property
+    def size_bytes(self) -> int:
+        """What the committed records take."""
+        return sum(segment.size_bytes for segment in self.segments)
+
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def read(self, offset: int) -> RecordBatch | None:
@@ -320,6 +325,9 @@ class FilePartition(Partition):
         if job.rolled:
             self.begin_segment(batch.base_offset, batch.receive_ns[0])
         segment = self.segments[-1]
+        if not segment.size_bytes:  # its day begins with its first record
+            segment.first_receive_ns = batch.receive_ns[0]
+            self.set_deadlines()
         segment.size_bytes = job.position
         segment.last_receive_ns = batch.receive_ns[-1]
         if len(batch.names) > 1 or batch.names[0] not in self.destinations:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Any
 
-from radiator.broker.broker import Broker
+from radiator.broker.broker import SETTLE_INTERVAL_NS, Broker
 from radiator.broker.session import Session, SessionLimits
 from radiator.clock import NS_PER_SECOND
 from radiator.config import Config
@@ -256,8 +256,10 @@ class World:
             worked |= self.reads()
             worked |= self.pump()
             worked |= self.flush()
-            if not worked:
+            if not worked and not self.broker.dirty_sources:
                 return
+            if not worked:  # acks that are being gathered: the shell has a timer for them
+                self.now += SETTLE_INTERVAL_NS
         raise AssertionError("the broker does not come to rest")
 
     def tick(self, seconds: float = 1.0) -> None:
