@@ -13,6 +13,7 @@ When the journal has grown beyond CURSOR_JOURNAL_BYTES_MAX a snapshot takes its 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from typing import Any
 
 from radiator import limits
@@ -161,8 +162,12 @@ class CursorStore:
 
     # --- opening ------------------------------------------------------------------------------------------------------
 
-    def load(self) -> list[str]:
-        """Reads snapshot and journal; what was found wrong, in words. Before any other thread runs."""
+    def load(self, ends: Mapping[str, int]) -> list[str]:
+        """Reads snapshot and journal; what was found wrong, in words. Before any other thread runs.
+
+        ``ends`` has the next offset of every partition. A cursor beyond the end of its log (which lost it in a power
+        cut, as its policy allows) is set back: those offsets will be given to new messages.
+        """
         fs, notes = self.fs, []
         fs.mkdir(self.directory)
         states: dict[int, CursorState] = {}
@@ -189,9 +194,14 @@ class CursorStore:
             if data[end:].strip(b"\0"):
                 notes.append(f"{self.log.path(generation)}: torn tail of {len(data) - end} bytes passed over")
         self._map_slots()
+        cut = False
         for state in states.values():
-            self._revive(state)
-        if data:
+            end = ends.get(state.partition, 0)
+            if max([state.floor, *(stop for _, stop in state.changes)]) > end:
+                cut = True
+                notes.append(f"{state.name}: was ahead of the log {state.partition}, which ends at {end}; set back")
+            self._revive(state, end)
+        if data or cut:
             # Folded into a snapshot: nothing of it hangs on pages that an earlier run failed to sync.
             self._generation += 1
             self.log.replace(self._generation, self._snapshot())
@@ -211,12 +221,12 @@ class CursorStore:
         finally:
             fs.close(fd)
 
-    def _revive(self, state: CursorState) -> None:
-        cursor = Cursor(state.floor)
+    def _revive(self, state: CursorState, end: int) -> None:
+        cursor = Cursor(min(state.floor, end))
         for start, stop in state.changes:
-            cursor.ack_range(start, stop)
+            cursor.ack_range(start, min(stop, end))
         for offset, count in state.counts.items():
-            if not cursor.is_acked(offset):
+            if offset < end and not cursor.is_acked(offset):
                 cursor.counts[offset] = count
         self._add(cursor, state.number, min(state.slot, limits.CURSORS_MAX - 1), state.name, state.partition)
         self._next_number = max(self._next_number, state.number + 1)

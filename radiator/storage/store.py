@@ -70,7 +70,8 @@ class Store:
                 partition.recovered(found)
                 self.partitions[name] = partition
             path = self.cursors.directory
-            notes += [RecoveryNote(path, text, "cursors") for text in self.cursors.load()]
+            ends = {name: partition.next_offset for name, partition in self.partitions.items()}
+            notes += [RecoveryNote(path, text, "cursors") for text in self.cursors.load(ends)]
             # Names that an earlier run made, and could not sync, must not vanish under what is promised from now on.
             for directory in (
                 os.path.dirname(os.path.abspath(self.root)),
