@@ -373,7 +373,8 @@ class FilePartition(Partition):
         job = self._pending.get(offset)
         if job is None:
             job = ReadJob(self, offset, bytes_max, self._hints.get(offset))
-            self._pending[offset] = job
+            if not job.finished:
+                self._pending[offset] = job
         return job
 
     def fetched(self, job: ReadJob) -> None:

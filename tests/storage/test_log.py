@@ -1,0 +1,189 @@
+"""The writing end: how many system calls, where the head stands, what rolls."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from radiator.storage import index, layout
+from radiator.storage.log import AHEAD_AFTER, OpenLogs
+from radiator.storage.options import PartitionOptions, SyncPolicy
+from radiator.storage.partition import FilePartition, Partition
+from radiator.storage.store import Store
+from tests.storage.driving import ALWAYS, NEVER, NOW, commit, opened, put, read_all
+from tests.storage.faults import FaultyFileSystem
+
+DIRECTORY = layout.partition_path("/data", "q")
+
+
+def calls(fs: FaultyFileSystem, store: Store, partition: Partition, *bodies: bytes) -> Counter[str]:
+    before = fs.calls.copy()
+    put(partition, *bodies, destination="q")
+    commit(store)
+    return fs.calls - before
+
+
+def head(fs: FaultyFileSystem) -> layout.Head | None:
+    return layout.decode_head(bytes(fs.nodes[f"{DIRECTORY}/head"].cache))
+
+
+def test_a_commit_is_one_write_and_one_sync_and_nothing_else() -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    partition = store.partition("q", ALWAYS)
+    calls(fs, store, partition, b"the first makes the files")
+    for _ in range(AHEAD_AFTER - 2):
+        assert calls(fs, store, partition, b"one", b"two") == {"pwritev": 1, "fdatasync": 1}
+    assert calls(fs, store, partition, b"zeros ahead") == {"pwritev": 2, "fdatasync": 1}
+    for _ in range(100):
+        assert calls(fs, store, partition, b"one") == {"pwritev": 1, "fdatasync": 1}
+
+
+def test_jobs_of_one_file_in_one_group_share_a_sync() -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    partition = store.partition("q", ALWAYS)
+    calls(fs, store, partition, b"the first")
+    assert isinstance(partition, FilePartition)
+    put(partition, b"one", destination="q")
+    jobs = partition.take(NOW)
+    put(partition, b"two", destination="q")
+    jobs += partition.take(NOW)
+    before = fs.calls.copy()
+    for job in jobs:
+        job.write()
+    for job in jobs:
+        job.sync()
+    assert (fs.calls - before) == {"pwritev": 2, "fdatasync": 1}
+    assert all(job.error is None for job in jobs)
+
+
+def test_never_syncs_nothing_but_a_message_that_asks_for_it() -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    partition = store.partition("q", NEVER)
+    assert calls(fs, store, partition, b"one")["fdatasync"] == 0
+    assert calls(fs, store, partition, b"two") == {"pwritev": 1}
+    assert head(fs) == layout.Head(0, len(fs.nodes[layout.segment_path(DIRECTORY, 0)].cache), 2)
+    put(partition, b"three", destination="q")
+    partition.open_batch.sync_requested = True
+    (job,) = commit(store)
+    assert job.needs_sync and fs.calls["fdatasync"] == 1
+
+
+def test_an_interval_syncs_when_it_is_over() -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    partition = store.partition("q", PartitionOptions(sync=SyncPolicy(50_000_000)))
+    assert calls(fs, store, partition, b"one")["fdatasync"] == 0
+    assert partition.high_watermark == 1, "the promise of an interval is the write"
+    assert head(fs) is None, "the head waits for the sync"
+    assert store.next_deadline_ns(NOW) == NOW + 50_000_000
+    store.tick(NOW + 49_999_999)
+    assert commit(store) == []
+    store.tick(NOW + 50_000_000)
+    assert [job.needs_sync for job in commit(store)] == [True]
+    assert fs.calls["fdatasync"] == 1 and (head(fs) or ())[2:] == (1,)
+    store.tick(NOW + 500_000_000)
+    assert commit(store) == [] and store.next_deadline_ns(NOW) is None
+
+
+def test_the_head_moves_after_the_sync() -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    partition = store.partition("q", ALWAYS)
+    calls(fs, store, partition, b"one")
+    before = head(fs)
+    put(partition, b"two", destination="q")
+    (job,) = store.take(NOW)
+    job.write()
+    assert head(fs) == before and partition.high_watermark == 1
+    job.sync()
+    assert head(fs) != before and partition.high_watermark == 1
+    job.done(NOW)
+    assert partition.high_watermark == 2
+
+
+def test_a_segment_rolls_by_size_and_the_sealed_one_has_no_zeros_and_an_index() -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    partition = store.partition("q", PartitionOptions(segment_bytes=100_000))
+    for number in range(400):
+        put(partition, b"%04d" % number * 100, destination="q")
+        commit(store)
+    bases = [segment.base_offset for segment in partition.segments]
+    assert len(bases) > 2 and bases[0] == 0
+    for base, segment in zip(bases, partition.segments, strict=True):
+        path = layout.segment_path(DIRECTORY, base)
+        size = len(fs.nodes[path].cache)
+        sealed = base != bases[-1]
+        assert segment.size_bytes == size if sealed else segment.size_bytes <= size <= 100_000
+        if sealed:
+            entries = index.decode(bytes(fs.nodes[layout.index_path(DIRECTORY, base)].cache), base)
+            assert entries and entries[0].base_offset == base
+            assert path in fs.disk_names and fs.nodes[path].disk == fs.nodes[path].cache
+    assert len(read_all(partition)) == 400
+    store.close()
+    store, notes = opened(fs)
+    assert not notes
+    again = store.partitions["q"]
+    assert [segment.base_offset for segment in again.segments] == bases
+    assert len(read_all(again)) == 400
+
+
+def test_zeros_stay_within_the_segment_and_large_batches_get_none() -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    partition = store.partition("q", ALWAYS)
+    for _ in range(3 * AHEAD_AFTER):
+        put(partition, b"x" * 100_000, destination="q")
+        commit(store)
+    assert len(fs.nodes[layout.segment_path(DIRECTORY, 0)].cache) == partition.segments[0].size_bytes
+
+
+def test_a_full_disk_stops_the_zeros_before_it_stops_the_messages() -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    partition = store.partition("q", ALWAYS)
+    calls(fs, store, partition, b"one")
+    fs.capacity = sum(len(node.cache) for node in fs.nodes.values()) + 10_000
+    for _ in range(2 * AHEAD_AFTER):
+        put(partition, b"small", destination="q")
+        commit(store)
+    assert partition.failed is None
+
+
+@pytest.mark.parametrize("limit", [1, 2, 5])
+def test_only_so_many_logs_hold_descriptors(limit: int) -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    store._open_logs = OpenLogs(limit)
+    before = len(fs.descriptors)
+    partitions = [store.partition(f"q{number}", ALWAYS) for number in range(7)]
+    for turn in range(3):
+        for partition in partitions:
+            put(partition, b"%d" % turn)
+            commit(store)
+            assert len(fs.descriptors) - before <= limit
+    for partition in partitions:
+        assert read_all(partition) == {0: b"0", 1: b"1", 2: b"2"}
+    store.close()
+    assert not fs.descriptors
+    store, notes = opened(fs)
+    assert not notes and all(partition.next_offset == 3 for partition in store.partitions.values())
+
+
+def test_the_list_of_names_is_written_only_where_it_says_something() -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    own, shared = store.partition("/queue/own", ALWAYS), store.partition("shared", ALWAYS)
+    put(own, b"", destination="/queue/own")
+    for name in ("shared", "/topic/a", "shared", "/topic/b"):
+        put(shared, b"", destination=name)
+        commit(store)
+    assert layout.names_path(layout.partition_path("/data", "/queue/own")) not in fs.nodes
+    fs.kill()
+    store, _ = opened(fs)
+    assert store.partitions["/queue/own"].destinations == {"/queue/own"}
+    assert store.partitions["shared"].destinations == {"shared", "/topic/a", "/topic/b"}

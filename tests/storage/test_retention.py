@@ -1,0 +1,166 @@
+"""Whole sealed segments go, oldest first, and never what somebody still needs."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from radiator.storage import layout
+from radiator.storage.options import PartitionOptions
+from radiator.storage.partition import Partition
+from radiator.storage.retention import roll_due_ns
+from radiator.storage.store import Store
+from tests.storage.driving import NOW, commit, opened, put, read_all
+from tests.storage.faults import FaultyFileSystem
+
+DIRECTORY = layout.partition_path("/data", "q")
+SECOND = 1_000_000_000
+DAY = 86_400 * SECOND
+
+
+def filled(segments: int = 5, **options: object) -> tuple[FaultyFileSystem, Store, Partition]:
+    """Segments of two records each."""
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    partition = store.partition("q", PartitionOptions(segment_bytes=400, **options))  # type: ignore[arg-type]
+    for number in range(2 * segments):
+        put(partition, b"%d" % number * 40, at=NOW + number * SECOND, destination="q")
+        commit(store, NOW + number * SECOND)
+    commit(store, NOW + 2 * segments * SECOND)
+    return fs, store, partition
+
+
+def on_disk(fs: FaultyFileSystem) -> list[int]:
+    return [base for base in map(layout.segment_base, fs.listdir(DIRECTORY)) if base is not None]
+
+
+def test_without_a_limit_everything_is_kept() -> None:
+    fs, _, partition = filled()
+    assert on_disk(fs) == [0, 2, 4, 6, 8] == [segment.base_offset for segment in partition.segments]
+
+
+def test_by_count() -> None:
+    fs, _, partition = filled(retention_count=3)
+    assert on_disk(fs) == [6, 8] and partition.log_start_offset == 6
+    assert list(read_all(partition)) == [6, 7, 8, 9]
+    assert partition.fetch(1).skip_to == 6
+
+
+def test_by_size() -> None:
+    fs, store, partition = filled(retention_bytes=900)
+    store.tick(NOW + 3_600 * SECOND)
+    commit(store, NOW + 3_600 * SECOND)
+    assert on_disk(fs) == [6, 8]
+    assert sum(segment.size_bytes for segment in partition.segments) <= 900
+
+
+def test_by_age_also_when_nothing_is_written() -> None:
+    fs, store, partition = filled(retention_age_ns=60 * SECOND)
+    assert len(on_disk(fs)) == 5
+    deadline = store.next_deadline_ns(NOW)
+    assert deadline is not None and deadline <= NOW + 61 * SECOND + 1
+    store.tick(NOW + 62 * SECOND)
+    commit(store, NOW + 62 * SECOND)
+    assert on_disk(fs) == [2, 4, 6, 8]
+    store.tick(NOW + 10_000 * SECOND)
+    commit(store, NOW + 10_000 * SECOND)
+    assert on_disk(fs) == [8], "the active segment stays"
+    assert list(read_all(partition)) == [8, 9]
+
+
+def test_what_a_cursor_needs_stays_until_it_has_moved() -> None:
+    fs, store, partition = filled(retention_count=1_000)
+    partition.retain_from = 5
+    partition.set_options(PartitionOptions(segment_bytes=400, retention_count=1))
+    commit(store)
+    assert on_disk(fs) == [4, 6, 8] and partition.log_start_offset == 4
+    partition.retain_from = 10
+    store.tick(NOW + 3_600 * SECOND)
+    commit(store, NOW + 3_600 * SECOND)
+    assert on_disk(fs) == [8]
+
+
+def test_a_crash_between_two_deletions_leaves_whole_segments_which_go_later() -> None:
+    fs, store, _ = filled()
+    partition = store.partition("q", PartitionOptions(segment_bytes=400, retention_count=1))
+    fs.fail("remove", 3)
+    commit(store)
+    assert partition.failed is None
+    fs.kill()
+    store, notes = opened(fs)
+    assert not notes
+    partition = store.partition("q", PartitionOptions(segment_bytes=400, retention_count=1))
+    commit(store)
+    assert on_disk(fs) == [8] and list(read_all(partition)) == [8, 9]
+
+
+def test_a_reader_of_a_segment_that_goes_is_told_where_the_log_begins() -> None:
+    fs, store, partition = filled()
+    job = partition.fetch(0)
+    partition.set_options(PartitionOptions(segment_bytes=400, retention_count=1))
+    commit(store)
+    job.run()
+    job.done()
+    assert job.result is None and job.error is None and job.skip_to == 8
+    assert on_disk(fs) == [8]
+
+
+@pytest.mark.parametrize(
+    ("first", "at", "due"),
+    [
+        ("2024-03-01T12:00:00", 0, "2024-03-02T00:00:00"),
+        ("2024-03-01T00:00:00", 0, "2024-03-02T00:00:00"),
+        ("2024-03-01T23:59:59", 0, "2024-03-02T00:00:00"),
+        ("2024-03-01T05:00:00", 6 * 3600, "2024-03-01T06:00:00"),
+        ("2024-03-01T07:00:00", 6 * 3600, "2024-03-02T06:00:00"),
+        ("2024-12-31T23:00:00", 3600, "2025-01-01T01:00:00"),
+    ],
+)
+def test_a_segments_day_ends_at_the_next_daily_moment_in_utc(first: str, at: int, due: str) -> None:
+    def ns(text: str) -> int:
+        return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()) * SECOND
+
+    assert roll_due_ns(ns(first), at) == ns(due)
+
+
+def test_a_segment_rolls_at_its_time_when_idle_and_once_only() -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    partition = store.partition("q", PartitionOptions(roll_at_seconds=0))
+    midnight = NOW // DAY * DAY + DAY
+    put(partition, b"one", destination="q")
+    commit(store)
+    assert store.next_deadline_ns(NOW) == midnight
+    store.tick(midnight - 1)
+    assert commit(store, midnight - 1) == []
+    store.tick(midnight)
+    commit(store, midnight)
+    assert on_disk(fs) == [0, 1]
+    for day in range(1, 4):
+        store.tick(midnight + day * DAY)
+        commit(store, midnight + day * DAY)
+    assert on_disk(fs) == [0, 1], "an empty segment does not roll"
+    put(partition, b"two", at=midnight + 5 * DAY, destination="q")
+    commit(store, midnight + 5 * DAY)
+    store.tick(midnight + 6 * DAY)
+    put(partition, b"three", at=midnight + 6 * DAY, destination="q")
+    commit(store, midnight + 6 * DAY)
+    assert on_disk(fs) == [0, 1, 2]
+    assert read_all(partition) == {0: b"one", 1: b"two", 2: b"three"}
+    store.close()
+    store, notes = opened(fs)
+    assert not notes and read_all(store.partitions["q"]) == {0: b"one", 1: b"two", 2: b"three"}
+
+
+def test_a_roll_that_was_missed_while_the_broker_was_down_happens_at_once() -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    put(store.partition("q", PartitionOptions(roll_at_seconds=0)), b"one", destination="q")
+    commit(store)
+    store.close()
+    store, _ = opened(fs)
+    store.partition("q", PartitionOptions(roll_at_seconds=0))
+    store.tick(NOW + 3 * DAY)
+    commit(store, NOW + 3 * DAY)
+    assert on_disk(fs) == [0, 1]

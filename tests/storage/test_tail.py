@@ -1,0 +1,81 @@
+"""Recent batches in memory: bounded, oldest first out, small ones merged for readers that lag."""
+
+from __future__ import annotations
+
+from radiator.storage.batch import BatchBuilder, RecordBatch
+from radiator.storage.tail import MERGE_BATCHES_MIN, MERGE_RECORDS_MAX, Budget, ColdCache, Tail, find_cold
+
+
+def batch(base: int, count: int = 1, size: int = 10) -> RecordBatch:
+    builder = BatchBuilder(base)
+    for at in range(count):
+        builder.add("/q", b"", b"%d" % (base + at) + b"." * size, base + at, None, None)
+    return builder.finish()
+
+
+def test_find_gives_the_batch_that_holds_the_offset() -> None:
+    tail = Tail(Budget(1 << 30))
+    assert tail.find(0) is None and tail.base_offset is None
+    first, second = batch(5, 100), batch(105, 100)
+    tail.add(first)
+    tail.add(second)
+    assert [tail.find(offset) for offset in (4, 5, 104, 105, 204, 205)] == [None, first, first, second, second, None]
+    assert tail.base_offset == 5
+    assert tail.newest_first() == [second, first]
+
+
+def test_single_records_come_merged_to_a_reader_that_lags_and_stay_merged() -> None:
+    tail = Tail(Budget(1 << 30))
+    for base in range(1_000):
+        tail.add(batch(base))
+    merged = tail.find(0)
+    assert merged is not None and len(merged) == MERGE_RECORDS_MAX
+    assert merged.bodies[7].startswith(b"7.")
+    assert tail.find(100) is merged
+    assert tail.find(999) is not None and len(tail.find(999) or ()) == 1, "the live end is not touched"
+    close = tail.find(1_000 - MERGE_BATCHES_MIN + 1)
+    assert close is not None and len(close) == 1, "a few are not worth a copy"
+    seen: list[bytes] = []
+    offset = 0
+    while (found := tail.find(offset)) is not None:
+        seen += found.bodies[found.index_at(offset) :]
+        offset = found.next_offset
+    assert [int(body.split(b".")[0]) for body in seen] == list(range(1_000))
+
+
+def test_one_budget_holds_for_all_tails_and_the_oldest_goes_first() -> None:
+    budget = Budget(20_000)
+    tails = [Tail(budget) for _ in range(3)]
+    for base in range(300):
+        tails[base % 3].add(batch(base // 3 * 1, 1, 500))
+        assert budget.bytes <= 20_000
+        if base % 7 == 0:
+            tails[0].find(tails[0].base_offset or 0)
+    kept = [each for tail in tails for each in tail.newest_first()]
+    assert budget.bytes == sum(each.cost_bytes for each in kept)
+    assert all(tail.find(99) is not None for tail in tails)
+    assert all(tail.find(10) is None for tail in tails)
+    tails[0].drop_below(1_000)
+    assert tails[0].base_offset is None and tails[0].find(99) is None
+    assert budget.bytes == sum(each.cost_bytes for tail in tails for each in tail.newest_first())
+
+
+def test_a_batch_that_is_over_the_budget_is_not_kept() -> None:
+    budget = Budget(1_000)
+    tail = Tail(budget)
+    tail.add(batch(0, 1, 5_000))
+    assert budget.bytes == 0 and tail.find(0) is None
+    tail.add(batch(1, 1, 5_000))
+    assert budget.bytes == 0
+
+
+def test_cold_batches_have_a_budget_as_well() -> None:
+    cache = ColdCache(10_000)
+    shelf: list[RecordBatch] = []
+    other: list[RecordBatch] = []
+    for base in range(0, 100, 10):
+        cache.add(shelf if base % 20 else other, batch(base, 10, 100))
+        assert cache.bytes <= 10_000
+    assert find_cold(shelf, 95) is not None
+    assert find_cold(shelf, 15) is None and find_cold(other, 5) is None
+    assert cache.bytes == sum(each.cost_bytes for each in [*shelf, *other])
