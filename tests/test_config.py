@@ -46,7 +46,6 @@ def test_without_a_file_it_listens_on_loopback_and_syncs_always() -> None:
     assert config.source is None
     assert config.data_dir == "./data"
     assert [str(listen) for listen in config.listen] == ["stomp://127.0.0.1:61613"]
-    assert config.admin is None
     assert config.rules == ()
     assert config.defaults.store == "file"
     assert config.defaults.fsync_interval_ns == 0
@@ -86,7 +85,6 @@ listen:
   - stomp://0.0.0.0:61613
   - stomp://[::1]
   - unix:./run/radiator.sock
-admin: http://127.0.0.1:8161
 limits: {message: 1MiB, connections: 500, connect_timeout: 1500ms, outbox: 64KiB, in_flight: 100, subscriptions: 7,
   transactions: 3, transaction: 2MiB, destinations: 50}
 heart_beat: {send: 5s, expect: none, grace: 3}
@@ -110,6 +108,7 @@ destinations:
   - match: /topic/live.>
     store: memory
     retention: {count: 1_000}
+    on_full: drop_oldest
   - match: /queue/bounded
     on_full: drop_newest
     max_bytes: 1GiB
@@ -129,7 +128,6 @@ def test_the_top_level_comes_down_to_plain_values(full: Config) -> None:
         Listen(scheme="stomp", host="::1", port=61613),
         Listen(scheme="unix", path="./run/radiator.sock"),
     )
-    assert full.admin == "http://127.0.0.1:8161"
     assert (full.limits.message, full.limits.connections) == (1 << 20, 500)
     assert full.limits.connect_timeout_seconds == 1.5
     assert (full.limits.outbox, full.limits.in_flight, full.limits.subscriptions) == (64 << 10, 100, 7)
@@ -152,7 +150,7 @@ def test_a_rule_has_the_defaults_under_it_key_by_key(full: Config) -> None:
 
 
 def test_a_rule_says_where_it_stands(full: Config) -> None:
-    assert [rule.line for rule in full.rules] == [17, 21, 28, 31]
+    assert [rule.line for rule in full.rules] == [16, 20, 27, 31]
 
 
 def test_a_rules_own_keys_are_read(full: Config) -> None:
@@ -160,7 +158,7 @@ def test_a_rules_own_keys_are_read(full: Config) -> None:
     assert weather.partition == "weather-{1}"
     assert (regex.match, regex.match_regex, regex.kind) == (None, "/queue/(a|b)", "topic")
     assert (regex.partitions, regex.partition_by, regex.prefetch, regex.create) == (4, "user", 10, False)
-    assert live.store == "memory"
+    assert (live.store, live.on_full) == ("memory", "drop_oldest")
     assert (bounded.on_full, bounded.max_bytes, bounded.max_messages) == ("drop_newest", 1 << 30, None)
 
 
@@ -180,6 +178,8 @@ def test_a_byte_order_mark_is_no_fault(tmp_path: Path) -> None:
 
 
 # --- faults -----------------------------------------------------------------------------------------------------------
+
+ON_FULL_OF_A_TOPIC = "a topic is never full; there it can only be drop_oldest, with store: memory and a retention:"
 
 FAULTS = {
     # unknown, misplaced, repeated
@@ -236,6 +236,7 @@ FAULTS = {
     "[" * 5_000: "radiator.yaml:1: nested too deeply",
     "&a [*a]": "radiator.yaml:1: an alias inside what it stands for",
     # what this version does not offer
+    "admin: http://127.0.0.1:8161": "admin: known (metrics, health and pages over HTTP), but not offered by",
     "auth: {users_file: u}": "radiator.yaml:1: auth: known (users and access rules), but not offered by this version",
     "archive: []": "archive: known (further copies for analysis), but not offered by this version; leave it out",
     "listen: [ws://127.0.0.1:15674/stomp]": "STOMP over WebSocket is known, but not offered by this version",
@@ -247,8 +248,6 @@ FAULTS = {
     "listen: [stomp://h:1, stomp://h:1]": "listen[1]: stomp://h:1 is in the list twice",
     "listen: [stomp://h:65536]": "listen[0]: expected a port of 0 to 65535",
     "listen: ['http://h:1']": "listen[0]: expected stomp://HOST:PORT or unix:PATH, got 'http://h:1'",
-    "admin: 127.0.0.1:8161": "admin: expected none or http://HOST:PORT, got '127.0.0.1:8161'",
-    "admin: http://h:70000": "admin: expected none or a port of 0 to 65535",
     # rules
     "destinations: {match: a}": "destinations: expected a list of rules such as - match: /topic/>, got a mapping",
     "destinations: [a]": "destinations[0]: expected keys such as match:, got 'a'",
@@ -261,8 +260,14 @@ FAULTS = {
     "destinations: [{match: a, partition: {1}}]": "a text that begins with { or [ must be quoted, got a mapping",
     "destinations: [{match: a, store: memory, fsync: 1s}]": "destinations[0].fsync: has no effect with store: memory",
     "destinations: [{match: a, on_full: reject}]": "expected max_messages: or max_bytes: too; without",
-    "destinations: [{match: a, max_bytes: 1GiB, on_full: drop_oldest}]": "drop_oldest is known, but not offered by",
-    "destinations: [{match: a, max_bytes: 1GiB, on_full: spill}]": "expected reject or drop_newest, got 'spill'",
+    "destinations: [{match: a, on_full: drop_oldest, store: memory, retention: {count: 1}}]": "expected max_messages:",
+    "destinations: [{match: /topic/a, on_full: drop_oldest, retention: {count: 1}}]": ON_FULL_OF_A_TOPIC,
+    "destinations: [{match: /topic/a, on_full: drop_oldest, store: memory}]": ON_FULL_OF_A_TOPIC,
+    "destinations: [{match: /topic/a, on_full: reject, store: memory, retention: {count: 1}}]": ON_FULL_OF_A_TOPIC,
+    "defaults: {max_messages: 1}\ndestinations: [{match: /topic/a, on_full: drop_newest}]": ON_FULL_OF_A_TOPIC,
+    "destinations: [{match: a, max_bytes: 1GiB, on_full: block}]": "expected reject or drop_oldest or drop_newest; "
+    "block is known, but not offered by this version, got 'block'",
+    "destinations: [{match: a, max_bytes: 1GiB, on_full: spill}]": "or drop_newest, got 'spill'",
     "destinations: [{match: '/topic/a,/topic/b.*', max_bytes: 1GiB}]": "max_bytes: bounds a queue; for a topic use",
     "destinations: [{match: a, kind: topic, max_messages: 3}]": "max_messages: bounds a queue; for a topic use",
     "destinations: [{match: a, partition_by: user}]": "expected none or header:NAME",
@@ -340,7 +345,7 @@ def test_a_doubled_dollar_is_no_variable() -> None:
 
 
 def test_the_value_of_a_variable_is_never_shown() -> None:
-    assert "hunter2" not in fault("admin: ${SECRET}", {"SECRET": "hunter2"})
+    assert "hunter2" not in fault("limits: {message: '${SECRET}'}", {"SECRET": "hunter2"})
 
 
 # --- listen -----------------------------------------------------------------------------------------------------------

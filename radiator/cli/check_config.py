@@ -53,7 +53,6 @@ def _summary(settings: Config) -> dict[str, Any]:
         "source": settings.source or "(no file: defaults)",
         "data_dir": settings.data_dir,
         "listen": [str(listen) for listen in settings.listen],
-        "admin": settings.admin,
         "rules": len(settings.rules),
     }
 

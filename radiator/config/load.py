@@ -127,7 +127,6 @@ class _Loader:
             source=source,
             data_dir=values["data_dir"],
             listen=tuple(listen),
-            admin=values["admin"],
             limits=LimitsConfig(**{name: values[name] for name in LimitsConfig.__struct_fields__}),
             heart_beat=HeartBeat(values["send_ms"], values["expect_ms"], values["grace"]),
             disk_min_free_bytes=values["min_free_bytes"],
@@ -170,11 +169,8 @@ class _Loader:
             for key in ("fsync", "segment"):
                 if key in node.items:
                     self.fault(node.key_lines[key], f"{path}.{key}", "has no effect with store: memory; leave it out")
-        if "on_full" in own and whole["max_messages"] is None and whole["max_bytes"] is None:
-            line = node.key_lines["on_full"]
-            self.fault(
-                line, f"{path}.on_full", "expected max_messages: or max_bytes: too; without, nothing is ever full"
-            )
+        if "on_full" in own and (fault := _on_full_fault(own, whole)):
+            self.fault(node.key_lines["on_full"], f"{path}.on_full", fault)
         if _topics_only(own):
             for key in ("max_messages", "max_bytes"):
                 if own.get(key) is not None:
@@ -247,6 +243,18 @@ class _Loader:
             return value
 
         return _VARIABLE.sub(replace, text)
+
+
+def _on_full_fault(own: dict[str, Any], whole: dict[str, Any]) -> str:
+    """Why the ``on_full`` of a rule says nothing; "" where it does."""
+    if not _topics_only(own):
+        bounded = whole["max_messages"] is not None or whole["max_bytes"] is not None
+        return "" if bounded else "expected max_messages: or max_bytes: too; without, nothing is ever full"
+    # In memory, retention takes the oldest messages one by one as new ones come: just what drop_oldest says.
+    retained = any(whole[field] is not None for field in ("retention_age_ns", "retention_bytes", "retention_count"))
+    if own["on_full"] == "drop_oldest" and whole["store"] == "memory" and retained:
+        return ""
+    return "a topic is never full; there it can only be drop_oldest, with store: memory and a retention:"
 
 
 def _topics_only(own: dict[str, Any]) -> bool:

@@ -85,7 +85,6 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     source: str | None
     data_dir: str
     listen: tuple[Listen, ...]
-    admin: str | None
     limits: LimitsConfig
     heart_beat: HeartBeat
     disk_min_free_bytes: int

@@ -125,9 +125,12 @@ def fsync(value: str) -> int | None:
 
 
 def on_full(value: str) -> str:
-    if value in ON_FULL_NOT_OFFERED:
-        raise ValueError(f"expected reject or drop_newest; {ON_FULL_NOT_OFFERED[value]}")
-    return str(choice(("reject", "drop_newest"))(value))
+    read = choice(("reject", "drop_oldest", "drop_newest"))
+    try:
+        return str(read(value))
+    except ValueError as error:
+        hint = f"; {ON_FULL_NOT_OFFERED[value]}" if value in ON_FULL_NOT_OFFERED else ""
+        raise ValueError(f"{error}{hint}") from None
 
 
 def partition_by(value: str) -> str:
@@ -135,14 +138,6 @@ def partition_by(value: str) -> str:
     if match is None:
         raise ValueError("expected header:NAME, the header whose value chooses the partition")
     return match[1]
-
-
-def admin_url(value: str) -> str:
-    if not re.fullmatch(r"http://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}/?", value):
-        raise ValueError("expected http://HOST:PORT")
-    if int(value.rstrip("/").rpartition(":")[2]) > 65_535:
-        raise ValueError("expected a port of 0 to 65535")
-    return value.rstrip("/")
 
 
 # --- the tables -------------------------------------------------------------------------------------------------------
@@ -154,7 +149,6 @@ IN_FLIGHT_MAX: Final = 1_000_000  # each delivery that is not acknowledged has a
 TOP: Final[tuple[Key, ...]] = (
     Key("version", "version", choice({"1": 1}), "1"),
     Key("data_dir", "data_dir", text("a directory"), "./data"),
-    Key("admin", "admin", or_none(admin_url), "none"),
     Key("limits.message", "message", size(1, limits.BATCH_BYTES_MAX // 2), format_size(limits.FRAME_BODY_BYTES_MAX)),
     Key("limits.headers", "headers", size(256, limits.MIB), format_size(limits.HEADER_BLOCK_BYTES_MAX)),
     Key("limits.header_count", "header_count", count(8, 10_000), str(limits.HEADER_COUNT_MAX)),
@@ -220,6 +214,7 @@ RULE: Final[tuple[Key, ...]] = RULE_ONLY + COMMON
 OTHERS: Final = ("listen", "defaults", "destinations")
 
 NOT_OFFERED: Final[dict[str, str]] = {
+    "admin": "metrics, health and pages over HTTP",
     "archive": "further copies for analysis",
     "auth": "users and access rules",
     "tls": "TLS listeners",
@@ -239,7 +234,6 @@ RULE_NOT_OFFERED: Final[dict[str, str]] = {
 }
 ON_FULL_NOT_OFFERED: Final[dict[str, str]] = {
     "block": "block is known, but not offered by this version",
-    "drop_oldest": "drop_oldest is known, but not offered by this version (for a topic, retention: drops the oldest)",
 }
 SCHEMES_NOT_OFFERED: Final[dict[str, str]] = {
     "ws": "STOMP over WebSocket",

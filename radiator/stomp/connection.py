@@ -27,7 +27,7 @@ _OPENS = frozenset({"CONNECT", "STOMP"})
 _HTTP_VERBS = (b"GET ", b"HEAD ", b"POST ", b"PUT ", b"PATCH ", b"DELETE ", b"OPTIONS ", b"CONNECT ", b"PRI ")
 _HTTP_TEXT = (
     "Expected a STOMP client, got an HTTP request. Open this address with a STOMP client; "
-    "pages for people are on the address of the key `admin`."
+    "this broker has no pages for a browser."
 )
 _HTTP_ANSWER = (
     f"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {len(_HTTP_TEXT) + 1}\r\n"

@@ -1,4 +1,4 @@
-"""The limits of the YAML file are the limits of the broker, and whoever meets one is told its key."""
+"""What the YAML file bounds, the broker bounds, and whoever meets a limit is told its key."""
 
 from __future__ import annotations
 
@@ -101,3 +101,47 @@ def test_deliveries_pause_at_the_configured_outbox() -> None:
     assert 0 < client.session.outbox_bytes <= 2 * 4096
     world.settle()
     assert len(client.messages()) == 100
+
+
+# --- on_full: drop_oldest ---------------------------------------------------------------------------------------------
+
+
+def test_a_topic_in_memory_keeps_the_newest_as_drop_oldest_says() -> None:
+    world = World(
+        "destinations: [{match: /topic/a, store: memory, retention: {count: 3}, on_full: drop_oldest}]",
+    )
+    sender = world.connect()
+    for number in range(6):
+        sender.publish("/topic/a", str(number))
+        world.settle()
+    client = world.connect()
+    client.subscribe("/topic/a", ack="auto", start_position="first")
+    world.settle()
+    assert client.bodies() == ["3", "4", "5"]
+
+
+@pytest.mark.parametrize("bound", ["max_messages: 2", "max_bytes: 400B"])
+def test_a_full_queue_gives_up_its_oldest_message(bound: str) -> None:
+    world = World(f"destinations: [{{match: /queue/a, {bound}, on_full: drop_oldest}}]")
+    sender = world.connect()
+    for number in range(6):
+        sender.publish("/queue/a", f"{number}".ljust(100))
+        world.settle()
+    assert world.broker.stats.dropped_oldest == 4
+    client = world.connect()
+    client.subscribe("/queue/a", ack="auto")
+    world.settle()
+    assert [body.strip() for body in client.bodies()] == ["4", "5"]
+
+
+def test_what_a_consumer_holds_is_not_given_up() -> None:
+    world = World("destinations: [{match: /queue/a, max_messages: 1, on_full: drop_oldest}]")
+    client = world.connect()
+    client.subscribe("/queue/a")
+    sender = world.connect()
+    sender.publish("/queue/a", "1")
+    world.settle()
+    assert client.bodies() == ["1"]
+    sender.publish("/queue/a", "2")
+    world.settle()
+    assert sender.error() == "full"
