@@ -14,7 +14,8 @@ import multiprocessing
 import os
 import signal
 import threading
-from multiprocessing.queues import Queue
+from multiprocessing.connection import Connection as Pipe
+from multiprocessing.connection import wait
 
 import stomp
 
@@ -24,7 +25,7 @@ QUEUE = "/queue/jobs"
 class Worker(stomp.ConnectionListener):
     """Does a job, reports it, acknowledges it."""
 
-    def __init__(self, connection: stomp.Connection12, name: str, report: Queue[tuple[str, str, bool]]) -> None:
+    def __init__(self, connection: stomp.Connection12, name: str, report: Pipe) -> None:
         self.connection = connection
         self.name = name
         self.report = report
@@ -34,7 +35,7 @@ class Worker(stomp.ConnectionListener):
         self.jobs += 1
         if self.name == "unlucky" and self.jobs == 3:
             os.kill(os.getpid(), signal.SIGKILL)  # with the job in hand, neither reported nor acknowledged
-        self.report.put((self.name, frame.body, frame.headers.get("redelivered") == "true"))
+        self.report.send((self.name, frame.body, frame.headers.get("redelivered") == "true"))
         self.connection.ack(frame.headers["ack"])
 
 
@@ -45,7 +46,7 @@ def connect(url: str) -> stomp.Connection12:
     return connection
 
 
-def work(url: str, name: str, report: Queue[tuple[str, str, bool]]) -> None:
+def work(url: str, name: str, report: Pipe) -> None:
     connection = connect(url)
     connection.set_listener("worker", Worker(connection, name, report))
     connection.subscribe(QUEUE, "1", "client-individual")
@@ -63,21 +64,32 @@ def main() -> None:
         publisher.send(QUEUE, f"job {number}", headers={"persistent": "true"})
 
     context = multiprocessing.get_context("spawn")
-    report: Queue[tuple[str, str, bool]] = context.Queue()
     names = ("unlucky", "ann", "bob")
-    workers = [context.Process(target=work, args=(options.url, name, report), daemon=True) for name in names]
-    for worker in workers:
-        worker.start()
+    workers, reports = [], []
+    for name in names:
+        receiver, sender = context.Pipe(duplex=False)
+        workers.append(context.Process(target=work, args=(options.url, name, sender), daemon=True))
+        workers[-1].start()
+        sender.close()  # so that the worker's end is the only one, and its death is seen here
+        reports.append(receiver)
     done: dict[str, str] = {}
     again = 0
-    while len(done) < options.jobs or workers[0].is_alive():
+    while len(done) < options.jobs or len(reports) == len(names):
         if len(done) == options.jobs:  # the others were faster than the unlucky one could start: give it work
             publisher.send(QUEUE, f"job {options.jobs}", headers={"persistent": "true"})
             options.jobs += 1
-        name, job, redelivered = report.get(timeout=60)
-        assert job not in done, f"{job} was done twice, by {done[job]} and {name}"
-        done[job] = name
-        again += redelivered
+        ready = wait(reports, timeout=60)
+        if not ready:
+            raise SystemExit(f"{options.jobs - len(done)} jobs were not done within a minute")
+        for report in ready:
+            try:
+                name, job, redelivered = report.recv()
+            except EOFError:
+                reports.remove(report)
+                continue
+            assert job not in done, f"{job} was done twice, by {done[job]} and {name}"
+            done[job] = name
+            again += redelivered
     for worker in workers[1:]:
         worker.kill()
     for worker in workers:

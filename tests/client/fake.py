@@ -87,15 +87,16 @@ class FakeBroker:
                 sock, _ = self._listener.accept()
             except OSError:
                 return
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             peer = Peer(self, sock)
             self.peers.append(peer)
             threading.Thread(target=peer.run, daemon=True).start()
 
     def handle(self, peer: Peer, frame: Frame) -> None:
-        self.on.get(frame.command, self.default)(peer, frame)
         with self._changed:
             self.frames.append(frame)
             self._changed.notify_all()
+        self.on.get(frame.command, self.default)(peer, frame)
 
     def default(self, peer: Peer, frame: Frame) -> None:
         headers = frame.headers
