@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from radiator.cli.common import OK, connection_options, header_option, json_option, open_connection
+from radiator.cli.common import OK, connection_options, header_option, json_option, open_connection, say
 
 if TYPE_CHECKING:
     from radiator.cli.formats import Show
@@ -116,11 +116,14 @@ def _default(as_json: bool) -> Show:
 
 
 def _print(subscription: Subscription, show: Show, count: int | None) -> None:
-    """Write messages as they come; flushed whenever no further one is waiting."""
+    """Write messages as they come; flushed whenever no further one is waiting. A gap is told on stderr."""
     stdout = sys.stdout.buffer
     settle = subscription.ack != "auto"
     left = -1 if count is None else count
     for message in subscription:
+        if "gap" in message.headers:
+            where = f"{message.partition} before offset {message.offset}"
+            say(f"{message.gap} records of {where} are lost (retention, damage)")
         stdout.write(show(message))
         if settle:
             stdout.flush()

@@ -116,6 +116,11 @@ class Message:
         return self.headers.get("replayed") == "true"
 
     @property
+    def gap(self) -> int:
+        """How many records just before this one were lost to retention or damage."""
+        return _number(self.headers.get("gap")) or 0
+
+    @property
     def reply_to(self) -> str | None:
         """Where a reply is expected."""
         return self.headers.get("reply-to")

@@ -16,6 +16,8 @@ import pytest
 
 from radiator.cli.main import run
 from radiator.client import connect
+from radiator.stomp.frames import Frame
+from tests.client.fake import FakeBroker, Peer
 from tests.running import BrokerProcess
 
 ROOT = Path(__file__).parent.parent.parent
@@ -168,6 +170,21 @@ def test_consume_takes_messages_off_the_queue(capfdbinary: Any) -> None:
     assert printed(capfdbinary, "tail", "/queue/eat", "--consume", "-c", "2") == b"1\n2\n"
     assert printed(capfdbinary, "tail", "/queue/eat", "--consume", "-c", "1", "--prefetch", "5") == b"3\n"
     assert printed(capfdbinary, "tail", "/queue/eat", "-o", "first", "-e") == b"1\n2\n3\n"
+
+
+def test_a_gap_is_told_on_stderr(capfdbinary: Any) -> None:
+    fake = FakeBroker()
+
+    def deliver(peer: Peer, frame: Frame) -> None:
+        fake.default(peer, frame)
+        peer.message(frame.headers["id"], b"x", gap=7, partition="p", offset=12)
+
+    fake.on["SUBSCRIBE"] = deliver
+    assert run(["tail", "/topic/a", "-c", "1", "--url", fake.address]) == 0
+    out, err = capfdbinary.readouterr()
+    fake.close()
+    assert out == b"x\n"
+    assert err == b"radiator: 7 records of p before offset 12 are lost (retention, damage)\n"
 
 
 def test_a_bad_subscription_is_explained(capfd: pytest.CaptureFixture[str]) -> None:

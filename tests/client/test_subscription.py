@@ -113,7 +113,7 @@ def test_a_message_shows_its_headers(fake: FakeBroker) -> None:
         fake.peers[0].message(
             subscription.id, b'{"a": 1}', destination="/topic/x", offset=7, partition="p", receive_time=11,
             event_time=12, transmit_time=13, redelivered="true", delivery_count=3, tag_carrier="UA", tag_dest="IAH",
-            reply_to="/temp-queue/r", correlation_id="c", replayed="true",
+            reply_to="/temp-queue/r", correlation_id="c", replayed="true", gap=5,
         )  # fmt: skip
         message = subscription.fetch(10)
     assert message is not None
@@ -121,6 +121,7 @@ def test_a_message_shows_its_headers(fake: FakeBroker) -> None:
     assert (message.receive_time, message.event_time, message.transmit_time) == (11, 12, 13)
     assert (message.redelivered, message.delivery_count, message.replayed) == (True, 3, True)
     assert (message.reply_to, message.correlation_id) == ("/temp-queue/r", "c")
+    assert message.gap == 5
     assert message.tags == {"carrier": "UA", "dest": "IAH"}
     assert message.json() == {"a": 1}
     assert message.text == '{"a": 1}'
