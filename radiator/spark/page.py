@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import html
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -119,12 +120,12 @@ class Page:
             title=title, subtitle=html.escape(self.subtitle), style=_STYLE, body=body, foot=html.escape(self.foot)
         )
 
-    def save(self, folder: str | Path, name: str = "report.html") -> Path:
+    def save(self, folder: str | os.PathLike[str], name: str = "report.html") -> Path:
         target = Path(folder, name)
         target.write_text(self.html(), encoding="utf-8")
         return target
 
-    def save_pictures(self, folder: str | Path) -> list[Path]:
+    def save_pictures(self, folder: str | os.PathLike[str]) -> list[Path]:
         return [picture.save(folder) for section in self.sections for picture in section.pictures]
 
 

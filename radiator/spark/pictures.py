@@ -13,6 +13,7 @@ Knows: matplotlib, without its global state (no pyplot), so any thread may draw.
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,7 +91,7 @@ class Picture:
             figure.savefig(buffer, format="png", facecolor=theme.paper, metadata={"Software": "radiator"})
         return buffer.getvalue()
 
-    def save(self, folder: str | Path, theme: Theme = LIGHT) -> Path:
+    def save(self, folder: str | os.PathLike[str], theme: Theme = LIGHT) -> Path:
         target = Path(folder, f"{self.name}.png")
         target.write_bytes(self.png(theme))
         return target

@@ -21,11 +21,12 @@ from typing import NamedTuple
 
 from radiator.errors import StorageError
 from radiator.limits import KIB
-from radiator.spark.log import PartitionLog, Segment, partitions
+from radiator.spark.log import confirms, index_of, partitions
 from radiator.spark.options import SPLIT_BYTES_MAX, SPLIT_BYTES_MIN, ReadOptions
 from radiator.spark.scan import SegmentRange
 from radiator.spark.selection import Selection
 from radiator.storage.index import IndexEntry
+from radiator.storage.reader import StoredPartition, StoredSegment
 
 FILE_COST_BYTES = 64 * KIB  # opening a file is as dear as reading this much
 TASKS_PER_CPU = 2  # so that a slow task can be made up for
@@ -36,7 +37,7 @@ def plan(options: ReadOptions) -> list[tuple[SegmentRange, ...]]:
     logs = partitions(options.path)
     _check_bounds(options, {log.name: log for log in logs})
     wanted = [
-        _cut(segment, options.selection)
+        _cut(log.name, segment, options.selection)
         for log in logs
         if options.selection.wants_partition(log.name)
         for segment in _segments(log, options.selection)
@@ -50,7 +51,7 @@ def snapshot(path: str) -> dict[str, int]:
     return {log.name: log.next_offset for log in partitions(path)}
 
 
-def _check_bounds(options: ReadOptions, logs: dict[str, PartitionLog]) -> None:
+def _check_bounds(options: ReadOptions, logs: dict[str, StoredPartition]) -> None:
     """Offsets that the user named for a partition must be there, or records would be left out in silence."""
     selection = options.selection
     for option, bounds in (("starting_offsets", selection.starts), ("ending_offsets", selection.ends or {})):
@@ -63,32 +64,35 @@ def _check_bounds(options: ReadOptions, logs: dict[str, PartitionLog]) -> None:
                     f"option {option}: partition {name!r} ends at offset {log.next_offset}, got {offset}: "
                     "this is another store, or an older copy of it"
                 )
-            if option == "starting_offsets" and offset < log.start_offset and options.fail_on_data_loss:
+            if option == "starting_offsets" and offset < log.log_start_offset and options.fail_on_data_loss:
+                gone = f"offsets {offset} to {log.log_start_offset - 1}"
                 raise StorageError(
-                    f"partition {name!r}: offsets {offset} to {log.start_offset - 1} have been removed by retention; "
+                    f"partition {name!r}: {gone} have been removed by retention; "
                     'to start with what is left: option("fail_on_data_loss", "false")'
                 )
 
 
-def _some(logs: dict[str, PartitionLog]) -> str:
+def _some(logs: dict[str, StoredPartition]) -> str:
     names = sorted(logs)
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     return (", ".join(map(repr, names[:5])) + more) or "none"
 
 
-def _segments(log: PartitionLog, selection: Selection) -> Iterator[Segment]:
+def _segments(log: StoredPartition, selection: Selection) -> Iterator[StoredSegment]:
     """Those that can hold a wanted record."""
     low, high = selection.offsets_of(log.name)
+    if low >= high or selection.receive_low_ns >= selection.receive_high_ns:
+        return
     segments = [
         segment
         for segment in log.segments
-        if segment.next_offset > max(low, segment.base_offset) and segment.base_offset < high
+        if segment.end_offset > max(low, segment.base_offset) and segment.base_offset < high
     ]
     if not selection.by_time:
         yield from segments
         return
-    times = [segment.first_receive_ns() for segment in segments]  # None: cannot be told, so it may be wanted
-    for segment, first, following in zip(segments, times, [*times[1:], None], strict=True):
+    times = [segment.first_receive_ns for segment in segments]  # None: cannot be told, so it may be wanted
+    for segment, first, following in zip(segments, times, [*times[1:], None], strict=False):
         if first is not None and first >= selection.receive_high_ns:
             return
         if following is None or following >= selection.receive_low_ns:
@@ -96,15 +100,15 @@ def _segments(log: PartitionLog, selection: Selection) -> Iterator[Segment]:
 
 
 class _Cut(NamedTuple):
-    segment: Segment
+    segment: StoredSegment
     range: SegmentRange
     inside: list[IndexEntry]  # where it can be cut further
 
 
-def _cut(segment: Segment, selection: Selection) -> _Cut:
+def _cut(partition: str, segment: StoredSegment, selection: Selection) -> _Cut:
     """The segment without what its index shows to lie outside the selection."""
-    low, high = selection.offsets_of(segment.partition)
-    entries = segment.index()
+    low, high = selection.offsets_of(partition)
+    entries = index_of(segment)
     # Offsets and times both rise, so what lies before the selection is a prefix of the entries, what lies behind it a
     # suffix. The first wanted record stands behind the last entry of the prefix, the last one before the suffix.
     start, end = 0, len(entries)
@@ -116,15 +120,15 @@ def _cut(segment: Segment, selection: Selection) -> _Cut:
         entries[end - 1].base_offset >= high or entries[end - 1].min_receive_ns >= selection.receive_high_ns
     ):
         end -= 1
-    first = next(filter(segment.confirms, reversed(entries[:start])), None)
-    last = next(filter(segment.confirms, entries[end:]), None)
+    first = next((entry for entry in reversed(entries[:start]) if confirms(segment, entry)), None)
+    last = next((entry for entry in entries[end:] if confirms(segment, entry)), None)
     wanted = SegmentRange(
-        segment.partition,
+        partition,
         segment.path,
         first.position if first else 0,
-        last.position if last else segment.end,
+        last.position if last else segment.size_bytes,
         first.base_offset if first else segment.base_offset,
-        last.base_offset if last else segment.next_offset,
+        last.base_offset if last else segment.end_offset,
     )
     return _Cut(segment, wanted, entries[start:end])
 
@@ -138,7 +142,7 @@ def _split(cut: _Cut, size: int) -> Iterator[SegmentRange]:
     rest = cut.range
     for entry in cut.inside:
         large = entry.position - rest.start >= size and rest.end - entry.position >= size // 2
-        if large and cut.segment.confirms(entry):
+        if large and confirms(cut.segment, entry):
             yield replace(rest, end=entry.position, next_offset=entry.base_offset)
             rest = replace(rest, start=entry.position, first_offset=entry.base_offset)
     yield rest

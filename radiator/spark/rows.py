@@ -226,8 +226,8 @@ class Rows:
     @cached_property
     def sizes(self) -> Ints:
         first = self._body_off_at >> 2
-        stops: Ints = self._gather(self._w32, first + 1).astype(np.int64)
-        return stops - self._gather(self._w32, first)
+        sizes: Ints = self._gather(self._w32, first + 1).astype(np.int64) - self._gather(self._w32, first)
+        return sizes
 
     def headers(self) -> tuple[Bytes, Offsets]:
         """The header blocks, joined, and where each begins (one more than there are records)."""

@@ -202,9 +202,9 @@ class _Walk:
         return "the batch does not hold"
 
     def _resume(self, reason: str) -> None:
-        """Moves to the next good batch of the range, and reports what lies before it."""
+        """Moves to the next good batch of the range, and reports what lies before it. That may be the very batch where
+        the walk stopped: if it is good, and only those before it are missing."""
         damaged, wanted = self.position, self.wanted
-        self.position += 8
         while self.position < wanted.end:
             data = self._read(CHUNK_BYTES + BATCH_BYTES_MAX)
             if len(data) < HEADER_BYTES:
@@ -229,7 +229,10 @@ class _Walk:
             check(raw, at, header)
         except DamagedBatch:
             return None
-        return header.base_offset if self.expected <= header.base_offset < self.wanted.next_offset else None
+        after = header.base_offset + header.records
+        if header.flags & SPARSE:
+            after = self._after_sparse(np.frombuffer(raw, np.uint8), at)
+        return header.base_offset if self.expected <= header.base_offset and after <= self.wanted.next_offset else None
 
     def _lose(self, following: int, reason: str, position: int | None = None) -> None:
         first, self.expected = self.expected, following

@@ -25,6 +25,7 @@ from pyspark.sql.types import StructType
 from radiator.errors import StorageError
 from radiator.spark import options as read_options
 from radiator.spark.decode import Counters, Decoder
+from radiator.spark.log import partitions
 from radiator.spark.options import ReadOptions
 from radiator.spark.planning import plan
 from radiator.spark.pushdown import narrow
@@ -46,7 +47,7 @@ class RadiatorSource(DataSource):  # type: ignore[misc]
         return "radiator"
 
     def schema(self) -> StructType:
-        read_options.parse(self.options)  # a wrong option is told when the DataFrame is made, not when it is used
+        partitions(read_options.parse(self.options).path)  # what is wrong is told when the DataFrame is made
         return SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:

@@ -1,0 +1,70 @@
+"""Header blocks as maps: the vectorised way says the same as the header codec, whatever the block."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from radiator.spark.headermap import HeaderMaps
+from radiator.stomp.headers import join, split_block
+
+pytestmark = pytest.mark.spark
+
+TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=8)
+NAMES = st.one_of(TEXT.filter(bool), st.sampled_from(["tag-a", "tag-", "tag", "tag-b:c", "number"]))
+HEADERS = st.dictionaries(NAMES, TEXT, max_size=5)
+
+
+def stored(headers: dict[str, str]) -> bytes:
+    return join(headers.items(), "1.2")[1:].encode()
+
+
+def maps_of(blocks: list[bytes], before: bytes = b"") -> HeaderMaps:
+    """As the decoder holds them: in one buffer, which may have begun earlier."""
+    data = np.frombuffer(before + b"".join(blocks), np.uint8)
+    offsets = np.cumsum([len(before), *map(len, blocks)]).astype(np.int32)
+    return HeaderMaps(data, offsets)
+
+
+@given(st.lists(HEADERS, min_size=1, max_size=12), st.sampled_from([b"", b"x:y\n:"]))
+def test_headers_and_tags_of_stored_blocks(messages: list[dict[str, str]], before: bytes) -> None:
+    maps = maps_of([stored(headers) for headers in messages], before)
+    headers, tags = maps.headers(), maps.tags()
+    headers.validate(full=True)
+    tags.validate(full=True)
+    assert [dict(row) for row in headers.to_pylist()] == messages
+    assert [dict(row) for row in tags.to_pylist()] == [
+        {name[4:]: value for name, value in each.items() if name.startswith("tag-")} for each in messages
+    ]
+    assert [dict(split_block(stored(each))) for each in messages] == messages  # the codec agrees
+
+
+def test_no_message_has_a_header() -> None:
+    maps = maps_of([b"", b"", b""])
+    assert maps.headers().to_pylist() == [[], [], []]
+    assert maps.tags().to_pylist() == [[], [], []]
+
+
+@pytest.mark.parametrize(
+    ("block", "expected"),
+    [
+        (b"ip:10.0.0.1:80\na:b", {"ip": "10.0.0.1:80", "a": "b"}),  # a colon that nobody escaped
+        (b"nothing", {"nothing": ""}),
+        (b"a:b\n", {"a": "b", "": ""}),
+    ],
+)
+def test_blocks_that_no_broker_of_ours_writes_are_read_all_the_same(block: bytes, expected: dict[str, str]) -> None:
+    rows = maps_of([b"x:y", block, b"tag-t:v"]).headers().to_pylist()
+    assert dict(rows[1]) | {"": ""} == expected | {"": ""}
+    assert [dict(rows[0]), dict(rows[2])] == [{"x": "y"}, {"tag-t": "v"}]
+
+
+def test_an_escape_that_stomp_does_not_define_stays_as_it_came() -> None:
+    assert maps_of([b"a:\\t\\c"]).headers().to_pylist() == [[("a", "\\t\\c")]]
+
+
+def test_the_arrow_type_is_what_spark_expects() -> None:
+    assert maps_of([b"a:b"]).headers().type == pa.map_(pa.string(), pa.string())

@@ -1,0 +1,213 @@
+"""Planning: every committed record in exactly one range, nothing beyond head, and as few bytes as the index allows."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from pathlib import Path
+
+import pytest
+
+from radiator.errors import StorageError
+from radiator.limits import INDEX_INTERVAL_BYTES, KIB
+from radiator.spark.decode import Counters
+from radiator.spark.options import parse
+from radiator.spark.planning import plan, snapshot
+from radiator.spark.schema import arrow_schema, select
+from radiator.spark.source import read
+from radiator.storage import layout
+from radiator.storage.index import IndexEntry, encode_entries, encode_head
+from tests.spark.stores import MS, START_NS, Message, Writer, numbered
+
+pytestmark = pytest.mark.spark
+
+BODY = bytes(1000)
+
+
+def big(root: Path, records: int = 3000, segment_bytes: int = 512 * KIB) -> str:
+    """About 1 KiB a record, several segments, an index entry for every 64 of them."""
+    writer = Writer(root, segment_bytes)
+    writer.write("big", [each._replace(body=BODY) for each in numbered("/topic/big", records)], per_batch=10)
+    writer.close()
+    return writer.root
+
+
+def offsets_of(root: str, counters: Counters | None = None, **options: object) -> dict[str, list[int]]:
+    """What all tasks together read, by partition."""
+    parsed = parse({"path": root, **{name: str(value) for name, value in options.items()}})
+    schema, counters = arrow_schema(select(["partition", "offset"])), counters or Counters()
+    found: dict[str, list[int]] = {}
+    for task in plan(parsed):
+        for batch in read(task, parsed, schema, counters):
+            for row in batch.to_pylist():
+                found.setdefault(row["partition"], []).append(row["offset"])
+    return found
+
+
+def test_ranges_of_all_tasks_are_the_log_once_in_order(tmp_path: Path) -> None:
+    root = big(tmp_path / "data")
+    tasks = plan(parse({"path": root, "split_bytes": "200000"}))
+    ranges = [piece for task in tasks for piece in task]
+    assert len(tasks) > 10
+    assert len({piece.path for piece in ranges}) > 4
+    assert [piece.first_offset for piece in ranges] == [0, *[piece.next_offset for piece in ranges[:-1]]]
+    assert ranges[-1].next_offset == 3000
+    assert all(piece.end - piece.start < 200_000 + 2 * INDEX_INTERVAL_BYTES for piece in ranges)
+    assert offsets_of(root, split_bytes=200_000) == {"big": list(range(3000))}
+
+
+def test_offsets_and_times_read_a_small_part_of_the_bytes(tmp_path: Path) -> None:
+    root = big(tmp_path / "data")
+    everything, some = Counters(), Counters()
+    offsets_of(root, everything)
+    assert everything.bytes_read > 3_000_000
+    assert offsets_of(root, some, starting_offsets=1500, ending_offsets=1510) == {"big": list(range(1500, 1510))}
+    assert some.bytes_read < 3 * INDEX_INTERVAL_BYTES
+    assert some.batches_decoded == 1
+    some = Counters()
+    times = {"start_time": START_NS + 2000 * MS, "end_time": START_NS + 2020 * MS}
+    assert offsets_of(root, some, **times) == {"big": list(range(2000, 2020))}
+    assert some.bytes_read < 3 * INDEX_INTERVAL_BYTES
+    assert some.batches_decoded == 2
+
+
+def test_segments_outside_the_selection_are_not_even_opened(tmp_path: Path) -> None:
+    root = big(tmp_path / "data")
+    every = {piece.path for task in plan(parse({"path": root})) for piece in task}
+    late = parse({"path": root, "start_time": str(START_NS + 2990 * MS)})
+    assert {piece.path for task in plan(late) for piece in task} == {max(every)}
+    assert plan(parse({"path": root, "start_time": str(START_NS + 10_000 * MS)}))[0][0].path == max(every)
+    assert plan(parse({"path": root, "end_time": str(START_NS)})) == []
+    assert plan(parse({"path": root, "starting_offsets": "3000"})) == []
+    assert plan(parse({"path": root, "partition": "other"})) == []
+
+
+@pytest.mark.parametrize("harm", ["missing", "junk", "lies"])
+def test_an_index_that_is_missing_or_wrong_costs_time_only(tmp_path: Path, harm: str) -> None:
+    root = big(tmp_path / "data")
+    directory = Path(layout.partition_path(root, "big"))
+    indexes = sorted(directory.glob("*.idx"))
+    for index in indexes[:-1]:
+        if harm == "missing":
+            index.unlink()
+        elif harm == "junk":
+            index.write_bytes(index.read_bytes()[:32] + random.Random(1).randbytes(320))
+        else:  # well formed, and nothing of it is true
+            base = int(index.stem)
+            lies = [IndexEntry(base + 5 + i, 8 + 64 * i, START_NS + base * MS) for i in range(9)]
+            index.write_bytes(encode_head(base) + encode_entries(lies))
+    assert offsets_of(root, split_bytes=100_000) == {"big": list(range(3000))}
+    assert offsets_of(root, starting_offsets=7, ending_offsets=1000) == {"big": list(range(7, 1000))}
+    times = {"start_time": START_NS + 100 * MS, "end_time": START_NS + 2900 * MS}
+    assert offsets_of(root, **times) == {"big": list(range(100, 2900))}
+
+
+def test_random_selections_agree_with_arithmetic(tmp_path: Path) -> None:
+    root, rng = big(tmp_path / "data", 600, 128 * KIB), random.Random(7)
+    for _ in range(60):
+        low, high, early, late = (rng.randrange(-5, 606) for _ in range(4))
+        given = {
+            "starting_offsets": max(low, 0),
+            "ending_offsets": max(high, 0),
+            "start_time": START_NS + early * MS,
+            "end_time": START_NS + late * MS,
+            "split_bytes": rng.choice([1, 70_000, 10**9]),
+        }
+        expected = [n for n in range(600) if max(low, 0) <= n < high and early <= n < late]
+        assert offsets_of(root, **given).get("big", []) == expected
+
+
+def test_many_small_partitions_share_tasks(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "data")
+    for i in range(200):
+        writer.append(f"p{i}", numbered(f"/topic/{i}", 3))
+    writer.commit()
+    writer.close()
+    assert len(plan(parse({"path": writer.root}))) < 10
+    found = offsets_of(writer.root)
+    assert len(found) == 200
+    assert all(offsets == [0, 1, 2] for offsets in found.values())
+
+
+def test_what_lies_behind_head_is_not_there(writer: Writer) -> None:
+    writer.write("p", numbered("/topic/a", 50))
+    writer.append("p", numbered("/topic/a", 50, 50))
+    (job,) = writer.store.take(START_NS)
+    job.write()  # in the file, but not synced: a crash could still take it back
+    assert offsets_of(writer.root) == {"p": list(range(50))}
+    job.sync()
+    job.done(START_NS)
+    assert offsets_of(writer.root) == {"p": list(range(100))}
+
+
+def test_the_end_of_a_snapshot_holds_while_the_log_grows(writer: Writer) -> None:
+    writer.write("p", numbered("/topic/a", 50))
+    writer.write("q/ä", numbered("/topic/b", 7))
+    ends = snapshot(writer.root)
+    assert ends == {"p": 50, "q/ä": 7}
+    writer.write("p", numbered("/topic/a", 50, 50))
+    writer.write("new", numbered("/topic/c", 5))
+    found = offsets_of(writer.root, ending_offsets=json.dumps(ends))
+    assert found == {"p": list(range(50)), "q/ä": list(range(7))}
+
+
+@pytest.mark.parametrize("harm", ["missing", "damaged"])
+def test_without_a_head_the_log_ends_where_its_crcs_end(tmp_path: Path, harm: str) -> None:
+    root = big(tmp_path / "data", 600, 128 * KIB)
+    head = Path(layout.head_path(layout.partition_path(root, "big")))
+    if harm == "missing":
+        head.unlink()
+    else:
+        head.write_bytes(head.read_bytes()[:20] + b"x" + head.read_bytes()[21:])
+    assert offsets_of(root) == {"big": list(range(600))}
+
+
+def test_a_partition_in_which_nothing_has_been_committed_is_empty(writer: Writer) -> None:
+    writer.append("p", [Message("/topic/a")])
+    (job,) = writer.store.take(START_NS)
+    job.write()
+    assert offsets_of(writer.root) == {}
+    job.sync()
+    job.done(START_NS)
+
+
+def test_no_store_is_told_with_what_was_expected(tmp_path: Path, writer: Writer) -> None:
+    writer.write("p", numbered("/topic/a", 1))
+    (tmp_path / "other").mkdir()
+    for path, told in [
+        (tmp_path / "none", "there is no such directory; expected a broker's data_dir"),
+        (tmp_path / "other", "it has no directory partitions/; expected a broker's data_dir"),
+        (Path(writer.root) / "partitions", f"it is a part of one; give the whole, {writer.root}"),
+        (Path(writer.root) / "partitions" / "p", f"it is a part of one; give the whole, {writer.root}"),
+    ]:
+        with pytest.raises(StorageError, match=re.escape(told)):
+            plan(parse({"path": str(path)}))
+
+
+def test_a_store_without_records_is_empty(tmp_path: Path) -> None:
+    Writer(tmp_path / "data").close()
+    assert plan(parse({"path": str(tmp_path / "data")})) == []
+
+
+def test_offsets_that_the_log_does_not_have_are_told(writer: Writer) -> None:
+    writer.write("p", numbered("/topic/a", 10))
+    for options, told in [
+        ({"ending_offsets": '{"p": 11}'}, "partition 'p' ends at offset 10, got 11"),
+        ({"starting_offsets": '{"p": 11}'}, "partition 'p' ends at offset 10, got 11"),
+        ({"starting_offsets": '{"x": 0}'}, "has no partition 'x'; it has 'p'"),
+    ]:
+        with pytest.raises(StorageError, match=re.escape(told)):
+            plan(parse({"path": writer.root, **options}))
+
+
+def test_records_that_retention_has_removed_are_told(tmp_path: Path) -> None:
+    root = big(tmp_path / "data", 600, 128 * KIB)
+    first, second = sorted(Path(layout.partition_path(root, "big")).glob("*.rlog"))[:2]
+    first.unlink()
+    start = int(second.stem)
+    assert offsets_of(root) == {"big": list(range(start, 600))}
+    with pytest.raises(StorageError, match=f"offsets 3 to {start - 1} have been removed by retention"):
+        offsets_of(root, starting_offsets='{"big": 3}')
+    found = offsets_of(root, starting_offsets='{"big": 3}', fail_on_data_loss="false")
+    assert found == {"big": list(range(start, 600))}

@@ -1,0 +1,127 @@
+"""Damage: what is yielded and what is reported lost together are exactly the range, whatever happened to the bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from radiator.spark.scan import Loss, SegmentRange
+from radiator.storage.format import MAGIC, UnknownVersion
+from tests.spark.segments import Placed, read_rows, whole, write_segment
+from tests.spark.stores import numbered
+
+pytestmark = pytest.mark.spark
+
+
+def segment(tmp_path: Path) -> tuple[Path, list[Placed]]:
+    path = tmp_path / "s.rlog"
+    sizes = [3, 1, 5, 2, 1, 1, 8, 4]
+    return path, write_segment(path, [numbered("/topic/a", n, sum(sizes[:i])) for i, n in enumerate(sizes)])
+
+
+def offsets_and_losses(wanted: SegmentRange) -> tuple[list[int], list[Loss]]:
+    losses: list[Loss] = []
+    rows = read_rows(wanted, columns=["offset", "body"], losses=losses)
+    assert all(row["body"] == b"body %d" % row["offset"] for row in rows)
+    return [row["offset"] for row in rows], losses
+
+
+def lost(losses: list[Loss]) -> list[int]:
+    return [offset for loss in losses for offset in range(loss.first, loss.following)]
+
+
+def test_a_whole_segment_has_no_losses(tmp_path: Path) -> None:
+    path, placed = segment(tmp_path)
+    assert offsets_and_losses(whole(path, placed)) == (list(range(25)), [])
+
+
+def test_one_damaged_batch_is_one_loss_with_its_offsets_and_place(tmp_path: Path) -> None:
+    path, placed = segment(tmp_path)
+    data = bytearray(path.read_bytes())
+    data[placed[3].position + 100] ^= 1
+    path.write_bytes(data)
+    offsets, losses = offsets_and_losses(whole(path, placed))
+    assert offsets == [*range(9), *range(11, 25)]
+    (loss,) = losses
+    assert (loss.first, loss.following, loss.position) == (9, 11, placed[3].position)
+    assert "offsets 9 to 10 (2 records) cannot be read: batch at offset 9: crc expected" in str(loss)
+    assert str(path) in str(loss)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@given(st.data())
+def test_any_damage_loses_whole_batches_only_and_all_of_it_is_told(tmp_path: Path, data: st.DataObject) -> None:
+    path, placed = segment(tmp_path)
+    wanted, good = whole(path, placed), path.read_bytes()
+    damaged = bytearray(good)
+    start = data.draw(st.integers(0, len(good) - 1))
+    junk = data.draw(st.one_of(st.binary(min_size=1, max_size=300), st.just(bytes(200)), st.just(MAGIC * 20)))
+    damaged[start : start + len(junk)] = junk
+    del damaged[len(good) :]
+    path.write_bytes(damaged)
+    touched = [
+        batch
+        for batch, end in zip(placed, [*[b.position for b in placed[1:]], len(good)], strict=True)
+        if damaged[batch.position : end] != good[batch.position : end]
+    ]
+    offsets, losses = offsets_and_losses(wanted)
+    gone = [offset for batch in touched for offset in range(batch.base_offset, batch.next_offset)]
+    assert lost(losses) == gone
+    assert offsets == [offset for offset in range(25) if offset not in gone]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(0, 3000))
+def test_a_file_that_became_shorter(tmp_path: Path, length: int) -> None:
+    path, placed = segment(tmp_path)
+    wanted = whole(path, placed)
+    path.write_bytes(path.read_bytes()[:length])
+    offsets, losses = offsets_and_losses(wanted)
+    assert offsets + lost(losses) == list(range(25))
+
+
+def test_zeros_behind_the_last_record_are_no_damage(tmp_path: Path) -> None:
+    path, placed = segment(tmp_path)
+    path.write_bytes(path.read_bytes() + bytes(4096))
+    assert offsets_and_losses(whole(path, placed)) == (list(range(25)), [])
+
+
+def test_batches_in_the_wrong_order_are_not_believed(tmp_path: Path) -> None:
+    path, placed = segment(tmp_path)
+    data = path.read_bytes()
+    a, b, c = (placed[i].position for i in (2, 3, 4))
+    path.write_bytes(data[:a] + data[b:c] + data[a:b] + data[c:])  # batch 3 stands before batch 2
+    offsets, losses = offsets_and_losses(whole(path, placed))
+    assert offsets + lost(losses) != []
+    assert sorted(offsets + lost(losses)) == list(range(25))
+    assert len(set(offsets)) == len(offsets)
+
+
+def test_a_missing_batch_is_a_loss(tmp_path: Path) -> None:
+    path, placed = segment(tmp_path)
+    data = path.read_bytes()
+    path.write_bytes(data[: placed[2].position] + data[placed[3].position :])
+    _, losses = offsets_and_losses(whole(path, placed))
+    assert lost(losses) == list(range(4, 9))
+    assert "offset 9 stands where offset 4 was expected" in losses[0].reason
+
+
+def test_a_segment_that_retention_took_is_a_loss_that_says_so(tmp_path: Path) -> None:
+    path, placed = segment(tmp_path)
+    wanted = whole(path, placed)
+    path.unlink()
+    offsets, (loss,) = offsets_and_losses(wanted)
+    assert offsets == []
+    assert "retention has removed it" in str(loss)
+
+
+def test_a_newer_format_is_refused_whatever_the_options_say(tmp_path: Path) -> None:
+    path, placed = segment(tmp_path)
+    data = bytearray(path.read_bytes())
+    data[placed[2].position + 4] = ord("9")
+    path.write_bytes(data)
+    with pytest.raises(UnknownVersion, match="format version 9"):
+        offsets_and_losses(whole(path, placed))
