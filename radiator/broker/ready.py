@@ -52,9 +52,11 @@ class Ready:
 
     def refused(self, subscription: Subscription) -> None:
         """NACK: the queue deals the message out again, to whoever was served longest ago; the refuser comes last."""
-        for reader in subscription.readers.values():
-            self._readers[reader] = None
-        for each in subscription.session.subscriptions.values():
+        session = subscription.session
+        for each in session.subscriptions.values():
+            if each is subscription or session.capped:
+                for reader in each.readers.values():
+                    self._readers[reader] = None
             for queue in each.queues:
                 self._queues[queue] = None
 
@@ -62,15 +64,15 @@ class Ready:
         """Something that held this subscription back is gone: let it be pumped."""
         for reader in subscription.readers.values():
             self._readers[reader] = None
-        if not subscription.queues:
+        if subscription.session.capped:
+            self.credit_session(subscription.session)
+        elif not subscription.queues:
             return
-        if subscription.window is None and subscription.ack != "auto":
+        elif subscription.window is None and subscription.ack != "auto":
             self._shared[subscription.session] = None
         else:
             for queue in subscription.queues:
                 self._queues[queue] = None
-            if subscription.session.capped:
-                self.credit_session(subscription.session)
 
     def credit_session(self, session: Session) -> None:
         """The window that a session's subscriptions share may have room again."""
@@ -80,6 +82,8 @@ class Ready:
             for subscription in session.subscriptions.values():
                 for queue in subscription.queues:
                     self._queues[queue] = None
+                for reader in subscription.readers.values():
+                    self._readers[reader] = None
 
     def forget_session(self, session: Session) -> None:
         """A session holds nothing any more."""

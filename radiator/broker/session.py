@@ -5,8 +5,9 @@ its transport: ``outbox``, bytes to send, and ``receipts``, the line of promises
 transport takes the outbox, and tells with ``flushed`` how many bytes have left, since a message under ``ack:auto``
 counts as acknowledged when it was written to the socket (RabbitMQ and ActiveMQ do the same).
 
-Invariants: ``held`` counts the unacknowledged queue messages of subscriptions without a window of their own, and is
-never above ``window`` (``docs/protocol.md``, "Flow control"); a closed session holds no subscription.
+Invariants: ``held`` counts the unacknowledged queue messages of subscriptions without a window of their own (of a
+capped session: all unacknowledged messages), and is never above ``window`` (``docs/protocol.md``, "Flow control"); a
+closed session holds no subscription.
 """
 
 from __future__ import annotations

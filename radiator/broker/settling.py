@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from radiator.broker import transactions
-from radiator.broker.subscription import AUTO, InFlight, Subscription, by_source
+from radiator.broker.subscription import AUTO, InFlight, Subscription, by_source, decimal
 from radiator.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -94,15 +94,19 @@ def locate(session: Session, frame: Frame) -> tuple[Subscription, bytes] | None:
         )
     tag, dash, rest = name.partition("-")
     subscription = session.tags.get(tag) if dash else None
-    if subscription is not None and rest.encode() in subscription.in_flight:
-        return subscription, rest.encode()
-    message_id = name.encode()
-    named = headers.get("subscription")
-    for candidate in session.subscriptions.values():
-        if (named is None or candidate.id == named) and message_id in candidate.in_flight:
-            return candidate, message_id
-    late = tag.isdigit() and dash and (tag not in session.tags and int(tag) < session.next_tag)
-    if subscription is not None and subscription.was_delivered(rest.encode()):
+    message_id, rest_id = name.encode(), rest.encode()
+    if not headers.get("id"):  # a message id may look like the ack id of another message
+        found = _by_message_id(session, message_id, headers.get("subscription"))
+        if found is not None:
+            return found, message_id
+    if subscription is not None and rest_id in subscription.in_flight:
+        return subscription, rest_id
+    found = _by_message_id(session, message_id, headers.get("subscription"))
+    if found is not None:
+        return found, message_id
+    number = decimal(tag) if dash else None
+    late = number is not None and number < session.next_tag and tag not in session.tags
+    if subscription is not None and subscription.was_delivered(rest_id):
         late = True
     if late or any(candidate.was_delivered(message_id) for candidate in session.subscriptions.values()):
         return None
@@ -112,6 +116,13 @@ def locate(session: Session, frame: Frame) -> tuple[Subscription, bytes] | None:
         "Expected the ack header (or the message-id) of a MESSAGE delivered to this connection under an ack mode "
         f"other than {AUTO}.",
     )
+
+
+def _by_message_id(session: Session, message_id: bytes, named: str | None) -> Subscription | None:
+    for candidate in session.subscriptions.values():
+        if (named is None or candidate.id == named) and message_id in candidate.in_flight:
+            return candidate
+    return None
 
 
 def receipt_now(session: Session, frame: Frame) -> None:

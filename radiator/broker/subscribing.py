@@ -35,7 +35,7 @@ NOT_OFFERED = (
 
 def count(text: str, header: str, most: int) -> int:
     """A window size from a header. Raises ProtocolError (bad-header)."""
-    if not (text.isascii() and text.isdigit()) or not 1 <= int(text[:12]) <= most:
+    if not (text.isascii() and text.isdigit()) or len(text) > 12 or not 1 <= int(text) <= most:
         raise ProtocolError(
             "bad-header",
             f"header {header}: expected a number from 1 to {most}, got {text[:100]!r}",
@@ -73,22 +73,23 @@ def subscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> No
         raise ProtocolError("bad-header", f"header ack: expected {', '.join(ACK_MODES)}, got {ack[:100]!r}")
     start, stop = _positions(headers, now_ns)
     browser = headers.get("browser") == "true"
-    window = next(
+    prefetch = next(
         (count(headers[each], each, session.limits.in_flight) for each in PREFETCH_HEADERS if each in headers), None
     )
-    if "," not in text and text.startswith(TEMP_QUEUE_PREFIX) and not is_pattern(text):
-        text = _own_temporary(broker, session, text)
+    if TEMP_QUEUE_PREFIX in text:
+        text = ",".join([_own_if_temporary(session, each.strip(" ")) for each in text.split(",")])
     patterns = parse_list(text)
     destinations = _matching(broker, patterns)
     looks = browser or start is not None or stop is not None
     if looks and any(destination.queue is not None for destination in destinations):
         browser = True
+    window = prefetch
     if window is None and ack != AUTO:
-        wider = max((each.policy.prefetch for each in destinations if each.queue is not None), default=1)
-        window = wider if wider > 1 else None
-    elif window == 1:
+        window = max((each.policy.prefetch for each in destinations if each.queue is not None), default=1)
+    if window == 1:
         window = None  # not wider than the default, so it shares the client's window of one
     subscription = add(broker, session, subscription_id, patterns, ack, window)
+    subscription.prefetch = prefetch
     subscription.browser = browser
     if browser and start is None and stop is None:
         stop = Position("end")
@@ -127,7 +128,7 @@ def own_reply_queue(broker: Broker, session: Session, name: str) -> str:
         raise ProtocolError("bad-destination", f"header reply-to: a pattern is not a name: {name[:200]!r}")
     if "@" in name:
         return name  # somebody else's, handed on
-    own = _own_temporary(broker, session, name)
+    own = _own_temporary(session, name)
     destination = broker.destination(own)
     if not any(each.session is session for each in destination.queue.consumers if destination.queue is not None):  # type: ignore[union-attr]
         if name in session.subscriptions:
@@ -141,7 +142,11 @@ def temporary_name(session: Session, name: str) -> str:
     return name if "@" in name else f"{name}@{session.id}"
 
 
-def _own_temporary(broker: Broker, session: Session, name: str) -> str:
+def _own_if_temporary(session: Session, name: str) -> str:
+    return _own_temporary(session, name) if name.startswith(TEMP_QUEUE_PREFIX) and not is_pattern(name) else name
+
+
+def _own_temporary(session: Session, name: str) -> str:
     own = temporary_name(session, name)
     if own.rpartition("@")[2] != session.id:
         raise ProtocolError("denied", f"{name[:200]!r} belongs to another connection", "Others may only SEND to it.")

@@ -31,7 +31,8 @@ InFlight = tuple["QueueSource | None", int]
 
 
 class Subscription:
-    """One SUBSCRIBE. ``window`` None means: shares the session's window on queues, flows freely on topics."""
+    """One SUBSCRIBE. ``window`` None means: shares the session's window on queues. ``prefetch`` is what the client
+    asked for, if it did; without it topics flow freely."""
 
     __slots__ = (
         "_prefixes",
@@ -42,6 +43,7 @@ class Subscription:
         "id",
         "in_flight",
         "patterns",
+        "prefetch",
         "queues",
         "readers",
         "reading",
@@ -60,6 +62,7 @@ class Subscription:
         self.patterns = patterns
         self.ack = ack
         self.window = window
+        self.prefetch: int | None = None
         self.browser = False
         self.closed = False
         self.in_flight: dict[bytes, InFlight] = {}
@@ -89,7 +92,9 @@ class Subscription:
         """How many messages of topics may be sent now, by the window alone."""
         if self.ack == AUTO:
             return self.session.limits.in_flight
-        return (self.window or self.session.limits.in_flight) - len(self.in_flight)
+        session = self.session
+        own = (self.prefetch or session.limits.in_flight) - len(self.in_flight)
+        return min(own, session.window - session.held) if session.capped else own
 
     @property
     def shares_window(self) -> bool:
@@ -107,7 +112,8 @@ class Subscription:
         if self.ack == AUTO:
             return session.limits.in_flight
         if self.window is None:
-            return session.window - session.held
+            shared = session.window - session.held
+            return shared if self.prefetch is None else min(shared, self.prefetch - len(self.in_flight))
         own = self.window - len(self.in_flight)
         return min(own, session.window - session.held) if session.capped else own
 
@@ -135,7 +141,7 @@ class Subscription:
         last = offsets[-1] + 1
         if last > self.seen.get(key, 0):
             self.seen[key] = last
-        if source is not None and self.shares_window:
+        if self.shares_window and (source is not None or session.capped):
             session.held += len(tails)
         session.send(wire.frames(prefix, tails, ids))
 
@@ -162,12 +168,21 @@ class Subscription:
     def was_delivered(self, message_id: bytes) -> bool:
         """True if this message went out here once: its ack is late or repeated, not wrong."""
         head, _, number = message_id.rpartition(b"@")
-        return number.isdigit() and int(number) < self.seen.get(head + b"@", 0)
+        seen = self.seen.get(head + b"@", 0)
+        return seen > 0 and (value := decimal(number.decode())) is not None and value < seen
 
     def _release(self, settled: list[InFlight]) -> list[InFlight]:
         if self.shares_window:
-            self.session.held -= sum(source is not None for source, _ in settled)
+            counts = self.session.capped
+            self.session.held -= sum(counts or source is not None for source, _ in settled)
         return settled
+
+
+def decimal(text: str) -> int | None:
+    """The number, if this is how it is written in an id: ASCII digits, no zeros ahead, at most 64 bits."""
+    if not (text.isascii() and text.isdigit()) or len(text) > 19 or (text[0] == "0" and text != "0"):
+        return None
+    return int(text)
 
 
 def by_source(settled: Iterable[InFlight]) -> dict[QueueSource, list[int]]:
