@@ -6,7 +6,8 @@
 
 A segment is what stands between separators; "." and "/" both separate, so ``/topic/a.*`` also matches ``/topic/a/b``.
 The slash a name begins with is a separator too: the first segment of ``/topic/a`` is empty, and ``*`` matches it like
-any other. A wildcard is a whole segment: ``pri*`` is refused, since whoever writes it expects more than we would do.
+any other. A wildcard is a whole segment: elsewhere ``*``, ``>`` and ``#`` are characters like any other, and
+``/topic/a*b`` is a name. (In a file it is a slip more often than a name, so there ``rules`` refuses it.)
 
 A pattern without a wildcard is a name and matches itself only, byte for byte: ``/topic/a.b`` and ``/topic/a/b`` are
 two destinations. A comma list is several patterns; a name matches it once, whichever of them it matches.
@@ -36,12 +37,17 @@ def segments(name: str) -> list[str]:
 
 
 def is_pattern(text: str) -> bool:
-    """True if ``text`` cannot be a name: a wildcard character stands in it, well placed or not, or it is a list."""
+    """True if ``text`` cannot be a name: one of its segments is a wildcard, well placed or not, or it is a list."""
     return "," in text or _is_wild(text)
 
 
-def _is_wild(text: str) -> bool:
+def has_wildcard_character(text: str) -> bool:
+    """True if ``*``, ``>`` or ``#`` stands in ``text``, as a wildcard or not."""
     return "*" in text or ">" in text or "#" in text
+
+
+def _is_wild(text: str) -> bool:
+    return has_wildcard_character(text) and not WILDCARDS.isdisjoint(segments(text))
 
 
 def _bad(text: str, why: str) -> ProtocolError:
@@ -69,9 +75,6 @@ class Pattern:
     def _parse(self, parts: list[str]) -> None:
         if len(parts) > limits.PATTERN_SEGMENTS_MAX:
             raise _bad(self.text, f"expected at most {limits.PATTERN_SEGMENTS_MAX} segments, got {len(parts)}")
-        for part in parts:
-            if part not in WILDCARDS and _is_wild(part):
-                raise _bad(self.text, f"a wildcard is a whole segment, got {part!r}")
         if ONE_OR_MORE in parts[:-1]:
             raise _bad(self.text, "> may only be the last segment; # stands for any number of segments anywhere")
         self._parts = parts

@@ -25,7 +25,7 @@ from radiator.config import Config, Rule
 from radiator.config.model import Kind
 from radiator.config.units import format_duration_ns, format_size, format_time_of_day
 from radiator.errors import ConfigError, ProtocolError
-from radiator.routing.pattern import parse_list
+from radiator.routing.pattern import WILDCARDS, Pattern, has_wildcard_character, parse_list, segments
 from radiator.routing.policy import SHARED_FIELDS, Policy
 
 QUEUE_PREFIX: Final = "/queue/"
@@ -223,6 +223,8 @@ def _compile(rule: Rule) -> _Compiled:
             patterns = parse_list(rule.match)
         except ProtocolError as error:
             raise ValueError(f"match: {error.message}, {error.detail}") from None
+        for pattern in patterns:
+            _check_segments(pattern)
         text, captures = rule.match, patterns.captures
         capture_count = min(pattern.wildcard_count for pattern in patterns)
     else:
@@ -230,6 +232,18 @@ def _compile(rule: Rule) -> _Compiled:
         text, captures, capture_count = f"regex {regex.pattern}", _regex_captures(regex), regex.groups
     _check_template(rule.partition, capture_count)
     return _Compiled(rule, text, captures)
+
+
+def _check_segments(pattern: Pattern) -> None:
+    """A client may name a destination ``pri*``; an operator who writes it meant a wildcard."""
+    for part in segments(pattern.text):
+        if part not in WILDCARDS and has_wildcard_character(part):
+            name = re.escape(part)
+            some = re.sub(r"(?:\\?[*>#])+", "[^./]*", name)
+            raise ValueError(
+                f"match: a wildcard is a whole segment, got {part!r} in {pattern.text!r}; write * for the segment, "
+                f"or use match_regex: with {some} for a part of it, {name} for the character itself"
+            )
 
 
 def _compile_regex(text: str) -> re.Pattern[str]:

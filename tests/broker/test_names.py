@@ -1,4 +1,4 @@
-"""Names of destinations: any UTF-8 text whose segments are no wildcards, in SEND and in SUBSCRIBE, and over a restart."""
+"""Names of destinations: any text whose segments are no wildcards, in SEND and in SUBSCRIBE, and over a restart."""
 
 from __future__ import annotations
 

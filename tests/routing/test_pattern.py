@@ -47,6 +47,17 @@ MATCHES = [
     ("a.#.#.b", "a.b", True),
     ("#.>", "a", True),
     ("a.#.>", "a", False),
+    # within a segment they are characters
+    ("/topic/a*b", "/topic/a*b", True),
+    ("/topic/a*b", "/topic/axb", False),
+    ("/topic/pri*", "/topic/price", False),
+    ("/topic/**", "/topic/a", False),
+    ("/topic/c#", "/topic/c#", True),
+    ("/topic/c#", "/topic/c", False),
+    ("/topic/a>", "/topic/a.b", False),
+    ("/topic/a*.*", "/topic/a*.b", True),
+    ("/topic/a*.*", "/topic/ab.b", False),
+    ("/topic/*", "/topic/a*b", True),
     # no wildcard: a name
     ("/topic/a.b", "/topic/a.b", True),
     ("/topic/a.b", "/topic/a/b", False),
@@ -85,11 +96,8 @@ def test_a_wildcard_captures_what_it_stood_for(pattern: str, name: str, captures
     ("text", "why"),
     [
         ("", "got nothing"),
-        ("/topic/pri*", "a wildcard is a whole segment, got 'pri*'"),
-        ("/topic/a>b", "a wildcard is a whole segment"),
-        ("/topic/**", "a wildcard is a whole segment"),
-        ("/topic/a#.b", "a wildcard is a whole segment"),
         ("/topic/>.a", "> may only be the last segment"),
+        ("/topic/>.a*", "> may only be the last segment"),
         ("/topic/a\0", "NUL may not stand in a name"),
         ("*." * limits.PATTERN_SEGMENTS_MAX + "*", "at most 128 segments"),
     ],
@@ -107,12 +115,20 @@ def test_a_malformed_pattern_is_the_peers_fault(text: str, why: str) -> None:
         ("/topic/a.*", True),
         ("/topic/>", True),
         ("#", True),
-        ("/topic/pri*", True),
+        ("/topic/>.a", True),
+        ("/topic/*.a*b", True),
         ("/topic/a,b", True),
+        ("/topic/a*b,c", True),
         ("/topic/a", False),
+        ("/topic/pri*", False),
+        ("/topic/*x", False),
+        ("/topic/a>b", False),
+        ("/topic/**", False),
+        ("/topic/c#", False),
+        ("/topic/c#.sharp", False),
     ],
 )
-def test_what_holds_a_wildcard_or_a_comma_is_no_name(text: str, expected: bool) -> None:
+def test_what_has_a_wildcard_for_a_segment_or_a_comma_is_no_name(text: str, expected: bool) -> None:
     assert is_pattern(text) is expected
 
 
@@ -134,13 +150,18 @@ def test_a_list_knows_its_names() -> None:
     assert parse_list("/topic/b,/topic/c").is_literal
 
 
+def test_names_with_wildcard_characters_may_stand_in_a_list() -> None:
+    assert parse_list("/topic/a*b,/topic/c#").names == ("/topic/a*b", "/topic/c#")
+    assert parse_list("/topic/a*b,/topic/c#").is_literal
+
+
 def test_a_list_captures_by_the_first_pattern_that_matches() -> None:
     assert parse_list("/topic/*.x,/topic/>").captures("/topic/a.x") == ("a",)
     assert parse_list("/topic/*.x,/topic/>").captures("/topic/a.y") == ("a.y",)
     assert parse_list("/topic/*.x,/topic/>").captures("/queue/a") is None
 
 
-@pytest.mark.parametrize("text", [",", "a,", ",a", "a,,b", "a, ,b", "a,b*"])
+@pytest.mark.parametrize("text", [",", "a,", ",a", "a,,b", "a, ,b", "a,>.b"])
 def test_a_list_with_a_hole_is_malformed(text: str) -> None:
     with pytest.raises(ProtocolError) as caught:
         parse_list(text)
@@ -168,7 +189,7 @@ def brute_force(parts: list[str], names: list[str]) -> bool:
 
 
 separators = st.sampled_from("./")
-words = st.sampled_from(["a", "b", ""])
+words = st.sampled_from(["a", "b", "", "a*", "#b"])
 
 
 @st.composite

@@ -137,7 +137,12 @@ def test_what_a_name_holds_is_never_taken_for_a_placeholder() -> None:
 # --- faults -----------------------------------------------------------------------------------------------------------
 
 FAULTS = {
-    "{match: /topic/pri*}": "destinations[0].match: malformed pattern: a wildcard is a whole segment, got 'pri*'",
+    "{match: /topic/pri*}": "destinations[0].match: a wildcard is a whole segment, got 'pri*' in '/topic/pri*'; "
+    "write * for the segment, or use match_regex: with pri[^./]* for a part of it, pri\\* for the character itself",
+    "{match: '/topic/a,/topic/c#.*'}": "match_regex: with c[^./]* for a part of it, c\\# for the character itself",
+    "{match: /topic/a>b}": "match_regex: with a[^./]*b for a part of it, a>b for the character itself",
+    "{match: /topic/**}": "got '**' in '/topic/**'; write * for the segment, or use match_regex: with [^./]* for",
+    "{match: '/topic/>.a'}": "destinations[0].match: malformed pattern: > may only be the last segment",
     "{match: '/topic/a,'}": "destinations[0].match: malformed pattern: expected a pattern on each side of a comma",
     "{match_regex: '('}": "destinations[0].match_regex: expected a regular expression (missing ), ",
     "{match_regex: " + "x" * 1001 + "}": "destinations[0].match_regex: expected at most 1000 characters, got 1001",
@@ -171,6 +176,14 @@ def test_all_faults_of_the_rules_are_told_at_once() -> None:
 
 def test_rules_that_share_a_partition_and_keep_it_alike_are_fine() -> None:
     rules("destinations: [{match: a, partition: p, prefetch: 2}, {match: b, partition: p}]")
+
+
+def test_the_remedy_for_a_part_of_a_segment_works() -> None:
+    some, itself = (
+        rules(f"destinations: [{{match_regex: '{regex}'}}]") for regex in (r"/topic/pri[^./]*", r"/topic/pri\*")
+    )
+    assert [some.policy_for(name).rule_index for name in ("/topic/price", "/topic/pri*", "/topic/pri.a")] == [0, 0, -1]
+    assert [itself.policy_for(name).rule_index for name in ("/topic/price", "/topic/pri*")] == [-1, 0]
 
 
 # --- explaining -------------------------------------------------------------------------------------------------------
