@@ -173,6 +173,7 @@ class CursorStore:
         states: dict[int, CursorState] = {}
         raw = read_file(fs, f"{self.directory}/{SNAPSHOT}")
         generation = journal.load_snapshot(raw, states)
+        fold = False
         found = sorted(
             int(name[len(JOURNAL) :])
             for name in fs.listdir(self.directory)
@@ -180,13 +181,17 @@ class CursorStore:
         )
         if generation is None:
             if raw is not None:
-                notes.append(f"{self.directory}/{SNAPSHOT}: damaged; cursors in it start again where nothing is known")
+                fold = True
+                kept = f"{self.directory}/{SNAPSHOT}.damaged"
+                fs.rename(f"{self.directory}/{SNAPSHOT}", kept)
+                notes.append(f"{kept}: could not be read; cursors that only it knew start again")
             generation = found[-1] if found else 0
         for old in found:
             if old < generation:
                 fs.remove(self.log.path(old))
         self.log.generation = self._generation = generation
         data = read_file(fs, self.log.path(generation))
+        fold = fold or bool(data)
         if data:
             end, lost = journal.replay(data, states)
             if lost:
@@ -194,14 +199,13 @@ class CursorStore:
             if data[end:].strip(b"\0"):
                 notes.append(f"{self.log.path(generation)}: torn tail of {len(data) - end} bytes passed over")
         self._map_slots()
-        cut = False
         for state in states.values():
             end = ends.get(state.partition, 0)
             if max([state.floor, *(stop for _, stop in state.changes)]) > end:
-                cut = True
+                fold = True
                 notes.append(f"{state.name}: was ahead of the log {state.partition}, which ends at {end}; set back")
             self._revive(state, end)
-        if data or cut:
+        if fold:
             # Folded into a snapshot: nothing of it hangs on pages that an earlier run failed to sync.
             self._generation += 1
             self.log.replace(self._generation, self._snapshot())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -50,7 +52,7 @@ def agree(cursor: Cursor, model: SetOfInts) -> None:
     assert dict(cursor.counts) == model.counts
     intervals = cursor.intervals
     assert all(start < stop for start, stop in intervals)
-    assert all(first[1] < second[0] for first, second in zip(intervals, intervals[1:], strict=False))
+    assert all(first[1] < second[0] for first, second in pairwise(intervals))
     assert not intervals or intervals[0][0] > floor
 
 

@@ -65,7 +65,7 @@ class FaultyFileSystem:
         self._next = 3
         self._faults: dict[str, tuple[int, int]] = {}
 
-    # --- faults ---------------------------------------------------------------------------------------------------------
+    # --- faults -------------------------------------------------------------------------------------------------------
 
     def fail(self, verb: str, nth: int = 1, error: int = errno.EIO) -> None:
         """The ``nth`` call of ``verb`` from now on fails."""
@@ -108,7 +108,7 @@ class FaultyFileSystem:
             del self._faults[verb]
             raise OSError(fault[1], os.strerror(fault[1]))
 
-    # --- the verbs ------------------------------------------------------------------------------------------------------
+    # --- the verbs ----------------------------------------------------------------------------------------------------
 
     def open(self, path: str, create: bool = False) -> int:
         self._call("open")

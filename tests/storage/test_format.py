@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from radiator.storage import format as codec
-from radiator.storage.format import DamagedBatch, UnknownVersion, decode, decode_destinations, decode_header, encode_batch
+from radiator.storage.format import (
+    DamagedBatch,
+    UnknownVersion,
+    decode,
+    decode_destinations,
+    decode_header,
+    encode_batch,
+)
 
 TIMES = st.integers(codec.MISSING + 1, codec.TIME_MAX)
 RECORDS = st.lists(

@@ -10,7 +10,10 @@ from radiator.storage.format import MISSING, decode, encode_batch
 from radiator.storage.merge import Merger, merge, merge_ones
 
 RECORD = st.tuples(
-    st.sampled_from(["/q/a", "/q/b"]), st.binary(max_size=9), st.integers(0, 99) | st.none(), st.integers(0, 99) | st.none()
+    st.sampled_from(["/q/a", "/q/b"]),
+    st.binary(max_size=9),
+    st.integers(0, 99) | st.none(),
+    st.integers(0, 99) | st.none(),
 )
 BATCHES = st.lists(st.lists(RECORD, min_size=1, max_size=3), min_size=1, max_size=8)
 Records = list[list[tuple[str, bytes, int | None, int | None]]]

@@ -148,7 +148,7 @@ def test_a_tail_of_zeros_is_a_clean_end() -> None:
 
 
 def test_batches_behind_damage_are_kept_and_the_gap_is_reported() -> None:
-    for batch, lost in ((0, range(0, 1)), (2, range(3, 6)), (4, range(7, 9))):
+    for batch, lost in ((0, range(1)), (2, range(3, 6)), (4, range(7, 9))):
         fs, whole, ends = small_store()
         at = ([0, *ends])[batch] + 70
         damaged = bytearray(whole)
@@ -174,8 +174,6 @@ def test_a_flipped_bit_never_changes_a_body_and_never_refuses_a_start(seed: int)
     for _ in range(20):
         damaged = bytearray(whole)
         place = random.randrange(len(damaged))
-        if place % len(damaged) in range(0, len(damaged)) and damaged[place - place % 8 : place - place % 8 + 8] == b"":
-            continue
         damaged[place] ^= 1 << random.randrange(8)
         fs.nodes[SEGMENT].cache[:] = damaged
         try:

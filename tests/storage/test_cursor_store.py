@@ -1,0 +1,241 @@
+"""Named cursors outlive the process, and a receipt of an ACK is a promise."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from radiator import limits
+from radiator.errors import StorageError
+from radiator.storage import layout
+from radiator.storage.cursor import Cursor
+from radiator.storage.cursor_store import SYNC_WITHIN_NS
+from radiator.storage.options import SyncPolicy
+from radiator.storage.store import Store
+from tests.storage.driving import ALWAYS, NOW, commit, error_of, opened, put
+from tests.storage.faults import FaultyFileSystem
+
+SNAPSHOT = "/data/cursors/snapshot"
+
+
+def filled(fs: FaultyFileSystem) -> Store:
+    """A store with a log that is long enough for the cursors over it: one ahead of its log is set back."""
+    store, notes = opened(fs)
+    assert not notes
+    put(store.partition("p", ALWAYS), *[b""] * 1_000)
+    commit(store)
+    return store
+
+
+def test_a_cursor_comes_back_as_it_was() -> None:
+    fs = FaultyFileSystem()
+    store = filled(fs)
+    cursor = store.cursors.open("queue:/queue/a", "p", 3)
+    assert cursor.stored and cursor.floor == 3 == cursor.delivered
+    cursor.ack([3, 4, 9])
+    cursor.set_count(6, 2)
+    cursor.delivered = 12
+    commit(store)
+    for how in ("kill", "close"):
+        fs.kill() if how == "kill" else store.close()
+        store, notes = opened(fs)
+        again = store.cursors.open("queue:/queue/a", "p", 777)
+        assert not notes
+        assert (again.floor, again.intervals, again.counts, again.delivered) == (5, [(9, 10)], {6: 2}, 12)
+    assert store.cursors.names() == [("queue:/queue/a", "p")]
+    assert store.cursors.get("queue:/queue/a", "p") is again
+    assert store.cursors.get("queue:/queue/a", "q") is None
+
+
+def test_delivered_survives_a_kill_without_any_call() -> None:
+    fs = FaultyFileSystem()
+    store = filled(fs)
+    cursors = [store.cursors.open(f"c{number}", "p", 0) for number in range(3)]
+    commit(store)
+    before = fs.calls.copy()
+    for number, cursor in enumerate(cursors):
+        cursor.delivered = number + 100
+    assert fs.calls == before
+    fs.kill()
+    store, _ = opened(fs)
+    assert [store.cursors.open(f"c{number}", "p", 0).delivered for number in range(3)] == [100, 101, 102]
+
+
+def test_a_deleted_cursor_is_gone_and_its_place_starts_afresh() -> None:
+    fs = FaultyFileSystem()
+    store = filled(fs)
+    cursor = store.cursors.open("a", "p", 0)
+    cursor.delivered = 50
+    cursor.ack([0])
+    commit(store)
+    store.cursors.delete("a")
+    other = store.cursors.open("b", "p", 7)
+    assert other.delivered == 7
+    cursor.ack([1])  # whoever still holds it does no harm
+    commit(store)
+    fs.kill()
+    store, _ = opened(fs)
+    assert store.cursors.names() == [("b", "p")]
+    assert store.cursors.open("a", "p", 4).floor == 4
+
+
+def test_a_receipt_waits_for_the_sync_and_other_acks_are_synced_soon() -> None:
+    fs = FaultyFileSystem()
+    store = filled(fs)
+    cursor = store.cursors.open("a", "p", 0)
+    commit(store)
+    cursor.ack([0])
+    (job,) = commit(store)
+    assert not job.needs_sync and store.next_deadline_ns(NOW) == NOW + SYNC_WITHIN_NS
+    syncs = fs.calls["fdatasync"]
+    cursor.ack([1])
+    store.cursors.waiters.append("receipt")
+    (job,) = commit(store)
+    assert job.needs_sync and job.waiters == ["receipt"] and fs.calls["fdatasync"] == syncs + 1
+    assert store.cursors.waiters == [] and store.next_deadline_ns(NOW) is None
+    cursor.ack([2])
+    commit(store)
+    (job,) = commit(store, NOW + SYNC_WITHIN_NS)
+    assert job.needs_sync and fs.calls["fdatasync"] == syncs + 2
+    assert commit(store) == []
+
+
+def test_a_receipt_for_an_ack_that_changed_nothing_still_covers_what_went_before() -> None:
+    fs = FaultyFileSystem()
+    store = filled(fs)
+    cursor = store.cursors.open("a", "p", 0)
+    cursor.ack([0])
+    commit(store)
+    cursor.ack([0])
+    store.cursors.waiters.append("receipt")
+    (job,) = commit(store)
+    assert job.needs_sync and job.waiters == ["receipt"]
+
+
+def test_a_cursor_whose_rule_never_syncs_makes_nobody_wait() -> None:
+    fs = FaultyFileSystem()
+    store = filled(fs)
+    cursor = store.cursors.open("a", "p", 0, SyncPolicy(None))
+    commit(store)
+    commit(store, NOW + SYNC_WITHIN_NS)
+    cursor.ack([0])
+    store.cursors.waiters.append("receipt")
+    (job,) = commit(store, NOW + SYNC_WITHIN_NS)
+    assert not job.needs_sync
+
+
+def test_a_failed_sync_fails_the_receipts_then_and_later() -> None:
+    fs = FaultyFileSystem()
+    store = filled(fs)
+    cursor = store.cursors.open("a", "p", 0)
+    commit(store)
+    for _ in range(2):
+        fs.fail("fdatasync")
+        cursor.ack([cursor.floor])
+        store.cursors.waiters.append("receipt")
+        jobs = commit(store)
+        assert error_of(jobs) is not None and store.cursors.failed is not None
+
+
+def test_a_full_journal_becomes_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "CURSOR_JOURNAL_BYTES_MAX", 2_000)
+    fs = FaultyFileSystem()
+    store = filled(fs)
+    cursors = [store.cursors.open(f"c{number}", "p", 0) for number in range(5)]
+    for number in range(200):
+        cursors[number % 5].ack([number * 2])
+        cursors[number % 5].set_count(number * 2 + 1, 2)
+        commit(store)
+    journals = [name for name in fs.listdir("/data/cursors") if name.startswith("journal-")]
+    assert len(journals) <= 1 and all(len(fs.nodes[f"/data/cursors/{name}"].cache) < 4_000 for name in journals)
+    before = [(cursor.floor, cursor.intervals, dict(cursor.counts)) for cursor in cursors]
+    fs.kill()
+    store, notes = opened(fs)
+    assert not notes
+    again = [store.cursors.open(f"c{number}", "p", 0) for number in range(5)]
+    assert [(cursor.floor, cursor.intervals, dict(cursor.counts)) for cursor in again] == before
+
+
+def test_a_damaged_snapshot_is_told_and_start_is_not_refused() -> None:
+    fs = FaultyFileSystem()
+    store = filled(fs)
+    store.cursors.open("a", "p", 0).ack([0])
+    commit(store)
+    store.close()
+    store, _ = opened(fs)  # folds the journal into a snapshot
+    store.close()
+    fs.nodes[SNAPSHOT].cache[:] = bytes(len(fs.nodes[SNAPSHOT].cache))
+    store, notes = opened(fs)
+    assert [note.kind for note in notes] == ["cursors"]
+    cursor = store.cursors.open("a", "p", 0)
+    cursor.ack([0, 1])
+    commit(store)
+    store.close()
+    store, notes = opened(fs)
+    assert not notes and store.cursors.open("a", "p", 0).floor == 2
+
+
+def settled_by(cursor: Cursor) -> set[int]:
+    return {offset for offset in range(300) if cursor.is_acked(offset)}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_was_receipted_is_acked_for_ever(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "CURSOR_JOURNAL_BYTES_MAX", 1_500)
+    random = Random(seed)
+    fs = FaultyFileSystem(random)
+    fs.short_writes = seed % 3 == 0
+    promised: dict[str, set[int]] = {"a": set(), "b": set()}
+    acked: dict[str, set[int]] = {"a": set(), "b": set()}
+    filled(fs)
+    fs.kill()
+    for _ in range(6):
+        store, _ = opened(fs)
+        cursors = {name: store.cursors.open(name, "p", 0) for name in promised}
+        for name, cursor in cursors.items():
+            settled = settled_by(cursor)
+            assert promised[name] <= settled <= acked[name]
+            promised[name] |= settled  # seen by readers: it must not come back
+        if random.random() < 0.4:
+            fs.fail(random.choice(["fdatasync", "pwritev", "rename", "sync_dir", "open"]), random.randrange(1, 10))
+        for step in range(random.randrange(1, 15)):
+            name = random.choice("ab")
+            offsets = random.sample(range(300), random.randrange(1, 6))
+            cursors[name].ack(offsets)
+            acked[name] |= set(offsets)
+            if random.random() < 0.5:
+                store.cursors.waiters.append(name)
+            everything = {each: settled_by(cursor) for each, cursor in cursors.items()}
+            for job in commit(store, NOW + step):
+                if job.error is None and job.waiters and store.cursors.failed is None:
+                    for each in acked:
+                        promised[each] |= everything[each]
+        if random.random() < 0.6:
+            fs.power_cut()
+        else:
+            fs.kill()
+
+
+def test_there_is_room_for_so_many_and_then_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "CURSORS_MAX", 3)
+    store = filled(FaultyFileSystem())
+    for number in range(3):
+        store.cursors.open(str(number), "p", 0)
+    with pytest.raises(StorageError, match="3 cursors is the limit"):
+        store.cursors.open("one more", "p", 0)
+    store.cursors.delete("1", "p")
+    store.cursors.open("one more", "p", 0)
+
+
+def test_a_cursor_ahead_of_a_log_that_lost_its_end_is_set_back() -> None:
+    fs = FaultyFileSystem()
+    store = filled(fs)
+    store.cursors.open("a", "p", 0).ack(range(1_000))
+    commit(store)
+    store.close()
+    path = layout.segment_path(layout.partition_path("/data", "p"), 0)
+    fs.nodes[path].cache.clear()
+    store, notes = opened(fs)
+    assert [note.kind for note in notes] == ["cursors"] and "set back" in str(notes[0])
+    assert store.cursors.open("a", "p", 0).floor == 0, "those offsets are going to be given to new messages"

@@ -1,0 +1,106 @@
+"""The hub's side of a log."""
+
+from __future__ import annotations
+
+import pytest
+
+from radiator import limits
+from radiator.storage import partition as module
+from radiator.storage.format import MISSING
+from radiator.storage.partition import IDLE
+from tests.storage.driving import ALWAYS, BLOCK, NOW, commit, opened, put, read_all
+from tests.storage.faults import FaultyFileSystem
+
+
+def test_append_does_no_io_and_gives_dense_offsets() -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    partition = store.partition("q", ALWAYS)
+    before = fs.calls.copy()
+    assert put(partition, b"a", b"b") == [0, 1]
+    assert list(partition.append_many("/queue/a", [BLOCK] * 3, [b"c", b"d", b"e"], NOW)) == [2, 3, 4]
+    assert fs.calls == before
+    assert (partition.next_offset, partition.high_watermark) == (5, 0)
+    commit(store)
+    assert partition.high_watermark == 5
+    assert read_all(partition) == dict(enumerate([b"a", b"b", b"c", b"d", b"e"]))
+
+
+def test_receipts_wait_for_the_batch_that_holds_their_record() -> None:
+    store, _ = opened(FaultyFileSystem())
+    partition = store.partition("q", ALWAYS)
+    assert partition.open_batch is IDLE
+    with pytest.raises(AttributeError):
+        partition.open_batch.waiters.append("nobody would ever release this one")
+    put(partition, b"a")
+    partition.open_batch.waiters.append("a")
+    (first,) = store.take(NOW)
+    put(partition, b"b")
+    partition.open_batch.waiters.append("b")
+    (second,) = store.take(NOW)
+    assert (first.waiters, second.waiters) == (["a"], ["b"])
+    assert first.batch is not None and first.batch.bodies == [b"a"]
+
+
+def test_a_batch_is_split_at_its_limits_and_the_parts_are_committed_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, limit in (("RECORDS_MAX", 3), ("BYTES_MAX", 100)):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, limit)
+            store, _ = opened(FaultyFileSystem())
+            partition = store.partition("q", ALWAYS)
+            waiters = []
+            for number in range(10):
+                put(partition, b"%d" % number * 10)
+                waiters.append(partition.open_batch)
+            jobs = commit(store)
+            assert len(jobs) > 2 and len({id(each) for each in waiters}) == len(jobs)
+            assert [job.batch.base_offset for job in jobs] == sorted(job.batch.base_offset for job in jobs)
+            assert list(read_all(partition)) == list(range(10))
+    assert module.BYTES_MAX == limits.BATCH_BYTES_MAX
+
+
+def test_a_clock_that_steps_back_does_not_reorder() -> None:
+    store, _ = opened(FaultyFileSystem())
+    partition = store.partition("q", ALWAYS)
+    for at in (5, 3, 9, 1):
+        put(partition, b"", at=NOW + at)
+    commit(store)
+    batch = partition.read(0)
+    assert batch is not None and [time - NOW for time in batch.receive_ns] == [5, 5, 9, 9]
+
+
+def test_times_that_do_not_fit_are_refused_and_leave_nothing_behind() -> None:
+    store, _ = opened(FaultyFileSystem())
+    partition = store.partition("q", ALWAYS)
+    for times in ((1 << 63, None), (None, -(1 << 63)), (MISSING, None)):
+        with pytest.raises(ValueError, match="64 bits"):
+            partition.append("q", b"", b"", NOW, *times)
+    assert partition.next_offset == 0 and commit(store) == []
+
+
+def test_event_and_transmit_times_come_back_from_disk() -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    partition = store.partition("q", ALWAYS)
+    partition.append("q", b"", b"", NOW, 7, None)
+    partition.append("q", b"", b"", NOW, None, 8)
+    commit(store)
+    store.close()
+    store, _ = opened(fs)
+    job = store.partitions["q"].fetch(0)
+    job.run()
+    assert job.result is not None and job.result.event_ns is not None and job.result.transmit_ns is not None
+    assert (list(job.result.event_ns), list(job.result.transmit_ns)) == ([7, MISSING], [MISSING, 8])
+
+
+def test_memory_stays_bounded_whatever_the_backlog() -> None:
+    store, _ = opened(FaultyFileSystem(), tail_bytes_max=100_000)
+    partitions = [store.partition(f"p{number}", ALWAYS) for number in range(4)]
+    for number in range(300):
+        put(partitions[number % 4], b"x" * 1_000)
+        commit(store)
+        assert store.facts()["tail_bytes"] <= 100_000
+    for partition in partitions:
+        assert len(read_all(partition)) == 75
+    assert len(store._cold.order) == 1 or store._cold.bytes <= 100_000
+    assert partitions[0].tail.base_offset is None or partitions[0].tail.base_offset > 50

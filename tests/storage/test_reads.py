@@ -1,0 +1,120 @@
+"""Cold reads: off the hub, from files, and honest about what is gone."""
+
+from __future__ import annotations
+
+import errno
+
+from radiator.storage import layout
+from radiator.storage.options import PartitionOptions
+from radiator.storage.partition import Partition
+from radiator.storage.store import Store
+from tests.storage.driving import ALWAYS, NOW, answer, commit, opened, put, read_all
+from tests.storage.faults import FaultyFileSystem
+
+DIRECTORY = layout.partition_path("/data", "q")
+
+
+def cold(records: int = 300, **options: int) -> tuple[FaultyFileSystem, Store, Partition]:
+    """A partition with nothing in memory, one record per batch."""
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    partition = store.partition("q", PartitionOptions(**options))  # type: ignore[arg-type]
+    for number in range(records):
+        put(partition, b"%d" % number, at=NOW + number, destination=f"/t/{number % 3}")
+        commit(store)
+    store.close()
+    store, notes = opened(fs)
+    assert not notes
+    return fs, store, store.partition("q", PartitionOptions(**options))  # type: ignore[arg-type]
+
+
+def test_a_read_merges_and_the_next_one_knows_where_to_go_on() -> None:
+    fs, _, partition = cold()
+    assert partition.read(0) is None
+    job = partition.fetch(0, 10_000)
+    assert partition.fetch(0, 10_000) is job, "readers at one place share a job"
+    job.run()
+    job.done()
+    assert job.result is not None and 10 < len(job.result) < 100
+    assert partition.read(0) is job.result and partition.read(len(job.result) - 1) is job.result
+    before = fs.calls.copy()
+    following = partition.fetch(job.result.next_offset, 10_000)
+    following.run()
+    following.done()
+    assert following.result is not None and following.result.base_offset == job.result.next_offset
+    assert (fs.calls - before) == {"open_read": 1, "pread": 1}, "neither the index nor a walk"
+
+
+def test_reads_stop_at_the_high_watermark() -> None:
+    fs, store, partition = cold(3)
+    put(partition, b"not yet")
+    (job,) = store.take(NOW)
+    job.write()
+    read = partition.fetch(0)
+    read.run()
+    assert read.result is not None and read.result.next_offset == 3
+    ahead = partition.fetch(3)
+    assert ahead.finished and ahead.result is None and ahead.skip_to is None
+
+
+def test_reading_crosses_segments() -> None:
+    fs, _, partition = cold(300, segment_bytes=3_000)
+    assert len(partition.segments) > 5
+    assert read_all(partition) == {number: b"%d" % number for number in range(300)}
+    assert answer(partition.offset_for_time(NOW + 123)) == 123
+    assert answer(partition.offset_for_time(NOW + 1_000)) == 300
+    assert answer(partition.offset_for_time(0)) == 0
+    job = partition.offset_for_last(40, lambda name: name == "/t/2")
+    assert answer(job) == 299 - 39 * 3 and job.starts == {"/t/2": 182}
+    everyone = partition.offset_for_last(1, lambda name: True)
+    assert answer(everyone) == 297 and everyone.starts == {"/t/0": 297, "/t/1": 298, "/t/2": 299}
+    assert answer(partition.offset_for_last(1, lambda name: name == "/t/9")) == 300
+    expected = partition.offset_for_last(2, lambda name: True, frozenset(["/t/1"]))
+    assert answer(expected) <= 295 and expected.starts["/t/1"] == 295
+
+
+def test_a_missing_segment_in_the_middle_is_a_gap() -> None:
+    fs, _, partition = cold(100, segment_bytes=3_000)
+    gone, following = (segment.base_offset for segment in partition.segments[1:3])
+    del fs.nodes[layout.segment_path(DIRECTORY, gone)]
+    found = read_all(partition)
+    assert set(found) == set(range(100)) - set(range(gone, following))
+    job = partition.fetch(gone + 1)
+    job.run()
+    job.done()
+    assert (job.result, job.error, job.skip_to) == (None, None, following)
+
+
+def test_damage_in_a_sealed_segment_is_a_gap_of_one_batch() -> None:
+    fs, _, partition = cold(100, segment_bytes=5_000)
+    cache = fs.nodes[layout.segment_path(DIRECTORY, 0)].cache
+    place = cache.index(b"content-type")
+    cache[place] ^= 1
+    assert set(read_all(partition)) == set(range(1, 100))
+
+
+def test_an_error_of_the_disk_is_told_and_the_next_try_may_work() -> None:
+    fs, _, partition = cold(3)
+    fs.fail("pread", 1, errno.EIO)
+    job = partition.fetch(0)
+    job.run()
+    job.done()
+    assert job.error is not None and "smartctl" in str(job.error) and job.result is None
+    assert read_all(partition) == {0: b"0", 1: b"1", 2: b"2"}
+
+
+def test_positions_known_in_memory_need_no_disk() -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    partition = store.partition("q", ALWAYS)
+    assert answer(partition.offset_for_time(0)) == 0
+    assert answer(partition.offset_for_last(3, lambda name: True)) == 0
+    for number in range(10):
+        put(partition, b"", at=NOW + number)
+        commit(store)
+    before = fs.calls.copy()
+    for time, offset in ((0, 0), (NOW, 0), (NOW + 4, 4), (NOW + 99, 10)):
+        job = partition.offset_for_time(time)
+        assert job.finished and job.offset == offset
+    assert partition.offset_for_last(3, lambda name: True).offset == 7
+    assert fs.calls == before

@@ -1,0 +1,98 @@
+"""Walking a segment file."""
+
+from __future__ import annotations
+
+import pytest
+
+from radiator.storage import index, layout
+from radiator.storage.format import encode_batch
+from radiator.storage.index import IndexEntry
+from radiator.storage.segment import Window, find_batch, headers, locate, locate_time, read_run
+from tests.storage.faults import FaultyFileSystem
+
+
+def segment(
+    *batches: tuple[int, int], chunk: int = 300, deltas: list[int] | None = None
+) -> tuple[Window, list[int], int]:
+    """A file of batches of (base offset, records); the positions of the batches; its size."""
+    fs = FaultyFileSystem()
+    fd = fs.open("/segment", create=True)
+    positions, at = [], 0
+    for base, count in batches:
+        times = [1_000 + 10 * (base + each) for each in range(count)]
+        bodies = [b"%d" % (base + each) for each in range(count)]
+        pieces = encode_batch(base, times, None, None, [0] * count, ["/q"], [b"h"] * count, bodies, 0, deltas)
+        positions.append(at)
+        at += fs.pwritev(fd, pieces, at)
+    return Window(fs, fd, chunk), positions, at  # type: ignore[arg-type]
+
+
+BATCHES = [(10, 1), (11, 3), (14, 1), (15, 1), (16, 50), (66, 2)]
+
+
+def test_headers_end_where_they_are_told_or_at_the_end() -> None:
+    window, positions, _ = segment(*BATCHES)
+    assert [position for position, _ in headers(window, 0, 1_000)] == positions
+    assert [header.base_offset for _, header in headers(window, positions[1], 16)] == [11, 14, 15]
+
+
+@pytest.mark.parametrize("chunk", [64, 300, 100_000])
+def test_an_offset_is_found_with_and_without_an_index(chunk: int) -> None:
+    window, positions, size = segment(*BATCHES, chunk=chunk)
+    entries = [IndexEntry(base, position, 0) for (base, _), position in zip(BATCHES, positions, strict=True)]
+    for known in ([], entries, entries[:3], [IndexEntry(12, positions[1] + 8, 0)]):
+        assert locate(window, known, 10, size) == positions[0]
+        assert locate(window, known, 13, size) == positions[1]
+        assert locate(window, known, 65, size) == positions[4]
+        assert locate(window, known, 67, size) == positions[5]
+        assert locate(window, known, 3, size) == positions[0], "the first behind it"
+        assert locate(window, known, 68, size) is None
+
+
+def test_an_offset_is_found_behind_damage() -> None:
+    window, positions, size = segment(*BATCHES)
+    fs, fd = window.fs, window.fd
+    fs.pwritev(fd, [b"\xff" * 20], positions[2])
+    window = Window(fs, fd, 300)
+    assert locate(window, [], 15, size) == positions[3]
+    assert locate(window, [], 14, size) == positions[3]
+    found = find_batch(window, positions[2], size, 16)
+    assert found is not None and (found[0], found[1].base_offset) == (positions[4], 16)
+    assert find_batch(window, positions[5] + 8, size, 0) is None
+
+
+def test_sparse_batches_span_more_than_they_hold() -> None:
+    window, positions, size = segment((10, 3), deltas=[0, 5, 90])
+    assert locate(window, [], 57, size) == positions[0]
+    assert locate(window, [], 101, size) is None
+
+
+def test_a_time_is_found() -> None:
+    window, positions, _ = segment(*BATCHES)
+    entries = [IndexEntry(16, positions[4], 1_160)]
+    for known in ([], entries):
+        assert locate_time(window, known, 0, 68) == 10
+        assert locate_time(window, known, 1_125, 68) == 13
+        assert locate_time(window, known, 1_160, 68) == 16
+        assert locate_time(window, known, 1_161, 68) == 17
+        assert locate_time(window, known, 9_999, 68) is None
+        assert locate_time(window, known, 1_665, 66) is None
+
+
+def test_a_run_goes_on_to_the_end_of_the_chunk_or_to_a_gap() -> None:
+    window, positions, size = segment(*BATCHES, (70, 1))
+    batch, after = read_run(window, 0, 1_000, 100_000)
+    assert batch is not None and batch.offsets == range(10, 68) and after == positions[6]
+    assert batch.bodies == [b"%d" % offset for offset in range(10, 68)]
+    batch, after = read_run(window, positions[1], 15, 100_000)
+    assert batch is not None and batch.offsets == range(11, 15) and after == positions[3]
+    small = Window(window.fs, window.fd, 64)
+    batch, after = read_run(small, positions[4], 1_000, 64)
+    assert batch is not None and batch.offsets == range(16, 66), "one batch at least, however large"
+    assert read_run(window, positions[6], 70, 1_000)[0] is None
+    assert read_run(window, positions[3] + 8, 1_000, 1_000)[0] is None
+
+
+def test_positions_of_segments_and_indexes_do_not_collide() -> None:
+    assert layout.segment_path("/d", 1) != layout.index_path("/d", 1)
+    assert len(index.encode_head(1)) == index.ENTRY_BYTES

@@ -1,0 +1,102 @@
+"""One directory: who owns it, what is in it, what time brings."""
+
+from __future__ import annotations
+
+import pytest
+
+from radiator.errors import StorageError
+from radiator.storage import layout
+from radiator.storage.format import UnknownVersion
+from radiator.storage.options import PartitionOptions, SyncPolicy
+from tests.storage.driving import ALWAYS, NOW, commit, opened, put, read_all
+from tests.storage.faults import FaultyFileSystem
+
+
+def test_a_partition_costs_nothing_until_it_is_written() -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    before = fs.calls.copy()
+    partition = store.partition("q", ALWAYS)
+    assert store.partition("q", ALWAYS) is partition
+    assert fs.calls == before and commit(store) == []
+    with pytest.raises(ValueError, match="empty"):
+        store.partition("", ALWAYS)
+    with pytest.raises(ValueError, match="limit"):
+        store.partition("x" * 300, ALWAYS)
+
+
+def test_only_dirty_partitions_are_visited() -> None:
+    store, _ = opened(FaultyFileSystem())
+    partitions = [store.partition(str(number), ALWAYS) for number in range(10)]
+    put(partitions[3], b"a")
+    put(partitions[7], b"b")
+    put(partitions[3], b"c")
+    assert store.dirty
+    assert [job.partition for job in commit(store)] == [partitions[3], partitions[7]]
+    assert not store.dirty and commit(store) == []
+
+
+def test_what_is_there_is_found_again_and_takes_its_rules_options() -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    put(store.partition("/topic/ä", PartitionOptions(segment_bytes=100_000)), b"body")
+    commit(store)
+    fs.kill()
+    store, notes = opened(fs)
+    assert not notes and list(store.partitions) == ["/topic/ä"]
+    options = PartitionOptions(sync=SyncPolicy(None), segment_bytes=70_000)
+    partition = store.partition("/topic/ä", options)
+    assert partition.options is options and partition.high_watermark == 1
+
+
+def test_close_writes_what_is_open() -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    put(store.partition("q", PartitionOptions(sync=SyncPolicy(None))), b"body")
+    store.close()
+    assert not fs.descriptors and not fs.locked
+    store, notes = opened(fs)
+    assert not notes and read_all(store.partitions["q"]) == {0: b"body"}
+
+
+def test_close_tells_the_first_error_and_gives_the_directory_back() -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    put(store.partition("q", ALWAYS), b"body")
+    fs.fail("pwritev")
+    with pytest.raises(StorageError, match="smartctl"):
+        store.close()
+    assert not fs.locked
+
+
+def test_strangers_in_the_directory_are_told_and_left_alone() -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    store.close()
+    fs.mkdir("/data/partitions/lost+found")
+    store, notes = opened(fs)
+    assert [note.kind for note in notes] == ["foreign"] and "lost+found" in str(notes[0])
+    assert "/data/partitions/lost+found" in fs.dirs and not store.partitions
+
+
+def test_a_newer_format_is_refused_in_words_and_the_lock_is_given_back() -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    put(store.partition("q", ALWAYS), b"body")
+    store.close()
+    fs.nodes[layout.segment_path(layout.partition_path("/data", "q"), 0)].cache[4:5] = b"2"
+    with pytest.raises(UnknownVersion, match="/data/partitions/q.*version 2"):
+        opened(fs)
+    assert not fs.locked
+
+
+def test_the_next_deadline_is_the_earliest() -> None:
+    store, _ = opened(FaultyFileSystem())
+    assert store.next_deadline_ns(NOW) is None
+    for name, interval in (("a", 500), ("b", 300), ("c", 400)):
+        put(store.partition(name, PartitionOptions(sync=SyncPolicy(interval))), b"")
+    commit(store)
+    assert store.next_deadline_ns(NOW) == NOW + 300
+    store.tick(NOW + 399)
+    assert [job.partition.name for job in commit(store)] == ["b"]
+    assert store.next_deadline_ns(NOW) == NOW + 400
