@@ -1,0 +1,148 @@
+"""The whole interface in one file: every key that radiator has a name for, also those that this version does not offer.
+
+What is offered loads and comes down to what it says. What is not has an error of its own, with its line, and this list
+is exact: a key that becomes offered must be struck off here, and one that falls silent is found.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from radiator.config import Config, load_text, schema
+from radiator.errors import ConfigError
+from radiator.routing.rules import Rules
+
+WHOLE = """\
+version: 1
+data_dir: ./data
+listen:
+  - stomp://127.0.0.1:61613
+  - ws://127.0.0.1:15674/stomp
+  - unix:./run/radiator.sock
+admin: http://127.0.0.1:8161          # metrics, health, JSON API, dashboard; loopback unless said otherwise
+
+limits: {message: 4MiB, connections: 10000, connect_timeout: 10s}
+heart_beat: {send: 10s, expect: 10s, grace: 2.0}
+disk: {min_free: 1GiB}
+
+defaults:                             # under every rule below
+  store: file                         # file | memory
+  fsync: always                       # always | 50ms (an interval) | never
+  segment: {size: 128MiB, roll_at: "00:00"}   # UTC, also when idle
+  retention: {age: 30d, size: 20GiB}  # default: keep everything
+  prefetch: 1
+
+destinations:                         # first match wins
+  - match: /topic/weather.*
+    partition: weather-{1}            # which file takes what: {name}, {1}...{n}
+    fsync: 1s
+  - match: /topic/clicks.>
+    partitions: 4
+    partition_by: header:user
+  - match: /queue/orders
+    prefetch: 10
+    ack_timeout: 5m
+    redeliver: {max: 5, delay: 1s, backoff: 2, max_delay: 5m}
+    dead_letter: /queue/dead.{name}
+    priority: true                    # 0-9 by header; FIFO inside
+  - match: /queue/events
+    fan_out: [/queue/events.billing, /queue/events.audit]
+  - match: /topic/live.>
+    store: memory
+    retention: {count: 1000}
+    on_full: drop_oldest
+  - match: /topic/state.>
+    compact_by: header:key            # last per key, offsets unchanged
+  - {match: "#", create: deny}
+archive:                              # further copies for analysis: every rule that matches
+  - {match: /topic/>, partition: all-topics}
+auth: {users_file: users.yaml}        # or plug-in by entry point; acl: read/write/browse/admin patterns per user
+"""
+
+NOT_OFFERED = [
+    (5, "listen[1]", "STOMP over WebSocket"),
+    (7, "admin", "metrics, health and pages over HTTP"),
+    (29, "destinations[2].ack_timeout", "taking a delivery back after a deadline"),
+    (30, "destinations[2].redeliver", "a cap and a delay for redelivery"),
+    (31, "destinations[2].dead_letter", "a queue for what cannot be delivered"),
+    (32, "destinations[2].priority", "priorities within a queue"),
+    (34, "destinations[3].fan_out", "queues fed from another queue"),
+    (40, "destinations[5].compact_by", "keeping the last message of each key"),
+    (42, "archive", "further copies for analysis"),
+    (44, "auth", "users and access rules"),
+]
+
+
+def offered() -> str:
+    """The file without the lines of what is not offered; each keeps its number."""
+    gone = {line for line, _, _ in NOT_OFFERED} | {43}  # the entry of archive:
+    return "".join(
+        "\n" if number in gone else line for number, line in enumerate(WHOLE.splitlines(keepends=True), start=1)
+    )
+
+
+@pytest.fixture(scope="module")
+def config() -> Config:
+    return load_text(offered(), "radiator.yaml", {})
+
+
+def test_what_is_not_offered_is_told_key_by_key_and_nothing_else_is_wrong() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_text(WHOLE, "radiator.yaml", {})
+    told = [re.fullmatch(r"radiator\.yaml:(\d+): (\S+): (.*)", line) for line in str(caught.value).splitlines()]
+    assert [(int(match[1]), match[2]) for match in told if match] == [(line, path) for line, path, _ in NOT_OFFERED]
+    for match, (_, _, what) in zip(told, NOT_OFFERED, strict=True):
+        assert match is not None
+        assert what in match[3]
+        assert "known" in match[3]
+        assert "but not offered by this version" in match[3]
+
+
+def test_the_rest_comes_down_to_what_it_says(config: Config) -> None:
+    assert [str(listen) for listen in config.listen] == ["stomp://127.0.0.1:61613", "unix:./run/radiator.sock"]
+    assert config.disk_min_free_bytes == 1 << 30
+    weather, clicks, orders, events, live, state, rest = config.rules
+    assert (weather.partition, weather.fsync_interval_ns, weather.roll_at_seconds) == ("weather-{1}", 10**9, 0)
+    assert (clicks.partitions, clicks.partition_by) == (4, "user")
+    assert (orders.prefetch, events.prefetch) == (10, 1)
+    assert (live.store, live.retention_count, live.on_full) == ("memory", 1_000, "drop_oldest")
+    assert (state.match, state.retention_bytes) == ("/topic/state.>", 20 << 30)
+    assert rest.create is False
+
+
+@pytest.mark.parametrize(
+    ("name", "rule_index"),
+    [
+        ("/topic/weather.EWR", 0),
+        ("/topic/clicks.a.b", 1),
+        ("/queue/orders", 2),
+        ("/queue/events", 3),
+        ("/topic/live.a", 4),
+        ("/topic/state.a", 5),
+        ("/queue/other", 6),
+    ],
+)
+def test_its_rules_own_what_they_say(config: Config, name: str, rule_index: int) -> None:
+    assert Rules(config).policy_for(name).rule_index == rule_index
+
+
+def test_one_key_of_each_kind_that_is_reserved_is_refused() -> None:
+    """Those that the file above does not show, too."""
+    for key in schema.NOT_OFFERED:
+        with pytest.raises(ConfigError, match=rf"^radiator\.yaml:1: {key}: known \(.*\), but not offered by this"):
+            load_text(f"{key}: x", "radiator.yaml", {})
+    for key in schema.RULE_NOT_OFFERED:
+        for text, path in (
+            (f"defaults: {{{key}: x}}", "defaults"),
+            (f"destinations: [{{match: a, {key}: x}}]", r"\S+"),
+        ):
+            with pytest.raises(ConfigError, match=rf"^radiator\.yaml:1: {path}\.{key}: known \(.*\), but not offered"):
+                load_text(text, "radiator.yaml", {})
+    for scheme in schema.SCHEMES_NOT_OFFERED:
+        with pytest.raises(ConfigError, match=r"is known, but not offered by this version"):
+            load_text(f"listen: ['{scheme}://127.0.0.1:1']", "radiator.yaml", {})
+    for value in schema.ON_FULL_NOT_OFFERED:
+        with pytest.raises(ConfigError, match=rf"{value} is known, but not offered by this version"):
+            load_text(f"destinations: [{{match: a, max_messages: 1, on_full: {value}}}]", "radiator.yaml", {})
