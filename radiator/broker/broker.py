@@ -318,7 +318,7 @@ class Broker:
         reader.feed.readers.pop(reader, None)
         subscription.reading -= 1
         if subscription.reading == 0:
-            commands.replay_end(self, subscription)
+            subscribing.replay_end(self, subscription)
 
     # --- time -------------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,6 @@ from radiator import limits
 from radiator.broker import settling, subscribing, transactions
 from radiator.broker.publishing import Plan, admit, not_connected, plan_for
 from radiator.broker.settling import receipt_now
-from radiator.broker.subscription import AUTO, Subscription
 from radiator.errors import ProtocolError
 from radiator.stomp import encoder
 from radiator.stomp.spec import VERSIONS
@@ -130,22 +129,6 @@ def commit(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
                 waited.append(waiters)
     if frame.receipt is not None:
         session.receipts.after(frame.receipt, waited + broker.cursor_waiters())
-
-
-def replay_end(broker: Broker, subscription: Subscription) -> None:
-    """A bounded replay has delivered its last message: say so, and end the subscription."""
-    session = subscription.session
-    headers = [
-        ("subscription", subscription.id),
-        ("message-id", f"end-{subscription.tag}"),
-        ("destination", subscription.patterns.text),
-        ("replay-end", "true"),
-    ]
-    if subscription.ack != AUTO:
-        headers.append(("ack", f"{subscription.tag}-end"))
-    headers.append(("content-length", "0"))
-    session.send(encoder.encode("MESSAGE", headers, b"", session.version))
-    broker.unsubscribe(subscription)
 
 
 COMMANDS: dict[str, Callable[[Broker, Session, Frame, int], None]] = {

@@ -11,6 +11,7 @@ from radiator.broker.subscription import ACK_MODES, AUTO, Subscription
 from radiator.errors import ProtocolError
 from radiator.routing.pattern import is_pattern, parse_list
 from radiator.routing.rules import TEMP_QUEUE_PREFIX
+from radiator.stomp import encoder
 
 if TYPE_CHECKING:
     from radiator.broker.broker import Broker
@@ -105,8 +106,6 @@ def subscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> No
     if frame.receipt is not None:
         session.receipts.now(frame.receipt)
     if stop is not None and subscription.reading == 0:
-        from radiator.broker.commands import replay_end
-
         replay_end(broker, subscription)
 
 
@@ -281,3 +280,19 @@ def _resolve(broker: Broker, reader: Reader, job: Any, then: Callable[[int], Non
         broker.ready.reader(reader)
 
     broker.look_up(job, done)
+
+
+def replay_end(broker: Broker, subscription: Subscription) -> None:
+    """A bounded replay has delivered its last message: say so, and end the subscription."""
+    session = subscription.session
+    headers = [
+        ("subscription", subscription.id),
+        ("message-id", f"end-{subscription.tag}"),
+        ("destination", subscription.patterns.text),
+        ("replay-end", "true"),
+    ]
+    if subscription.ack != AUTO:
+        headers.append(("ack", f"{subscription.tag}-end"))
+    headers.append(("content-length", "0"))
+    session.send(encoder.encode("MESSAGE", headers, b"", session.version))
+    broker.unsubscribe(subscription)
