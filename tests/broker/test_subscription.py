@@ -181,9 +181,10 @@ def test_a_message_id_is_not_mistaken_for_the_ack_id_of_another_message() -> Non
 @pytest.mark.parametrize(
     "name",
     [
-        "x", "0", "-", "0-", "-x", "0-x", "0-%2Fqueue%2Fa@99", "%2Fqueue%2Fa@1", "0-%2Fqueue%2Fa@", "@", "a@b", "7-x@1",
+        "x", "0", "-", "0-", "-x", "0-x", "0-%2Fqueue%2Fa@99", "%2Fqueue%2Fa@1", "0-%2Fqueue%2Fa@", "@", "a@b",
+        "7-x@1", "\\", "é@1",
         "²-x@1", "0-%2Fqueue%2Fa@²", "٣-x@1", "9" * 5_000 + "-x@1", "0-%2Fqueue%2Fa@" + "9" * 5_000,
-        "0-%2Fqueue%2Fa@-1", "0-%2Fqueue%2Fa@00", "00-%2Fqueue%2Fa@0", "1-%2Fqueue%2Fa@0", " 0-%2Fqueue%2Fa@0", "\\", "é@1", "@0",
+        "0-%2Fqueue%2Fa@-1", "0-%2Fqueue%2Fa@00", "00-%2Fqueue%2Fa@0", "1-%2Fqueue%2Fa@0", " 0-%2Fqueue%2Fa@0",
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("command", ["ACK", "NACK"])
