@@ -46,7 +46,7 @@ def test_a_read_merges_and_the_next_one_knows_where_to_go_on() -> None:
 
 
 def test_reads_stop_at_the_high_watermark() -> None:
-    fs, store, partition = cold(3)
+    _fs, store, partition = cold(3)
     put(partition, b"not yet")
     (job,) = store.take(NOW)
     job.write()
@@ -58,7 +58,7 @@ def test_reads_stop_at_the_high_watermark() -> None:
 
 
 def test_reading_crosses_segments() -> None:
-    fs, _, partition = cold(300, segment_bytes=3_000)
+    _fs, _, partition = cold(300, segment_bytes=3_000)
     assert len(partition.segments) > 5
     assert read_all(partition) == {number: b"%d" % number for number in range(300)}
     assert answer(partition.offset_for_time(NOW + 123)) == 123

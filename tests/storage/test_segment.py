@@ -80,7 +80,7 @@ def test_a_time_is_found() -> None:
 
 
 def test_a_run_goes_on_to_the_end_of_the_chunk_or_to_a_gap() -> None:
-    window, positions, size = segment(*BATCHES, (70, 1))
+    window, positions, _size = segment(*BATCHES, (70, 1))
     batch, after = read_run(window, 0, 1_000, 100_000)
     assert batch is not None and batch.offsets == range(10, 68) and after == positions[6]
     assert batch.bodies == [b"%d" % offset for offset in range(10, 68)]

@@ -1,0 +1,83 @@
+"""Sample stores of every format version open, and hold what they held when they were written."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from radiator.storage import reader
+from radiator.storage.batch import RecordBatch
+from radiator.storage.files import FileSystem
+from radiator.storage.format import FORMAT_VERSION, MISSING
+from radiator.storage.store import Store
+
+HERE = Path(__file__).parent
+SAMPLES = sorted(path.name for path in HERE.glob("v*") if path.is_dir())
+
+
+def facts(name: str, batch: RecordBatch) -> list[list[Any]]:
+    def time(column: Any, at: int) -> int | None:
+        return None if column is None or column[at] == MISSING else column[at]
+
+    return [
+        [
+            name,
+            offset,
+            batch.names[batch.destination_ids[at]],
+            batch.blocks[at].decode(),
+            batch.bodies[at].hex(),
+            batch.receive_ns[at],
+            time(batch.event_ns, at),
+            time(batch.transmit_ns, at),
+        ]
+        for at, offset in enumerate(batch.offsets)
+    ]
+
+
+@pytest.fixture(params=SAMPLES)
+def sample(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, list[list[Any]]]:
+    root = tmp_path / "store"
+    shutil.copytree(HERE / request.param, root)
+    return root, sorted(json.loads((root / "expected.json").read_text("utf-8")))
+
+
+def test_there_is_a_sample_of_this_version() -> None:
+    assert f"v{FORMAT_VERSION}" in SAMPLES
+
+
+def test_it_can_be_read_from_outside(sample: tuple[Path, list[list[Any]]]) -> None:
+    root, expected = sample
+    found = []
+    for partition in reader.list_partitions(str(root)):
+        for batch in reader.batches(partition, on_gap=lambda first, last: pytest.fail(f"gap {first} to {last}")):
+            found += facts(partition.name, batch)
+    assert sorted(found) == expected
+    assert [(each.name, each.floor, each.intervals, each.counts) for each in reader.list_cursors(str(root))] == [
+        ("durable", 4, [], {}),
+        ("queue:/queue/orders", 4, [(5, 6)], {}),
+    ]
+
+
+def test_a_broker_takes_it_over_and_goes_on(sample: tuple[Path, list[list[Any]]]) -> None:
+    root, expected = sample
+    store = Store(str(root), FileSystem())
+    notes = store.open(0)
+    assert [note.kind for note in notes if note.kind != "foreign"] == []
+    found = []
+    for name, partition in store.partitions.items():
+        offset = partition.log_start_offset
+        while offset < partition.high_watermark:
+            job = partition.fetch(offset)
+            job.run()
+            job.done()
+            assert job.result is not None
+            found += facts(name, job.result)
+            offset = job.result.next_offset
+    assert sorted(found) == expected
+    assert store.partitions["weather-ä"].destinations == {f"/topic/weather.{letter}" for letter in "ABC"}
+    assert store.cursors.open("queue:/queue/orders", "/queue/orders", 0).floor == 4
+    store.close()
