@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from radiator import limits
 from radiator.broker import settling, subscribing, transactions
-from radiator.broker.publishing import Plan, admit, not_connected, plan_for
+from radiator.broker.publishing import Plan, Verdict, admit, append, make_room, not_connected, plan_for
 from radiator.broker.settling import receipt_now
 from radiator.errors import ProtocolError
 from radiator.stomp import encoder
@@ -15,8 +14,10 @@ from radiator.stomp.spec import VERSIONS
 
 if TYPE_CHECKING:
     from radiator.broker.broker import Broker
+    from radiator.broker.destination import Destination
     from radiator.broker.session import Session
     from radiator.stomp.frames import Frame
+    from radiator.storage.partition import Partition
 
 
 def dispatch(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
@@ -93,42 +94,56 @@ def commit(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
     """COMMIT: everything is checked before anything is applied; the RECEIPT waits for all of it."""
     name = _required(frame, "transaction")
     held = transactions.find(session, name).frames
-    plans: list[Plan | None] = []
-    for each in held:
-        plan = None
-        if each.head.command == "SEND":
-            plan = plan_for(broker, session, each, each.head.headers["destination"])
-            if plan is not None and plan.special and not admit(broker, session, plan, each):
-                plan = None
-        else:
-            settling.locate(session, each)
-        plans.append(plan)
-        if plan is not None:
-            plan.feed = plan.feed or plan.destination.next_feed()
-            failed = plan.feed.partition.failed
-            if failed is not None:
-                raise ProtocolError("storage", "the transaction could not be stored", str(failed))
+    steps = _check(broker, session, held)
     transactions.end(session, name)
     waited: list[list[object]] = []
-    for plan, each in zip(plans, held, strict=True):
+    for each, plan, verdict in steps:
         if each.head.command == "ACK":
             settling.apply_ack(broker, session, each)
         elif each.head.command == "NACK":
             settling.apply_nack(broker, session, each)
-        elif plan is not None:
+        elif plan is not None and make_room(broker, session, plan, each, verdict):
             assert plan.feed is not None
             partition = plan.feed.partition
-            partition.append(plan.name, plan.block, each.body, now_ns, plan.event_ns, plan.transmit_ns)
-            broker.stats.messages_in += 1
-            broker.stats.body_bytes_in += len(each.body)
-            broker.pending_bytes += len(each.body) + len(plan.block)
-            if plan.sync:
-                partition.open_batch.sync_requested = True
+            append(broker, plan, partition, each.body, now_ns)
             waiters = partition.open_batch.waiters
             if not any(waiters is known for known in waited):
                 waited.append(waiters)
     if frame.receipt is not None:
         session.receipts.after(frame.receipt, waited + broker.cursor_waiters())
+
+
+def _check(broker: Broker, session: Session, held: list[Frame]) -> list[tuple[Frame, Plan | None, Verdict]]:
+    """Everything that could refuse a COMMIT, before anything of it is applied. Raises ProtocolError.
+
+    Each partition is made to have room in one batch for all that the transaction sends to it: a batch is all or
+    nothing on disk.
+    """
+    steps: list[tuple[Frame, Plan | None, Verdict]] = []
+    ahead: dict[Destination, tuple[int, int]] = {}
+    room: dict[Partition, tuple[int, int]] = {}
+    for each in held:
+        if each.head.command != "SEND":
+            settling.locate(session, each)
+            steps.append((each, None, Verdict.STORE))
+            continue
+        plan = plan_for(broker, session, each, each.head.headers["destination"])
+        if plan is None:
+            continue
+        if broker.disk_full is not None and plan.destination.policy.store == "file":
+            raise broker.disk_full
+        count, size = ahead.get(plan.destination, (0, 0))
+        steps.append((each, plan, admit(plan, each, count, size)))
+        ahead[plan.destination] = (count + 1, size + len(each.body))
+        plan.feed = plan.feed or plan.destination.next_feed()
+        partition = plan.feed.partition
+        if partition.failed is not None:
+            raise ProtocolError("storage", "the transaction could not be stored", str(partition.failed))
+        count, size = room.get(partition, (0, 0))
+        room[partition] = (count + 1, size + len(each.body) + len(plan.block))
+    for partition, (count, size) in room.items():
+        partition.make_room(count, size)
+    return steps
 
 
 COMMANDS: dict[str, Callable[[Broker, Session, Frame, int], None]] = {
@@ -143,5 +158,3 @@ COMMANDS: dict[str, Callable[[Broker, Session, Frame, int], None]] = {
     "ABORT": abort,
     "DISCONNECT": disconnect,
 }
-
-assert limits.TRANSACTION_BYTES_MAX <= limits.BATCH_BYTES_MAX

@@ -8,6 +8,7 @@ open batch and a place in the line of receipts.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from radiator.broker import subscribing, transactions
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from radiator.broker.feed import Feed
     from radiator.broker.session import Session
     from radiator.stomp.frames import Frame, Head
+    from radiator.storage.partition import Partition
 
 RESERVED_PREFIX = "/radiator/"
 
@@ -59,13 +61,21 @@ def send(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
         plan = _plan(broker, session, frame)
         if plan is None:
             return
-    if plan.special and not admit(broker, session, plan, frame):
-        return
     if broker.disk_full is not None and plan.destination.policy.store == "file":
         raise broker.disk_full
+    if plan.special:
+        verdict = admit(plan, frame)
+        if verdict is not Verdict.STORE and not make_room(broker, session, plan, frame, verdict):
+            return
     feed = plan.feed or plan.destination.next_feed()
-    partition = feed.partition
-    body = frame.body
+    offset = append(broker, plan, feed.partition, frame.body, now_ns)
+    if frame.receipt is not None:
+        batch = feed.partition.open_batch
+        session.receipts.stored(frame.receipt, offset, batch, plan.destination.receipt_suffix(feed))
+
+
+def append(broker: Broker, plan: Plan, partition: Partition, body: bytes, now_ns: int) -> int:
+    """Put a message into the open batch of its partition, and count it. Returns its offset."""
     offset = partition.append(plan.name, plan.block, body, now_ns, plan.event_ns, plan.transmit_ns)
     size = len(body)
     stats = broker.stats
@@ -74,8 +84,7 @@ def send(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
     broker.pending_bytes += size + len(plan.block)
     if plan.sync:
         partition.open_batch.sync_requested = True
-    if frame.receipt is not None:
-        session.receipts.stored(frame.receipt, offset, partition.open_batch, plan.destination.receipt_suffix(feed))
+    return offset
 
 
 def _plan(broker: Broker, session: Session, frame: Frame) -> Plan | None:
@@ -104,7 +113,7 @@ def plan_for(broker: Broker, session: Session, frame: Frame, name: str) -> Plan 
         name = subscribing.temporary_name(session, name)
         if name not in broker.destinations and name.rpartition("@")[2] != session.id:
             broker.stats.late_replies += 1
-            if frame.receipt is not None:
+            if frame.receipt is not None and "transaction" not in head.headers:
                 session.receipts.now(frame.receipt)
             return None
         if name not in broker.destinations:
@@ -134,8 +143,19 @@ def _check_send(broker: Broker, name: str, headers: Mapping[str, str]) -> None:
         raise ProtocolError("bad-header", f"header durability: expected fsync, got {durability[:100]!r}")
 
 
-def admit(broker: Broker, session: Session, plan: Plan, frame: Frame) -> bool:
-    """The checks that only some destinations or messages need. False: counted and dropped, as the rule says."""
+class Verdict(Enum):
+    """What a destination that may be full says to one more message."""
+
+    STORE = "store"
+    DROP_NEWEST = "drop_newest"
+    DROP_OLDEST = "drop_oldest"
+
+
+def admit(plan: Plan, frame: Frame, ahead: int = 0, ahead_bytes: int = 0) -> Verdict:
+    """The checks that only some destinations or messages need; changes nothing. Raises ProtocolError.
+
+    ``ahead``: messages, and their bytes, that the same transaction sends to this destination before this one.
+    """
     destination = plan.destination
     if frame.head.headers.get("mandatory") == "true" and destination.subscribers == 0:
         raise ProtocolError(
@@ -146,21 +166,17 @@ def admit(broker: Broker, session: Session, plan: Plan, frame: Frame) -> bool:
     policy = destination.policy
     queue = destination.queue
     if queue is None or (policy.max_messages is None and policy.max_bytes is None):
-        return True
-    waiting = queue.backlog
+        return Verdict.STORE
+    waiting = queue.backlog + ahead
     over_count = policy.max_messages is not None and waiting >= policy.max_messages
-    stored = queue.backlog_bytes if policy.max_bytes is not None else 0
+    stored = queue.backlog_bytes + ahead_bytes if policy.max_bytes is not None else 0
     over_bytes = policy.max_bytes is not None and stored + len(frame.body) > policy.max_bytes
     if not (over_count or over_bytes):
-        return True
+        return Verdict.STORE
     if policy.on_full == "drop_newest":
-        broker.stats.dropped_newest += 1
-        if frame.receipt is not None:
-            session.receipts.now(frame.receipt + b"\ndropped:true")
-        return False
-    if policy.on_full == "drop_oldest" and queue.drop_oldest():
-        broker.stats.dropped_oldest += 1
-        return True
+        return Verdict.DROP_NEWEST
+    if policy.on_full == "drop_oldest" and queue.ready_to_drop > ahead:
+        return Verdict.DROP_OLDEST
     key, limit, got = (
         ("max_messages", policy.max_messages, waiting) if over_count else ("max_bytes", policy.max_bytes, stored)
     )
@@ -169,6 +185,19 @@ def admit(broker: Broker, session: Session, plan: Plan, frame: Frame) -> bool:
         f"{destination.name} is full",
         f"{key}: {limit} is set on line {policy.rule.line} of the configuration; it holds {got}.",
     )
+
+
+def make_room(broker: Broker, session: Session, plan: Plan, frame: Frame, verdict: Verdict) -> bool:
+    """Do what the verdict says. False: this message is the one that was dropped, counted and told."""
+    queue = plan.destination.queue
+    if verdict is Verdict.DROP_OLDEST and queue is not None and queue.drop_oldest():
+        broker.stats.dropped_oldest += 1
+    elif verdict is Verdict.DROP_NEWEST:
+        broker.stats.dropped_newest += 1
+        if frame.receipt is not None:
+            session.receipts.now(frame.receipt + b"\ndropped:true")
+        return False
+    return True
 
 
 def _time(headers: Mapping[str, str], header: str) -> int | None:

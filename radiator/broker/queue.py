@@ -143,6 +143,13 @@ class Queue:
             size += partition.size_bytes * waiting // max(1, stored)
         return size
 
+    @property
+    def ready_to_drop(self) -> int:
+        """How many messages wait that no consumer holds."""
+        return sum(
+            len(source.returned) + source.feed.partition.next_offset - source.next_offset for source in self.sources
+        )
+
     def drop_oldest(self) -> bool:
         """Settle the oldest message that no consumer holds, to make room; False if there is none."""
         for source in self.sources:

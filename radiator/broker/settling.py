@@ -51,8 +51,6 @@ def nack(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
 
 
 def apply_nack(broker: Broker, session: Session, frame: Frame) -> None:
-    if frame.head.headers.get("requeue") == "false":
-        raise ProtocolError("unsupported", "header requeue:false is not offered by this version")
     subscription, settled = _settled(broker, session, frame)
     if subscription is not None:
         broker.stats.nacks += len(settled)
@@ -86,6 +84,8 @@ def locate(session: Session, frame: Frame) -> tuple[Subscription, bytes] | None:
     version: clients differ. Raises ProtocolError (bad-ack) for what was never delivered here.
     """
     headers = frame.head.headers
+    if frame.head.command == "NACK" and headers.get("requeue") == "false":
+        raise ProtocolError("unsupported", "header requeue:false is not offered by this version")
     name = headers.get("id") or headers.get("message-id")
     if not name:
         wanted = "id" if session.version == "1.2" else "message-id"

@@ -8,11 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from radiator import limits
 from radiator.errors import ProtocolError
 
 if TYPE_CHECKING:
     from radiator.broker.session import Session
     from radiator.stomp.frames import Frame
+
+
+FRAME_OVERHEAD_BYTES = 256  # of a frame beside its bytes; also keeps a transaction below the records of one batch
+
+assert min(limits.BATCH_BYTES_MAX, FRAME_OVERHEAD_BYTES * limits.BATCH_RECORDS_MAX) >= limits.TRANSACTION_BYTES_MAX
 
 
 class Transaction:
@@ -41,7 +47,7 @@ def begin(session: Session, name: str) -> None:
 def add(session: Session, name: str, frame: Frame) -> None:
     """Hold a frame until COMMIT. Raises ProtocolError when the transaction is unknown or too large."""
     transaction = find(session, name)
-    size = len(frame.body) + len(frame.head.raw) + 200
+    size = len(frame.body) + len(frame.head.raw) + FRAME_OVERHEAD_BYTES
     if session.transaction_bytes + size > session.limits.transaction:
         raise ProtocolError(
             "too-large",

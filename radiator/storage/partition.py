@@ -152,10 +152,32 @@ class Partition:
             self.append(destination, block, body, receive_ns)
         return range(first, self.next_offset)
 
-    def _begin(self) -> BatchBuilder:
-        """A new open batch; the one before it, if any, is full."""
+    def make_room(self, records: int, size_bytes: int) -> None:
+        """The next ``records`` of together ``size_bytes`` go into one batch, which is all or nothing on disk."""
+        builder = self.open_batch
+        if builder is not IDLE and (
+            builder.size_bytes + size_bytes > BYTES_MAX or len(builder.blocks) + records > RECORDS_MAX
+        ):
+            self._begin()
+
+    def check(self) -> None:
+        """Raises StorageError if appends are refused now."""
         if self.failed is not None:
             raise StorageError(str(self.failed))
+
+    def keep_together(self, records: int, size_bytes: int) -> None:
+        """The next appends, so many and of this size together, belong into one batch: a transaction. If the open batch
+        has no room for them, they get one of their own."""
+        builder = self.open_batch
+        if builder is IDLE:
+            return
+        if builder.size_bytes + size_bytes > BYTES_MAX or len(builder.blocks) + records > RECORDS_MAX:
+            self._closed.append(builder)
+            self.open_batch = IDLE
+
+    def _begin(self) -> BatchBuilder:
+        """A new open batch; the one before it, if any, is full."""
+        self.check()
         if self.open_batch is not IDLE:
             self._closed.append(self.open_batch)
         self.open_batch = BatchBuilder(self.next_offset)
@@ -299,7 +321,7 @@ class FilePartition(Partition):
                 jobs.append(AppendJob(self, builder.finish(), builder.waiters, needs_sync, roll))
                 roll = False
             self.roll_wanted = False
-        elif self._closed:  # only after a failure: they come back with its error
+        elif self._closed:  # after a failure (they come back with its error), or because nothing followed
             jobs += [AppendJob(self, each.finish(), each.waiters, True, False) for each in self._closed]
             self._closed.clear()
         if self.roll_wanted:
