@@ -42,6 +42,7 @@ class Transport:
         "_backlog",
         "_connection",
         "_driver",
+        "_ended",
         "_reader",
         "_shut",
         "_sock",
@@ -66,6 +67,7 @@ class Transport:
         self._backlog: list[memoryview] = []
         self._writer: Any = None
         self._shut = False  # our side has been shut down; what still comes is dropped
+        self._ended = False  # the peer sends no more, but may still read
         self.closed = False
         self.session = session
         self.heart_beat: HeartBeat | None = None
@@ -84,7 +86,7 @@ class Transport:
             while not self.closed:
                 data = self._sock.recv(limits.RECV_BYTES)
                 if not data:
-                    self.close()
+                    self._peer_ended()
                     return
                 if self._shut:
                     return
@@ -228,6 +230,21 @@ class Transport:
 
     # --- closing ----------------------------------------------------------------------------------------------------
 
+    def _peer_ended(self) -> None:
+        """The peer sends no more. What it holds goes back at once; receipts that it is owed still go out, since
+        ``printf ... | nc -N`` ends its side before it reads."""
+        session = self.session
+        owed = session.closing or not session.receipts.empty or bool(session.outbox or self._backlog)
+        if not owed or self._shut or session.auto_acks:  # what is not written yet of those must not count as delivered
+            self.close()
+            return
+        self._ended = True
+        self._reader.stop()
+        if not session.closing:
+            session.closing = True
+            self._driver.broker.release(session)
+            self._start_closing()
+
     def _start_closing(self) -> None:
         """The session has ended: let its last frames go out, then shut our side down."""
         self._stop_timer()
@@ -241,6 +258,9 @@ class Transport:
         if self._shut or self._backlog or session.outbox or not session.receipts.empty:
             return
         self._shut = True
+        if self._ended:
+            self.close()
+            return
         try:
             self._sock.shutdown(std_socket.SHUT_WR)
         except OSError:
