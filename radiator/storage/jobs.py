@@ -17,7 +17,7 @@ from radiator.errors import StorageError
 from radiator.storage.batch import RecordBatch, densify
 
 if TYPE_CHECKING:
-    from radiator.storage.partition import FilePartition
+    from radiator.storage.file_partition import FilePartition
 
 DENSIFY_RECORDS_MIN = 16  # below, an array costs more than the list it replaces
 

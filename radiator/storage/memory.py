@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from radiator import limits
 from radiator.errors import StorageError
-from radiator.storage.batch import BatchBuilder, densify
+from radiator.storage.batch import densify
 from radiator.storage.files import FileSystem
 from radiator.storage.jobs import DENSIFY_RECORDS_MIN, FinishedJob, Job
 from radiator.storage.options import PartitionOptions
@@ -38,7 +38,8 @@ class MemoryPartition(Partition):
     def size_bytes(self) -> int:
         return self.tail.budget.bytes
 
-    def _begin(self) -> BatchBuilder:
+    def check(self) -> None:
+        super().check()
         if self.tail.budget.bytes > self.bytes_max:
             self.trim(self.last_receive_ns)
             if self.tail.budget.bytes > self.bytes_max:
@@ -46,7 +47,6 @@ class MemoryPartition(Partition):
                     f"memory partition {self.name}: full ({self.bytes_max} bytes), all of it is still needed; "
                     "consume it, or give its rule `store: file` or a larger `retention: {size: ...}`"
                 )
-        return super()._begin()
 
     def want_retention(self) -> None:
         self.queue()

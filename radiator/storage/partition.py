@@ -1,6 +1,6 @@
 """One ordered log, as the hub sees it: offsets, the open batch, the tail in memory, jobs for everything else.
 
-``Partition`` is what a log on disk and one in memory (``memory``) have in common; ``FilePartition`` has files.
+This is what a log on disk (``file_partition``) and one in memory (``memory``) have in common.
 
     append -> open batch -> take() -> AppendJob ...disk thread... -> committed(): high watermark, tail
 
@@ -11,7 +11,7 @@ watermark, which moves only in ``committed``; a failed write or sync fails the p
 everything queued behind fails too, appends are refused.
 ``retain_from`` (set by the broker: the lowest offset that some cursor needs; None = nothing) holds retention back.
 
-No I/O here. Owned by the hub, except ``log``, which belongs to the disk thread; the hub only passes it on in jobs.
+No I/O here. Owned by the hub.
 """
 
 from __future__ import annotations
@@ -24,16 +24,12 @@ from radiator.errors import StorageError
 from radiator.storage.batch import BatchBuilder, RecordBatch
 from radiator.storage.files import FileSystem
 from radiator.storage.format import MISSING, TIME_MAX
-from radiator.storage.jobs import AppendJob, Job, RemoveJob, RollJob, SyncJob
-from radiator.storage.log import Log
+from radiator.storage.jobs import Job
 from radiator.storage.options import PartitionOptions
 from radiator.storage.reads import PositionJob, ReadJob, last_in_memory, time_in_memory
-from radiator.storage.recovery import Recovered
-from radiator.storage.retention import roll_due_ns, to_drop
 from radiator.storage.segment import SegmentInfo
-from radiator.storage.tail import ColdCache, Tail, find_cold
+from radiator.storage.tail import Tail
 
-HINTS_MAX = 1_024  # remembered file positions of readers that go on
 RECORDS_MAX = limits.BATCH_RECORDS_MAX
 BYTES_MAX = limits.BATCH_BYTES_MAX
 
@@ -158,22 +154,13 @@ class Partition:
         if builder is not IDLE and (
             builder.size_bytes + size_bytes > BYTES_MAX or len(builder.blocks) + records > RECORDS_MAX
         ):
-            self._begin()
+            self._closed.append(builder)
+            self.open_batch = IDLE  # none is begun yet: an empty one must not be left if nothing follows
 
     def check(self) -> None:
         """Raises StorageError if appends are refused now."""
         if self.failed is not None:
             raise StorageError(str(self.failed))
-
-    def keep_together(self, records: int, size_bytes: int) -> None:
-        """The next appends, so many and of this size together, belong into one batch: a transaction. If the open batch
-        has no room for them, they get one of their own."""
-        builder = self.open_batch
-        if builder is IDLE:
-            return
-        if builder.size_bytes + size_bytes > BYTES_MAX or len(builder.blocks) + records > RECORDS_MAX:
-            self._closed.append(builder)
-            self.open_batch = IDLE
 
     def _begin(self) -> BatchBuilder:
         """A new open batch; the one before it, if any, is full."""
@@ -252,175 +239,3 @@ class Partition:
 
     def fetched(self, job: ReadJob) -> None:
         raise NotImplementedError
-
-
-class FilePartition(Partition):
-    """A log with files. ``log`` belongs to the disk thread; everything else to the hub."""
-
-    __slots__ = (
-        "_cold",
-        "_cold_cache",
-        "_hints",
-        "_pending",
-        "log",
-        "retention_wanted",
-        "roll_due_ns",
-        "roll_wanted",
-        "sync_due_ns",
-        "sync_wanted",
-    )
-
-    def __init__(
-        self, name: str, options: PartitionOptions, log: Log, tail: Tail, cold_cache: ColdCache, agenda: Agenda
-    ) -> None:
-        super().__init__(name, options, log.fs, log.directory, tail, agenda)
-        self.log = log
-        self.sync_wanted = self.roll_wanted = self.retention_wanted = False
-        self.sync_due_ns: int | None = None
-        self.roll_due_ns: int | None = None
-        self._cold: list[RecordBatch] = []
-        self._cold_cache = cold_cache
-        self._hints: dict[int, tuple[int, int]] = {}
-        self._pending: dict[int, ReadJob] = {}
-
-    def set_options(self, options: PartitionOptions) -> None:
-        """The rule's options, when it is known which rule owns a recovered partition, or when it has changed."""
-        self.options = self.log.options = options  # immutable, so the disk thread sees the old ones or the new
-        self.set_deadlines()
-        if len(self.segments) > 1:
-            self.want_retention()
-
-    def want_retention(self) -> None:
-        self.retention_wanted = True
-        self.queue()
-
-    def recovered(self, found: Recovered) -> None:
-        """The facts that an earlier run left."""
-        self.segments = found.segments
-        self.destinations = found.destinations
-        self.log_start_offset = found.segments[0].base_offset if found.segments else 0
-        self.next_offset = self.high_watermark = found.next_offset
-        self.last_receive_ns = found.last_receive_ns
-
-    def take(self, now_ns: int) -> list[Job]:
-        """Closes what is open and turns it, and what tick() found due, into jobs."""
-        self.queued = False
-        jobs: list[Job] = []
-        builder = self.open_batch
-        if builder is not IDLE:
-            roll = self.roll_wanted
-            always = self.options.sync.interval_ns == 0
-            if self._closed:
-                builders = [*self._closed, builder]
-                self._closed.clear()
-            else:
-                builders = [builder]
-            self.open_batch = IDLE
-            for builder in builders:
-                needs_sync = always or builder.sync_requested
-                jobs.append(AppendJob(self, builder.finish(), builder.waiters, needs_sync, roll))
-                roll = False
-            self.roll_wanted = False
-        elif self._closed:  # after a failure (they come back with its error), or because nothing followed
-            jobs += [AppendJob(self, each.finish(), each.waiters, True, False) for each in self._closed]
-            self._closed.clear()
-        if self.roll_wanted:
-            self.roll_wanted = False
-            jobs.append(RollJob(self, self.next_offset))
-        if self.sync_wanted:
-            self.sync_wanted = False
-            jobs.append(SyncJob(self, needs_sync=True))
-        if self.retention_wanted:
-            self.retention_wanted = False
-            bases = to_drop(self, now_ns)
-            if bases:
-                jobs.append(RemoveJob(self, bases))
-        return jobs
-
-    def committed(self, job: AppendJob, now_ns: int) -> None:
-        """An append came back: its records become visible, or the partition has failed."""
-        if job.error is not None:
-            self.fail(job.error)
-            return
-        batch = job.batch
-        assert batch.base_offset >= self.high_watermark and self.failed is None
-        if job.rolled:
-            self.begin_segment(batch.base_offset, batch.receive_ns[0])
-        segment = self.segments[-1]
-        if not segment.size_bytes:  # its day begins with its first record
-            segment.first_receive_ns = batch.receive_ns[0]
-            self.set_deadlines()
-        segment.size_bytes = job.position
-        segment.last_receive_ns = batch.receive_ns[-1]
-        if len(batch.names) > 1 or batch.names[0] not in self.destinations:
-            self.destinations.update(batch.names)
-        self.high_watermark = batch.next_offset
-        self.tail.add(batch)
-        if self.sync_due_ns is None and not job.needs_sync and self.options.sync.interval_ns is not None:
-            self.sync_due_ns = now_ns + self.options.sync.interval_ns
-            self.wake_at(self.sync_due_ns)
-
-    def begin_segment(self, base_offset: int, first_receive_ns: int) -> None:
-        if not self.segments or self.segments[-1].base_offset != base_offset:
-            self.segments.append(SegmentInfo(base_offset, first_receive_ns, first_receive_ns, 0))
-        self.set_deadlines()
-        if len(self.segments) > 1:
-            self.want_retention()
-
-    def set_deadlines(self) -> None:
-        """When the active segment's day ends, and when the oldest sealed one is too old."""
-        options, segments = self.options, self.segments
-        self.roll_due_ns = None
-        if segments and options.roll_at_seconds is not None:
-            self.roll_due_ns = roll_due_ns(segments[-1].first_receive_ns, options.roll_at_seconds)
-            self.wake_at(self.roll_due_ns)
-        if len(segments) > 1 and options.retention_age_ns is not None:
-            self.wake_at(segments[0].last_receive_ns + options.retention_age_ns + 1)
-
-    def fail(self, error: StorageError) -> None:
-        super().fail(error)
-        self.sync_due_ns = self.roll_due_ns = None
-
-    # --- reading ------------------------------------------------------------------------------------------------------
-
-    def read(self, offset: int) -> RecordBatch | None:
-        batch = self.tail.find(offset)
-        if batch is None and self._cold and offset >= self.log_start_offset:
-            batch = find_cold(self._cold, offset)
-        return batch
-
-    def fetch(self, offset: int, bytes_max: int = limits.READ_CHUNK_BYTES) -> ReadJob:
-        """A cold read from ``offset`` on. Several readers at one offset share the job: whoever finds it ``submitted``
-        only adds itself to its ``waiters``."""
-        job = self._pending.get(offset)
-        if job is None:
-            job = ReadJob(self, offset, bytes_max, self._hints.get(offset))
-            if not job.finished:
-                self._pending[offset] = job
-        return job
-
-    def fetched(self, job: ReadJob) -> None:
-        """A cold read came back."""
-        self._pending.pop(job.offset, None)
-        if job.result is not None and job.result.base_offset >= self.log_start_offset:
-            self._cold_cache.add(self._cold, job.result)
-        if job.next_hint is not None:
-            if len(self._hints) >= HINTS_MAX:
-                self._hints.clear()
-            self._hints.pop(job.offset, None)
-            self._hints[job.next_hint[0]] = job.next_hint[1:]
-
-    # --- time ---------------------------------------------------------------------------------------------------------
-
-    def tick(self, now_ns: int) -> None:
-        """Marks what is due; it happens in the next take()."""
-        if self.sync_due_ns is not None and self.sync_due_ns <= now_ns:
-            self.sync_due_ns = None
-            self.sync_wanted = True
-            self.queue()
-        if self.roll_due_ns is not None and self.roll_due_ns <= now_ns:
-            self.roll_due_ns = None
-            self.roll_wanted = self.segments[-1].size_bytes > 0 or self.open_batch is not IDLE
-            self.queue()
-        if len(self.segments) > 1:
-            self.want_retention()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from radiator.clock import NS_PER_SECOND
 
 if TYPE_CHECKING:
-    from radiator.storage.partition import FilePartition
+    from radiator.storage.file_partition import FilePartition
 
 DAY_NS = 86_400 * NS_PER_SECOND
 

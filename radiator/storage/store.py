@@ -19,13 +19,14 @@ from radiator import limits
 from radiator.errors import StorageError
 from radiator.storage import layout
 from radiator.storage.cursor_store import CursorStore
+from radiator.storage.file_partition import FilePartition
 from radiator.storage.files import FileSystem, close_quietly, read_file, storage_error
 from radiator.storage.format import UnknownVersion
 from radiator.storage.jobs import Job
 from radiator.storage.log import Log, OpenLogs
 from radiator.storage.memory import MemoryPartition
 from radiator.storage.options import PartitionOptions, SyncPolicy
-from radiator.storage.partition import Agenda, FilePartition, Partition
+from radiator.storage.partition import Agenda, Partition
 from radiator.storage.recovery import RecoveryNote, partition_names, recover
 from radiator.storage.tail import Budget, ColdCache, Tail
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from radiator.storage import cursor_journal as journal
 from radiator.storage.cursor import Cursor
+from radiator.storage.file_partition import FilePartition
 from radiator.storage.options import PartitionOptions, SyncPolicy
-from radiator.storage.partition import FilePartition
 from tests.storage.driving import NOW, answer, commit, opened, put, read_all
 from tests.storage.faults import FaultyFileSystem
 

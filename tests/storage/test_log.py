@@ -7,9 +7,10 @@ from collections import Counter
 import pytest
 
 from radiator.storage import index, layout
+from radiator.storage.file_partition import FilePartition
 from radiator.storage.log import AHEAD_AFTER, OpenLogs
 from radiator.storage.options import PartitionOptions, SyncPolicy
-from radiator.storage.partition import FilePartition, Partition
+from radiator.storage.partition import Partition
 from radiator.storage.store import Store
 from tests.storage.driving import ALWAYS, NEVER, NOW, commit, opened, put, read_all
 from tests.storage.faults import FaultyFileSystem

@@ -1,0 +1,95 @@
+"""``docs/storage-format.md`` says what the code does: its tables against the codec, its example decoded."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from radiator import limits
+from radiator.storage import cursor_journal, index, layout
+from radiator.storage import format as codec
+from radiator.storage.log import OpenLogs
+
+TEXT = (Path(__file__).parents[2] / "docs" / "storage-format.md").read_text("utf-8")
+
+
+def example(name: str) -> bytes:
+    """The bytes of a hex dump in the document."""
+    dump = TEXT.split(f"<!-- example: {name} -->")[1].split("```")[1]
+    lines = [re.fullmatch(r"([0-9a-f]{4})  ([0-9a-f ]+?) *\|.*\|", line) for line in dump.strip().splitlines()]
+    data = b""
+    for line in lines:
+        assert line is not None and int(line[1], 16) == len(data)
+        data += bytes.fromhex(line[2])
+    return data
+
+
+def test_the_worked_example_decodes_to_what_is_said_of_it() -> None:
+    header, columns = codec.decode(example("batch"))
+    assert (header.total_len, header.crc, header.base_offset, header.records) == (216, 0xBEB08694, 41, 2)
+    assert (header.flags, header.names_len, header.headers_len, header.bodies_len) == (0x0080, 44, 15, 12)
+    assert columns.offsets == range(41, 43)
+    assert list(columns.receive_ns) == [1_700_000_000_000_000_000, 1_700_000_000_000_000_500]
+    assert columns.event_ns is not None and list(columns.event_ns) == [1_699_999_999_000_000_000, codec.MISSING]
+    assert columns.transmit_ns is None
+    assert [columns.names[number] for number in columns.destination_ids] == ["/topic/weather.EWR", "/topic/weather.JFK"]
+    assert columns.blocks == [b"tag-city:Newark", b""]
+    assert columns.bodies == [b'{"temp":39}', b"?"]
+
+
+def test_the_worked_example_is_what_encode_writes() -> None:
+    header, columns = codec.decode(example("batch"))
+    pieces = codec.encode_batch(
+        header.base_offset,
+        columns.receive_ns,
+        columns.event_ns,
+        columns.transmit_ns,
+        columns.destination_ids,
+        columns.names,
+        columns.blocks,
+        columns.bodies,
+    )
+    assert b"".join(pieces) == example("batch")
+
+
+def test_the_head_of_the_example_decodes() -> None:
+    assert layout.decode_head(example("head")) == layout.Head(41, 216, 43)
+    assert len(example("head")) == layout.HEAD_FILE_BYTES
+
+
+@pytest.mark.parametrize(
+    "magic", [codec.MAGIC, layout.HEAD_MAGIC, index.MAGIC, cursor_journal.ENTRY_MAGIC, cursor_journal.SNAPSHOT_MAGIC]
+)
+def test_every_magic_is_in_the_document(magic: bytes) -> None:
+    assert magic[:1] == b"\x89" and magic[5:] == b"\r\n\x1a"
+    assert magic[1:5].decode() in TEXT
+
+
+def test_the_table_of_the_header_is_the_struct() -> None:
+    rows = re.findall(r"^\| (\d+) \| (\w+)[^|]*? (u16|u32|u64|i64|8 bytes) \|", TEXT.split("## Head")[0], re.M)
+    sizes = {"u16": "H", "u32": "I", "u64": "Q", "i64": "q", "8 bytes": "8s"}
+    assert "<" + "".join(sizes[kind] for _, _, kind in rows) == codec.HEADER.format
+    widths = {"u16": 2, "u32": 4, "u64": 8, "i64": 8, "8 bytes": 8}
+    at = 0
+    for place, name, kind in rows:
+        assert int(place) == at, name
+        at += widths[kind]
+    assert at == codec.HEADER_BYTES
+
+
+def test_the_flags_are_those_of_the_code() -> None:
+    for bit, flag in ((6, codec.EVENT_ABSENT), (7, codec.TRANSMIT_ABSENT), (8, codec.TRANSACTION), (9, codec.SPARSE)):
+        assert flag == 1 << bit and f"\n| {bit} | " in TEXT
+
+
+def test_the_limits_are_those_of_the_code() -> None:
+    assert f"{limits.DESTINATION_BYTES_MAX} B" in TEXT
+    assert f"{limits.BATCH_RECORDS_MAX:,}" in TEXT
+    assert f"{limits.BATCH_BYTES_MAX // limits.MIB} MiB" in TEXT
+    assert f"{limits.SEGMENT_BYTES_MIN // limits.KIB} KiB and up, {limits.SEGMENT_BYTES // limits.MIB} MiB" in TEXT
+    assert f"cursors | {limits.CURSORS_MAX:,}" in TEXT and f"an array of {limits.CURSORS_MAX:,} u64" in TEXT
+    assert f"| segment files open for writing | {OpenLogs().limit} |" in TEXT
+    assert f"{limits.INDEX_INTERVAL_BYTES // limits.KIB} KiB or more behind" in TEXT
+    assert f"beyond {limits.CURSOR_JOURNAL_BYTES_MAX // limits.MIB} MiB" in TEXT
