@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import click
 
 from radiator.cli.common import DAMAGED, NOT_FOUND, OK, USAGE, CommandFailed, json_option, out, progress, put_json, say
-from radiator.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
     from radiator.spark.report import Report
@@ -37,7 +36,7 @@ def report(data: str, folder: str, skip_damaged: bool, as_json: bool) -> int:
     Exit codes: 2 without pyspark or Java, 5 if there is no store, 6 if damage was found.
     """
     try:
-        from radiator.spark.report import make_report
+        from radiator.spark.report import LostRecords, NoStore, make_report
     except ImportError as error:
         raise CommandFailed(USAGE, REMEDY.format(name=error.name or "a part of it")) from error
     with progress() as shown:
@@ -48,12 +47,10 @@ def report(data: str, folder: str, skip_damaged: bool, as_json: bool) -> int:
 
         try:
             found = make_report(data, folder, fail_on_data_loss=not skip_damaged, progress=step)
-        except ConfigError as error:
-            raise CommandFailed(USAGE, str(error)) from error
-        except StorageError as error:
-            raise CommandFailed(
-                NOT_FOUND if str(error).startswith("no radiator store") else DAMAGED, str(error)
-            ) from error
+        except NoStore as error:
+            raise CommandFailed(NOT_FOUND, str(error)) from error
+        except LostRecords as error:
+            raise CommandFailed(DAMAGED, f"{error}; for this command: --skip-damaged") from error
     if as_json:
         put_json(found.summary())
     else:

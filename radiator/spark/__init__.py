@@ -10,11 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from radiator.spark.planning import snapshot
-    from radiator.spark.session import get_session, read, register
+    from radiator.spark.session import collect, get_session, read, register
 
-__all__ = ["get_session", "read", "register", "snapshot"]
+__all__ = ["collect", "get_session", "read", "register", "snapshot"]
 
-_HOMES = {"get_session": "session", "read": "session", "register": "session", "snapshot": "planning"}
+_HOMES = {
+    "collect": "session",
+    "get_session": "session",
+    "read": "session",
+    "register": "session",
+    "snapshot": "planning",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -17,10 +17,14 @@ from radiator.storage.index import decode as decode_index
 from radiator.storage.reader import StoredPartition, StoredSegment, list_partitions
 
 
+class NoStore(StorageError):
+    """There is no store where one was looked for."""
+
+
 def partitions(root: str) -> list[StoredPartition]:
-    """All partitions, by name; none if nothing has been committed yet. Raises StorageError if there is no store."""
+    """All partitions, by name; none if nothing has been committed yet. Raises NoStore."""
     if not os.path.isdir(layout.partitions_path(root)):
-        raise StorageError(_no_store(root))
+        raise NoStore(_no_store(root))
     return list_partitions(root)
 
 

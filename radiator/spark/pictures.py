@@ -236,7 +236,11 @@ def heatmap(
 
     def draw(figure: Figure, theme: Theme) -> None:
         axes = figure.subplots()
-        field = [[float("nan") if cells.get((a, b)) is None else float(cells[a, b]) for a in across] for b in down]
+        field = (
+            [[float("nan")]]
+            if not rows
+            else [[float("nan") if cells.get((a, b)) is None else float(cells[a, b]) for a in across] for b in down]
+        )
         colours = LinearSegmentedColormap.from_list("radiator", [theme.grid, theme.colour(0), theme.colour(1)])
         mesh = axes.imshow(field, aspect="auto", cmap=colours, interpolation="nearest")
         step = max(1, -(-len(across) // 24))
@@ -262,7 +266,7 @@ def _panels(rows: Rows, panel: str | None, limit: int) -> _Panels:
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         groups.setdefault(str(row[panel]), []).append(row)
-    return [(heading, group[:limit]) for heading, group in groups.items()]
+    return [(heading, group[:limit]) for heading, group in groups.items()] or [("", [])]
 
 
 def _columns(groups: _Panels) -> int:

@@ -23,7 +23,7 @@ from radiator.errors import StorageError
 from radiator.limits import KIB
 from radiator.spark.log import confirms, index_of, partitions
 from radiator.spark.options import SPLIT_BYTES_MAX, SPLIT_BYTES_MIN, ReadOptions
-from radiator.spark.scan import SegmentRange
+from radiator.spark.scan import LostRecords, SegmentRange
 from radiator.spark.selection import Selection
 from radiator.storage.index import IndexEntry
 from radiator.storage.reader import StoredPartition, StoredSegment
@@ -66,7 +66,7 @@ def _check_bounds(options: ReadOptions, logs: dict[str, StoredPartition]) -> Non
                 )
             if option == "starting_offsets" and offset < log.log_start_offset and options.fail_on_data_loss:
                 gone = f"offsets {offset} to {log.log_start_offset - 1}"
-                raise StorageError(
+                raise LostRecords(
                     f"partition {name!r}: {gone} have been removed by retention; "
                     'to start with what is left: option("fail_on_data_loss", "false")'
                 )

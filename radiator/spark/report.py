@@ -27,10 +27,13 @@ from radiator.errors import RadiatorError, StorageError
 from radiator.spark import units
 from radiator.spark.jobs import JOBS
 from radiator.spark.jobs.latency import LEGS
-from radiator.spark.log import partitions
+from radiator.spark.log import NoStore, partitions
 from radiator.spark.page import Field, Page, Section, Table, Tile
 from radiator.spark.pictures import Picture, bars, ranges, stacked
-from radiator.spark.session import get_session, read
+from radiator.spark.scan import LostRecords
+from radiator.spark.session import collect, get_session, read
+
+__all__ = ["LostRecords", "NoStore", "Report", "make_report", "reason"]
 
 Row = Mapping[str, Any]
 Rows = list[dict[str, Any]]
@@ -138,7 +141,7 @@ def make_report(
     if folder is not None:
         _make_folder(folder)
     step(STEPS[0], 0, len(STEPS))
-    session = spark or get_session("radiator report")
+    session = spark or get_session("radiator report", log_level="OFF")
     try:
         ends = {log.name: log.next_offset for log in logs}
         work = _Work(session, path, ends, fail_on_data_loss, step)
@@ -149,7 +152,7 @@ def make_report(
         told = reason(error)
         if told is None:
             raise
-        raise StorageError(told) from error
+        raise (LostRecords if "LostRecords: " in str(error) else StorageError)(told) from error
     finally:
         if spark is None:
             session.stop()
@@ -218,7 +221,7 @@ class _Work:
         self._step(STEPS[place], place, len(STEPS))
         job = JOBS[name]
         df: DataFrame = read(self._spark, self._path, columns=job.columns, **self._options)
-        return [row.asDict() for row in job.run(df, **arguments).collect()]
+        return collect(job.run(df, **arguments))
 
 
 def _span(totals: Rows, first: str, last: str) -> timedelta:

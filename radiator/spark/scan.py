@@ -41,6 +41,10 @@ from radiator.storage.format import (
 CHUNK_BYTES = 4 * MIB  # about 16 k rows of 200 B; measured: larger is no faster
 
 
+class LostRecords(StorageError):
+    """Records that were asked for cannot be read: damaged, or removed. ``str()`` says which, and how to go on."""
+
+
 @dataclass(frozen=True)
 class SegmentRange:
     """Whole batches of one segment: from ``start``, where ``first_offset`` stands, to ``end``, where ``next_offset``

@@ -17,16 +17,21 @@ import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import TimestampType
 
 import radiator
 from radiator.spark.java import use_java
 from radiator.spark.schema import select
 
 FORMAT = "radiator"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 SETTINGS: dict[str, str] = {
     "spark.ui.enabled": "false",
@@ -64,8 +69,10 @@ def get_session(
         with tempfile.TemporaryDirectory(prefix="radiator-spark-") as scratch:
             log4j = Path(scratch, "log4j2.properties")  # read once, while the JVM starts
             log4j.write_text(_LOG4J.format(level=log_level))
-            settings = {**SETTINGS, "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()}"}
-            for key, value in {**settings, **(config or {})}.items():
+            settings = {**SETTINGS, **(config or {})}
+            java_options = settings.get(JAVA_OPTIONS, "")
+            settings[JAVA_OPTIONS] = f"-Dlog4j2.configurationFile={log4j.as_uri()} {java_options}".strip()
+            for key, value in settings.items():
                 builder = builder.config(key, value)
             spark = builder.getOrCreate()
     register(spark)
@@ -89,6 +96,19 @@ def read(spark: SparkSession, path: str, *, columns: Iterable[str] | None = None
     for name, value in options.items():
         reader = reader.option(name, str(value).lower() if isinstance(value, bool) else str(value))
     return reader.load(path)
+
+
+def collect(df: DataFrame) -> list[dict[str, Any]]:
+    """All rows, each a dict, its timestamps as datetimes of UTC. (Spark's own ``collect`` makes them naive ones of
+    this computer's time zone, whatever the session's zone is.)"""
+    moments = {each.name for each in df.schema.fields if isinstance(each.dataType, TimestampType)}
+    columns = [F.unix_micros(f"`{name}`").alias(name) if name in moments else F.col(f"`{name}`") for name in df.columns]
+    found = [row.asDict() for row in df.select(*columns).collect()]
+    for row in found:
+        for name in moments:
+            if row[name] is not None:
+                row[name] = _EPOCH + timedelta(microseconds=row[name])
+    return found
 
 
 @contextmanager

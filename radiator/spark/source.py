@@ -22,14 +22,13 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from radiator.errors import StorageError
 from radiator.spark import options as read_options
 from radiator.spark.decode import Counters, Decoder
 from radiator.spark.log import partitions
 from radiator.spark.options import ReadOptions
 from radiator.spark.planning import plan
 from radiator.spark.pushdown import narrow
-from radiator.spark.scan import Loss, SegmentRange, scan
+from radiator.spark.scan import Loss, LostRecords, SegmentRange, scan
 from radiator.spark.schema import SCHEMA, arrow_schema, checked
 
 
@@ -89,7 +88,7 @@ def read(
 
     def lose(loss: Loss) -> None:
         if options.fail_on_data_loss:
-            raise StorageError(
+            raise LostRecords(
                 f'{loss}. To read everything else: option("fail_on_data_loss", "false"); '
                 "to see what is left of it: radiator dump"
             )

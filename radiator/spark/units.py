@@ -50,7 +50,7 @@ def duration(ms: float | None) -> str:
 
 
 def moment(value: datetime | None) -> str:
-    """2013-01-31 12:00:00; Spark's times are shown as they come, which is UTC here."""
+    """2013-01-31 12:00:00, in the zone that the value has."""
     return NOTHING if value is None else value.strftime("%Y-%m-%d %H:%M:%S")
 
 

@@ -19,7 +19,13 @@ collect_ignore_glob = [] if HAVE_SPARK else ["test_*.py"]
 def spark() -> Iterator[Any]:
     from radiator.spark import get_session
 
-    session = get_session("radiator tests", "local[2]", {"spark.sql.shuffle.partitions": "2"})
+    quick = {  # many small queries: starting matters, running does not
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    }
+    session = get_session("radiator tests", "local[2]", quick, log_level="OFF")
     yield session
     session.stop()
 

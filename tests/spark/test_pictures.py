@@ -1,0 +1,118 @@
+"""Pictures, numbers and the page, without Spark."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from radiator.spark import units
+from radiator.spark.page import Field, Page, Section, Table, Tile
+from radiator.spark.pictures import DARK, LIGHT, Picture, bars, heatmap, lines, ranges, stacked
+
+pytestmark = pytest.mark.spark
+
+ROWS: list[dict[str, Any]] = [
+    {
+        "name": f"/topic/with.a.rather.long.name.of.its.own.{i}",
+        "kind": f"kind {i % 4}",
+        "n": i * 100,
+        "p50_ms": 0.05 * 10**i if i else None,
+        "p95_ms": 0.2 * 10**i,
+        "p99_ms": 0.3 * 10**i,
+        "at": datetime(2013, 1, 1, tzinfo=UTC) + timedelta(hours=i),
+    }
+    for i in range(12)
+]
+KINDS = {
+    "bars": lambda rows: bars("bars", "Bars", rows, label="name", value="n"),
+    "panels": lambda rows: bars("panels", "Panels", rows, label="name", value="n", panel="kind"),
+    "ranges": lambda rows: ranges("ranges", "Ranges", rows, label="name", points=("p50_ms", "p95_ms", "p99_ms")),
+    "linear": lambda rows: ranges("linear", "Linear", rows, label="name", points=("n",), log=False, unit="count"),
+    "stacked": lambda rows: stacked("s", "Stacked", rows, x="at", series="name", value="n", width_seconds=3600),
+    "lines": lambda rows: lines("lines", "Lines", rows, x="at", y="n", series="kind"),
+    "curve": lambda rows: lines("curve", "Curve", rows, x="n", y="p95_ms", x_label="delay"),
+    "heatmap": lambda rows: heatmap("heatmap", "Heat", rows, x="kind", y="name", value="n"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("count", [0, 1, 12])
+def test_every_kind_draws_many_rows_one_and_none(kind: str, count: int) -> None:
+    picture: Picture = KINDS[kind](ROWS[:count])
+    for theme in (LIGHT, DARK):
+        assert picture.png(theme).startswith(b"\x89PNG")
+
+
+def test_a_picture_is_saved_under_its_name(tmp_path: Path) -> None:
+    path = KINDS["bars"](ROWS).save(tmp_path)
+    assert path == tmp_path / "bars.png"
+    assert path.stat().st_size > 5_000
+
+
+def test_numbers_as_people_read_them() -> None:
+    assert [units.count(1234567), units.short(1_234_567), units.short(999), units.size(1536), units.size(10)] == [
+        "1,234,567",
+        "1.23 M",
+        "999",
+        "1.5 KiB",
+        "10 B",
+    ]
+    assert [units.duration(ms) for ms in (None, 0, 0.25, 1.5, 42.3, 1500, 90_000, 86_400_000, -5)] == [
+        "–",
+        "0",
+        "250 µs",
+        "1.5 ms",
+        "42.3 ms",
+        "1.5 s",
+        "1.5 min",
+        "1 d",
+        "-5 ms",
+    ]
+    assert units.moment(datetime(2013, 1, 31, 12, 5)) == "2013-01-31 12:05:00"
+    assert units.share(0.1234) == "12.3%"
+
+
+@pytest.mark.parametrize(
+    ("span", "words"),
+    [
+        (timedelta(0), "1 second"),
+        (timedelta(seconds=100), "1 second"),
+        (timedelta(minutes=50), "30 seconds"),
+        (timedelta(days=5), "1 hour"),
+        (timedelta(days=31), "12 hours"),
+        (timedelta(days=365), "7 days"),
+        (timedelta(days=365 * 40), "122 days"),
+    ],
+)
+def test_buckets_are_round_and_not_too_many(span: timedelta, words: str) -> None:
+    seconds, told = units.bucket(span)
+    assert told == words
+    assert span.total_seconds() / seconds <= 120
+
+
+def test_what_clients_sent_is_text_on_the_page_never_markup() -> None:
+    evil = '<script>alert("1")</script>&'
+    table = Table(evil, [Field("a", evil)], [{"a": evil}])
+    folded = Table(evil, [Field("a", evil)], [{"a": evil}], folded=True)
+    picture = bars("p", evil, [{"a": evil, "n": 1}], label="a", value="n", note=evil)
+    page = Page(evil, evil, [Section(evil, evil, [Tile(evil, evil)], [picture], [table, folded])], evil)
+    text = page.html()
+    assert "<script" not in text
+    assert text.count("&lt;script&gt;") >= 12
+
+
+def test_the_page_needs_nothing_from_elsewhere() -> None:
+    text = Page("T", "s", [Section("S", pictures=[KINDS["bars"](ROWS)])]).html()
+    assert not re.findall(r'(?:src|href|srcset)="(?!data:)', text)
+    assert text.count("data:image/png;base64,") == 2  # light and dark
+    assert "prefers-color-scheme: dark" in text
+
+
+def test_a_long_table_says_what_it_leaves_out() -> None:
+    table = Table("T", [Field("n", "n", "count")], [{"n": i} for i in range(30)], rows_max=10)
+    assert "20 more rows are left out here" in table.html()
+    assert table.rich(5).row_count == 5

@@ -1,0 +1,189 @@
+"""The report: figures that are right, files that are there, errors that say what to do."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from radiator.cli import main as command_line
+from radiator.spark import report as reports
+from radiator.spark.report import STEPS, Report, make_report
+from tests.spark.stores import MS, START_NS, Message, Writer, numbered
+from tests.spark.test_source import damage
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    writer = Writer(tmp_path_factory.mktemp("report") / "data")
+    writer.write("a", numbered("/topic/a", 300, carrier="UA"))
+    writer.write("b", numbered("/topic/b<i>", 60, carrier="<DL>"))
+    writer.close()
+    return writer.root
+
+
+@pytest.fixture(scope="module")
+def made(spark: Any, store: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, list[tuple[str, int, int]]]:
+    steps: list[tuple[str, int, int]] = []
+    folder = tmp_path_factory.mktemp("out") / "report"
+    return make_report(store, folder, spark=spark, progress=lambda *step: steps.append(step)), steps
+
+
+def test_the_figures_are_those_of_the_log(made: tuple[Report, Any]) -> None:
+    summary = made[0].summary()
+    assert (summary["messages"], summary["missing"]) == (360, 0)
+    assert summary["bytes"] == sum(len(each.body) for each in [*numbered("", 300), *numbered("", 60)])
+    assert [(row["destination"], row["messages"]) for row in summary["totals"]] == [
+        ("/topic/a", 300),
+        ("/topic/b<i>", 60),
+    ]
+    assert sum(row["messages"] for row in summary["traffic"]) == 360
+    assert sum(row["messages"] for row in summary["event_traffic"]) == 240  # two of three have an event time
+    assert {row["leg"]: row["messages"] for row in summary["latency_all"]} == {
+        "event to transmit": 120,
+        "transmit to receive": 180,
+        "event to receive": 240,
+    }
+    assert [(row["value"], row["messages"]) for row in summary["tags"]] == [("UA", 300), ("<DL>", 60)]
+    assert [row["messages"] for row in summary["integrity"]] == [300, 60]
+
+
+def test_page_pictures_and_json_are_in_the_folder(made: tuple[Report, Any]) -> None:
+    report, _ = made
+    assert report.folder is not None
+    names = {path.name for path in report.files}
+    pictures = {"volume.png", "traffic.png", "traffic-events.png", "latency.png", "tags.png"}
+    assert names == {"report.html", "report.json"} | pictures
+    for path in report.files:
+        assert path.parent == report.folder
+        assert path.stat().st_size > 1000
+    page = (report.folder / "report.html").read_text("utf-8")
+    for text in ("/topic/a", "/topic/b&lt;i&gt;", "&lt;DL&gt;", "360", "Integrity", "whole"):
+        assert text in page
+    assert "<DL>" not in page
+    assert json.loads((report.folder / "report.json").read_text("utf-8"))["messages"] == 360
+
+
+def test_progress_is_told_step_by_step(made: tuple[Report, Any]) -> None:
+    steps = made[1]
+    assert [what for what, _, _ in steps if what != "done"] == [*STEPS[:5], *STEPS[4:]]  # latency: alone and together
+    assert steps[-1] == ("done", len(STEPS), len(STEPS))
+    assert [place for _, place, _ in steps] == sorted(place for _, place, _ in steps)
+
+
+def test_an_empty_store_makes_a_page_that_says_so(spark: Any, writer: Writer, tmp_path: Path) -> None:
+    report = make_report(writer.root, tmp_path / "out", spark=spark)
+    assert "nothing has been committed yet" in (tmp_path / "out" / "report.html").read_text("utf-8")
+    assert report.summary()["messages"] == 0
+
+
+def test_all_jobs_of_one_report_see_the_same_end(spark: Any, writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer.write("p", numbered("/topic/a", 50))
+
+    def more(what: str, place: int, of: int) -> None:
+        writer.write("p", numbered("/topic/a", 10, 50 + 10 * place))
+
+    summary = make_report(writer.root, spark=spark, progress=more).summary()
+    assert summary["messages"] == summary["integrity"][0]["messages"] == 50
+    assert sum(row["messages"] for row in summary["traffic"]) == 50
+
+
+def test_history_that_was_published_later_is_not_drawn_as_latency(spark: Any, tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "data")
+    year = 365 * 86_400_000 * MS
+    writer.write(
+        "p", [Message("/topic/a", b"", b"", START_NS + i * MS, START_NS - 10 * year, START_NS - MS) for i in range(9)]
+    )
+    writer.close()
+    report = make_report(writer.root, spark=spark)
+    (latency,) = [section for section in report.page.sections if section.title == "Latency"]
+    assert "recorded history was published" in latency.text
+    assert len(latency.tables[0].rows) == 6
+
+
+@pytest.fixture
+def run(spark: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """The command line, with the session of the tests: (exit code, stdout, stderr)."""
+
+    class Shared:
+        """The session, which the command may use but not stop."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(spark, name)
+
+        def stop(self) -> None:
+            pass
+
+    monkeypatch.setattr(reports, "get_session", lambda *_, **__: Shared())
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        code = command_line.run(["report", *map(str, arguments)])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+def test_the_command_prints_tables_or_json(
+    run: Any, made: tuple[Report, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(reports, "make_report", lambda *args, **options: asked.append((args, options)) or made[0])
+    code, out, _ = run("--data", "somewhere", "--out", tmp_path / "out")
+    assert code == 0
+    for text in ("Overview", "/topic/b<i>", "300", "Percentiles", "Partitions", str(made[0].files[0])):
+        assert text in out
+    code, out, _ = run("--data", "somewhere", "--out", tmp_path / "out", "--json", "--skip-damaged")
+    assert code == 0
+    assert json.loads(out)["messages"] == 360
+    assert [args for args, _ in asked] == [("somewhere", str(tmp_path / "out"))] * 2
+    assert [options["fail_on_data_loss"] for _, options in asked] == [True, False]
+
+
+def test_damage_ends_the_command_with_6_and_can_be_skipped(run: Any, writer: Writer, tmp_path: Path) -> None:
+    writer.write("p", numbered("/topic/a", 50), per_batch=10)
+    writer.close()
+    damage(writer.root, "p")
+    code, _, err = run("--data", writer.root, "--out", tmp_path / "out")
+    assert code == 6
+    assert "offsets 10 to 19" in err
+    assert "--skip-damaged" in err
+    assert "Traceback" not in err
+    code, out, err = run("--data", writer.root, "--out", tmp_path / "out", "--skip-damaged")
+    assert code == 6
+    assert "10 missing" in out
+    assert "10 records are missing" in err
+    assert "Missing ranges" in (tmp_path / "out" / "report.html").read_text("utf-8")
+
+
+def test_no_store_ends_the_command_with_5(run: Any, tmp_path: Path) -> None:
+    code, _, err = run("--data", tmp_path / "none", "--out", tmp_path / "out")
+    assert code == 5
+    assert f"no radiator store at {tmp_path}/none" in err
+
+
+def test_without_pyspark_the_command_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("radiator.spark")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    monkeypatch.setitem(sys.modules, "pyspark.sql", None)
+    assert command_line.run(["report", "--data", str(tmp_path)]) == 2
+    assert "pip install 'radiator[spark]'" in capsys.readouterr().err
+
+
+def test_without_java_the_command_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], store: str, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("RADIATOR_JAVA", str(tmp_path))
+    assert command_line.run(["report", "--data", store, "--out", str(tmp_path / "out")]) == 2
+    err = capsys.readouterr().err
+    assert "Java 17 or newer" in err
+    assert "pip install 'radiator[spark]'" in err
