@@ -137,8 +137,7 @@ def _check(broker: Broker, session: Session, held: list[Frame]) -> list[tuple[Fr
         ahead[plan.destination] = (count + 1, size + len(each.body))
         plan.feed = plan.feed or plan.destination.next_feed()
         partition = plan.feed.partition
-        if partition.failed is not None:
-            raise ProtocolError("storage", "the transaction could not be stored", str(partition.failed))
+        partition.check()
         count, size = room.get(partition, (0, 0))
         room[partition] = (count + 1, size + len(each.body) + len(plan.block))
     for partition, (count, size) in room.items():
