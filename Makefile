@@ -41,7 +41,7 @@ format: $(STAMP) ## let ruff format the code
 	$(BIN)/ruff format .
 
 demo: $(STAMP) ## the whole way on real data: publish, tail, replay, workers, two crashes, a Spark report
-	$(BIN)/python -m examples.demo $(ARGS)
+	$(BIN)/python -m examples.flights $(ARGS)
 
 bench: $(STAMP) ## measure this machine: produce, fan-out, drain, replay, latency, memory
 	$(BIN)/radiator bench $(ARGS)

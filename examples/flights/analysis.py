@@ -1,0 +1,209 @@
+"""The Spark jobs of the demo: over the broker's own files, while it runs, with nothing exported before.
+
+Each function takes DataFrames and gives a small one that answers a question, like those in ``radiator.spark.jobs``,
+which it uses where they fit. Messages are stored at least once, so a job that counts flights counts ``once``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from radiator.spark import get_session, read
+from radiator.spark.jobs import integrity, json_columns, latency, traffic
+
+Rows = list[dict[str, Any]]
+
+EVERYTHING = "/topic/flights.>,/topic/weather.>,/queue/delays"
+NEW_YORK = "America/New_York"
+FLIGHT = "id LONG, carrier STRING, origin STRING, dest STRING, dep_delay INT"
+WEATHER = "id LONG, origin STRING, wind_mph DOUBLE, precip_in DOUBLE, visibility_mi DOUBLE"
+RECEIPT = (
+    "destination STRING, id LONG, partition STRING, offset LONG, sends INT, at LONG, event_ns LONG, transmit_ns LONG, "
+    "crc32 LONG"
+)
+BUCKET_SECONDS = 0.1
+FAIR = "fair"
+
+
+def stored(spark: SparkSession, path: str) -> DataFrame:
+    """What the store holds of the demo's destinations, with the id and the checksum of each body."""
+    times = ("event_time", "event_ns", "transmit_ns", "receive_ns")
+    columns = ("destination", "partition", "offset", *times, "size", "body")
+    text = F.col("body").cast("string")
+    return (
+        read(spark, path, columns=columns, destination=EVERYTHING)
+        .withColumn("id", F.get_json_object(text, "$.id").cast("long"))
+        .withColumn("crc32", F.crc32("body"))
+    )
+
+
+def once(messages: DataFrame) -> DataFrame:
+    """Without the second copies of what a publisher had to send again."""
+    return messages.dropDuplicates(["destination", "id"])
+
+
+# --- is everything there? ---------------------------------------------------------------------------------------------
+
+
+def counts(messages: DataFrame) -> DataFrame:
+    """Per destination: records, and how many different messages they are."""
+    different = F.count_distinct("id").alias("different")
+    return messages.groupBy("destination").agg(F.count("*").alias("records"), different).orderBy("destination")
+
+
+def promises(messages: DataFrame, receipts: DataFrame, killed_ns: int) -> DataFrame:
+    """One row: how many receipts there are, and how many name a record that is what was sent; also of those that came
+    before the kill."""
+    facts = ("destination", "id", "event_ns", "transmit_ns", "crc32")
+    place = ["partition", "offset"]
+    found = messages.select(*place, F.struct(*facts).alias("found"))
+    same = F.struct(*facts).eqNullSafe(F.col("found"))
+    before = F.col("at") < killed_ns
+    return receipts.join(found, place, "left").select(
+        F.count("*").alias("receipts"),
+        F.count_if(same).alias("kept"),
+        F.count_if(before).alias("before"),
+        F.count_if(same & before).alias("kept_before"),
+    )
+
+
+def copies(messages: DataFrame, receipts: DataFrame) -> DataFrame:
+    """One row: records that no receipt names, and how many of them were sent more than once."""
+    twice = receipts.where("sends > 1").select("destination", "id", F.lit(True).alias("twice"))
+    extra = messages.join(receipts, ["partition", "offset"], "left_anti").join(twice, ["destination", "id"], "left")
+    return extra.select(F.count("*").alias("extra"), F.count("twice").alias("explained"))
+
+
+# --- what happened? ---------------------------------------------------------------------------------------------------
+
+
+def hours(flights: DataFrame) -> DataFrame:
+    """Flights per destination and hour of the day in New York: an average day."""
+    local = F.from_utc_timestamp("event_time", NEW_YORK)
+    days = flights.select(F.count_distinct(F.to_date(local))).first()[0] or 1
+    return (
+        flights.groupBy("destination", F.hour(local).alias("hour"))
+        .agg((F.count("*") / days).alias("flights"))
+        .orderBy("hour", "destination")
+    )
+
+
+def sky() -> Column:
+    """The weather in a word; the first that fits."""
+    return (
+        F.when(F.col("visibility_mi").isNull(), "not known")
+        .when(F.col("visibility_mi") < 3, "low visibility")
+        .when(F.col("precip_in") > 0, "rain or snow")
+        .when(F.col("wind_mph") >= 20, "strong wind")
+        .otherwise(FAIR)
+    )
+
+
+def with_weather(flights: DataFrame, weather: DataFrame) -> DataFrame:
+    """Flights with the weather at their airport in their hour."""
+    there = weather.select("origin", "event_ns", "wind_mph", "precip_in", "visibility_mi")
+    return flights.join(there, ["origin", "event_ns"], "left").withColumn("sky", sky())
+
+
+def delays(flights: DataFrame, *by: str | Column) -> DataFrame:
+    """Percentiles of the delay at departure in minutes, over the flights that left; shares over all of them."""
+    quantiles = F.percentile("dep_delay", [0.5, 0.75, 0.9, 0.99])
+    found = flights.groupBy(*by).agg(
+        F.count("*").alias("flights"),
+        quantiles.alias("q"),
+        (F.count_if(F.col("dep_delay") > 60) / F.count("*")).alias("late"),
+        (F.count_if(F.col("dep_delay").isNull()) / F.count("*")).alias("cancelled"),
+    )
+    named = [
+        F.round(F.col("q")[place]).cast("int").alias(name) for place, name in enumerate(("p50", "p75", "p90", "p99"))
+    ]
+    return found.select("*", *named).drop("q").orderBy(F.desc("flights"))
+
+
+def timeline(messages: DataFrame) -> DataFrame:
+    """The demo itself, in steps of a tenth of a second: messages, and how long they were under way to the broker."""
+    start = messages.agg(F.min("receive_ns")).first()[0]
+    step = F.floor((F.col("receive_ns") - start) / (BUCKET_SECONDS * 1e9))
+    ms = (F.col("receive_ns") - F.col("transmit_ns")) / 1e6
+    quantiles = F.percentile(ms, [0.5, 0.99])
+    kind = F.regexp_extract("destination", "^/[a-z]+/([a-z]+)", 1)
+    return (
+        messages.groupBy(F.round(step * BUCKET_SECONDS, 3).alias("second"), kind.alias("kind"))
+        .agg(F.count("*").alias("messages"), quantiles.alias("q"))
+        .select("second", "kind", "messages", F.col("q")[0].alias("p50_ms"), F.col("q")[1].alias("p99_ms"))
+        .orderBy("second", "kind")
+    )
+
+
+# --- all of it --------------------------------------------------------------------------------------------------------
+
+STEPS = ("start Spark", "counts", "receipts", "copies", "offsets", "traffic", "hours", "delays", "latency", "timeline")
+
+
+def answers(path: Path, receipts_folder: Path, killed_ns: int, step: Callable[[int], None]) -> dict[str, Rows]:
+    """Everything that the checks and the report ask for; Spark and its Java are gone again afterwards."""
+    step(0)
+    spark = get_session("radiator flights demo")
+    try:
+        return _answers(spark, path, receipts_folder, killed_ns, step)
+    finally:
+        close(spark)
+
+
+def _answers(
+    spark: SparkSession, path: Path, receipts_folder: Path, killed_ns: int, step: Callable[[int], None]
+) -> dict[str, Rows]:
+    messages = stored(spark, str(path)).cache()
+    receipts = spark.read.schema(RECEIPT).json(str(receipts_folder)).cache()
+    different = once(messages)
+    flights = json_columns(_of(different, "flights"), FLIGHT).cache()
+    weather = json_columns(_of(different, "weather"), WEATHER)
+    joined = with_weather(flights, weather).cache()
+    jobs: dict[str, tuple[int, Callable[[], DataFrame]]] = {
+        "counts": (1, lambda: counts(messages)),
+        "promises": (2, lambda: promises(messages, receipts, killed_ns)),
+        "copies": (3, lambda: copies(messages, receipts)),
+        "integrity": (4, lambda: integrity(messages)),
+        "traffic": (5, lambda: traffic(different, time="event_time", every="1 hour")),
+        "hours": (6, lambda: hours(flights)),
+        "sky": (7, lambda: delays(joined, "sky")),
+        "carriers": (
+            7,
+            lambda: delays(joined.where("sky <> 'not known'"), "carrier", (F.col("sky") == FAIR).alias("fair")),
+        ),
+        "latency": (8, lambda: latency(messages)),
+        "timeline": (9, lambda: timeline(messages)),
+    }
+    found: dict[str, Rows] = {}
+    for name, (place, job) in jobs.items():
+        step(place)
+        found[name] = [_plain(row) for row in job().collect()]
+    step(len(STEPS))
+    return found
+
+
+def _plain(row: Row) -> dict[str, Any]:
+    """A row with times as they are: Spark hands them out in this process's zone and without saying so."""
+    return {key: value.astimezone(UTC) if isinstance(value, datetime) else value for key, value in row.asDict().items()}
+
+
+def _of(messages: DataFrame, kind: str) -> DataFrame:
+    """Messages of the topics of a kind, with the columns that the jobs need beside those in the body."""
+    columns = ("destination", "event_time", "event_ns", "body")
+    return messages.where(F.col("destination").startswith(f"/topic/{kind}.")).select(*columns)
+
+
+def close(spark: SparkSession) -> None:
+    """Stop Spark, and wait for its Java: a session that is stopped leaves it running until this process ends."""
+    gateway = spark.sparkContext._gateway
+    spark.stop()
+    if gateway is not None and getattr(gateway, "proc", None) is not None:
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait(20)
