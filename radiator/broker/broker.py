@@ -295,9 +295,10 @@ class Broker:
         """Have a position looked up in the log, off the loop."""
         self._reads.append(Read(job, then))
 
-    def cursor_waiters(self) -> list[list[Any]]:
-        """Where the receipt of an ACK waits: for the cursors, if any of them changes in this turn."""
-        if any(source.cursor.stored for source in self.dirty_sources):
+    def cursor_waiters(self, late: bool) -> list[list[Any]]:
+        """Where the receipt of an ACK waits: for the cursors, if any of them changes in this turn, or if the ACK is
+        ``late``: then an earlier one has settled the message, and may not be stored yet."""
+        if late or any(source.cursor.stored for source in self.dirty_sources):
             return [self.store.cursors.waiters]
         return []
 

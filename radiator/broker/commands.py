@@ -97,9 +97,10 @@ def commit(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
     steps = _check(broker, session, held)
     transactions.end(session, name)
     waited: list[list[object]] = []
+    late = False
     for each, plan, verdict in steps:
         if each.head.command == "ACK":
-            settling.apply_ack(broker, session, each)
+            late |= not settling.apply_ack(broker, session, each)
         elif each.head.command == "NACK":
             settling.apply_nack(broker, session, each)
         elif plan is not None and make_room(broker, session, plan, each, verdict):
@@ -110,7 +111,7 @@ def commit(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
             if not any(waiters is known for known in waited):
                 waited.append(waiters)
     if frame.receipt is not None:
-        session.receipts.after(frame.receipt, waited + broker.cursor_waiters())
+        session.receipts.after(frame.receipt, waited + broker.cursor_waiters(late))
 
 
 def _check(broker: Broker, session: Session, held: list[Frame]) -> list[tuple[Frame, Plan | None, Verdict]]:

@@ -22,15 +22,16 @@ def ack(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
     """ACK: settle for ever; with a receipt, once the cursor is stored as the rule says."""
     if _held(session, frame):
         return
-    apply_ack(broker, session, frame)
+    late = not apply_ack(broker, session, frame)
     if frame.receipt is not None:
-        session.receipts.after(frame.receipt, broker.cursor_waiters())
+        session.receipts.after(frame.receipt, broker.cursor_waiters(late))
 
 
-def apply_ack(broker: Broker, session: Session, frame: Frame) -> None:
+def apply_ack(broker: Broker, session: Session, frame: Frame) -> bool:
+    """Settle what an ACK names; False if it was late."""
     subscription, settled = _settled(broker, session, frame)
     if subscription is None:
-        return
+        return False
     broker.stats.acks += len(settled)
     if len(settled) == 1:
         source, offset = settled[0]
@@ -40,6 +41,7 @@ def apply_ack(broker: Broker, session: Session, frame: Frame) -> None:
         for source, offsets in by_source(settled).items():
             source.settle(offsets)
     broker.ready.credit(subscription)
+    return True
 
 
 def nack(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
