@@ -13,7 +13,7 @@ from __future__ import annotations
 from radiator import limits
 from radiator.errors import StorageError
 from radiator.storage.batch import RecordBatch
-from radiator.storage.jobs import AppendJob, Job, RemoveJob, RollJob, SyncJob
+from radiator.storage.jobs import AppendJob, Job, RemoveJob, RetryJob, RollJob, SyncJob
 from radiator.storage.log import Log
 from radiator.storage.options import PartitionOptions
 from radiator.storage.partition import IDLE, Agenda, Partition
@@ -23,6 +23,7 @@ from radiator.storage.retention import roll_due_ns, to_drop
 from radiator.storage.segment import SegmentInfo
 from radiator.storage.tail import ColdCache, Tail, find_cold
 
+RETRY_EVERY_NS = 2_000_000_000  # how soon a partition that met a full disk takes messages again when there is room
 HINTS_MAX = 1_024  # remembered file positions of readers that go on
 
 
@@ -34,6 +35,8 @@ class FilePartition(Partition):
         "_cold_cache",
         "_hints",
         "_pending",
+        "_retry_due_ns",
+        "_retry_wanted",
         "log",
         "retention_wanted",
         "roll_due_ns",
@@ -50,6 +53,8 @@ class FilePartition(Partition):
         self.sync_wanted = self.roll_wanted = self.retention_wanted = False
         self.sync_due_ns: int | None = None
         self.roll_due_ns: int | None = None
+        self._retry_due_ns: int | None = None
+        self._retry_wanted = False
         self._cold: list[RecordBatch] = []
         self._cold_cache = cold_cache
         self._hints: dict[int, tuple[int, int]] = {}
@@ -78,30 +83,26 @@ class FilePartition(Partition):
         """Closes what is open and turns it, and what tick() found due, into jobs."""
         self.queued = False
         jobs: list[Job] = []
-        builder = self.open_batch
-        if builder is not IDLE:
-            roll = self.roll_wanted
-            always = self.options.sync.interval_ns == 0
-            if self._closed:
-                builders = [*self._closed, builder]
-                self._closed.clear()
-            else:
-                builders = [builder]
+        builders = self._closed
+        if self.open_batch is not IDLE:
+            builders = [*builders, self.open_batch]
             self.open_batch = IDLE
+        if builders:
+            self._closed = []
+            always = self.options.sync.interval_ns == 0
             for builder in builders:
                 needs_sync = always or builder.sync_requested
-                jobs.append(AppendJob(self, builder.finish(), builder.waiters, needs_sync, roll))
-                roll = False
-            self.roll_wanted = False
-        elif self._closed:  # after a failure (they come back with its error), or because nothing followed
-            jobs += [AppendJob(self, each.finish(), each.waiters, True, False) for each in self._closed]
-            self._closed.clear()
-        if self.roll_wanted:
+                jobs.append(AppendJob(self, builder.finish(), builder.waiters, needs_sync, self.roll_wanted))
+                self.roll_wanted = False
+        elif self.roll_wanted:
             self.roll_wanted = False
             jobs.append(RollJob(self, self.next_offset))
         if self.sync_wanted:
             self.sync_wanted = False
             jobs.append(SyncJob(self, needs_sync=True))
+        if self._retry_wanted:
+            self._retry_wanted = False
+            jobs.append(RetryJob(self))
         if self.retention_wanted:
             self.retention_wanted = False
             bases = to_drop(self, now_ns)
@@ -112,7 +113,7 @@ class FilePartition(Partition):
     def committed(self, job: AppendJob, now_ns: int) -> None:
         """An append came back: its records become visible, or the partition has failed."""
         if job.error is not None:
-            self.fail(job.error)
+            self.fail(job.error, now_ns)
             return
         batch = job.batch
         assert batch.base_offset >= self.high_watermark and self.failed is None
@@ -149,9 +150,20 @@ class FilePartition(Partition):
         if len(segments) > 1 and options.retention_age_ns is not None:
             self.wake_at(segments[0].last_receive_ns + options.retention_age_ns + 1)
 
-    def fail(self, error: StorageError) -> None:
-        super().fail(error)
+    def fail(self, error: StorageError, now_ns: int) -> None:
+        super().fail(error, now_ns)
         self.sync_due_ns = self.roll_due_ns = None
+        if self._retry_due_ns is None:
+            self._retry_due_ns = now_ns + RETRY_EVERY_NS
+            self.wake_at(self._retry_due_ns)
+
+    def retried(self, job: RetryJob, now_ns: int) -> None:
+        """The disk was asked again."""
+        if job.error is not None:
+            self.fail(job.error, now_ns)
+            return
+        self.failed = None
+        self.set_deadlines()
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -193,6 +205,10 @@ class FilePartition(Partition):
         if self.roll_due_ns is not None and self.roll_due_ns <= now_ns:
             self.roll_due_ns = None
             self.roll_wanted = self.segments[-1].size_bytes > 0 or self.open_batch is not IDLE
+            self.queue()
+        if self._retry_due_ns is not None and self._retry_due_ns <= now_ns:
+            self._retry_due_ns = None
+            self._retry_wanted = True
             self.queue()
         if len(self.segments) > 1:
             self.want_retention()

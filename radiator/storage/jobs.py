@@ -106,7 +106,7 @@ class SyncJob(Job):
 
     def done(self, now_ns: int) -> None:
         if self.error is not None:
-            self.partition.fail(self.error)
+            self.partition.fail(self.error, now_ns)
 
 
 class RollJob(Job):
@@ -128,9 +128,25 @@ class RollJob(Job):
 
     def done(self, now_ns: int) -> None:
         if self.error is not None:
-            self.partition.fail(self.error)
+            self.partition.fail(self.error, now_ns)
         elif self.rolled:
             self.partition.begin_segment(self.base_offset, now_ns)
+
+
+class RetryJob(Job):
+    """A write has failed a while ago: is there room again?"""
+
+    __slots__ = ()
+    partition: FilePartition
+
+    def write(self) -> None:
+        try:
+            self.partition.log.retry()
+        except StorageError as error:
+            self.error = error
+
+    def done(self, now_ns: int) -> None:
+        self.partition.retried(self, now_ns)
 
 
 class RemoveJob(Job):

@@ -9,8 +9,8 @@ has no file size to record; that takes 30 to 40 % off it (``docs/adr/``). Recove
 Index entries are buffered, and written when a sync has covered what they point to.
 
 Knows: bytes, positions, descriptors. Must not know: waiters, receipts, the hub's offsets, time.
-Invariants: an error is final (``failed``): after it nothing is written and no sync succeeds, until recovery opens the
-files anew. Positions only grow within a segment. At most OpenLogs.limit logs hold descriptors.
+Invariants: after an error nothing is written and no sync succeeds (``failed``): for ever if it was a sync, until
+``retry`` finds room if it was a write. Positions only grow within a segment. At most OpenLogs.limit logs hold descriptors.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ AHEAD_BYTES_MAX = 512 * 1024
 AHEAD_BATCH_BYTES_MAX = 32 * 1024  # larger batches pay for the size's change themselves
 AHEAD_AFTER = 8  # small synced batches in a row, so that a file that gets only a few stays small
 ZEROS = memoryview(bytes(AHEAD_BYTES_MAX))
-INDEX_ENTRIES_BUFFERED = 16
+INDEX_ENTRIES_BUFFERED = 4  # a recovery walks as much of the log as this
 
 
 class OpenLogs:
@@ -79,6 +79,7 @@ class Log:
         "options",
         "position",
         "small_syncs",
+        "sync_failed",
         "synced",
         "used",
     )
@@ -91,6 +92,7 @@ class Log:
         self.options = options
         self.open_logs = open_logs
         self.failed: StorageError | None = None
+        self.sync_failed = False  # then it is for ever; a write that found the disk full may be tried again
         self.exists = False  # the directory does
         self.base_offset = 0  # of the active segment
         self.next_offset = 0
@@ -161,7 +163,7 @@ class Log:
         try:
             if self.fd < 0:
                 self._open(self.base_offset)
-            self.fs.fdatasync(self.fd)
+            self._sync(self.fd)
             self.synced = self.position
             self._covered()
         except OSError as error:
@@ -226,7 +228,7 @@ class Log:
         """Gives the descriptors back; the next append opens them again."""
         if self.fd >= 0 and self.failed is None and self.synced != self.position and not self.options.sync.never:
             try:
-                self.fs.fdatasync(self.fd)  # a later sync through another descriptor might not hear of an error
+                self._sync(self.fd)  # a later sync through another descriptor might not hear of an error
                 self.synced = self.position
                 self._covered()
             except OSError as error:
@@ -257,6 +259,7 @@ class Log:
         self.fd = -1
         self.base_offset = self.next_offset = next_offset
         self.position = self.synced = self.ahead = self.index_count = self.small_syncs = 0
+        self.entries.clear()
         self.indexed_position = -limits.INDEX_INTERVAL_BYTES
 
     def _seal(self) -> None:
@@ -264,10 +267,32 @@ class Log:
             self.fs.truncate(self.fd, self.position)
             self.ahead = 0
         if not self.options.sync.never:
-            self.fs.fdatasync(self.fd)
+            self._sync(self.fd)
         self.synced = self.position
         self._covered()
         self._write_index()
+
+    def _sync(self, fd: int) -> None:
+        try:
+            self.fs.fdatasync(fd)
+        except OSError:
+            self.sync_failed = True
+            raise
+
+    def retry(self) -> None:
+        """After a write that failed: if there is room again, the log goes on behind its last whole batch."""
+        assert self.failed is not None
+        if self.sync_failed:
+            raise StorageError(str(self.failed))
+        try:
+            if self.fd >= 0:
+                self.fs.truncate(self.fd, self.position)
+                write_all(self.fs, self.fd, [ZEROS[:AHEAD_BYTES_MIN]], self.position)
+                self.fs.truncate(self.fd, self.position)
+        except OSError as error:
+            raise self._fail("write", error) from error
+        self.ahead = self.small_syncs = 0
+        self.failed = None
 
     def _fail(self, doing: str, error: OSError) -> StorageError:
         path = layout.segment_path(self.directory, self.base_offset)
@@ -292,15 +317,18 @@ class Log:
     def _write_index(self) -> None:
         if not self.entries:
             return
-        fd = self.fs.open(layout.index_path(self.directory, self.base_offset), create=True)
+        fd = -1
         try:
+            fd = self.fs.open(layout.index_path(self.directory, self.base_offset), create=True)
             data = index.encode_entries(self.entries)
             if self.index_count:
                 write_all(self.fs, fd, [data], index.ENTRY_BYTES * (1 + self.index_count))
             else:
                 write_all(self.fs, fd, [index.encode_head(self.base_offset), data], 0)
+        except OSError:
+            return  # a cache: no message fails because of it
         finally:
-            self.fs.close(fd)
+            close_quietly(self.fs, fd)
         self.index_count += len(self.entries)
         self.entries.clear()
 

@@ -177,7 +177,7 @@ class Partition:
             self.queued = True
             self._dirty.append(self)
 
-    def fail(self, error: StorageError) -> None:
+    def fail(self, error: StorageError, now_ns: int) -> None:
         """Final until the files are recovered. What is queued comes back from take() as jobs, to fail as well."""
         if self.failed is None:
             self.failed = error

@@ -65,6 +65,8 @@ class Window:
         """Where ``position`` is in ``data``, with ``size`` bytes behind it unless the file ends before."""
         place = position - self.position
         if place < 0 or place + size > len(self.data):
+            if size > self.chunk_bytes:  # maybe a damaged length: never ask for more memory than the file has bytes
+                size = min(size, max(self.fs.size(self.fd) - position, 0))
             self.position = position
             self.data = read_fully(self.fs, self.fd, max(size, self.chunk_bytes), position)
             return 0
@@ -86,12 +88,16 @@ def batch_at(window: Window, position: int) -> BatchHeader:
 
 
 def headers(window: Window, position: int, end_offset: int) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of the batches below ``end_offset``; crcs are not looked at. Ends at the end or at damage."""
-    while True:
+    """(position, header) of the batches below ``end_offset``, across damage; crcs are looked at behind damage only."""
+    size = window.fs.size(window.fd)
+    while position < size:
         try:
             header = header_at(window, position)
         except DamagedBatch:
-            return
+            found = find_batch(window, position + 8, size, 0)
+            if found is None:
+                return
+            position, header = found
         if header.base_offset >= end_offset:
             return
         yield position, header

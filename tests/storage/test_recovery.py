@@ -339,3 +339,44 @@ def test_never_keeps_what_was_written_over_a_kill() -> None:
     fs.kill()
     store, _ = opened(fs)
     assert read_all(store.partitions["q"]) == {0: b"one", 1: b"two"}
+
+
+def test_when_there_is_room_again_messages_are_taken_again() -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    partition = store.partition("q", ALWAYS)
+    put(partition, b"kept")
+    commit(store)
+    fs.capacity = sum(len(node.cache) for node in fs.nodes.values()) + 100
+    put(partition, b"x" * 500)
+    assert error_of(commit(store)) is not None
+    now = NOW
+    for _ in range(3):
+        now = store.next_deadline_ns(now) or 0
+        assert now <= NOW + 15_000_000_000
+        store.tick(now)
+        assert error_of(commit(store, now)) is not None and partition.failed is not None, "still full"
+    fs.capacity = None
+    now = store.next_deadline_ns(now) or 0
+    store.tick(now)
+    assert error_of(commit(store, now)) is None and partition.failed is None
+    assert put(partition, b"goes on") == [1]
+    assert error_of(commit(store)) is None
+    fs.kill()
+    store, notes = opened(fs)
+    assert not notes and read_all(store.partitions["q"]) == {0: b"kept", 1: b"goes on"}
+
+
+def test_a_failed_sync_is_not_retried_ever() -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    partition = store.partition("q", ALWAYS)
+    put(partition, b"doubtful", destination="q")
+    fs.fail("fdatasync")
+    commit(store)
+    now = NOW
+    for _ in range(5):
+        now += 10_000_000_000
+        store.tick(now)
+        commit(store, now)
+    assert partition.failed is not None

@@ -96,3 +96,27 @@ def test_a_run_goes_on_to_the_end_of_the_chunk_or_to_a_gap() -> None:
 def test_positions_of_segments_and_indexes_do_not_collide() -> None:
     assert layout.segment_path("/d", 1) != layout.index_path("/d", 1)
     assert len(index.encode_head(1)) == index.ENTRY_BYTES
+
+
+def test_a_time_behind_damage_is_found() -> None:
+    window, positions, _ = segment(*BATCHES)
+    window.fs.pwritev(window.fd, [b"\xff" * 20], positions[2])
+    window = Window(window.fs, window.fd, 300)
+    assert locate_time(window, [], 1_150, 68) == 15
+    assert locate_time(window, [], 1_140, 68) == 15, "the record of that time is lost"
+
+
+def test_a_damaged_length_asks_for_no_more_memory_than_the_file_has() -> None:
+    window, _, size = segment(*BATCHES)
+    asked: list[int] = []
+
+    class Counting:
+        def __getattr__(self, name: str) -> object:
+            return getattr(window.fs, name)
+
+        def pread(self, fd: int, length: int, position: int) -> bytes:
+            asked.append(length)
+            return window.fs.pread(fd, length, position)
+
+    Window(Counting(), window.fd, 64).at(0, 1 << 40)  # type: ignore[arg-type]
+    assert max(asked) <= size
