@@ -16,6 +16,7 @@ from radiator.cli.common import DAMAGED, NOT_FOUND, OK, USAGE, CommandFailed, js
 if TYPE_CHECKING:
     from radiator.spark.report import Report
 
+TERMINAL_ROWS, TERMINAL_ROWS_FOLDED = 20, 6
 REMEDY = "`report` needs pyspark and {name} is not installed: pip install 'radiator[spark]'"
 
 
@@ -66,11 +67,12 @@ def _print(found: Report) -> None:
     for section in found.page.sections:
         console.print()
         console.rule(f"[bold]{section.title}", align="left")
+        if section.text:
+            console.print(section.text, style="dim", markup=False)
         for tile in section.tiles:
             console.print(f"  [bold]{tile.value:>12}[/]  {tile.meaning}")
         for table in section.tables:
-            if not table.folded:
-                console.print()
-                console.print(table.rich())
+            console.print()
+            console.print(table.rich(TERMINAL_ROWS_FOLDED if table.folded else TERMINAL_ROWS))
     console.print()
     console.print(f"The report with pictures: [bold]{found.files[0]}[/]")

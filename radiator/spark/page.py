@@ -32,6 +32,7 @@ class Field(NamedTuple):
     key: str
     heading: str
     unit: str = "text"
+    page_only: bool = False  # a terminal is narrow
 
 
 class Tile(NamedTuple):
@@ -47,23 +48,34 @@ class Table:
     rows: Sequence[Mapping[str, Any]]
     rows_max: int = 200  # on the page; the terminal shows fewer
     folded: bool = False
+    brief: Sequence[Mapping[str, Any]] | None = None  # the rows for a terminal, if not the first ones
 
     def cells(self, row: Mapping[str, Any]) -> list[str]:
         return [units.FORMATS[each.unit](row[each.key]) for each in self.fields]
 
     def rich(self, rows_max: int = 20) -> RichTable:
+        from rich.box import SIMPLE_HEAD
         from rich.table import Table as RichTable
         from rich.text import Text
 
-        left_out = len(self.rows) - rows_max
+        fields = [each for each in self.fields if not each.page_only]
+        brief = self.rows if self.brief is None else self.brief
+        left_out = len(self.rows) - min(rows_max, len(brief))
         caption = f"{left_out:,} more rows are in the report" if left_out > 0 else None
         table = RichTable(
-            title=self.title, title_justify="left", title_style="bold", caption=caption, caption_justify="left"
+            title=self.title,
+            title_justify="left",
+            title_style="bold",
+            caption=caption,
+            caption_justify="left",
+            box=SIMPLE_HEAD,
+            pad_edge=False,
         )
-        for each in self.fields:
-            table.add_column(each.heading, justify="right" if each.unit in NUMBERS else "left", overflow="fold")
-        for row in self.rows[:rows_max]:
-            table.add_row(*[Text(cell) for cell in self.cells(row)])
+        for each in fields:
+            number, text = each.unit in NUMBERS, each.unit == "text"
+            table.add_column(each.heading, justify="right" if number else "left", overflow="fold", no_wrap=not text)
+        for row in brief[:rows_max]:
+            table.add_row(*[Text(units.FORMATS[each.unit](row[each.key])) for each in fields])
         return table
 
     def html(self) -> str:

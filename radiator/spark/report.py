@@ -51,8 +51,8 @@ _TOTALS = (
     Field("bytes", "bytes", "size"),
     Field("first_received", "first received", "moment"),
     Field("last_received", "last received", "moment"),
-    Field("first_event", "first event", "moment"),
-    Field("last_event", "last event", "moment"),
+    Field("first_event", "first event", "moment", page_only=True),
+    Field("last_event", "last event", "moment", page_only=True),
 )
 _TRAFFIC = (
     Field("start", "from", "moment"),
@@ -344,7 +344,9 @@ def _latency(answers: dict[str, Rows]) -> Section:
         )
     if negative:
         text += f" {negative:,} differences are negative: clocks that disagree, or events that lie ahead."
-    return Section("Latency", text, pictures=pictures, tables=[Table("Percentiles", _LATENCY, [*together, *rows])])
+    return Section(
+        "Latency", text, pictures=pictures, tables=[Table("Percentiles", _LATENCY, [*together, *rows], brief=shown)]
+    )
 
 
 def _busiest(rows: Rows) -> Rows:

@@ -3,9 +3,9 @@
 A ``Rows`` is a chunk of a segment (aligned bytes in memory) and the places in it where batches begin, their crc
 already checked. Every column is one numpy expression over all batches at once: the batches' own columns lie in the
 chunk ready made, so a single large batch is a view, and thousands of one-record batches are one gather per column.
-Only the regions of headers and bodies are joined batch by batch, as slices. A column is made when it is asked for.
+The regions of headers and bodies are joined by Arrow's ``take``. A column is made when it is asked for.
 
-Knows: the byte positions of ``radiator.storage.format``. Must not know: files, Arrow, Spark, what a header means.
+Knows: the byte positions of ``radiator.storage.format``. Must not know: files, Spark, what a header means.
 Invariant: nothing outside the chunk is touched; a batch whose parts contradict one another (which a good crc does not
 rule out) raises DamagedBatch.
 """
@@ -17,6 +17,7 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from radiator.storage.format import EVENT_ABSENT, HEADER_BYTES, MISSING, SPARSE, TRANSMIT_ABSENT, DamagedBatch
@@ -67,6 +68,16 @@ def _names(dictionary: bytes, count: int) -> list[str]:
     if at != len(dictionary) or len(names) != count:
         raise DamagedBatch(f"a batch's dictionary of names does not fit its length: {len(names)} of {count} names")
     return names
+
+
+def _pieces(chunk: Bytes, starts: Ints, stops: Ints) -> pa.BinaryArray:
+    """``chunk[start:stop]`` of each pair, one behind the other. They must rise and not overlap: then they and what
+    lies between them are one Arrow array over the chunk as it lies, and every second value is taken from it."""
+    offsets = np.empty(2 * len(starts) + 1, np.int32)
+    offsets[0:-1:2], offsets[1::2], offsets[-1] = starts, stops, stops[-1]
+    data = pa.py_buffer(chunk)
+    both = pa.Array.from_buffers(pa.binary(), 2 * len(starts), [None, pa.py_buffer(offsets), data])
+    return both.take(pa.array(np.arange(0, 2 * len(starts), 2, dtype=np.int32)))
 
 
 def _padded(length: Ints) -> Ints:
@@ -213,15 +224,17 @@ class Rows:
         return self._names.wanted(wants)[ids]
 
     def _places(self, counts: Ints) -> Ints:
-        view, place = self.chunk.data, self._names.place
-        stops = (self._names_at + self._length(12)).tolist()
-        return np.array(
-            [
-                place(bytes(view[start:stop]), count)
-                for start, stop, count in zip(self._names_at.tolist(), stops, counts.tolist(), strict=True)
-            ],
-            np.int64,
-        )
+        """Where each batch's ids begin in the NameTable; equal dictionaries are looked at once."""
+        dictionaries = _pieces(self.chunk, self._names_at, self._names_at + self._length(12)).dictionary_encode()
+        which = np.asarray(dictionaries.indices)
+        first = np.zeros(len(dictionaries.dictionary), np.int64)
+        first[which[::-1]] = counts[::-1]
+        if (first[which] != counts).any():
+            raise DamagedBatch("a batch's dictionary of names does not fit the count in its header")
+        texts = dictionaries.dictionary.to_pylist()
+        places = [self._names.place(text, count) for text, count in zip(texts, first.tolist(), strict=True)]
+        found: Ints = np.array(places, np.int64)[which]
+        return found
 
     @cached_property
     def sizes(self) -> Ints:
@@ -244,8 +257,7 @@ class Rows:
         if len(first) == 1:
             at = int(region_at[0])
             return self.chunk[at : at + int(length[0])], self._w32[int(first[0]) : int(first[0]) + self.total + 1]
-        view = self.chunk.data
-        joined = b"".join([view[a:b] for a, b in zip(region_at.tolist(), (region_at + length).tolist(), strict=True)])
+        joined = _pieces(self.chunk, region_at, region_at + length).buffers()[2]
         offsets = np.zeros(self.total + 1, np.int32)
         np.cumsum(stops - starts, out=offsets[1:])
-        return np.frombuffer(joined, np.uint8), offsets
+        return np.frombuffer(joined, np.uint8) if joined else self.chunk[:0], offsets
