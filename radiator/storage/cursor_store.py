@@ -26,6 +26,7 @@ from radiator.storage.jobs import Job
 from radiator.storage.options import SyncPolicy
 
 SYNC_WITHIN_NS = 50_000_000
+RETRY_EVERY_NS = 2_000_000_000  # how soon a failed journal is made up for by a snapshot
 SLOT_BYTES = 8
 ALWAYS = SyncPolicy()
 JOURNAL = "journal-"
@@ -71,14 +72,14 @@ class CursorLog:
         self.synced = self.position
 
     def replace(self, generation: int, snapshot: bytes) -> None:
-        """The snapshot holds everything up to now, durably; the journal of that generation goes on from it."""
-        if self.failed is not None:
-            raise StorageError(str(self.failed))
+        """The snapshot holds everything up to now, durably; the journal of that generation goes on from it. A journal
+        that has failed is left behind with that: nothing of it is needed any more."""
         fs, path = self.fs, f"{self.directory}/{SNAPSHOT}"
         try:
+            with contextlib.suppress(FileNotFoundError):
+                fs.remove(path + ".tmp")
             fd = fs.open(path + ".tmp", create=True)
             try:
-                fs.truncate(fd, 0)
                 write_all(fs, fd, [snapshot], 0)
                 fs.fdatasync(fd)
             finally:
@@ -90,6 +91,7 @@ class CursorLog:
             with contextlib.suppress(FileNotFoundError):
                 fs.remove(self.path(self.generation))
             self.generation, self.position, self.synced = generation, 0, 0
+            self.failed = None
         except OSError as error:
             raise self._fail("replace the snapshot", error) from error
 
@@ -147,6 +149,7 @@ class CursorStore:
         self.waiters: list[Any] = []  # who waits for what is dirty now; the next take() takes them along
         self.failed: StorageError | None = None
         self.sync_due_ns: int | None = None
+        self._retry_due_ns: int | None = None
         self._cursors: dict[tuple[str, str], Cursor] = {}
         self._facts: dict[Cursor, tuple[int, int, str, str]] = {}  # number, slot, name, partition
         self._sync: dict[Cursor, SyncPolicy] = {}
@@ -279,12 +282,18 @@ class CursorStore:
         """(name, partition name) of all."""
         return list(self._cursors)
 
+    @property
+    def deadline_ns(self) -> int | None:
+        """When take() has something to do of itself."""
+        return min((due for due in (self.sync_due_ns, self._retry_due_ns) if due is not None), default=None)
+
     # --- the turn -----------------------------------------------------------------------------------------------------
 
     def take(self, now_ns: int) -> list[Job]:
         """The changes of this turn as a job; none if there is nothing to do."""
         sync_now = self.sync_due_ns is not None and self.sync_due_ns <= now_ns
-        if not (self._dirty or self._records or self.waiters or sync_now):
+        retry = self._retry_due_ns is not None and self._retry_due_ns <= now_ns
+        if not (self._dirty or self._records or self.waiters or sync_now or retry):
             return []
         records, self._records = self._records, []
         dirty, waiters, self.waiters = self._dirty.copy(), self.waiters, []
@@ -305,7 +314,8 @@ class CursorStore:
                 records.append(journal.acked(number, changes.ranges))
         data = journal.entry(records) if records else b""
         self._journal_bytes += len(data)
-        if self._journal_bytes > limits.CURSOR_JOURNAL_BYTES_MAX:
+        if retry or self._journal_bytes > limits.CURSOR_JOURNAL_BYTES_MAX:
+            self._retry_due_ns = None
             self._journal_bytes = 0
             self._unsynced = False
             self._generation += 1
@@ -327,11 +337,16 @@ class CursorStore:
         return journal.snapshot(self._generation, records)
 
     def written(self, job: CursorJob, now_ns: int) -> None:
-        """A job came back. A failed journal is final: acks still work, but are no longer stored, nor receipted."""
+        """A job came back. While the journal is failed, acks work, but are neither stored nor receipted; a snapshot of
+        all cursors, tried now and then, makes up for what it has missed."""
         if job.error is not None:
             self.failed = self.failed or job.error
             self.sync_due_ns = None
-        elif not job.needs_sync and job.generation is None and job.data and self.sync_due_ns is None:
+            if self._retry_due_ns is None:
+                self._retry_due_ns = now_ns + RETRY_EVERY_NS
+        elif job.generation is not None:
+            self.failed = None
+        elif not job.needs_sync and job.data and self.sync_due_ns is None:
             self.sync_due_ns = now_ns + SYNC_WITHIN_NS
 
     def close(self) -> None:

@@ -10,7 +10,8 @@ Index entries are buffered, and written when a sync has covered what they point 
 
 Knows: bytes, positions, descriptors. Must not know: waiters, receipts, the hub's offsets, time.
 Invariants: after an error nothing is written and no sync succeeds (``failed``): for ever if it was a sync, until
-``retry`` finds room if it was a write. Positions only grow within a segment. At most OpenLogs.limit logs hold descriptors.
+``retry`` finds room if it was a write. Positions only grow within a segment. At most OpenLogs.limit logs hold
+descriptors.
 """
 
 from __future__ import annotations

@@ -197,8 +197,8 @@ class Store:
         """When tick() has something to do; None if nothing is planned."""
         timers = self._agenda.timers
         deadlines: list[int] = [timers[0][0]] if timers else []
-        if self.cursors.sync_due_ns is not None:
-            deadlines.append(self.cursors.sync_due_ns)
+        if self.cursors.deadline_ns is not None:
+            deadlines.append(self.cursors.deadline_ns)
         return min(deadlines, default=None)
 
     def facts(self) -> dict[str, Any]:

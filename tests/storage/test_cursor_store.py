@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from random import Random
 
 import pytest
@@ -136,6 +137,25 @@ def test_a_failed_sync_fails_the_receipts_then_and_later() -> None:
         store.cursors.waiters.append("receipt")
         jobs = commit(store)
         assert error_of(jobs) is not None and store.cursors.failed is not None
+
+
+def test_a_failed_journal_is_made_up_for_by_a_snapshot() -> None:
+    fs = FaultyFileSystem()
+    store = filled(fs)
+    cursor = store.cursors.open("a", "p", 0)
+    commit(store)
+    cursor.ack([0])
+    fs.fail("pwritev", 1, errno.ENOSPC)
+    assert error_of(commit(store)) is not None
+    cursor.ack([1])
+    store.cursors.waiters.append("receipt")
+    assert error_of(commit(store)) is not None
+    now = store.next_deadline_ns(NOW) or 0
+    assert NOW < now <= NOW + 5_000_000_000
+    assert error_of(commit(store, now)) is None and store.cursors.failed is None
+    fs.power_cut()
+    store, _ = opened(fs)
+    assert store.cursors.open("a", "p", 0).floor == 2
 
 
 def test_a_full_journal_becomes_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
