@@ -128,7 +128,7 @@ class Transport:
             self.session.send(self._connection.refusal())
             self.session.closing = True
         else:
-            self._driver.broker.refuse(self.session, error)
+            self._driver.broker.refuse(self.session, error, self._connection.failed_receipt)
 
     def _opened(self) -> None:
         connection, session = self._connection, self.session

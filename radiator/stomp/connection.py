@@ -83,6 +83,7 @@ class ServerConnection:
         self._first = b""
         self.version: str | None = None  # settled by CONNECT
         self.failed: ProtocolError | None = None
+        self.failed_receipt: bytes | None = None  # of the frame that failed, for its ERROR
         self.heart_beat: tuple[int, int] = (0, 0)  # (send_ms, expect_ms) as agreed
 
     @property
@@ -122,19 +123,19 @@ class ServerConnection:
             for first_bytes, _, _, answer in _FOREIGN:
                 if self._first.startswith(first_bytes):
                     return answer
-        return encoder.error(self.failed, None, self.version)
+        return encoder.error(self.failed, self.failed_receipt, self.version)
 
     def _checked(self, frames: list[Frame]) -> list[Frame]:
         parser = self._parser
         if parser.paused:
-            frames.pop()
+            self.failed_receipt = frames.pop().receipt
             self.failed = ProtocolError(
                 "bad-command",
                 "already connected",
                 "expected any frame but CONNECT and STOMP, which open a connection once",
             )
         else:
-            self.failed = parser.failed
+            self.failed, self.failed_receipt = parser.failed, parser.failed_receipt
         return frames
 
     def _open(self, data: bytes) -> list[Frame]:
@@ -152,6 +153,7 @@ class ServerConnection:
         parser = self._parser
         frames = parser.feed(data)
         head = frames[0].head if frames else parser.pending_head
+        self.failed_receipt = frames[0].receipt if frames else parser.failed_receipt
         if head is not None and head.command not in _OPENS:  # refused before its body is waited for
             self.failed = ProtocolError(
                 "bad-command",
@@ -179,6 +181,7 @@ class ServerConnection:
                 return []
             self.heart_beat = negotiate(self._mine, theirs)
         self.version = version
+        self.failed_receipt = None
         return frames + self._checked(parser.resume(version))
 
 

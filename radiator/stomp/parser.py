@@ -58,6 +58,7 @@ class Parser:
         self._quick_bytes_max = min(_limits.HEAD_CACHE_BLOCK_BYTES_MAX, self._limits.header_block_bytes_max)
         self.version = "1.0"
         self.failed: ProtocolError | None = None
+        self.failed_receipt: bytes | None = None  # of the offending frame, where it was seen before the offence
         self.paused = False
         # A half frame: its pieces, their length and last two bytes, and what they wait for. If the head is complete it
         # is in pending_head, and the pieces are of the body only.
@@ -162,7 +163,11 @@ class Parser:
                         if first == _S:
                             head = young.get(block)  # cached blocks have no CR, so no earlier blank line either
                         if head is None:
-                            head = reader.quick(block)
+                            try:
+                                head = reader.quick(block)
+                            except ProtocolError:
+                                self.failed_receipt = receipt
+                                raise
                             young = reader.cache.young
                         body_at = blank + 2
                 if head is None:
@@ -187,16 +192,19 @@ class Parser:
             length = head.content_length
             if length >= 0:
                 if length > body_bytes_max:
+                    self.failed_receipt = receipt
                     raise _body_too_large(f"{length} bytes", body_bytes_max)
                 body_end = body_at + length
                 if body_end >= size:
                     self._hold(buf[body_at:], _WAIT_LENGTH, head, receipt)
                     return
                 if buf[body_end]:
+                    self.failed_receipt = receipt
                     raise _no_nul(length, buf[body_end : body_end + 1])
             else:
                 body_end = find(b"\0", body_at)
                 if (body_end if body_end >= 0 else size) - body_at > body_bytes_max:
+                    self.failed_receipt = receipt
                     raise _body_too_large("more, without content-length", body_bytes_max)
                 if body_end < 0:
                     self._body_bytes_max = body_bytes_max
@@ -222,7 +230,10 @@ class Parser:
                 receipt_end = len(block)
             receipt = self._reader.clean_receipt(block[receipt_at + 9 : receipt_end])
             block = block[:receipt_at] + block[receipt_end:]
-        return self._reader.read(block), receipt
+        self.failed_receipt = receipt
+        head = self._reader.read(block)
+        self.failed_receipt = None
+        return head, receipt
 
     def _check_block(self, buf: bytes, pos: int, stop: int, *, complete: bool) -> None:
         """Refuse what cannot become a head, in the order of its bytes: the verdict is the same for every cut."""

@@ -135,6 +135,34 @@ def test_a_later_fault_is_found_after_the_frames_before_it() -> None:
 
 
 @pytest.mark.parametrize(
+    "frame",
+    [
+        b"SEND\ndestination:/queue/a\nreceipt:7\ncontent-length:999999999\n\n",
+        b"SEND\nreceipt:7\ndestination:/queue/a\ncontent-length:1\n\nab\0",
+        b"SEND\nreceipt:7\ndestination:/queue/a\ncontent-length:x\n\nab\0",
+        b"SEND\nreceipt:7\nwithout a colon\n\n\0",
+        b"SEND\nreceipt:7\nescape:\\t\n\n\0",
+        b"CONNECT\naccept-version:1.2\nreceipt:7\n\n\0",
+    ],
+)
+def test_the_receipt_of_a_frame_that_cannot_be_read_is_in_the_error(frame: bytes) -> None:
+    for step in (1, len(frame)):
+        server, _ = opened()
+        server.receive(b"SEND\nreceipt:6\ndestination:/queue/a\n\n\0")
+        for at in range(0, len(frame), step):
+            server.receive(frame[at : at + step])
+        assert server.failed is not None
+        assert b"\nreceipt-id:7\n" in server.refusal()
+
+
+def test_an_error_about_another_frame_has_no_receipt_of_an_earlier_one() -> None:
+    server, _ = opened()
+    server.receive(b"SEND\nreceipt:6\ndestination:/queue/a\n\n\0SEND\nwithout a colon\n\n\0")
+    assert server.failed is not None
+    assert b"receipt-id" not in server.refusal()
+
+
+@pytest.mark.parametrize(
     "request_bytes",
     [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"POST /a HTTP/1.0\r\n\r\n", b"CONNECT x:1 HTTP/1.1\r\n\r\n"],
 )
