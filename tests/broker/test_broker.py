@@ -1,0 +1,365 @@
+"""The broker as a whole: disks that fail, full outboxes, restarts, and who is told what."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from radiator import limits
+from radiator.broker.session import SessionLimits
+from tests.broker.harness import World
+
+Q, T = "/queue/a", "/topic/a"
+
+
+# --- the disk fails ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", ["pwritev", "fdatasync", "open", "sync_dir"])
+def test_a_message_that_the_disk_refuses_is_never_receipted_nor_delivered(world: World, verb: str) -> None:
+    reader, client = world.connect(), world.connect()
+    reader.subscribe(T, ack="auto")
+    client.publish(T, "m", receipt="r")
+    world.fs.fail(verb)
+    world.settle()
+    assert client.receipts() == []
+    (error,) = client.take("ERROR")
+    assert error.headers["error-code"] == "storage"
+    assert error.headers["receipt-id"] == "r"
+    assert reader.messages() == []
+
+
+def test_receipts_before_the_failure_are_kept_and_those_behind_it_are_not_sent(world: World) -> None:
+    client = world.connect()
+    client.publish(T, "1", receipt="1")
+    world.commit()
+    client.publish("/topic/b", "2", receipt="2")
+    world.fs.fail("fdatasync")
+    client.publish(T, "3", receipt="3")
+    world.settle()
+    assert client.receipts() == ["1"]
+    assert client.error() == "storage"
+
+
+def test_a_client_that_has_said_goodbye_is_told_that_its_message_was_lost(world: World) -> None:
+    client = world.connect()
+    client.publish(T, "m", receipt="1")
+    client.say("DISCONNECT", receipt="2")
+    world.fs.fail("fdatasync")
+    world.settle()
+    assert client.receipts() == []
+    assert client.error() == "storage"
+
+
+def test_a_client_with_an_error_on_its_way_is_told_one_thing_only(world: World) -> None:
+    client = world.connect()
+    client.publish(T, "m", receipt="1")
+    client.say("NONSENSE")
+    world.fs.fail("fdatasync")
+    world.settle()
+    assert client.receipts() == []
+    assert len(client.take("ERROR")) == 1
+
+
+def test_what_a_client_held_goes_back_when_its_commit_fails(world: World) -> None:
+    holder, other = world.connect(), world.connect()
+    holder.publish(Q, "held")
+    holder.subscribe(Q)
+    world.settle()
+    assert len(holder.messages()) == 1
+    other.subscribe(Q)
+    holder.publish(T, "m", receipt="r")
+    world.fs.fail("fdatasync")
+    world.settle()
+    assert holder.error() == "storage"
+    assert other.bodies() == ["held"]
+
+
+def test_a_failed_log_refuses_and_the_others_go_on(world: World) -> None:
+    client = world.connect()
+    client.publish(T, "m", receipt="r")
+    world.fs.fail("fdatasync")
+    world.settle()
+    assert client.error() == "storage"
+    client = world.connect()
+    client.publish(T, "again", receipt="r")
+    world.settle()
+    assert client.error() == "storage"
+    client = world.connect()
+    client.publish("/topic/b", "m", receipt="r")
+    world.settle()
+    assert client.receipts() == ["r"]
+
+
+def test_after_a_failed_sync_a_restart_recovers_what_was_promised(world: World) -> None:
+    client = world.connect()
+    client.publish(T, "1", receipt="r")
+    world.settle()
+    client.publish(T, "2", receipt="s")
+    world.fs.fail("fdatasync")
+    world.settle()
+    assert client.receipts() == ["r"]
+    world.power_cut()
+    reader = world.connect()
+    reader.subscribe(T, ack="auto", start_position="first")
+    reader.publish(T, "3")
+    world.settle()
+    found = reader.bodies()
+    assert found[0] == "1"
+    assert found[-1] == "3"
+
+
+def test_a_full_disk_refuses_with_words_and_what_was_there_can_be_read(world: World) -> None:
+    client = world.connect()
+    client.publish(T, "1", receipt="1")
+    world.settle()
+    world.fs.capacity = sum(len(node.cache) for node in world.fs.nodes.values()) + 100
+    client.publish(T, "x" * 10_000, receipt="2")
+    world.settle()
+    assert client.receipts() == ["1"]
+    (error,) = client.take("ERROR")
+    assert b"free space" in error.body
+    reader = world.connect()
+    reader.subscribe(T, ack="auto", start_position="first")
+    world.settle()
+    assert reader.bodies() == ["1"]
+
+
+def test_a_failed_cursor_journal_is_told_to_those_who_asked(world: World) -> None:
+    client = world.connect()
+    client.publish(Q, "1", "2")
+    client.subscribe(Q)
+    world.settle()
+    client.ack(client.messages()[0], receipt="r")
+    world.fs.fail("pwritev", 1, errno.EIO)
+    world.settle()
+    assert client.receipts() == []
+    assert client.error() == "storage"
+
+
+def test_a_failed_journal_does_not_stop_deliveries(world: World) -> None:
+    client = world.connect()
+    client.publish(Q, *"123")
+    client.subscribe(Q)
+    world.settle()
+    client.ack(client.messages()[0])
+    world.fs.fail("pwritev", 1, errno.EIO)
+    world.settle()
+    assert client.bodies() == ["2"]
+
+
+# --- bounded ----------------------------------------------------------------------------------------------------------
+
+
+def test_delivery_stops_at_a_full_outbox_and_goes_on_when_it_has_room() -> None:
+    world = World(limits=SessionLimits(outbox=5_000))
+    client, sender = world.connect(), world.connect()
+    client.subscribe(T, id="t", ack="auto")
+    client.subscribe(Q, id="q", ack="auto")
+    sender.publish(T, *["x" * 500] * 50)
+    sender.publish(Q, *["y" * 500] * 50)
+    for _ in range(20):
+        world.commit()
+        world.pump()
+    assert client.session.outbox_bytes < 5_000 + 2_000
+    world.settle()
+    assert sorted(body[0] for body in client.bodies()) == ["x"] * 50 + ["y"] * 50
+
+
+def test_a_stuck_client_does_not_hold_up_the_others() -> None:
+    world = World(limits=SessionLimits(outbox=5_000))
+    stuck, client = world.connect(), world.connect()
+    for each in (stuck, client):
+        each.subscribe(T, id="t", ack="auto")
+        each.subscribe(Q, id="q", ack="auto")
+    client.publish(T, *["x" * 500] * 100)
+    client.publish(Q, *["y" * 500] * 100)
+    for _ in range(100):
+        world.commit()
+        world.pump()
+        client.flush()
+    bodies = client.bodies()
+    assert bodies.count("x" * 500) == 100
+    assert bodies.count("y" * 500) >= 80
+
+
+def test_a_body_larger_than_the_outbox_is_delivered_alone() -> None:
+    world = World(limits=SessionLimits(outbox=1_000))
+    client = world.connect()
+    client.subscribe(T, ack="auto")
+    client.publish(T, "x" * 50_000, "y" * 50_000)
+    world.settle()
+    assert [len(body) for body in client.bodies()] == [50_000, 50_000]
+
+
+def test_what_is_not_committed_yet_is_counted_to_the_byte(world: World) -> None:
+    client = world.connect()
+    client.say("BEGIN", transaction="t")
+    client.publish(T, "x" * 1_000, transaction="t", some="header")
+    client.say("COMMIT", transaction="t")
+    client.publish(T, "x" * 1_000, some="header")
+    client.publish(Q, "x" * 1_000)
+    assert world.broker.pending_bytes > 3_000
+    world.settle()
+    assert world.broker.pending_bytes == 0
+
+
+@pytest.mark.parametrize("verb", ["pwritev", "fdatasync"])
+def test_a_failure_does_not_leave_bytes_pending(world: World, verb: str) -> None:
+    """Above a limit of pending bytes nobody is read any more: a byte forgotten here would add up to a standstill."""
+    client, other = world.connect(), world.connect()
+    client.publish(T, *["x" * 1_000] * 5)
+    world.take()
+    other.publish(T, *["y" * 1_000] * 5)  # behind the batch that is going to fail
+    world.fs.fail(verb)
+    world.write()
+    world.sync()
+    world.completed()
+    world.settle()
+    assert world.broker.pending_bytes == 0
+
+
+def test_destinations_are_limited() -> None:
+    world = World("limits: {destinations: 3}")
+    client = world.connect()
+    client.publish("/topic/1", "x")
+    client.publish("/topic/2", "x")
+    client.publish("/topic/3", "x")
+    assert not client.session.closing
+    client.publish("/topic/4", "x")
+    assert client.error() == "too-many"
+
+
+# --- life and death ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("death", ["restart", "kill", "power_cut"])
+def test_offsets_go_on_where_they_were(world: World, death: str) -> None:
+    for life in range(4):
+        client = world.connect()
+        client.publish(T, "a", "b", receipt="r")
+        world.settle()
+        assert [int(each.headers["offset"]) for each in client.take("RECEIPT")] == [2 * life, 2 * life + 1]
+        getattr(world, death)()
+    reader = world.connect()
+    reader.subscribe(T, ack="auto", start_position="first")
+    world.settle()
+    assert reader.bodies() == ["a", "b"] * 4
+
+
+def test_acks_without_a_receipt_survive_a_clean_stop(world: World) -> None:
+    client = world.connect()
+    client.publish(Q, *"12345")
+    client.subscribe(Q, prefetch_count=5)
+    world.settle()
+    for message in client.messages():
+        client.ack(message)
+    world.restart()
+    other = world.connect()
+    other.subscribe(Q)
+    world.settle()
+    assert other.messages() == []
+
+
+def test_a_segment_rolls_by_size_and_nothing_shows() -> None:
+    world = World("defaults: {segment: {size: 64KiB}}", tail_bytes_max=1)
+    client = world.connect()
+    for number in range(30):
+        client.publish(T, f"{number}".ljust(10_000))
+        world.settle()
+    assert len(world.store.partitions[T].segments) > 3
+    client.subscribe(T, ack="auto", start_position="first")
+    world.settle()
+    assert [int(body) for body in client.bodies()] == list(range(30))
+
+
+def test_retention_never_takes_what_a_queue_has_not_settled() -> None:
+    world = World("defaults: {segment: {size: 64KiB}, retention: {count: 2}}")
+    client = world.connect()
+    client.subscribe(Q)
+    for number in range(40):
+        client.publish(Q, f"{number}".ljust(10_000))
+        world.settle()
+        world.tick(11)
+    partition = world.store.partitions[Q]
+    assert partition.log_start_offset == 0
+    found = []
+    while messages := client.messages():
+        for message in messages:
+            found.append(int(message.body))
+            client.ack(message)
+        world.settle()
+        world.tick(11)
+    assert found == list(range(40))
+    world.tick(11)
+    assert partition.log_start_offset > 30
+    assert world.broker.stats.lost_to_retention == 0
+
+
+def test_the_same_input_gives_the_same_bytes() -> None:
+    """Nothing in the core depends on hashes, addresses or the clock."""
+
+    def run() -> list[bytes]:
+        world = World()
+        clients = [world.connect() for _ in range(4)]
+        for number, client in enumerate(clients):
+            client.subscribe("/queue/*", prefetch_count=2)
+            client.subscribe("/topic/#", id="t", ack="auto")
+            for name in (Q, T, "/queue/b", "/topic/b"):
+                client.publish(name, f"{number}", receipt=name)
+        world.settle()
+        clients[0].drop()
+        world.settle()
+        return [client.raw for client in clients]
+
+    assert run() == run()
+
+
+# --- counted ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_happened_is_counted(world: World) -> None:
+    client = world.connect()
+    client.publish(Q, "123", "4567")
+    client.subscribe(Q, prefetch_count=2)
+    world.settle()
+    one, two = client.messages()
+    client.ack(one)
+    client.nack(two)
+    client.ack(one)
+    client.say("NONSENSE")
+    world.settle()
+    client.drop()
+    stats = world.broker.stats.as_dict()
+    expected = {
+        "connections": 1,
+        "messages_in": 2,
+        "body_bytes_in": 7,
+        "acks": 1,
+        "nacks": 1,
+        "late_acks": 1,
+        "refused": 1,
+        "read_errors": 0,
+        "lost_to_retention": 0,
+    }
+    assert {key: stats[key] for key in expected} == expected
+    assert stats["commits"] >= 1
+    assert stats["returned"] >= 1
+
+
+def test_a_turn_without_work_costs_nothing(world: World) -> None:
+    clients = [world.connect() for _ in range(5)]
+    for client in clients:
+        client.subscribe("/topic/#", id="t")
+        client.subscribe(Q, id="q")
+        client.publish(T, "m")
+    world.settle()
+    assert not world.broker.ready.busy
+    assert world.broker.take(world.now) == []
+    assert world.broker.take_reads() == []
+
+
+def test_the_limits_that_the_core_relies_on_hold() -> None:
+    assert limits.TRANSACTION_BYTES_MAX <= limits.BATCH_BYTES_MAX
+    assert limits.FRAME_BODY_BYTES_MAX < limits.BATCH_BYTES_MAX
