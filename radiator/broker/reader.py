@@ -29,7 +29,8 @@ class Reader:
     """One subscription's cursor over one partition.
 
     ``stop_offset`` is exclusive. ``starts`` gives, per destination, the first offset wanted (``last:N`` in a partition
-    that several destinations share). Offsets below ``live_from`` are history and marked ``replayed``.
+    that several destinations share). Nothing received before ``since_ns`` is wanted (a start in the future). Offsets
+    below ``live_from`` are history and marked ``replayed``.
     """
 
     __slots__ = (
@@ -42,6 +43,7 @@ class Reader:
         "loading",
         "next_offset",
         "resolving",
+        "since_ns",
         "skip_settled",
         "starts",
         "stop_offset",
@@ -59,6 +61,7 @@ class Reader:
         self.batch: RecordBatch | None = None
         self.loading = False
         self.resolving = 0  # positions still being looked up on disk
+        self.since_ns = subscription.since_ns
         self.done = False
         self.gap = 0
         self._extra = b""
@@ -157,7 +160,7 @@ class Reader:
         """The indexes that this reader wants, or None for all of them."""
         matches = self.subscription.patterns.matches
         wanted = [matches(name) for name in batch.names]
-        if all(wanted) and self.starts is None and not self.skip_settled:
+        if all(wanted) and self.starts is None and not self.skip_settled and not self.since_ns:
             return None
         ids = batch.destination_ids
         picked = [index for index in range(start, stop) if wanted[ids[index]]]
@@ -166,6 +169,10 @@ class Reader:
             picked = [index for index in picked if batch.offsets[index] >= starts[ids[index]]]
             if batch.offsets[stop - 1] >= max(self.starts.values(), default=0):
                 self.starts = None
+        if self.since_ns:
+            picked = [index for index in picked if batch.receive_ns[index] >= self.since_ns]
+            if batch.receive_ns[stop - 1] >= self.since_ns:
+                self.since_ns = 0
         if self.skip_settled:
             settled = [source.cursor for source in self.feed.sources]
             picked = [i for i in picked if not all(cursor.is_acked(batch.offsets[i]) for cursor in settled)]

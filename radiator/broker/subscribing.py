@@ -92,6 +92,8 @@ def subscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> No
     subscription = add(broker, session, subscription_id, patterns, ack, window)
     subscription.prefetch = prefetch
     subscription.browser = browser
+    if start is not None and start.kind == "time" and start.value > now_ns:
+        subscription.since_ns = start.value
     if browser and start is None and stop is None:
         stop = Position("end")
     for destination in destinations:

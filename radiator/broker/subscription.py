@@ -49,6 +49,7 @@ class Subscription:
         "reading",
         "seen",
         "session",
+        "since_ns",
         "tag",
         "window",
     )
@@ -65,6 +66,7 @@ class Subscription:
         self.prefetch: int | None = None
         self.browser = False
         self.closed = False
+        self.since_ns = 0  # a start-position in the future: nothing received before it is wanted
         self.in_flight: dict[bytes, InFlight] = {}
         self.seen: dict[bytes, int] = {}  # per partition's id prefix: one past the highest offset delivered
         self.readers: dict[Feed, Reader] = {}
