@@ -348,6 +348,16 @@ def _column(typecode: str, data: bytes, at: int, length: int) -> array[int]:
     return column
 
 
+def split_names(region: bytes) -> list[str]:
+    """The names of a dictionary that lies in a batch whose crc has been checked."""
+    found, at = [], 0
+    while at + 4 <= len(region):
+        start = at + 4
+        at = start + int(U32.unpack_from(region, at)[0])
+        found.append(region[start:at].decode("utf-8", "replace"))
+    return found
+
+
 def _names(data: bytes, at: int, header: BatchHeader) -> list[str]:
     names: list[str] = []
     end = at + header.names_len

@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from radiator import limits
 from radiator.storage import layout, names
 from radiator.storage.files import FileSystem, read_file, read_fully, storage_error, write_all
-from radiator.storage.format import HEADER_BYTES, DamagedBatch, decode_destinations, decode_header
+from radiator.storage.format import HEADER_BYTES, DamagedBatch, decode_destinations, decode_header, split_names
 from radiator.storage.index import ENTRY_BYTES, IndexEntry
 from radiator.storage.log import Log
-from radiator.storage.segment import SegmentInfo, Window, batch_at, find_batch, header_at, last_offset, load_index
+from radiator.storage.segment import SegmentInfo, Window, batch_at, find_batch, header_at, last_offset, load_index, skim
 
 SCAN_BYTES = 1024 * 1024
 
@@ -142,7 +142,15 @@ def _walk_active(
             position, expected = entries[-1].position, entries[-1].base_offset
         more: list[IndexEntry] = []
         indexed = position if entries else -limits.INDEX_INTERVAL_BYTES
+        dictionaries: set[bytes] = set()
         while position < size:
+            place = window.at(position, HEADER_BYTES)
+            stop = place + indexed + limits.INDEX_INTERVAL_BYTES - position
+            skimmed, expected, high = skim(window.data, place, stop, expected, dictionaries)
+            position += skimmed - place
+            latest = max(latest, high)
+            if position >= size:
+                break
             try:
                 header = batch_at(window, position)
                 if header.base_offset < expected:
@@ -161,8 +169,10 @@ def _walk_active(
                 more.append(IndexEntry(header.base_offset, position, header.min_receive_ns))
                 indexed = position
             expected = last_offset(window, position, header) + 1
-            latest = header.max_receive_ns
+            latest = max(latest, header.max_receive_ns)
             position += header.total_len
+        for dictionary in dictionaries:
+            destinations.update(split_names(dictionary))
         first = header_at(window, 0).min_receive_ns if position else latest
     except DamagedBatch:  # the first header is damaged, later ones are not
         first = latest

@@ -12,14 +12,21 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
+from zlib import crc32
 
 from radiator import limits
 from radiator.storage import index, layout
 from radiator.storage.batch import RecordBatch
 from radiator.storage.files import FileSystem, read_file, read_fully
 from radiator.storage.format import (
+    CRC_FROM,
+    EVENT_ABSENT,
+    HEADER,
     HEADER_BYTES,
+    MAGIC,
     SPARSE,
+    TRANSACTION,
+    TRANSMIT_ABSENT,
     BatchHeader,
     DamagedBatch,
     check,
@@ -32,6 +39,7 @@ from radiator.storage.index import IndexEntry
 from radiator.storage.merge import Merger, merge_ones
 
 SEARCH_BYTES = 1024 * 1024
+PLAIN = EVENT_ABSENT | TRANSMIT_ABSENT | TRANSACTION  # flags of a batch that skim may pass
 
 
 class SegmentInfo:
@@ -102,6 +110,34 @@ def headers(window: Window, position: int, end_offset: int) -> Iterator[tuple[in
             return
         yield position, header
         position += header.total_len
+
+
+def skim(data: bytes, at: int, stop: int, expected: int, names: set[bytes]) -> tuple[int, int, int]:
+    """Over whole batches that follow one another without a gap from ``at`` on, up to the one that ends behind ``stop``.
+
+    The quick way of recovery; it stops at everything that is not plain, and ``batch_at`` judges that. Returns the place
+    and the offset behind, and the last receive time; adds their dictionaries of names, as they lie, to ``names``.
+    """
+    unpack, size, view, latest = HEADER.unpack_from, len(data), memoryview(data), 0
+    while at < stop and at + HEADER_BYTES <= size:
+        magic, total, crc, base, _, high, count, flags, _, names_len, headers_len, bodies_len, _ = unpack(data, at)
+        end = at + total
+        if (
+            magic != MAGIC
+            or base != expected
+            or flags & ~PLAIN
+            or end > size
+            or crc32(view[at + CRC_FROM : end]) != crc
+        ):
+            break
+        # From the end, so that a batch of one record costs no more than this.
+        names_end = end - ((bodies_len + 7) & ~7) - ((headers_len + 7) & ~7)
+        start = names_end - ((names_len + 7) & ~7)
+        names.add(data[start : start + names_len])
+        expected += count
+        latest = high
+        at = end
+    return at, expected, latest
 
 
 def find_batch(window: Window, position: int, end: int, min_offset: int) -> tuple[int, BatchHeader] | None:
