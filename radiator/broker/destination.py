@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from radiator.broker.queue import Queue
     from radiator.routing.policy import Policy
 
+SUFFIXES_MAX = 64  # remembered: a few partitions, versions and numbers of subscribers
+
 
 class Destination:
     """One named destination. ``subscribers`` counts the live subscriptions that match it."""
@@ -34,7 +36,7 @@ class Destination:
         self.owner: str | None = None  # session id, of a temporary queue
         self.subscribers = 0
         self._round_robin = cycle(feeds)
-        self._suffixes: dict[tuple[Feed, int], bytes] = {}
+        self._suffixes: dict[tuple[Feed, int, str], bytes] = {}
 
     def choose(self, headers: Mapping[str, str]) -> Feed | None:
         """The feed for a message with these headers, or None: each message takes the next one (``next_feed``).
@@ -69,13 +71,14 @@ class Destination:
         """Round robin over the partitions, for messages without a key."""
         return next(self._round_robin)
 
-    def receipt_suffix(self, feed: Feed) -> bytes:
+    def receipt_suffix(self, feed: Feed, version: str) -> bytes:
         """How the RECEIPT of a SEND ends; the same object for as long as it says the same."""
-        key = (feed, self.subscribers)
+        key = (feed, self.subscribers, version)
         suffix = self._suffixes.get(key)
         if suffix is None:
-            self._suffixes.clear()
-            partition = escape(feed.partition.name, "1.1").encode()
+            if len(self._suffixes) >= SUFFIXES_MAX:
+                self._suffixes.clear()
+            partition = escape(feed.partition.name, version).encode()
             suffix = b"\npartition:%b\ndelivered-to:%d\n\n\0" % (partition, self.subscribers)
             self._suffixes[key] = suffix
         return suffix

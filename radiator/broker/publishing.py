@@ -71,7 +71,7 @@ def send(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
     offset = append(broker, plan, feed.partition, frame.body, now_ns)
     if frame.receipt is not None:
         batch = feed.partition.open_batch
-        session.receipts.stored(frame.receipt, offset, batch, plan.destination.receipt_suffix(feed))
+        session.receipts.stored(frame.receipt, offset, batch, plan.destination.receipt_suffix(feed, session.version))
 
 
 def append(broker: Broker, plan: Plan, partition: Partition, body: bytes, now_ns: int) -> int:

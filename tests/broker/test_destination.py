@@ -126,6 +126,20 @@ def test_any_text_is_a_name_and_stays_in_its_place(world: World, name: str) -> N
     assert client.bodies() == ["m"]
 
 
+@pytest.mark.parametrize(
+    ("version", "name"), [("1.2", "/topic/a:\r\n\\b"), ("1.1", "/topic/a:\n\\b"), ("1.0", "/topic/a:\\b")]
+)
+def test_names_are_escaped_as_the_version_of_the_client_says(world: World, version: str, name: str) -> None:
+    client = world.connect(version)
+    client.subscribe(name, ack="auto")
+    client.publish(name, "m", receipt="r")
+    world.settle()
+    (receipt,) = client.take("RECEIPT")
+    assert receipt.headers["partition"] == name
+    (message,) = client.messages()
+    assert message.headers["destination"] == message.headers["partition"] == name
+
+
 @pytest.mark.parametrize("name", ["/topic/" + "x" * 300, "/topic/" + "ü" * 60])
 def test_a_name_too_long_for_a_directory_is_refused(world: World, name: str) -> None:
     client = world.connect()
