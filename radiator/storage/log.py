@@ -39,10 +39,11 @@ INDEX_ENTRIES_BUFFERED = 4  # a recovery walks as much of the log as this
 class OpenLogs:
     """Bounds the descriptors: when too many logs are open, the one that has not been used for longest is closed."""
 
-    __slots__ = ("limit", "queue")
+    __slots__ = ("limit", "queue", "syncs")
 
     def __init__(self, limit: int = limits.OPEN_LOGS_MAX) -> None:
         self.limit = limit
+        self.syncs = 0  # made so far, for metrics (the hub may read it)
         self.queue: deque[Log] = deque()
 
     def opened(self, log: Log) -> None:
@@ -274,6 +275,7 @@ class Log:
         self._write_index()
 
     def _sync(self, fd: int) -> None:
+        self.open_logs.syncs += 1
         try:
             self.fs.fdatasync(fd)
         except OSError:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from radiator.errors import StorageError
 from radiator.storage import layout
-from radiator.storage.batch import RecordBatch
+from radiator.storage.batch import RecordBatch, densify
 from radiator.storage.files import storage_error
 from radiator.storage.format import DamagedBatch, decode_destinations
 from radiator.storage.segment import Window, batch_at, find_batch, load_index, locate, locate_time, read_run
@@ -106,6 +106,7 @@ class ReadJob:
             batch, after = read_run(window, position, self._end_of_segment(), self.bytes_max)
             if batch is not None and batch.next_offset > self.offset:
                 if batch.base_offset <= self.offset:
+                    densify(batch)  # here, not on the hub: it is going to be kept
                     self.result = batch
                     self.next_hint = (batch.next_offset, self.base_offset, after)
                 else:

@@ -203,4 +203,9 @@ class Store:
 
     def facts(self) -> dict[str, Any]:
         """Numbers for metrics."""
-        return {"tail_bytes": self._budget.bytes, "cold_bytes": self._cold.bytes, "partitions": len(self.partitions)}
+        return {
+            "tail_bytes": self._budget.bytes,
+            "cold_bytes": self._cold.bytes,
+            "partitions": len(self.partitions),
+            "syncs": self._open_logs.syncs,
+        }

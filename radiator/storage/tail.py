@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 
-from radiator.storage.batch import RecordBatch, densify
+from radiator.storage.batch import RecordBatch
 from radiator.storage.merge import merge
 
 MERGE_RECORDS_MAX = 512  # what one reader takes at a time, about; larger merges would only delay its first record
@@ -140,7 +140,6 @@ class ColdCache:
 
     def add(self, shelf: list[RecordBatch], batch: RecordBatch) -> None:
         """``shelf``: the partition's own list, newest last."""
-        densify(batch)
         shelf.append(batch)
         self.order.append((shelf, batch))
         self.bytes += batch.cost_bytes
