@@ -95,7 +95,8 @@ def read(spark: SparkSession, path: str, *, columns: Iterable[str] | None = None
         reader = reader.schema(select(columns))
     for name, value in options.items():
         reader = reader.option(name, str(value).lower() if isinstance(value, bool) else str(value))
-    return reader.load(path)
+    # The workers look at a path from where the JVM was started, which need not be where this process is now.
+    return reader.load(path if "://" in path or path.startswith("file:") else os.path.abspath(path))
 
 
 def collect(df: DataFrame) -> list[dict[str, Any]]:

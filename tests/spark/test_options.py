@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
 from radiator.errors import ConfigError
-from radiator.spark.options import OPTIONS, parse, parse_time
-from radiator.spark.schema import COLUMNS, SCHEMA, checked, select
+from radiator.spark.options import parse, parse_time
+from radiator.spark.schema import SCHEMA, checked, select
 from radiator.spark.selection import HIGH, LOW
 
 pytestmark = pytest.mark.spark
@@ -101,9 +100,3 @@ def test_a_schema_with_a_wrong_type_is_refused() -> None:
     with pytest.raises(ConfigError, match="column offset is named twice"):
         checked(StructType().add("offset", LongType()).add("offset", LongType()))
     assert checked(StructType().add("offset", LongType()).add("tags", MapType(StringType(), StringType())))
-
-
-def test_every_option_and_every_column_is_documented() -> None:
-    text = Path("docs/spark.md").read_text("utf-8")
-    cells = re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
-    assert {option.name for option in OPTIONS} | {column.name for column in COLUMNS} <= set(cells)
