@@ -29,9 +29,9 @@ from radiator.storage.store import Store
 
 log = logging.getLogger("radiator.server")
 
-TICK_SECONDS_MAX = 0.25  # heart-beats, idle rolls
+TICK_SECONDS_MAX = 0.25  # heart-beats of seconds, idle rolls
 TICK_SECONDS_MIN = 0.01
-BEAT_SECONDS = 0.05  # how finely heart-beats are looked at, while somebody has one
+BEAT_SECONDS = 0.02  # how finely short heart-beats are looked at: half of the shortest interval is 50 ms
 STOP_SECONDS_MAX = 10.0  # to sync what is open and let last frames go out, then the stop is forced
 
 
@@ -74,7 +74,7 @@ class App:
         for listener in self.listeners:
             listener.start()
         self._timer.start(self._tick)
-        self._beat_timer.start(self.driver.beat)
+        self._beat_timer.start(self.driver.beat_fast)
         return [listener.url for listener in self.listeners]
 
     def _accept(self, sock: std_socket.socket, address: str) -> None:
@@ -99,6 +99,7 @@ class App:
 
     def _tick(self) -> None:
         self.broker.tick(clock.now_ns())
+        self.driver.beat()
         self._look_at_the_disk()
         self.driver.wake()
 

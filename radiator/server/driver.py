@@ -31,6 +31,7 @@ class Driver:
         self.has_room = True  # new messages may be appended
         self.paused: list[Any] = []  # transports that are not read until there is room
         self.beating: dict[Any, None] = {}  # transports with heart-beats
+        self.beating_fast: dict[Any, None] = {}  # those with short ones, which are looked at more often
         self.idle = Event()  # set when nothing is on its way to the disk
         self._closing: dict[Any, None] = {}
         self._loop = gevent.get_hub().loop
@@ -65,6 +66,13 @@ class Driver:
         now_ns = clock.monotonic_ns()
         for transport in list(self.beating):
             transport.beat(now_ns)
+
+    def beat_fast(self) -> None:
+        """The same, for the transports with short intervals."""
+        if self.beating_fast:
+            now_ns = clock.monotonic_ns()
+            for transport in list(self.beating_fast):
+                transport.beat(now_ns)
 
     def _turn(self) -> None:
         self._scheduled = False

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("radiator.server")
 
 READ, WRITE = 1, 2  # libev's event bits
+FAST_MS = 5_000  # heart-beats that are shorter are looked at more often
 LINGER_SECONDS = 2.0  # how long a closing connection is read, so that its last frame arrives
 UNSENT_SECONDS_MAX = 10.0  # how long a closing connection may take to accept its last bytes
 
@@ -43,6 +44,8 @@ class Transport:
         "_connection",
         "_driver",
         "_ended",
+        "_ending",
+        "_paused",
         "_reader",
         "_shut",
         "_sock",
@@ -67,6 +70,8 @@ class Transport:
         self._backlog: list[memoryview] = []
         self._writer: Any = None
         self._shut = False  # our side has been shut down; what still comes is dropped
+        self._paused = False  # not read until the disk has caught up
+        self._ending = False  # its last frames are on their way out
         self._ended = False  # the peer sends no more, but may still read
         self.closed = False
         self.session = session
@@ -115,7 +120,8 @@ class Transport:
         if connection.failed is not None and not session.closing:
             self._not_understood(connection.failed)
         driver.wake()
-        if not driver.has_room:
+        if not driver.has_room and not self._paused:
+            self._paused = True
             self._reader.stop()
             driver.paused.append(self)
         if session.closing:
@@ -142,10 +148,12 @@ class Transport:
         if send_ms or expect_ms:
             grace = self._driver.broker.config.heart_beat.grace
             self.heart_beat = HeartBeat(send_ms, expect_ms, grace, clock.monotonic_ns())
-            self._driver.beating[self] = None
+            fast = min(each for each in (send_ms, expect_ms) if each) < FAST_MS
+            (self._driver.beating_fast if fast else self._driver.beating)[self] = None
 
     def resume(self) -> None:
         """Read on, after the disk has caught up."""
+        self._paused = False
         if not self.closed:
             self._reader.start(self._readable)
 
@@ -171,6 +179,8 @@ class Transport:
         pieces = self.session.take_outbox()
         if not pieces or self.closed:
             return
+        if self.session.closing:
+            self._start_closing()
         data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         if self._backlog:
             self._backlog.append(memoryview(data))
@@ -222,6 +232,8 @@ class Transport:
         """Look at the heart-beats: send one, or give a silent peer up. ``now_ns`` is monotonic."""
         heart_beat = self.heart_beat
         assert heart_beat is not None
+        if self._paused:  # we do not listen, so it may speak
+            heart_beat.received(now_ns)
         if heart_beat.is_dead(now_ns):
             log.info("session %s %s: silent for too long; closed", self.session.id, self.session.address)
             self.close()
@@ -246,7 +258,11 @@ class Transport:
             self._start_closing()
 
     def _start_closing(self) -> None:
-        """The session has ended: let its last frames go out, then shut our side down."""
+        """The session has ended: let its last frames go out, then shut our side down. However long the peer talks, and
+        whoever ended it, the time for that is bounded once."""
+        if self._ending:
+            return
+        self._ending = True
         self._stop_timer()
         self._timer = gevent.get_hub().loop.timer(UNSENT_SECONDS_MAX)
         self._timer.start(self.close)
@@ -289,6 +305,7 @@ class Transport:
         driver.broker.disconnect(self.session)
         driver.transports.pop(self.session, None)
         driver.beating.pop(self, None)
+        driver.beating_fast.pop(self, None)
         driver.wake()
         self._sock.close()
 
