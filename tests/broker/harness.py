@@ -152,7 +152,11 @@ class World:
         self.numbers = count(1)
         self.clients: list[Client] = []
         self.jobs: list[Any] = []
-        self.parser_limits = ParserLimits()
+        self.parser_limits = ParserLimits(
+            body_bytes_max=self.config.limits.message,
+            header_block_bytes_max=self.config.limits.headers,
+            header_count_max=self.config.limits.header_count,
+        )
         self.limits = limits
         self.store_options = store_options
         self.pump_hook: Callable[[], None] | None = None

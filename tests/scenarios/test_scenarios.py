@@ -1,0 +1,63 @@
+"""Every conversation of this directory, in memory and over TCP."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from radiator.errors import ERROR_CODES
+from tests.running import BrokerProcess
+from tests.scenarios.script import Conversation, MemoryStage, Play, TcpStage, conversations
+
+ALL = list(conversations())
+OVER_TCP = [each for each in ALL if not each.memory_only]
+
+# Codes of the table that no conversation can reach, and why.
+NOT_SPOKEN = {
+    "bad-selector": "selectors are refused as unsupported",
+    "not-stomp": "answered in the peer's language: tests/server",
+    "shutting-down": "said when the broker stops: tests/server",
+    "timeout": "needs a clock: tests/server",
+    "storage": "needs a broken disk: tests/broker, tests/crash",
+}
+
+
+@pytest.mark.parametrize("conversation", ALL, ids=str)
+def test_in_memory(conversation: Conversation) -> None:
+    Play(conversation, MemoryStage(conversation.config)).run()
+
+
+@pytest.mark.parametrize("conversation", OVER_TCP, ids=str)
+def test_over_tcp(conversation: Conversation, request: pytest.FixtureRequest) -> None:
+    if conversation.config or conversation.restarts:
+        start: Callable[..., BrokerProcess] = request.getfixturevalue("start_broker")
+        broker = start(conversation.config or None)
+        Play(conversation, TcpStage(broker)).run()
+        assert broker.stop() == 0, broker.text()
+        assert "a bug of the broker" not in broker.text()
+    else:
+        Play(conversation, TcpStage(request.getfixturevalue("shared_broker"))).run()
+
+
+def test_titles_are_unique() -> None:
+    assert [title for title, count in Counter(map(str, ALL)).items() if count > 1] == []
+
+
+def test_conversations_that_share_a_broker_share_no_destination() -> None:
+    owners: dict[str, str] = {}
+    for conversation in ALL:
+        if conversation.config or conversation.restarts or conversation.memory_only:
+            continue
+        text = "\n".join(line for _, line in conversation.lines)
+        for name in set(re.findall(r"(?:/topic/|/queue/)[^\s,\"]+", text)):
+            assert owners.setdefault(name, str(conversation)) == str(conversation), name
+
+
+def test_every_error_that_can_be_had_by_talking_is_talked_about() -> None:
+    lines = [line for each in ALL for _, line in each.lines]
+    heard = set(re.findall(r"error-code:(\S+)", "\n".join(lines)))
+    assert heard <= set(ERROR_CODES)
+    assert set(ERROR_CODES) - heard == set(NOT_SPOKEN)
