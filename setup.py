@@ -19,7 +19,7 @@ INSTALL = [
 ]
 
 SPARK = [
-    "pyspark>=4.0,<5",  # the Python data source API with Arrow batches
+    "pyspark>=4.1,<5",  # the Python data source API with Arrow batches and filters
     "pyarrow>=18",
     "numpy>=1.26",
     "pandas>=2.2",  # pyspark asks for it when tables leave Spark

@@ -16,6 +16,7 @@ import io
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +119,7 @@ def bars(
             axes.set_xlim(0, widest * 1.16)
             axes.xaxis.set_major_locator(NullLocator())
             axes.spines["bottom"].set_visible(False)
-            _rows_axis(axes, group, label)
+            _rows_axis(axes, group, label, 34 if len(groups) == 1 else 22)
             _heading(axes, heading, theme)
 
     return Picture(name, title, note, draw, _height(groups, 0.27))
@@ -129,8 +130,15 @@ def ranges(
     panel: str | None = None, log: bool = True, limit: int = 15,
 ) -> Picture:  # fmt: skip
     """One line per row from the first to the last of ``points`` (such as p50, p95, p99), a dot for each. On a
-    logarithmic axis values of 0 or less cannot be shown and are left out."""
-    groups = _panels(rows, panel, limit)
+    logarithmic axis values of 0 or less cannot be shown and are left out. Panels have the same rows at the same height,
+    in the order in which they first appear."""
+    order = list(dict.fromkeys(row[label] for row in rows))[:limit]
+    absent = dict.fromkeys(points)
+    groups: _Panels = [
+        (heading, [{label: key, **absent, **found.get(key, {})} for key in order])
+        for heading, group in _panels(rows, panel, len(rows))
+        for found in [{row[label]: row for row in group}]
+    ]
 
     def draw(figure: Figure, theme: Theme) -> None:
         for place, (axes, (heading, group)) in enumerate(zip(_grid(figure, groups), groups, strict=False)):
@@ -150,7 +158,7 @@ def ranges(
             axes.grid(axis="x")
             axes.margins(x=0.06)
             _range_axis(axes, unit, log, 4 if len(groups) > 1 else 8)
-            _rows_axis(axes, group, label)
+            _rows_axis(axes, group, label, shown=place % _columns(groups) == 0)
             _heading(axes, heading, theme)
         handles = [
             Line2D(
@@ -245,7 +253,7 @@ def heatmap(
         mesh = axes.imshow(field, aspect="auto", cmap=colours, interpolation="nearest")
         step = max(1, -(-len(across) // 24))
         axes.set_xticks(range(0, len(across), step), [str(a) for a in across[::step]])
-        axes.set_yticks(range(len(down)), [_clip(b) for b in down])
+        axes.set_yticks(range(len(down)), _clipped(down, 34))
         axes.set_xlabel(x_label)
         axes.spines[:].set_visible(False)
         bar = figure.colorbar(mesh, ax=axes, format=FuncFormatter(lambda v, _: units.FORMATS[unit](v)), pad=0.015)
@@ -290,8 +298,8 @@ def _height(groups: _Panels, per_row: float) -> float:
     return min(max(sum(1.0 + per_row * rows for rows in tallest) + 0.75, 2.4), 14.0)
 
 
-def _rows_axis(axes: Axes, group: Rows, label: str) -> None:
-    axes.set_yticks(range(len(group)), [_clip(row[label]) for row in group])
+def _rows_axis(axes: Axes, group: Rows, label: str, length: int = 34, shown: bool = True) -> None:
+    axes.set_yticks(range(len(group)), _clipped([row[label] for row in group], length) if shown else [""] * len(group))
     axes.set_ylim(len(group) - 0.4, -0.6)
 
 
@@ -299,9 +307,17 @@ def _shown(value: float | None, log: bool) -> bool:
     return value is not None and (value > 0 or not log)
 
 
-def _clip(value: object, length: int = 34) -> str:
-    shown = units.text(value)
-    return shown if len(shown) <= length else "…" + shown[-length + 1 :]
+def _clipped(values: Sequence[Any], length: int) -> list[str]:
+    """As text of at most about ``length``, cut where they stay different: in front, in the middle, or not at all."""
+    texts = [units.moment(value) if isinstance(value, datetime) else units.text(value) for value in values]
+    middle = length // 2
+    for cut in (
+        [text if len(text) <= length else "…" + text[-length + 1 :] for text in texts],
+        [text if len(text) <= length else f"{text[:middle]}…{text[-middle + 1 :]}" for text in texts],
+    ):
+        if len(set(cut)) == len(set(texts)):
+            return cut
+    return texts
 
 
 def _range_axis(axes: Axes, unit: str, log: bool, ticks_max: int) -> None:
@@ -338,6 +354,6 @@ def _time_axis(axes: Axes) -> None:
 
 def _legend_beside(axes: Axes, theme: Theme, keys: Sequence[str]) -> None:
     axes.legend(
-        [_clip(key, 30) for key in keys], loc="upper left", bbox_to_anchor=(1.005, 1.02), labelcolor=theme.ink,
+        _clipped(keys, 30), loc="upper left", bbox_to_anchor=(1.005, 1.02), labelcolor=theme.ink,
         handlelength=0.9, handleheight=0.9, fontsize=9, borderaxespad=0.2,
     )  # fmt: skip

@@ -40,6 +40,7 @@ Rows = list[dict[str, Any]]
 Progress = Callable[[str, int, int], None]  # what is being done, which step, of how many
 
 STEPS = ("start Spark", "totals", "traffic", "event traffic", "latency", "tags", "integrity", "draw the pictures")
+TOP = 25  # destinations that are shown at once; the rest unfolds
 PANELS_MAX = 6  # small charts of tags in one picture
 HISTORY_MS = 30 * 86_400_000.0  # an event that is older than this when it is sent was not sent as it happened
 DESTINATIONS_MAX = 15  # in a chart of latencies
@@ -133,14 +134,15 @@ def make_report(
 ) -> Report:
     """Read the store at ``path`` and, if there is a ``folder``, write report.html, report.json and pictures into it.
 
-    ``spark`` is a session to use; without one a local session is made and stopped again. Raises StorageError (no
-    store, damage) and JavaMissing with one line for people each.
+    ``spark`` is a session to use; without one, and if none runs, a local one is made and stopped again. Raises NoStore,
+    LostRecords and JavaMissing with one line for people each.
     """
     step = progress or (lambda what, i, n: None)
     logs = partitions(path)  # a wrong path is told before Java is started
     if folder is not None:
         _make_folder(folder)
     step(STEPS[0], 0, len(STEPS))
+    own = spark is None and SparkSession.getActiveSession() is None  # one that runs already is not ours to stop
     session = spark or get_session("radiator report", log_level="OFF")
     try:
         ends = {log.name: log.next_offset for log in logs}
@@ -154,7 +156,7 @@ def make_report(
             raise
         raise (LostRecords if "LostRecords: " in str(error) else StorageError)(told) from error
     finally:
-        if spark is None:
+        if own:
             session.stop()
     sizes = {log.name: log.size_bytes for log in logs}
     for row in answers["integrity"]:
@@ -267,7 +269,10 @@ def _overview(report: Report) -> Section:
             "good" if whole else "bad",
         ),
     ]
-    return Section("Overview", tiles=tiles, tables=[Table("Destinations", _TOTALS, totals)])
+    tables = [Table("Destinations" if len(totals) <= TOP else "Busiest destinations", _TOTALS, totals[:TOP])]
+    if len(totals) > TOP:
+        tables.append(Table("All destinations", _TOTALS, totals, rows_max=2000, folded=True))
+    return Section("Overview", tiles=tiles, tables=tables)
 
 
 def _traffic(answers: dict[str, Rows]) -> Section:
@@ -354,7 +359,8 @@ def _busiest(rows: Rows) -> Rows:
     for row in rows:
         messages[row["destination"]] = max(messages.get(row["destination"], 0), row["messages"])
     chosen = sorted(messages, key=lambda name: (-messages[name], name))[:DESTINATIONS_MAX]
-    return [row for row in rows if row["destination"] in chosen]
+    kept = [row for row in rows if row["destination"] in chosen]
+    return sorted(kept, key=lambda row: chosen.index(row["destination"]))
 
 
 def _tags(rows: Rows) -> Section:
