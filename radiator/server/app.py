@@ -29,8 +29,7 @@ from radiator.storage.store import Store
 
 log = logging.getLogger("radiator.server")
 
-TICK_SECONDS_MAX = 0.25  # heart-beats of seconds, idle rolls
-TICK_SECONDS_MIN = 0.01
+TICK_SECONDS = 0.25  # heart-beats of seconds, idle rolls
 BEAT_SECONDS = 0.02  # how finely short heart-beats are looked at: half of the shortest interval is 50 ms
 STOP_SECONDS_MAX = 10.0  # to sync what is open and let last frames go out, then the stop is forced
 
@@ -58,9 +57,8 @@ class App:
         self._heart_beat = (config.heart_beat.send_ms, config.heart_beat.expect_ms)
         self._numbers = itertools.count(1)
         self._run_id = f"{time.time_ns() // 1_000_000:x}"  # session ids stay unique over restarts
-        period = _tick_seconds(config)
         loop = gevent.get_hub().loop
-        self._timer = loop.timer(period, period)
+        self._timer = loop.timer(TICK_SECONDS, TICK_SECONDS)
         self._beat_timer = loop.timer(BEAT_SECONDS, BEAT_SECONDS)
 
     def start(self) -> list[str]:
@@ -150,13 +148,6 @@ class App:
             if self.broker.pending_bytes <= 0 and not self.broker.ready.busy:
                 return
             gevent.sleep(0)
-
-
-def _tick_seconds(config: Config) -> float:
-    """Often enough for the shortest interval sync of the rules, seldom enough to cost nothing."""
-    intervals = [rule.fsync_interval_ns for rule in (config.defaults, *config.rules) if rule.fsync_interval_ns]
-    shortest = min(intervals, default=clock.NS_PER_SECOND) / clock.NS_PER_SECOND
-    return max(TICK_SECONDS_MIN, min(TICK_SECONDS_MAX, shortest / 4))
 
 
 def run(config: Config, *, log_level: str = "info", on_ready: Callable[[list[str]], None] | None = None) -> int:

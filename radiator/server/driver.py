@@ -20,6 +20,8 @@ from radiator.broker.session import Session
 from radiator.server.worker import Worker
 
 PUMPS_PER_TURN = 4  # then the sockets have their turn
+NEVER_NS = 1 << 62
+DEADLINE_SECONDS_MIN, DEADLINE_SECONDS_MAX = 0.001, 5.0
 
 
 class Driver:
@@ -38,6 +40,8 @@ class Driver:
         interval = SETTLE_INTERVAL_NS / clock.NS_PER_SECOND
         self._settle_timer = self._loop.timer(interval, interval)
         self._settling = False
+        self._deadline_ns = NEVER_NS  # what the timer below is set to
+        self._deadline_timer: Any = None
         self._scheduled = False
         self._committing = False
         self._outgoing: dict[Session, None] = {}
@@ -132,7 +136,33 @@ class Driver:
         now_ns = clock.now_ns()
         for job in jobs:
             self.broker.completed(job, now_ns)
+        self._meet_deadline(now_ns)
         self.wake()
+
+    def _meet_deadline(self, now_ns: int) -> None:
+        """An interval sync is due when its rule says, and not at the next tick: the interval is what may be lost."""
+        deadline_ns = self.broker.store.next_deadline_ns(now_ns)
+        if deadline_ns is None or deadline_ns >= self._deadline_ns:
+            return
+        seconds = (deadline_ns - now_ns) / clock.NS_PER_SECOND
+        if seconds < DEADLINE_SECONDS_MAX:  # what is further away is seen by a tick
+            self._stop_deadline_timer()
+            self._deadline_ns = deadline_ns
+            self._deadline_timer = self._loop.timer(max(seconds, DEADLINE_SECONDS_MIN))
+            self._deadline_timer.start(self._deadline)
+
+    def _deadline(self) -> None:
+        self._deadline_ns = NEVER_NS
+        now_ns = clock.now_ns()
+        self.broker.tick(now_ns)
+        self._meet_deadline(now_ns)
+        self.wake()
+
+    def _stop_deadline_timer(self) -> None:
+        if self._deadline_timer is not None:
+            self._deadline_timer.stop()
+            self._deadline_timer.close()
+            self._deadline_timer = None
 
     def _read_done(self, read: Read) -> None:
         self.broker.read_done(read)
@@ -142,6 +172,7 @@ class Driver:
         """End the threads; the caller has seen to it that nothing is under way."""
         self._settle_timer.stop()
         self._settle_timer.close()
+        self._stop_deadline_timer()
         self._disk.stop()
         self._reads.stop()
 
