@@ -87,6 +87,9 @@ def read(
     """The rows of one task. ``counters`` is filled as it goes."""
 
     def lose(loss: Loss) -> None:
+        low, high = options.selection.offsets_of(loss.partition)
+        if loss.following <= low or loss.first >= high:
+            return  # nobody asked for them
         if options.fail_on_data_loss:
             raise LostRecords(
                 f'{loss}. To read everything else: option("fail_on_data_loss", "false"); '

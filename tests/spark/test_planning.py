@@ -14,6 +14,7 @@ from radiator.limits import INDEX_INTERVAL_BYTES, KIB
 from radiator.spark.decode import Counters
 from radiator.spark.options import parse
 from radiator.spark.planning import plan, snapshot
+from radiator.spark.scan import LostRecords
 from radiator.spark.schema import arrow_schema, select
 from radiator.spark.source import read
 from radiator.storage import layout
@@ -199,6 +200,19 @@ def test_offsets_that_the_log_does_not_have_are_told(writer: Writer) -> None:
     ]:
         with pytest.raises(StorageError, match=re.escape(told)):
             plan(parse({"path": writer.root, **options}))
+
+
+def test_damage_outside_the_offsets_that_are_asked_for_is_no_error(writer: Writer) -> None:
+    writer.write("p", numbered("/topic/a", 50), per_batch=10)
+    writer.close()
+    segment = next(Path(layout.partition_path(writer.root, "p")).glob("*.rlog"))
+    data = bytearray(segment.read_bytes())
+    data[100] ^= 1  # in the first batch
+    segment.write_bytes(data)
+    assert offsets_of(writer.root, starting_offsets=10) == {"p": list(range(10, 50))}
+    with pytest.raises(LostRecords, match="offsets 0 to 9"):
+        offsets_of(writer.root, starting_offsets=9)
+    assert offsets_of(writer.root, fail_on_data_loss="false") == {"p": list(range(10, 50))}
 
 
 def test_records_that_retention_has_removed_are_told(tmp_path: Path) -> None:
