@@ -194,7 +194,7 @@ def make_room(broker: Broker, session: Session, plan: Plan, frame: Frame, verdic
         broker.stats.dropped_oldest += 1
     elif verdict is Verdict.DROP_NEWEST:
         broker.stats.dropped_newest += 1
-        if frame.receipt is not None:
+        if frame.receipt is not None and "transaction" not in frame.head.headers:  # there it was receipted already
             session.receipts.now(frame.receipt + b"\ndropped:true")
         return False
     return True

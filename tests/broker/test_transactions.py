@@ -325,3 +325,16 @@ def test_a_transaction_that_the_disk_refuses_is_answered_with_an_error(world: Wo
     (error,) = client.take("ERROR")
     assert error.headers["error-code"] == "storage"
     assert error.headers["receipt-id"] == "c"
+
+
+def test_a_message_of_a_transaction_that_a_full_queue_drops_is_not_receipted_twice() -> None:
+    world = World("destinations: [{match: '/queue/a', max_messages: 1, on_full: drop_newest}]")
+    client = world.connect()
+    client.say("BEGIN", transaction="t")
+    client.publish(Q, "kept", transaction="t", receipt="1")
+    client.publish(Q, "dropped", transaction="t", receipt="2")
+    client.say("COMMIT", transaction="t", receipt="c")
+    world.settle()
+    assert client.receipts() == ["1", "2", "c"]
+    assert world.broker.stats.dropped_newest == 1
+    assert consumer(world).bodies() == ["kept"]
