@@ -11,6 +11,7 @@ from itertools import cycle
 from typing import TYPE_CHECKING
 
 from radiator.errors import ProtocolError
+from radiator.stomp.encoder import SERVER_END
 from radiator.stomp.headers import escape
 
 if TYPE_CHECKING:
@@ -79,6 +80,6 @@ class Destination:
             if len(self._suffixes) >= SUFFIXES_MAX:
                 self._suffixes.clear()
             partition = escape(feed.partition.name, version).encode()
-            suffix = b"\npartition:%b\ndelivered-to:%d\n\n\0" % (partition, self.subscribers)
+            suffix = b"\npartition:%b\ndelivered-to:%d\n\n%b" % (partition, self.subscribers, SERVER_END)
             self._suffixes[key] = suffix
         return suffix

@@ -15,6 +15,7 @@ from collections import deque
 from typing import Any
 
 from radiator.errors import ProtocolError
+from radiator.stomp.encoder import SERVER_END
 
 
 class ReceiptGroup:
@@ -58,7 +59,7 @@ class ReceiptGroup:
         return b"".join([b"RECEIPT\nreceipt-id:%b%b" % (receipt, suffix) for receipt in self.ids])
 
 
-PLAIN_SUFFIX = b"\n\n\0"
+PLAIN_SUFFIX = b"\n\n" + SERVER_END
 
 
 class ReceiptLine:
@@ -80,7 +81,7 @@ class ReceiptLine:
     def now(self, receipt: bytes) -> None:
         """A RECEIPT whose effect is done already: sent as soon as those before it are out."""
         if not self._groups:
-            self._out(b"RECEIPT\nreceipt-id:%b\n\n\0" % receipt)
+            self._out(b"RECEIPT\nreceipt-id:%b%b" % (receipt, PLAIN_SUFFIX))
             return
         group = ReceiptGroup(self, PLAIN_SUFFIX, 0)
         group.ids.append(receipt)

@@ -11,7 +11,7 @@ the tail, so a subscriber's bytes for a whole run are one ``prefix.join(tails)``
     partition:/topic/a                        | tail, one per message, shared
     receive-time:1732082400000000000          |
     offset:17, content-length:5, the stored   |
-    header block, a blank line, the body, NUL /
+    header block, a blank line, body, NUL, LF /
 
 Under the client ack modes the prefix ends in ``ack:0-`` and each tail is preceded by the message id and
 ``message-id:``, so that ``ack`` is the subscription's tag and the message id, and either is accepted back.
@@ -82,12 +82,12 @@ class PartitionWire:
         if len(middles) == 1:
             middle = middles[0]
             return [
-                b"%b%d%b%d\noffset:%d\ncontent-length:%d%b\n\n%b\0"
+                b"%b%d%b%d\noffset:%d\ncontent-length:%d%b\n\n%b\0\n"
                 % (prefix, offset, middle, time, offset, len(body), b"\n" + block if block else b"", body)
                 for offset, time, block, body in zip(batch.offsets, batch.receive_ns, blocks, batch.bodies, strict=True)
             ]
         return [
-            b"%b%d%b%d\noffset:%d\ncontent-length:%d%b\n\n%b\0"
+            b"%b%d%b%d\noffset:%d\ncontent-length:%d%b\n\n%b\0\n"
             % (prefix, offset, middles[name], time, offset, len(body), b"\n" + block if block else b"", body)
             for offset, time, name, block, body in zip(
                 batch.offsets, batch.receive_ns, batch.destination_ids, blocks, batch.bodies, strict=True

@@ -11,9 +11,13 @@ from collections.abc import Iterable
 
 from radiator.errors import ProtocolError
 from radiator.stomp.headers import join
-from radiator.stomp.spec import OPENING_COMMANDS, VERSIONS
+from radiator.stomp.spec import OPENING_COMMANDS, SERVER_COMMANDS, VERSIONS
 
 HEARTBEAT = b"\n"
+
+# What ends a frame of the server. The EOL behind the NUL may be there in every version; PHP's extension takes it for
+# granted (as ActiveMQ and RabbitMQ send it) and loses the next frame without it.
+SERVER_END = b"\0\n"
 
 
 def encode(command: str, headers: Iterable[tuple[str, str]] = (), body: bytes = b"", version: str = "1.2") -> bytes:
@@ -24,9 +28,10 @@ def encode(command: str, headers: Iterable[tuple[str, str]] = (), body: bytes = 
     """
     lines = [pair for pair in headers if pair[0] != "content-length"]
     text = command + join(lines, "1.0" if command in OPENING_COMMANDS else version)
+    end = SERVER_END if command in SERVER_COMMANDS else b"\0"
     if body or command == "MESSAGE":
-        return f"{text}\ncontent-length:{len(body)}\n\n".encode() + body + b"\0"
-    return f"{text}\n\n\0".encode()
+        return f"{text}\ncontent-length:{len(body)}\n\n".encode() + body + end
+    return f"{text}\n\n".encode() + end
 
 
 def connected(
@@ -43,7 +48,7 @@ def connected(
 
 def receipt(receipt_id: bytes, extra: bytes = b"") -> bytes:
     """RECEIPT for raw ``receipt_id``. ``extra`` are ready-made header lines, each with its LF in front."""
-    return b"RECEIPT\nreceipt-id:" + receipt_id + extra + b"\n\n\0"
+    return b"RECEIPT\nreceipt-id:" + receipt_id + extra + b"\n\n" + SERVER_END
 
 
 def error(problem: ProtocolError, receipt_id: bytes | None = None, version: str | None = None) -> bytes:
@@ -58,4 +63,4 @@ def error(problem: ProtocolError, receipt_id: bytes | None = None, version: str 
     head = f"ERROR{join(headers, version or '1.0')}\ncontent-length:{len(body)}".encode()
     if receipt_id is not None:
         head += b"\nreceipt-id:" + receipt_id
-    return head + b"\n\n" + body + b"\0"
+    return head + b"\n\n" + body + SERVER_END

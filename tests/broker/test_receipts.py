@@ -48,7 +48,7 @@ def line() -> Line:
 
 def test_a_receipt_whose_effect_is_done_goes_out_at_once(line: Line) -> None:
     line.line.now(b"a")
-    assert line.out == b"RECEIPT\nreceipt-id:a\n\n\0"
+    assert line.out == b"RECEIPT\nreceipt-id:a\n\n\0\n"
     assert line.line.empty
 
 

@@ -87,4 +87,4 @@ def test_stomp_py_understands_what_is_encoded(version: str) -> None:
     frame = stomp.utils.parse_frame(encoder.encode("MESSAGE", headers, b"body", version))
     assert frame.cmd == "MESSAGE"
     assert frame.headers == {**dict(headers), "content-length": "4"}
-    assert frame.body.rstrip(b"\0") == b"body"
+    assert frame.body.removesuffix(encoder.SERVER_END) == b"body"

@@ -33,7 +33,7 @@ def test_a_whole_session_may_be_piped_in(shared_broker: BrokerProcess) -> None:
         CONNECT + b"SEND\ndestination:/queue/piped\nreceipt:1\n\nbody\0" + b"DISCONNECT\nreceipt:bye\n\n\0",
     )
     assert answer.startswith(b"CONNECTED\n")
-    assert answer.endswith(b"RECEIPT\nreceipt-id:bye\n\n\0")
+    assert answer.endswith(b"RECEIPT\nreceipt-id:bye\n\n\0\n")
 
 
 def test_an_error_is_sent_to_who_has_ended_its_side(shared_broker: BrokerProcess) -> None:

@@ -65,7 +65,7 @@ def test_a_client_that_only_says_connect_speaks_1_0() -> None:
     server = ServerConnection(heart_beat=(10, 10))
     assert len(server.receive(b"CONNECT\n\n\0")) == 1
     assert server.version == "1.0"
-    assert server.connected_frame([("session", "1")]) == b"CONNECTED\nsession:1\n\n\0"
+    assert server.connected_frame([("session", "1")]) == b"CONNECTED\nsession:1\n\n\0\n"
 
 
 def test_the_version_holds_for_the_very_next_frame_of_the_same_chunk() -> None:
@@ -287,7 +287,7 @@ def test_the_client_reads_frames_that_come_with_connected() -> None:
 
 def test_a_server_that_names_no_version_speaks_1_0() -> None:
     client = ClientConnection()
-    client.receive(b"CONNECTED\nsession:1\n\n\0")
+    client.receive(b"CONNECTED\nsession:1\n\n\0\n")
     assert client.version == "1.0"
 
 

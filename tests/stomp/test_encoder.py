@@ -15,6 +15,8 @@ def parse(data: bytes, version: str = "1.2") -> Frame:
     parser = Parser()
     parser.version = version
     (frame,) = parser.feed(data)
+    if parser.paused:
+        assert parser.resume(version) == []
     assert parser.failed is None
     assert parser.idle
     return frame
@@ -34,6 +36,14 @@ def test_content_length_is_the_encoders_own() -> None:
     assert parse(encoder.encode("MESSAGE", [("content-length", "99")])).headers == {"content-length": "0"}
 
 
+def test_a_frame_of_the_server_ends_with_nul_and_lf() -> None:
+    """PHP's extension reads one byte more behind the NUL."""
+    frames = [encoder.encode(command, [("a", "b")], body) for command in SERVER_COMMANDS for body in (b"", b"body")]
+    frames += [encoder.receipt(b"1"), encoder.error(ProtocolError("timeout", "silent")), encoder.connected("1.2")]
+    assert all(frame.endswith(b"\0\n") for frame in frames)
+    assert encoder.encode("SEND", [("a", "b")], b"body").endswith(b"\nbody\0")
+
+
 def test_opening_frames_are_not_escaped() -> None:
     for command in ("CONNECT", "STOMP", "CONNECTED"):
         assert b"a:b:c\\d\n" in encoder.encode(command, [("a", "b:c\\d"), ("e", "f")], version="1.2")
@@ -48,7 +58,7 @@ def test_connected_says_what_its_version_knows(version: str) -> None:
 
 
 def test_a_receipt_id_goes_back_byte_by_byte() -> None:
-    assert encoder.receipt(rb"a\c b") == b"RECEIPT\nreceipt-id:a\\c b\n\n\0"
+    assert encoder.receipt(rb"a\c b") == b"RECEIPT\nreceipt-id:a\\c b\n\n\0\n"
     frame = parse(encoder.receipt(b"7", b"\noffset:12\npartition:p"))
     assert frame.headers == {"receipt-id": "7", "offset": "12", "partition": "p"}
 

@@ -94,7 +94,8 @@ def conversation() -> list[tuple[str, bytes]]:
         side = line[0]
         lines.append(line[2:])
         if line.endswith("^@"):
-            frames.append((side, "\n".join(lines).replace("^@", "\0").encode()))
+            end = "\0\n" if side == "<" else "\0"
+            frames.append((side, "\n".join(lines).replace("^@", end).encode()))
             lines = []
     assert not lines
     return frames
