@@ -115,7 +115,7 @@ class Log:
     # --- the three things a job does ----------------------------------------------------------------------------------
 
     def append(self, batch: RecordBatch, will_sync: bool, roll: bool = False) -> bool:
-        """Writes the batch; True if a new segment was begun for it. Raises StorageError, now and for ever after."""
+        """Writes the batch; True if it is the first of its segment. Raises StorageError, now and for ever after."""
         if self.failed is not None:
             raise StorageError(str(self.failed))
         pieces = encode_batch(
@@ -129,14 +129,13 @@ class Log:
             batch.bodies,
         )
         size = len(pieces[0]) + len(pieces[1])
-        rolled = False
         try:
             position = self.position
             if position and (roll or position + size > self.options.segment_bytes):
                 self._roll(batch.base_offset)
-                rolled, position = True, 0
+                position = 0
             if self.fd < 0:
-                rolled |= self._open(batch.base_offset)
+                self._open(batch.base_offset)
             for name in batch.names:
                 if name not in self.known_names:
                     self._add_name(name)
@@ -154,7 +153,7 @@ class Log:
         self.used = True
         if not will_sync and self.options.sync.never:
             self._covered()
-        return rolled
+        return position == 0  # whatever failed between the first attempt and this one
 
     def sync(self) -> None:
         """Everything appended so far is on disk when this returns, and the head says so. Raises StorageError."""
@@ -200,8 +199,8 @@ class Log:
 
     # --- opening and closing ------------------------------------------------------------------------------------------
 
-    def _open(self, base_offset: int) -> bool:
-        """Opens the active segment; True if it is a new one."""
+    def _open(self, base_offset: int) -> None:
+        """Opens the active segment, a new one if nothing is in it yet."""
         fs, new = self.fs, not self.position
         if not self.exists:
             fs.mkdir(self.directory)
@@ -215,7 +214,6 @@ class Log:
             self.open_logs.opened(self)
         if new:
             fs.sync_dir(self.directory)
-        return new
 
     def _map_head(self) -> None:
         fd = self.fs.open(layout.head_path(self.directory), create=True)
@@ -294,6 +292,8 @@ class Log:
                 self.fs.truncate(self.fd, self.position)
         except OSError as error:
             raise self._fail("write", error) from error
+        close_quietly(self.fs, self.fd)  # opened anew: what was under way when the disk was full is then complete
+        self.fd = -1
         self.ahead = self.small_syncs = 0
         self.failed = None
 
