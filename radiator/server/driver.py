@@ -17,7 +17,7 @@ from radiator import clock, limits
 from radiator.broker.broker import SETTLE_INTERVAL_NS, Broker
 from radiator.broker.feed import Read
 from radiator.broker.session import Session
-from radiator.server.worker import Worker
+from radiator.server.worker import Worker, give_up
 
 PUMPS_PER_TURN = 4  # then the sockets have their turn
 NEVER_NS = 1 << 62
@@ -134,8 +134,11 @@ class Driver:
     def _committed(self, jobs: list[Any]) -> None:
         self._committing = False
         now_ns = clock.now_ns()
-        for job in jobs:
-            self.broker.completed(job, now_ns)
+        try:
+            for job in jobs:
+                self.broker.completed(job, now_ns)
+        except Exception:
+            give_up()  # some of the group would wait for ever
         self._meet_deadline(now_ns)
         self.wake()
 

@@ -10,17 +10,26 @@ Ownership: whatever a piece of work touches belongs to this thread until its ``t
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, NoReturn
 
 import gevent
 
 log = logging.getLogger("radiator.server")
 
 Work = tuple[Callable[[], Any], Callable[[Any], None]]
+
+
+def give_up() -> NoReturn:
+    """A bug of ours, on the way to the disk or back: nobody could tell any more what is stored and receipted, so the
+    only honest way is to stop, loudly. A restart recovers."""
+    log.critical("disk work failed in an unforeseen way; stopping", exc_info=True)
+    logging.shutdown()
+    os._exit(70)
 
 
 class Worker:
@@ -52,12 +61,7 @@ class Worker:
             try:
                 result = work()
             except BaseException:
-                # A bug of ours: there is no receipt for what was not stored, so the only honest way is to stop.
-                log.critical("disk work failed in an unforeseen way; stopping", exc_info=True)
-                logging.shutdown()
-                import os
-
-                os._exit(70)
+                give_up()
             self._done.append((then, result))
             self._async.send()
 
