@@ -77,11 +77,14 @@ def _bind_tcp(listen: Listen) -> Any:
 
 def _bind_unix(path: str) -> Any:
     directory = os.path.dirname(path)
-    if directory:
-        os.makedirs(directory, mode=0o700, exist_ok=True)
-    with contextlib.suppress(FileNotFoundError):
-        if stat.S_ISSOCK(os.stat(path).st_mode):
-            _remove_if_dead(path)
+    try:
+        if directory:
+            os.makedirs(directory, mode=0o700, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            if stat.S_ISSOCK(os.stat(path).st_mode):
+                _remove_if_dead(path)
+    except OSError as error:
+        raise ConfigError(f"listen: unix:{path}: cannot listen there: {error}") from None
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     mask = os.umask(0o177)
     try:

@@ -33,8 +33,8 @@ REMEDIES = {
 }
 
 
-def storage_error(path: str, doing: str, error: OSError) -> StorageError:
-    remedy = REMEDIES.get(error.errno or 0, "see the system's log, then restart the broker to recover")
+def storage_error(path: str, doing: str, error: OSError, remedy: str | None = None) -> StorageError:
+    remedy = remedy or REMEDIES.get(error.errno or 0, "see the system's log, then restart the broker to recover")
     return StorageError(f"{path}: cannot {doing}: {error.strerror or error}; {remedy}")
 
 

@@ -11,6 +11,7 @@ Owned by the hub. ``open`` and ``close`` do I/O; they run while no other thread 
 
 from __future__ import annotations
 
+import errno
 import os
 from heapq import heappop
 from typing import Any
@@ -60,7 +61,9 @@ class Store:
             self.fs.mkdir(layout.partitions_path(self.root))
             self._take_lock()
         except OSError as error:
-            raise storage_error(self.root, "open the data directory", error) from error
+            elsewhere = error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG)
+            remedy = "there can be no directory of that name; choose another data_dir" if elsewhere else None
+            raise storage_error(self.root, "open the data directory", error, remedy) from error
         try:
             for name in partition_names(self.fs, self.root, notes):
                 partition = self._file_partition(name, PartitionOptions())

@@ -241,3 +241,13 @@ def test_the_time_that_a_message_shows_is_now(capfdbinary: Any) -> None:
     capfdbinary.readouterr()
     received = int(printed(capfdbinary, "tail", "/topic/now", "-o", "first", "-e", "-f", "%T"))
     assert before <= received <= time.time_ns()
+
+
+def test_a_place_where_nothing_can_be_is_explained(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    data = command("serve", "--listen", "stomp://127.0.0.1:0", "--data", str(file))
+    assert data.returncode == 1 and b"choose another data_dir" in data.stderr
+    unix = command("serve", "--listen", f"unix:{file}/radiator.sock", "--data", str(tmp_path / "d"))
+    assert unix.returncode == 2 and b"cannot listen there" in unix.stderr
+    assert b"Traceback" not in data.stderr + unix.stderr
