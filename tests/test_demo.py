@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -97,6 +98,11 @@ def test_two_days_of_the_demo_hold_all_claims_and_leave_a_report(tmp_path: Path,
     assert "all 9 claims hold" in run.output
     assert "✗" not in run.output
     assert run.gone(), run.left()
+
+    readme = (ROOT / "README.md").read_text("utf-8")
+    claims = re.findall(r"^✓ (.+)$", readme, re.MULTILINE)
+    assert len(claims) == 9
+    assert [claim for claim in claims if claim not in run.output] == [], "the README tells of other claims"
 
     page = (out / "report" / "report.html").read_text("utf-8")
     assert "all hold" in page and "JetBlue Airways" in page

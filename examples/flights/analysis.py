@@ -7,14 +7,13 @@ which it uses where they fit. Messages are stored at least once, so a job that c
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from radiator.spark import get_session, read
+from radiator.spark import collect, get_session, read
 from radiator.spark.jobs import integrity, json_columns, latency, traffic
 
 Rows = list[dict[str, Any]]
@@ -183,14 +182,9 @@ def _answers(
     found: dict[str, Rows] = {}
     for name, (place, job) in jobs.items():
         step(place)
-        found[name] = [_plain(row) for row in job().collect()]
+        found[name] = collect(job())
     step(len(STEPS))
     return found
-
-
-def _plain(row: Row) -> dict[str, Any]:
-    """A row with times as they are: Spark hands them out in this process's zone and without saying so."""
-    return {key: value.astimezone(UTC) if isinstance(value, datetime) else value for key, value in row.asDict().items()}
 
 
 def _of(messages: DataFrame, kind: str) -> DataFrame:

@@ -95,7 +95,7 @@ def _traffic(answers: dict[str, Rows]) -> Section:
     flights = [row for row in rows if row["destination"].startswith("/topic/flights.")]
     profile = _profile(answers["hours"])
     busiest = max(flights, key=lambda row: row["messages"])
-    told = f"{busiest['messages']} flights from {_airport(busiest)}, {_local(busiest):%A %d %B at %H:%M}"
+    told = f"{busiest['messages']} flights from {_airport(busiest)}, {_day(_local(busiest))}"
     pictures = [
         stacked(
             "traffic", "Flights per day", _by_day(flights), x="start", series="destination", value="messages",
@@ -146,6 +146,10 @@ def _airport(row: Mapping[str, Any]) -> str:
 def _local(row: Mapping[str, Any]) -> datetime:
     start: datetime = row["start"]
     return start.astimezone(ZoneInfo(NEW_YORK))
+
+
+def _day(moment: datetime) -> str:
+    return f"{moment:%A}, {moment:%B} {moment.day}, at {moment:%H:%M}"
 
 
 def _by_day(rows: Rows) -> Rows:
@@ -283,7 +287,7 @@ def _way(answers: dict[str, Rows]) -> Section:
             lines(
                 "demo", "The demo itself", rate, x="second", y="messages", series="kind",
                 label=f"messages per {BUCKET_SECONDS:g} s", x_label="seconds since the first message",
-                note="Messages that reached the broker; the hole is its death",
+                note="Messages that reached the broker: a dip between the acts, and a hole while it was dead",
             ),
             lines(
                 "latency", "From the publisher to the broker", delays, x="second", y="ms", series="of", unit="duration",

@@ -35,6 +35,8 @@ class Worker(stomp.ConnectionListener):
         self.over = threading.Event()
 
     def on_message(self, frame: stomp.utils.Frame) -> None:
+        if self.over.is_set():
+            return  # it came before the connection was lost, and will come again
         flight = json.loads(frame.body)
         time.sleep(self.seconds)  # somebody rebooks the passengers
         journal = {
@@ -47,7 +49,7 @@ class Worker(stomp.ConnectionListener):
         try:
             self.connection.ack(frame.headers["ack"])
         except (stomp.exception.StompException, OSError, AttributeError):
-            self.over.set()  # the broker is gone, and will give this job out again
+            self.over.set()  # the broker is gone, and will give out again what is not acknowledged
 
     def on_disconnected(self) -> None:
         self.over.set()
