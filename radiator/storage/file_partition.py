@@ -163,6 +163,7 @@ class FilePartition(Partition):
             self.fail(job.error, now_ns)
             return
         self.failed = None
+        self._retry_due_ns = None  # set again if an append of the same group came back with the old error
         self.set_deadlines()
 
     # --- reading ------------------------------------------------------------------------------------------------------
