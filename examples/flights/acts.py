@@ -79,16 +79,14 @@ def act_two(stage: Stage) -> None:
         lambda: stage.published() >= already + rest * BROKER_DIES,
         [stage.broker, *publishers, worker, tail.child],
     )
-    stage.killed_ns = time.time_ns()
     stage.broker.kill()
+    stage.killed_ns = time.time_ns()  # no other broker is there before this
     if tail.child.process.wait() != UNREACHABLE:
         raise ChildFailed(tail.child.story(f"should have ended with {UNREACHABLE}, cannot connect"))
     tail.read()
     before = time.monotonic()
     stage.broker = stage.start_broker()
-    stage.show.say(
-        f"broker killed (SIGKILL) after {stage.published():,} receipts; again there {_ms(before)} after its restart"
-    )
+    stage.show.say(f"the broker was killed (SIGKILL) under load, and is there again {_ms(before)} after its restart")
 
     # it knows how far it was in each partition; the earliest of these times gives the rest of each, and a little more
     stage.follow(f"@{min(tail.last_ns.values())}")
