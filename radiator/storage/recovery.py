@@ -7,6 +7,9 @@ lengths, crc and base offset. Where the walk stops:
     no whole batch behind        a torn tail: cut off, and said how much
     a whole batch behind         damage in the middle: left as it is, offsets reported, the walk goes on behind it
 
+What the head covers was committed and may have been read: damage to it is damage in the middle too, and its offsets
+are not given again.
+
 Older segments are not read but for their first header. No data is deleted because an index, a head or a list of names
 is missing or wrong: those are rewritten. The only byte that is ever cut off is one behind the last whole batch.
 
@@ -70,10 +73,15 @@ def _recover(fs: FileSystem, log: Log, own_name: str, notes: list[RecoveryNote])
         fs.remove(layout.index_path(directory, base))  # its segment was taken by retention
     log.exists = True
     destinations = _load_names(fs, log)
+    raw = read_file(fs, layout.head_path(directory))
+    head = (layout.decode_head(raw) if raw else None) or layout.Head(0, 0, 0)
     if not bases:
-        return Recovered([], 0, 0, destinations)
+        log.next_offset = head.next_offset
+        if head.next_offset:
+            notes.append(_gone(directory, 0, head.next_offset))
+        return Recovered([], head.next_offset, 0, destinations)
     segments = _sealed_segments(fs, directory, bases)
-    active, last_receive_ns = _walk_active(fs, log, bases[-1], destinations, notes)
+    active, last_receive_ns = _walk_active(fs, log, bases[-1], head, destinations, notes)
     if not active.size_bytes and segments:
         last_receive_ns = max(last_receive_ns, _last_receive_ns(fs, directory, segments[-1]))
         active.first_receive_ns = active.last_receive_ns = last_receive_ns
@@ -126,7 +134,7 @@ def _last_receive_ns(fs: FileSystem, directory: str, segment: SegmentInfo) -> in
 
 
 def _walk_active(
-    fs: FileSystem, log: Log, base: int, destinations: set[str], notes: list[RecoveryNote]
+    fs: FileSystem, log: Log, base: int, head: layout.Head, destinations: set[str], notes: list[RecoveryNote]
 ) -> tuple[SegmentInfo, int]:
     """Walks the active segment to its end, cuts off what is torn, and sets ``log`` there."""
     directory = log.directory
@@ -157,6 +165,10 @@ def _walk_active(
                     raise DamagedBatch(f"base offset {header.base_offset}, expected {expected}")
             except DamagedBatch as damage:
                 found = find_batch(window, position + 8, size, expected)
+                if found is None and head.segment_base == base and position < head.position <= size:
+                    notes.append(_middle(path, position, head.position, expected, head.next_offset))
+                    position, expected = head.position, head.next_offset
+                    continue
                 if found is None:
                     _cut(fs, fd, path, position, size, str(damage), notes)
                     break
@@ -178,11 +190,14 @@ def _walk_active(
         first = latest
     finally:
         fs.close(fd)
+    if head.next_offset > expected:
+        notes.append(_gone(path, expected, head.next_offset))
+        expected = head.next_offset
     log.base_offset, log.position, log.next_offset = base, position, expected
     log.ahead = 0
     log.entries, log.index_count, log.indexed_position = more, len(entries), indexed
     _cut_index(fs, directory, base, len(entries))
-    _confirm(fs, log, path)
+    _confirm(fs, log, path, head)
     return SegmentInfo(base, first, latest, position), latest
 
 
@@ -220,6 +235,11 @@ def _middle(path: str, position: int, end: int, expected: int, found: int) -> Re
     return RecoveryNote(path, text, "damage", expected, found - 1)
 
 
+def _gone(path: str, expected: int, end: int) -> RecoveryNote:
+    text = f"offsets {expected} to {end - 1} were stored and are gone; they are not given again"
+    return RecoveryNote(path, text, "damage", expected, end - 1)
+
+
 def _cut_index(fs: FileSystem, directory: str, base: int, count: int) -> None:
     """Leaves the trusted entries; the others are written anew."""
     path = layout.index_path(directory, base)
@@ -233,20 +253,18 @@ def _cut_index(fs: FileSystem, directory: str, base: int, count: int) -> None:
         fs.close(fd)
 
 
-def _confirm(fs: FileSystem, log: Log, path: str) -> None:
+def _confirm(fs: FileSystem, log: Log, path: str, head: layout.Head) -> None:
     """What is found is what readers will get, so it must be safe, and the head says where it ends.
 
     Bytes behind the old head were never covered by a sync that succeeded. If one failed, the kernel may hold them as
     clean pages that are not on disk: a sync alone would say yes and write nothing. So they are written once more.
     """
-    raw = read_file(fs, layout.head_path(log.directory))
-    head = layout.decode_head(raw) if raw else None
     wanted = layout.Head(log.base_offset, log.position, log.next_offset)
     if head != wanted:
         fd = fs.open(path)
         try:
-            known = head is not None and head.segment_base == log.base_offset and head.position <= log.position
-            position = head.position if head is not None and known else 0
+            known = head.segment_base == log.base_offset and head.position <= log.position
+            position = head.position if known else 0
             while position < log.position:
                 data = read_fully(fs, fd, min(SCAN_BYTES, log.position - position), position)
                 position += write_all(fs, fd, [data], position)
@@ -308,6 +326,8 @@ def partition_names(fs: FileSystem, root: str, notes: list[RecoveryNote]) -> Ite
     directory = layout.partitions_path(root)
     for encoded in fs.listdir(directory):
         try:
-            yield layout.decode_name(encoded)
-        except ValueError:
+            name = layout.decode_name(encoded)
+            fs.listdir(f"{directory}/{encoded}")
+            yield name
+        except (ValueError, NotADirectoryError):
             notes.append(RecoveryNote(f"{directory}/{encoded}", "not a partition; left alone", "foreign"))

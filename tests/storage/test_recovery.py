@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -16,6 +17,7 @@ from tests.storage.faults import FaultyFileSystem
 
 DIRECTORY = layout.partition_path("/data", "q")
 SEGMENT = layout.segment_path(DIRECTORY, 0)
+HEAD = layout.head_path(DIRECTORY)
 
 
 class Model:
@@ -117,6 +119,59 @@ def small_store(batches: int = 6) -> tuple[FaultyFileSystem, bytes, list[int]]:
     return fs, bytes(fs.nodes[SEGMENT].cache), ends
 
 
+@pytest.mark.parametrize("how", ["cut", "flipped"])
+def test_an_offset_that_was_committed_is_never_given_again(how: str) -> None:
+    """Whatever became of its bytes: somebody may have read it, and goes on behind it."""
+    fs, whole, ends = small_store()
+    store, _ = opened(fs)
+    everything = read_all(store.partitions["q"])
+    counts = [1, 2, 3, 1, 2, 3]
+    for at in range(0, len(whole), 7):
+        fs, whole, ends = small_store()
+        if how == "cut":
+            del fs.nodes[SEGMENT].cache[at:]
+        else:
+            fs.nodes[SEGMENT].cache[at] ^= 0x55
+        store, notes = opened(fs)
+        partition = store.partitions["q"]
+        assert {note.kind for note in notes} <= {"damage", "torn"} and "damage" in {note.kind for note in notes}
+        kept = {}
+        for number, end in enumerate(ends):
+            begin = ends[number - 1] if number else 0
+            if (end <= at) or (how == "flipped" and not begin <= at < end):
+                first = sum(counts[:number])
+                kept.update({offset: everything[offset] for offset in range(first, first + counts[number])})
+        assert read_all(partition, memory=False) == kept
+        assert put(partition, b"goes on") == [12]
+        commit(store)
+        fs.kill()
+        store, notes = opened(fs)
+        assert read_all(store.partitions["q"]) == {**kept, 12: b"goes on"}
+
+
+def test_a_log_that_lost_all_its_segments_goes_on_behind_them() -> None:
+    fs, _, _ = small_store()
+    del fs.nodes[SEGMENT]
+    store, notes = opened(fs)
+    assert [note.kind for note in notes] == ["damage"] and "0 to 11" in str(notes[0])
+    partition = store.partitions["q"]
+    assert read_all(partition) == {}
+    assert put(partition, b"goes on") == [12]
+    commit(store)
+    fs.kill()
+    store, notes = opened(fs)
+    assert not notes and read_all(store.partitions["q"]) == {12: b"goes on"}
+
+
+def test_what_lies_about_beside_the_partitions_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "partitions").mkdir()
+    (tmp_path / "partitions" / "README").write_text("mine")
+    store, notes = opened(root=str(tmp_path))
+    store.close()
+    assert [note.kind for note in notes] == ["foreign"] and not store.partitions
+    assert (tmp_path / "partitions" / "README").read_text() == "mine"
+
+
 def test_a_torn_tail_is_cut_at_every_byte() -> None:
     fs, whole, ends = small_store()
     store, _ = opened(fs)
@@ -125,6 +180,7 @@ def test_a_torn_tail_is_cut_at_every_byte() -> None:
     counts = [1, 2, 3, 1, 2, 3]
     for cut in range(len(whole)):
         fs.nodes[SEGMENT].cache[:] = whole[:cut]
+        del fs.nodes[HEAD]  # nothing of it was committed
         store, notes = opened(fs)
         kept = sum(count for count, end in zip(counts, ends, strict=True) if end <= cut)
         partition = store.partitions["q"]
