@@ -164,6 +164,7 @@ class FilePartition(Partition):
             return
         self.failed = None
         self._retry_due_ns = None  # set again if an append of the same group came back with the old error
+        self._retry_wanted = False
         self.set_deadlines()
 
     # --- reading ------------------------------------------------------------------------------------------------------
