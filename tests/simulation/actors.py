@@ -1,0 +1,271 @@
+"""The clients of the simulation: producers, consumers and readers on a network that delays, cuts and loses.
+
+Each has a connection with two pipes. What it says waits in ``out`` until the simulation carries some bytes of it to the
+broker, and what the broker says waits in the session's outbox; a connection that breaks loses both.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from random import Random
+from typing import Any
+
+from radiator.stomp.encoder import encode
+from radiator.stomp.frames import Frame
+from tests.broker.harness import Client, World
+from tests.simulation.checkers import Checkers, Violation
+
+ONE_LOG = ["/queue/strong", "/queue/weak", "/topic/strong", "/topic/weak", "/topic/shared.a", "/topic/shared.b"]
+DESTINATIONS = [*ONE_LOG, "/topic/keyed"]
+
+
+class Actor:
+    """A client that reconnects for ever."""
+
+    def __init__(self, name: str, world: World, random: Random, checkers: Checkers) -> None:
+        self.name = name
+        self.world = world
+        self.random = random
+        self.checkers = checkers
+        self.client: Client | None = None
+        self.out = b""
+        self.serial = 0
+        self.connected = False
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def connect(self) -> None:
+        version = self.random.choice(["1.1", "1.2", "1.2"])
+        self.client = Client(self.world, version)
+        self.connected = False
+        self.out = encode("CONNECT", [("accept-version", version), ("host", "x")])
+        self.opened()
+
+    def opened(self) -> None:
+        """Say the first things."""
+
+    def say(self, command: str, body: bytes = b"", **headers: Any) -> None:
+        assert self.client is not None
+        pairs = [(key.replace("_", "-"), str(value)) for key, value in headers.items() if value is not None]
+        self.out += encode(command, pairs, body, self.client.version)
+
+    def new_receipt(self) -> str:
+        self.serial += 1
+        return f"{self.name}-{self.serial}"
+
+    # --- the network --------------------------------------------------------------------------------------------------
+
+    def carry_out(self, size: int) -> None:
+        """Bytes arrive at the broker."""
+        data, self.out = self.out[:size], self.out[size:]
+        if data and self.client is not None:
+            self.client.say_bytes(data)
+
+    @property
+    def expects(self) -> bool:
+        """True if the broker has something for it, or has closed."""
+        client = self.client
+        return client is not None and bool(client.wire or client.session.outbox or client.session.closing)
+
+    def carry_in(self, size: int) -> None:
+        """Bytes arrive at the client."""
+        client = self.client
+        if client is None:
+            return
+        client.flush(size)
+        frames, client.inbox = client.inbox, []
+        for frame in frames:
+            if self.client is not client:
+                return
+            if frame.command == "ERROR":
+                self.lose()
+                return
+            self.heard(frame)
+        session = client.session
+        if session.closing and not session.outbox and not client.wire and session.receipts.empty:
+            self.lose()
+
+    def heard(self, frame: Frame) -> None:
+        """A frame has come."""
+
+    def act(self) -> None:
+        """Do something."""
+
+    def lose(self) -> None:
+        """The connection is gone, for both sides."""
+        client, self.client, self.out = self.client, None, b""
+        if client is not None:
+            client.drop()
+            if client in self.world.clients:
+                self.world.clients.remove(client)
+        self.checkers.lost(self)
+
+    def broker_died(self) -> None:
+        self.client, self.out = None, b""
+
+
+class Producer(Actor):
+    """Sends, waits for receipts now and then, and remembers what it was promised."""
+
+    number = 0
+
+    def opened(self) -> None:
+        self.waiting: dict[str, list[bytes]] = {}
+        self.committing: dict[str, list[bytes]] = {}
+
+    def act(self) -> None:
+        if len(self.waiting) > 20:
+            return
+        if self.random.random() < 0.15:
+            self._transaction()
+            return
+        for _ in range(self.random.choice([1, 1, 2, 6])):
+            destination = self.random.choice(DESTINATIONS)
+            body = self._body(destination)
+            receipt = self.new_receipt() if self.random.random() < 0.9 else None
+            if receipt is not None:
+                self.waiting[receipt] = [body]
+            key = f"k{self.random.randrange(3)}" if destination == "/topic/keyed" else None
+            self.say("SEND", body, destination=destination, receipt=receipt, key=key)
+
+    def _body(self, destination: str, transaction: str = "") -> bytes:
+        self.number += 1
+        size = 15_000 if self.random.random() < 0.06 else self.random.randrange(60)
+        body = f"{self.name}:{self.number}:{transaction}:".encode() + b"x" * size
+        if destination in ONE_LOG:
+            self.checkers.partition_of[body] = "shared" if "shared" in destination else destination
+        return body
+
+    def _transaction(self) -> None:
+        name = self.new_receipt()
+        destination = self.random.choice(ONE_LOG)
+        bodies = [self._body(destination, name) for _ in range(self.random.randrange(1, 5))]
+        self.say("BEGIN", transaction=name)
+        for body in bodies:
+            self.say("SEND", body, destination=destination, transaction=name)
+        if self.random.random() < 0.2:
+            self.say("ABORT", transaction=name)
+            return
+        receipt = self.new_receipt()
+        self.say("COMMIT", transaction=name, receipt=receipt)
+        self.checkers.transactions[name].update(bodies)
+        self.committing[receipt] = bodies
+
+    def heard(self, frame: Frame) -> None:
+        if frame.command != "RECEIPT":
+            return
+        receipt = frame.headers["receipt-id"]
+        if receipt in self.committing:
+            self.checkers.committed(self.committing.pop(receipt))
+        else:
+            (body,) = self.waiting.pop(receipt)
+            self.checkers.receipted(frame.headers["partition"], int(frame.headers["offset"]), body)
+
+
+class Consumer(Actor):
+    """Takes from queues, answers sooner or later, and counts what it holds."""
+
+    def opened(self) -> None:
+        self.subscription = 0
+        self.held: list[Frame] = []
+        self.acking: dict[str, list[bytes]] = {}
+        self.leaving = False
+        self._subscribe()
+
+    def _subscribe(self) -> None:
+        self.subscription += 1
+        self.mode = self.random.choice(["client", "client-individual"])
+        self.window = self.random.choice([1, 1, 2, 4])
+        what = self.random.choice(["/queue/strong", "/queue/weak", "/queue/*"])
+        prefetch = None if self.window == 1 else self.window
+        self.say("SUBSCRIBE", id=self.subscription, destination=what, ack=self.mode, prefetch_count=prefetch)
+
+    def heard(self, frame: Frame) -> None:
+        if frame.command == "RECEIPT":
+            bodies = self.acking.pop(frame.headers["receipt-id"], [])
+            self.checkers.settled.update(bodies)
+        elif frame.command == "MESSAGE" and frame.headers["subscription"] == str(self.subscription):
+            self.checkers.observed(frame.headers["partition"], int(frame.headers["offset"]), frame.body)
+            self.checkers.taken(self, frame.body)
+            self.held.append(frame)
+            if len(self.held) > self.window:
+                raise Violation(f"{self} holds {len(self.held)}, its window is {self.window}")
+
+    def act(self) -> None:
+        chance = self.random.random()
+        if self.held and chance < 0.9:
+            self._answer(self.random.randrange(len(self.held)))
+        elif chance > 0.94 and not self.leaving:
+            self.checkers.lost(self)
+            self.held.clear()
+            if chance > 0.98:
+                self.leaving = True
+                self.subscription = -1
+                self.say("DISCONNECT", receipt=self.new_receipt())
+            else:
+                self.say("UNSUBSCRIBE", id=self.subscription)
+                self._subscribe()
+
+    def _answer(self, place: int) -> None:
+        message = self.held[place]
+        if self.mode == "client":
+            answered, self.held = self.held[: place + 1], self.held[place + 1 :]
+        else:
+            answered = [self.held.pop(place)]
+        command = "NACK" if self.random.random() < 0.15 else "ACK"
+        receipt = self.new_receipt() if self.random.random() < 0.7 else None
+        if receipt is not None and command == "ACK":
+            self.acking[receipt] = [each.body for each in answered]
+        for each in answered:
+            self.checkers.answered(self, each.body, settles=command == "ACK")
+        assert self.client is not None
+        if self.client.version == "1.2":
+            self.say(command, id=message.headers["ack"], receipt=receipt)
+        else:
+            named = {key.replace("-", "_"): message.headers[key] for key in ("message-id", "subscription")}
+            self.say(command, receipt=receipt, **named)
+
+
+class Reader(Actor):
+    """Follows topics, comes back where it stopped, and misses nothing of what is under ``fsync: always``."""
+
+    def __init__(self, name: str, world: World, random: Random, checkers: Checkers) -> None:
+        super().__init__(name, world, random, checkers)
+        self.topic = random.choice(["/topic/strong", "/topic/weak", "/topic/shared.*", "/topic/keyed"])
+        self.next: dict[str, int] = defaultdict(int)
+
+    def opened(self) -> None:
+        self.window = self.random.choice([None, 1, 5])
+        self.unanswered: list[Frame] = []
+        single = self.topic in ("/topic/strong", "/topic/weak")
+        position = f"offset:{self.next[self.topic]}" if single and self.random.random() < 0.7 else "first"
+        if position == "first":
+            self.next.clear()
+        mode = "auto" if self.window is None else "client-individual"
+        self.say(
+            "SUBSCRIBE", id="r", destination=self.topic, ack=mode, start_position=position, prefetch_count=self.window
+        )
+
+    def heard(self, frame: Frame) -> None:
+        if frame.command != "MESSAGE":
+            return
+        partition, offset = frame.headers["partition"], int(frame.headers["offset"])
+        self.checkers.observed(partition, offset, frame.body)
+        expected = self.next[partition] + int(frame.headers.get("gap", 0))
+        if offset != expected and not (self.checkers.crashed and not self.checkers.strong(partition)):
+            raise Violation(f"{self} expected {partition}@{expected}, got {offset}")
+        if "gap" in frame.headers and self.checkers.strong(partition):
+            raise Violation(f"{self} was told of a gap in {partition}")
+        self.next[partition] = offset + 1
+        if self.window is not None:
+            self.unanswered.append(frame)
+            if len(self.unanswered) > self.window:
+                raise Violation(f"{self} holds {len(self.unanswered)}, its window is {self.window}")
+
+    def act(self) -> None:
+        if self.window is not None and self.unanswered:
+            message = self.unanswered.pop(self.random.randrange(len(self.unanswered)))
+            assert self.client is not None
+            named = {key.replace("-", "_"): message.headers[key] for key in ("message-id", "subscription")}
+            self.say("ACK", **({"id": message.headers["ack"]} if self.client.version == "1.2" else named))

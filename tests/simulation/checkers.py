@@ -1,0 +1,142 @@
+"""The promises, watched from outside: what clients were told, and what is found in the log after each start.
+
+    receipted is kept           a receipt under ``fsync: always`` outlives everything, under others a killed broker
+    offsets are dense, stable   an offset that anybody has seen means the same message for ever
+    order                       messages of one producer stand in a partition in the order in which it sent them
+    transactions                all of one (in one partition) or nothing
+    windows                     no client ever holds more than it asked for
+    one pair of hands           nobody is sent what another client holds
+    settled is settled          an ack that was receipted never comes back
+    unacked comes back          what nobody settled is delivered in the end
+
+A *strong* partition is under ``fsync: always``. A power cut may take the end of the others, and then what had been
+promised and seen of them is forgotten here as well.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from tests.storage.driving import read_all
+
+
+class Violation(AssertionError):
+    """A promise was broken."""
+
+
+class Checkers:
+    def __init__(self, strong: Any) -> None:
+        self.strong = strong  # partition name -> bool
+        self.partition_of: dict[bytes, str] = {}  # where a message was sent to, for those with one partition
+        self.promised: dict[str, dict[int, bytes]] = defaultdict(dict)  # partition -> offset -> body
+        self.kept: set[bytes] = set()  # must be in the log, at whatever offset
+        self.seen: dict[str, dict[int, bytes]] = defaultdict(dict)
+        self.settled: set[bytes] = set()
+        self.maybe_settled: set[bytes] = set()
+        self.holders: dict[bytes, Any] = {}
+        self.transactions: dict[str, set[bytes]] = defaultdict(set)
+        self.crashed = False
+
+    # --- what clients are told ----------------------------------------------------------------------------------------
+
+    def receipted(self, partition: str, offset: int, body: bytes) -> None:
+        self._same(partition, offset, body, "receipted")
+        self.promised[partition][offset] = body
+
+    def committed(self, bodies: list[bytes]) -> None:
+        self.kept.update(bodies)
+
+    def observed(self, partition: str, offset: int, body: bytes) -> None:
+        self._same(partition, offset, body, "delivered")
+
+    def _same(self, partition: str, offset: int, body: bytes, how: str) -> None:
+        known = self.seen[partition].setdefault(offset, body)
+        if known != body:
+            raise Violation(f"{partition}@{offset} was {known[:30]!r}, and {body[:30]!r} is {how}")
+
+    def taken(self, who: Any, body: bytes) -> None:
+        """A queue message has come to a client that will answer it."""
+        if who.client.session.closing:
+            return  # sent before the broker gave the client up; it may belong to another by now
+        if body in self.settled:
+            raise Violation(f"{body[:30]!r} was settled, and came back to {who}")
+        holder = self.holders.get(body)
+        if holder is not None and holder.client is not None and not holder.client.session.closing:
+            raise Violation(f"{body[:30]!r} is held by {holder}, and came to {who}")
+        self.holders[body] = who
+
+    def answered(self, who: Any, body: bytes, settles: bool) -> None:
+        if self.holders.get(body) is who:
+            del self.holders[body]
+        if settles:
+            self.maybe_settled.add(body)
+
+    def lost(self, who: Any) -> None:
+        """The connection of a client is gone: what it held belongs to the queue again."""
+        for body in [body for body, holder in self.holders.items() if holder is who]:
+            del self.holders[body]
+
+    # --- after each start ---------------------------------------------------------------------------------------------
+
+    def died(self, power_cut: bool) -> None:
+        self.holders.clear()
+        if not power_cut:
+            return
+        for partition in [*self.seen, *self.promised]:
+            if not self.strong(partition):
+                self.promised.pop(partition, None)
+                self.seen.pop(partition, None)
+        weak = {body for body, partition in self.partition_of.items() if not self.strong(partition)}
+        self.kept -= weak
+        self.settled -= weak
+
+    def started(self, store: Any, power_cut: bool = False) -> None:
+        """Read everything that is there."""
+        present: set[bytes] = set()
+        for name, partition in store.partitions.items():
+            found = read_all(partition, memory=False)
+            whole = self.strong(name) or not (power_cut or self.crashed)
+            if whole and list(found) != list(range(partition.high_watermark)):
+                raise Violation(
+                    f"{name}: offsets have holes: {sorted(set(range(partition.high_watermark)) - set(found))}"
+                )
+            for offset, body in found.items():
+                self._same(name, offset, body, "in the log")
+            present.update(found.values())
+            last: dict[bytes, int] = {}
+            for body in found.values():
+                producer, number = body.split(b":")[:2]
+                if last.get(producer, -1) >= int(number):
+                    raise Violation(f"{name}: {body[:30]!r} stands behind number {last[producer]}")
+                last[producer] = int(number)
+        for partition_name, promised in self.promised.items():
+            known = self.seen[partition_name]
+            logged = store.partitions.get(partition_name)
+            end = logged.high_watermark if logged is not None else 0
+            for offset, body in promised.items():
+                if offset >= end or body not in present or known[offset] != body:
+                    raise Violation(f"{partition_name}@{offset} {body[:30]!r} was receipted and is gone (end {end})")
+        for partition_name, known in self.seen.items():
+            for offset, body in known.items():
+                if body not in present:
+                    raise Violation(f"{partition_name}@{offset} {body[:30]!r} was seen and is gone")
+        for body in self.kept:
+            if body not in present:
+                raise Violation(f"{body[:30]!r} was committed with a receipt and is gone")
+        for name, bodies in self.transactions.items():
+            if bodies & present and not bodies <= present:
+                raise Violation(f"transaction {name}: {len(bodies & present)} of {len(bodies)} messages are there")
+        if power_cut:
+            self.crashed = True
+
+    def at_the_end(self, drained: list[bytes], waiting: set[bytes]) -> None:
+        """``drained`` came out of the queues in the end, of the ``waiting`` messages that stand in their logs."""
+        if len(drained) != len(set(drained)):
+            raise Violation("a message was delivered twice in the end")
+        back = set(drained) & self.settled
+        if back:
+            raise Violation(f"settled, and delivered in the end: {sorted(back)[:3]}")
+        missing = waiting - set(drained) - self.settled - self.maybe_settled
+        if missing:
+            raise Violation(f"never settled, and not delivered in the end: {sorted(missing)[:3]}")

@@ -1,0 +1,228 @@
+"""One seed, one history: clients, a network, a broker over a disk that lets it down, and the time.
+
+Everything is drawn from ``Random(seed)``: who acts, which bytes arrive, how far the broker's turn gets, what fails and
+when. So a failing seed fails again, and ``trace`` says what happened before.
+
+    clients act                  network carries some bytes, cut anywhere, connection by connection in any order
+    a connection breaks          the broker's turn goes one step on: take, write one job, sync one job, done, pump
+    a sync or a write fails      the broker is killed / the power fails / a clean restart, between any two steps
+    time passes                  intervals end, segments roll
+
+In the end all is healed: the faults stop, the broker starts once more, and a last consumer drains the queues.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from random import Random
+
+from radiator.clock import NS_PER_SECOND
+from radiator.errors import StorageError
+from tests.broker.harness import World
+from tests.simulation.actors import Actor, Consumer, Producer, Reader
+from tests.simulation.checkers import Checkers, Violation
+from tests.storage.driving import read_all
+from tests.storage.faults import FaultyFileSystem
+
+CONFIG = """
+defaults: {segment: {size: 64KiB}}
+destinations:
+  - {match: '/queue/weak,/topic/weak', fsync: 2s, segment: {roll_at: "00:00"}}
+  - {match: '/topic/shared.*', partition: shared}
+  - {match: /topic/keyed, partitions: 2, partition_by: 'header:key'}
+"""
+STEPS = 1_500
+EVENTS = {  # weights
+    "act": 280,
+    "carry out": 220,
+    "turn": 330,
+    "pump": 90,
+    "reads": 40,
+    "carry in": 200,
+    "break": 6,
+    "fail": 2,
+    "time": 10,
+    "kill": 2,
+    "power": 2,
+    "restart": 1,
+}
+FAULTS = ["fdatasync", "fdatasync", "pwritev", "open", "sync_dir", "pread", "open_read"]
+
+
+class Simulation:
+    """``broken`` names a deliberate bug, for the test of the checkers."""
+
+    def __init__(self, seed: int, broken: str = "", steps: int = STEPS) -> None:
+        self.random = Random(seed)
+        self.steps = steps
+        self.broken = broken
+        self.trace: deque[str] = deque(maxlen=60)
+        self.counts: Counter[str] = Counter()
+        self.checkers = Checkers(lambda partition: "weak" not in partition)
+        fs = FaultyFileSystem(Random(seed + 1))
+        fs.short_writes = self.random.random() < 0.2
+        self.world = World(CONFIG, fs, tail_bytes_max=self.random.choice([1, 20_000, 64 << 20]))
+        self.turn: Iterator[str] | None = None
+        self.actors: list[Actor] = [
+            kind(f"{kind.__name__[0].lower()}{number}", self.world, self.random, self.checkers)
+            for number, kind in enumerate([Producer, Consumer, Consumer, Consumer, Reader, Reader])
+        ]
+
+    def run(self) -> None:
+        """Raises Violation with the trace."""
+        happen: dict[str, Callable[[], None]] = {
+            event: getattr(self, f"_{event.replace(' ', '_')}") for event in EVENTS
+        }
+        try:
+            for step, event in enumerate(self.random.choices(list(EVENTS), list(EVENTS.values()), k=self.steps)):
+                self.trace.append(f"{step} {event}")
+                self.counts[event] += 1
+                happen[event]()
+            self._end()
+        except Violation as violation:
+            raise Violation(f"{violation}\nbefore that:\n  " + "\n  ".join(self.trace)) from None
+
+    # --- clients and the network --------------------------------------------------------------------------------------
+
+    def _act(self) -> None:
+        actor = self.random.choice(self.actors)
+        if actor.client is None:
+            actor.connect()
+            if self.broken == "a window too wide" and actor.client is not None:
+                actor.client.session.window = 2
+        else:
+            actor.act()
+
+    def _carry_out(self) -> None:
+        waiting = [actor for actor in self.actors if actor.out]
+        if waiting:
+            actor = self.random.choice(waiting)
+            size = len(actor.out)
+            actor.carry_out(self.random.choice([size, size, self.random.randrange(1, size + 1)]))
+
+    def _carry_in(self) -> None:
+        waiting = [actor for actor in self.actors if actor.expects]
+        if waiting:
+            self.random.choice(waiting).carry_in(self.random.choice([1 << 20, 1 << 20, 100, 5_000]))
+
+    def _break(self) -> None:
+        actor = self.random.choice(self.actors)
+        self.trace[-1] += f" {actor}"
+        actor.lose()
+
+    # --- the broker ---------------------------------------------------------------------------------------------------
+
+    def _turn(self) -> None:
+        if self.turn is None:
+            self.turn = self._steps_of_a_turn()
+        step = next(self.turn, None)
+        if step is None:
+            self.turn = None
+        else:
+            self.trace[-1] += f": {step}"
+
+    def _steps_of_a_turn(self) -> Iterator[str]:
+        """What the driver and the disk thread do, with a place to die between any two steps."""
+        world = self.world
+        jobs = world.take()
+        yield f"take {len(jobs)}"
+        for job in jobs:
+            if self.broken == "acks forgotten" and job.partition is None:
+                continue
+            job.write()
+            yield "write"
+        if self.broken == "receipt before sync":
+            world.completed()
+            yield "done"
+        for job in jobs:
+            if job.needs_sync and job.error is None:
+                job.sync()
+                yield "sync"
+        world.completed()
+        yield "done"
+
+    def _finish_turn(self) -> None:
+        for _ in self.turn or ():
+            pass
+        self.turn = None
+
+    def _pump(self) -> None:
+        self.world.pump()
+
+    def _reads(self) -> None:
+        self.world.reads()
+
+    # --- what goes wrong ----------------------------------------------------------------------------------------------
+
+    def _fail(self) -> None:
+        verb = self.random.choice(FAULTS)
+        self.trace[-1] += f" {verb}"
+        self.world.fs.fail(verb, self.random.randrange(1, 4))
+
+    def _time(self) -> None:
+        world = self.world
+        world.now += int(self.random.choice([0.01, 1, 5, 40_000]) * NS_PER_SECOND)
+        world.broker.tick(world.now)
+
+    def _kill(self) -> None:
+        self._dies()
+        self.world.kill()
+        self.checkers.died(power_cut=False)
+        self.checkers.started(self.world.store)
+
+    def _power(self) -> None:
+        self._dies()
+        self.world.power_cut()
+        self.checkers.died(power_cut=True)
+        self.checkers.started(self.world.store, power_cut=True)
+
+    def _restart(self) -> None:
+        self._finish_turn()
+        for actor in self.actors:
+            actor.lose()
+        self.world.settle()
+        try:
+            self.world.store.close()
+        except StorageError as error:  # a log has failed: it says so, and what was promised is there all the same
+            self.trace.append(str(error))
+        self._dies()
+        self.world.kill()
+        self.checkers.died(power_cut=False)
+        self.checkers.started(self.world.store)
+
+    def _dies(self) -> None:
+        self.turn = None
+        for actor in self.actors:
+            actor.broker_died()
+
+    # --- the end ------------------------------------------------------------------------------------------------------
+
+    def _end(self) -> None:
+        self.trace.append("the end")
+        self.random.choice([self._kill, self._power, self._restart])()
+        world, checkers = self.world, self.checkers
+        waiting = {
+            body
+            for name, partition in world.store.partitions.items()
+            if name.startswith("/queue/")
+            for body in read_all(partition).values()
+        }
+        self.counts["messages"] = sum(partition.high_watermark for partition in world.store.partitions.values())
+        self.counts["segments"] = sum(len(partition.segments) for partition in world.store.partitions.values())
+        self.counts["settled"] = len(checkers.settled)
+        self.counts["promised"] = sum(map(len, checkers.promised.values())) + len(checkers.kept)
+        drained: list[bytes] = []
+        client = world.connect()
+        client.subscribe("/queue/*", prefetch_count=20)
+        while len(drained) <= len(waiting):
+            world.settle()
+            messages = client.messages()
+            if not messages:
+                break
+            for message in messages:
+                drained.append(message.body)
+                client.ack(message)
+        checkers.at_the_end(drained, waiting)
+        client.drop()
+        world.holds_nothing()
