@@ -79,6 +79,8 @@ def list_partitions(root: str, fs: FileSystem | None = None) -> list[StoredParti
             continue  # not ours: lost+found and the like
         try:
             found.append(_partition(fs, name, f"{layout.partitions_path(root)}/{encoded}"))
+        except NotADirectoryError:
+            continue  # somebody's notes
         except OSError as error:
             raise storage_error(f"{layout.partitions_path(root)}/{encoded}", "read", error) from error
     return found

@@ -11,6 +11,7 @@ import pytest
 from radiator.errors import StorageError
 from radiator.storage import layout
 from radiator.storage.options import PartitionOptions, SyncPolicy
+from radiator.storage.reader import list_partitions
 from radiator.storage.store import Store
 from tests.storage.driving import ALWAYS, NEVER, NOW, answer, commit, error_of, opened, put, read_all
 from tests.storage.faults import FaultyFileSystem
@@ -169,6 +170,7 @@ def test_what_lies_about_beside_the_partitions_is_left_alone(tmp_path: Path) -> 
     store, notes = opened(root=str(tmp_path))
     store.close()
     assert [note.kind for note in notes] == ["foreign"] and not store.partitions
+    assert list_partitions(str(tmp_path)) == []
     assert (tmp_path / "partitions" / "README").read_text() == "mine"
 
 
