@@ -17,7 +17,7 @@ Invariants: nothing is shown to a reader above the high watermark; a receipt lea
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from radiator import __version__
@@ -36,11 +36,13 @@ from radiator.config import Config
 from radiator.errors import ProtocolError, StorageError
 from radiator.routing.rules import Rules
 from radiator.stomp.frames import Frame
+from radiator.storage.batch import RECORD_OVERHEAD_BYTES
 from radiator.storage.store import Store
 
 log = logging.getLogger("radiator.broker")
 
 SERVER_NAME = f"radiator/{__version__}"
+WORK_MAX = 2_000  # about 7 ms
 SETTLE_INTERVAL_NS = 2 * NS_PER_MS  # how long acks without a receipt may be gathered under load
 
 
@@ -57,6 +59,7 @@ class Broker:
         self.generation = 0  # of the rules; a plan made under another one is made again
         self.sessions: dict[str, Session] = {}
         self.pending_bytes = 0  # appended, not yet committed
+        self.work = 0  # destinations and patterns looked at for the frames of this visit
         self.disk_full: ProtocolError | None = None  # set by the shell while too little space is free
         self._wake = wake
         self._settled_ns = 0
@@ -76,6 +79,7 @@ class Broker:
 
     def _born(self, destination: Destination) -> None:
         """A new destination joins the patterns that match it before its first message is delivered."""
+        self.work += len(self._pattern_subscriptions)
         for subscription in self._pattern_subscriptions:
             if subscription.patterns.matches(destination.name):
                 self.join(subscription, destination)
@@ -93,12 +97,18 @@ class Broker:
         self.stats.connections += 1
         return session
 
-    def handle(self, session: Session, frames: Iterable[Frame], now_ns: int) -> None:
-        """Act on frames in their order. A frame that breaks a rule is answered ERROR, and the rest are ignored."""
+    def handle(self, session: Session, frames: list[Frame], now_ns: int) -> list[Frame]:
+        """Act on frames in their order. A frame that breaks a rule is answered ERROR, and the rest are ignored.
+
+        Returns the frames that are left when some have been so much work that others should have their turn first.
+        """
         send = publishing.send
-        for frame in frames:
+        self.work = 0
+        for index, frame in enumerate(frames):
             if session.closing:
                 break
+            if self.work > WORK_MAX:
+                return frames[index:]
             try:
                 if frame.head.command == "SEND":
                     send(self, session, frame, now_ns)
@@ -109,6 +119,7 @@ class Broker:
             except StorageError as error:
                 refusal = ProtocolError("storage", "the message could not be stored", str(error))
                 self.refuse(session, refusal, frame.receipt)
+        return []
 
     def refuse(self, session: Session, error: ProtocolError, receipt: bytes | None = None) -> None:
         """Answer ERROR and end the session: its work goes back to others at once."""
@@ -195,7 +206,11 @@ class Broker:
         session.tags.pop(subscription.tag, None)
         session.waiting.pop(subscription, None)
         self._pattern_subscriptions.pop(subscription, None)
-        for destination in subscription.destinations:
+        session.patterns -= len(subscription.patterns.patterns)
+        session.remember(subscription.seen)
+        left = list(subscription.destinations)
+        self.work += len(left)
+        for destination in left:
             destination.subscribers -= 1
         subscription.destinations.clear()
         for feed, reader in subscription.readers.items():
@@ -211,6 +226,9 @@ class Broker:
         subscription.queues.clear()
         for source, offsets in by_source(subscription.take_all()).items():
             self._give_back(source, offsets)
+        for destination in left:
+            if destination.unused and self.registry.drop_unused(destination):
+                self.generation += 1  # plans may still name it
         if not session.closing:
             self.ready.credit_session(session)
 
@@ -222,11 +240,11 @@ class Broker:
 
     def give_back(self, subscription: Subscription, settled: Sequence[tuple[QueueSource | None, int]]) -> None:
         """NACK: these deliveries were refused."""
-        for source, offsets in by_source(settled).items():
+        groups = by_source(settled)
+        for source, offsets in groups.items():
             self._give_back(source, offsets)
             source.queue.served(subscription)
-        # The queue deals it out, to whoever was served longest ago; the one that refused it comes last.
-        self.ready.refused(subscription)
+        self.ready.refused(subscription, [source.queue for source in groups])
 
     # --- the turn ---------------------------------------------------------------------------------------------------
 
@@ -270,11 +288,14 @@ class Broker:
         batch = job.batch
         if batch is not None:
             self.stats.commits += 1
-            self.pending_bytes -= batch.size_bytes
+            self.pending_bytes -= batch.size_bytes + len(batch) * RECORD_OVERHEAD_BYTES
             feed = self.registry.feed_of(job.partition)
             if feed is not None:
+                feed.committed(batch, failure is not None)
                 self.ready.feed(feed)
         for group in job.waiters:
+            if group.batch is not None:
+                self.pending_bytes -= group.weight_bytes
             group.settle(failure)
 
     def _start_read(self, feed: Feed, job: Any) -> None:

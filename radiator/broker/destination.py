@@ -39,6 +39,11 @@ class Destination:
         self._round_robin = cycle(feeds)
         self._suffixes: dict[tuple[Feed, int, str], bytes] = {}
 
+    @property
+    def unused(self) -> bool:
+        """True if nobody is subscribed and nothing was ever sent: then only its name is left of it."""
+        return self.subscribers == 0 and all(feed.partition.next_offset == 0 for feed in self.feeds)
+
     def choose(self, headers: Mapping[str, str]) -> Feed | None:
         """The feed for a message with these headers, or None: each message takes the next one (``next_feed``).
 

@@ -70,6 +70,21 @@ class Feed:
         """The disk failed a cold read: ask again for the same place. Who waits for it goes on waiting."""
         self._start_read(self, self.partition.fetch(offset, limits.READ_CHUNK_BYTES))
 
+    def committed(self, batch: RecordBatch, failed: bool) -> None:
+        """A batch was stored, or could not be: then its offsets, and all after it, will be given to other messages, and
+        nobody may already stand behind them."""
+        if failed:
+            high_watermark = self.partition.high_watermark
+            for reader in self.readers:
+                reader.take_back(high_watermark)
+        for source in self.sources:
+            if failed:
+                name = source.queue.name
+                number = batch.names.index(name) if name in batch.names else -1
+                source.committed(sum(each == number for each in batch.destination_ids))
+            elif source.early:
+                source.committed(0)
+
     def pin(self) -> None:
         """Tell the partition the lowest offset that a queue still needs."""
         floors = [source.cursor.floor for source in self.sources]

@@ -17,11 +17,13 @@ from radiator.errors import ProtocolError
 from radiator.routing.pattern import is_pattern
 from radiator.routing.rules import TEMP_QUEUE_PREFIX
 from radiator.stomp.headers import escape, stored_block
+from radiator.storage.batch import RECORD_OVERHEAD_BYTES
 
 if TYPE_CHECKING:
     from radiator.broker.broker import Broker
     from radiator.broker.destination import Destination
     from radiator.broker.feed import Feed
+    from radiator.broker.queue import Queue
     from radiator.broker.session import Session
     from radiator.stomp.frames import Frame, Head
     from radiator.storage.partition import Partition
@@ -32,7 +34,18 @@ RESERVED_PREFIX = "/radiator/"
 class Plan:
     """What the header block of a SEND means, under one generation of the rules."""
 
-    __slots__ = ("block", "destination", "event_ns", "feed", "generation", "name", "special", "sync", "transmit_ns")
+    __slots__ = (
+        "block",
+        "counted",
+        "destination",
+        "event_ns",
+        "feed",
+        "generation",
+        "name",
+        "special",
+        "sync",
+        "transmit_ns",
+    )
 
     def __init__(self, generation: int, destination: Destination, head: Head) -> None:
         headers = head.headers
@@ -45,10 +58,10 @@ class Plan:
         self.transmit_ns = _time(headers, "transmit-time")
         self.sync = headers.get("durability") == "fsync"
         policy = destination.policy
+        limited = policy.max_messages is not None or policy.max_bytes is not None
+        self.counted: Queue | None = destination.queue if limited else None
         # Anything beyond "append, maybe receipt" takes the slow path.
-        self.special = (
-            self.sync or "mandatory" in headers or policy.max_messages is not None or policy.max_bytes is not None
-        )
+        self.special = self.sync or "mandatory" in headers or limited
 
 
 def send(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
@@ -71,7 +84,8 @@ def send(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
     offset = append(broker, plan, feed.partition, frame.body, now_ns)
     if frame.receipt is not None:
         batch = feed.partition.open_batch
-        session.receipts.stored(frame.receipt, offset, batch, plan.destination.receipt_suffix(feed, session.version))
+        suffix = plan.destination.receipt_suffix(feed, session.version)
+        broker.pending_bytes += session.receipts.stored(frame.receipt, offset, batch, suffix)
 
 
 def append(broker: Broker, plan: Plan, partition: Partition, body: bytes, now_ns: int) -> int:
@@ -81,9 +95,11 @@ def append(broker: Broker, plan: Plan, partition: Partition, body: bytes, now_ns
     stats = broker.stats
     stats.messages_in += 1
     stats.body_bytes_in += size
-    broker.pending_bytes += size + len(plan.block)
+    broker.pending_bytes += size + len(plan.block) + RECORD_OVERHEAD_BYTES
     if plan.sync:
         partition.open_batch.sync_requested = True
+    if plan.counted is not None:
+        plan.counted.appended(partition)
     return offset
 
 

@@ -33,7 +33,20 @@ RUN_BYTES = 256 * limits.KIB  # one turn's share of one queue
 class QueueSource:
     """A queue's cursor over one partition."""
 
-    __slots__ = ("_dirty", "batch", "cursor", "feed", "loading", "next_offset", "queue", "returned", "settled")
+    __slots__ = (
+        "_dirty",
+        "batch",
+        "counted_to",
+        "cursor",
+        "early",
+        "feed",
+        "loading",
+        "next_offset",
+        "queue",
+        "returned",
+        "settled",
+        "waiting",
+    )
 
     def __init__(self, queue: Queue, feed: Feed, cursor: Any, dirty: dict[QueueSource, None]) -> None:
         self.queue = queue
@@ -41,6 +54,10 @@ class QueueSource:
         self.cursor = cursor
         self._dirty = dirty
         self.settled: list[int] = []
+        self.early: list[int] = []  # dropped before they were stored
+        self.counted_to = feed.partition.next_offset
+        unsettled = self.counted_to - cursor.floor - sum(stop - start for start, stop in cursor.intervals)
+        self.waiting = max(0, unsettled)  # after a restart other destinations' records may be among them
         self.batch: RecordBatch | None = None
         self.loading = False
         end = feed.partition.next_offset
@@ -53,10 +70,48 @@ class QueueSource:
         """True if a message could be handed out now."""
         return not self.loading and (bool(self.returned) or self.next_offset < self.feed.partition.high_watermark)
 
+    def rest(self) -> None:
+        """An idle queue does not hold on to a batch."""
+        if not self.ready:
+            self.batch = None
+
     def settle(self, offsets: list[int]) -> None:
         """These messages are done with, for ever; the cursor learns of it once per turn."""
+        self.waiting -= len(offsets)
+        self._settle(offsets)
+
+    def skip(self, offsets: list[int]) -> None:
+        """These records of a shared partition are other destinations'."""
+        if offsets[0] < self.counted_to:
+            self.waiting -= sum(offset < self.counted_to for offset in offsets)
+        self._settle(offsets)
+
+    def _settle(self, offsets: list[int]) -> None:
         self.settled += offsets
         self._dirty[self] = None
+
+    def drop_next(self) -> None:
+        """Settle the next fresh message undelivered. One that is not stored yet is settled when it is."""
+        if self.next_offset < self.feed.partition.high_watermark:
+            self.settle([self.next_offset])
+        else:
+            self.waiting -= 1
+            self.early.append(self.next_offset)
+        self.next_offset += 1
+
+    def committed(self, lost: int) -> None:
+        """The high watermark has moved, or a batch with ``lost`` messages of this queue could not be stored: then the
+        offsets from the high watermark on will be given to other messages."""
+        high_watermark = self.feed.partition.high_watermark
+        if lost:
+            self.waiting -= lost - sum(offset >= high_watermark for offset in self.early)
+            self.early = [offset for offset in self.early if offset < high_watermark]
+            self.next_offset = min(self.next_offset, high_watermark)
+            self.counted_to = min(self.counted_to, high_watermark)
+        stored = [offset for offset in self.early if offset < high_watermark]
+        if stored:
+            self.early = self.early[len(stored) :]
+            self._settle(stored)
 
     def flush(self) -> None:
         """Tell the cursor what was settled in this turn, and the partition what it must still keep."""
@@ -80,6 +135,7 @@ class QueueSource:
     def _lost(self, start: int, stop: int) -> None:
         """Offsets that the log no longer has: retention or damage took them. They cannot be delivered; counted."""
         self.queue.lost(stop - start)
+        self.waiting -= stop - start
         self.cursor.ack_range(start, stop)
         if self.next_offset >= start:
             self.next_offset = max(self.next_offset, stop)
@@ -127,10 +183,17 @@ class Queue:
         """True if a message waits that could be handed out now."""
         return any(source.ready for source in self.sources)
 
+    def appended(self, partition: Any) -> None:
+        """One more message waits. Called only where a rule limits how many may: nobody else asks for ``backlog``."""
+        for source in self.sources:
+            if source.feed.partition is partition:
+                source.waiting += 1
+
     @property
     def backlog(self) -> int:
-        """Messages not settled (an upper bound where acknowledgements have holes)."""
-        return sum(source.feed.partition.next_offset - source.cursor.floor for source in self.sources)
+        """Messages not settled: waiting or in flight. In a partition that several destinations share, after a restart,
+        an upper bound until the queue has been read once."""
+        return sum(source.waiting for source in self.sources)
 
     @property
     def backlog_bytes(self) -> int:
@@ -138,9 +201,8 @@ class Queue:
         size = 0
         for source in self.sources:
             partition = source.feed.partition
-            waiting, stored = partition.next_offset - source.cursor.floor, partition.next_offset
-            stored -= partition.log_start_offset
-            size += partition.size_bytes * waiting // max(1, stored)
+            stored = partition.next_offset - partition.log_start_offset
+            size += partition.size_bytes * source.waiting // max(1, stored)
         return size
 
     @property
@@ -157,12 +219,16 @@ class Queue:
                 source.settle([heappop(source.returned)])
                 return True
             if source.next_offset < source.feed.partition.next_offset:
-                source.settle([source.next_offset])
-                source.next_offset += 1
+                source.drop_next()
                 return True
         return False
 
-    def pump(self, only: Subscription | None = None, count_max: int = limits.BATCH_RECORDS_MAX) -> int:
+    def pump(
+        self,
+        only: Subscription | None = None,
+        count_max: int = limits.BATCH_RECORDS_MAX,
+        but: Session | None = None,
+    ) -> int:
         """Hand out one run from each source in turn. Returns how many messages went out, or else 1 if there was
         progress of another kind (something was skipped), so that 0 means: nothing to do until something happens."""
         handed = 0
@@ -171,10 +237,14 @@ class Queue:
             self.sources.rotate(-1)
             if not source.ready:
                 continue
-            credits = _credits(self.consumers if only is None else (only,))
+            consumers: Iterable[Subscription] = self.consumers if only is None else (only,)
+            if but is not None:
+                consumers = [consumer for consumer in consumers if consumer.session is not but]
+            credits = _credits(consumers)
             if not credits:
                 break
             handed += self._hand_out(source, credits, count_max - handed)
+            source.rest()
             if handed >= count_max:
                 break
         return handed
@@ -221,7 +291,7 @@ class Queue:
             index += 1
         source.next_offset = batch.offsets[index - 1] + 1
         if skipped:
-            source.settle(skipped)
+            source.skip(skipped)
         if picked:
             self._spread(source, batch, picked, credits)
         return max(1, len(picked))
@@ -275,7 +345,7 @@ class Queue:
         index = batch.index_at(offset)
         heappop(source.returned)
         if batch.names[batch.destination_ids[index]] != self.name:
-            source.settle([offset])
+            source.skip([offset])
             return 1
         count = source.cursor.counts.get(offset, 1) + 1
         source.cursor.set_count(offset, count)

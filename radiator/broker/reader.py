@@ -85,6 +85,14 @@ class Reader:
         self.gap += offset - self.next_offset
         self.next_offset = offset
 
+    def take_back(self, high_watermark: int) -> None:
+        """Offsets from ``high_watermark`` on were assigned, but never stored: they will be given out again."""
+        if self.next_offset > high_watermark and self.next_offset <= self.live_from:
+            self.next_offset = high_watermark
+        if self.stop_offset is not None and high_watermark < self.stop_offset <= self.live_from:
+            self.stop_offset = high_watermark
+        self.live_from = min(self.live_from, high_watermark)
+
     def pump(self) -> bool:
         """Deliver at most one run. True if more could follow at once."""
         subscription = self.subscription

@@ -10,7 +10,7 @@ Order is that of insertion (dicts, not sets): the same input gives the same deli
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 class Ready:
     """``on_done`` is called with each reader that has reached its stop position."""
 
-    __slots__ = ("_on_done", "_queues", "_readers", "_shared")
+    __slots__ = ("_on_done", "_queues", "_readers", "_refused", "_shared")
 
     def __init__(self, on_done: Callable[[Reader], None]) -> None:
         self._on_done = on_done
+        self._refused: dict[Queue, Session] = {}
         self._shared: dict[Session, None] = {}
         self._queues: dict[Queue, None] = {}
         self._readers: dict[Reader, None] = {}
@@ -50,15 +51,16 @@ class Ready:
         for source in feed.sources:
             self._queues[source.queue] = None
 
-    def refused(self, subscription: Subscription) -> None:
-        """NACK: the queue deals the message out again, to whoever was served longest ago; the refuser comes last."""
-        session = subscription.session
-        for each in session.subscriptions.values():
-            if each is subscription or session.capped:
-                for reader in each.readers.values():
-                    self._readers[reader] = None
-            for queue in each.queues:
-                self._queues[queue] = None
+    def refused(self, subscription: Subscription, queues: Iterable[Queue]) -> None:
+        """NACK: the queue deals the message out again, to other consumers first; and to the refuser its other queues
+        come first."""
+        ring = subscription.session.queue_ring
+        for queue in queues:
+            self._refused[queue] = subscription.session
+            if (subscription, queue) in ring:
+                ring.remove((subscription, queue))
+                ring.append((subscription, queue))
+        self.credit(subscription)
 
     def credit(self, subscription: Subscription) -> None:
         """Something that held this subscription back is gone: let it be pumped."""
@@ -98,10 +100,15 @@ class Ready:
     @property
     def busy(self) -> bool:
         """True if ``pump`` has something to do."""
-        return bool(self._shared or self._queues or self._readers)
+        return bool(self._shared or self._queues or self._readers or self._refused)
 
     def pump(self) -> bool:
         """Deliver one bounded run to everything that is ready; True if there is more to do at once."""
+        if self._refused:
+            refused, self._refused = self._refused, {}
+            for queue, session in refused.items():
+                queue.pump(but=session)
+                self._queues[queue] = None
         if self._shared:
             shared, self._shared = self._shared, {}
             for session in shared:
@@ -123,7 +130,11 @@ class Ready:
     def _serve(self, session: Session) -> None:
         """Fill the window that a session's queues share: one message from each in turn, none starves."""
         ring = session.queue_ring
-        while session.held < session.window and not session.closing and session.room() > 0:
+        while session.held < session.window and not session.closing:
+            if session.room() <= 0:
+                for subscription, _ in ring:
+                    session.waiting[subscription] = None
+                return
             for _ in range(len(ring)):
                 subscription, queue = ring[0]
                 ring.rotate(-1)

@@ -25,7 +25,7 @@ class ReceiptGroup:
     ``offsets`` absent the suffix follows the receipt id directly.
     """
 
-    __slots__ = ("batch", "failure", "final", "ids", "line", "offsets", "suffix", "waiting")
+    __slots__ = ("batch", "failure", "final", "ids", "line", "offsets", "suffix", "waiting", "weight_bytes")
 
     def __init__(self, line: ReceiptLine, suffix: bytes, waiting: int, batch: Any = None) -> None:
         self.line = line
@@ -34,8 +34,17 @@ class ReceiptGroup:
         self.ids: list[bytes] = []
         self.offsets: list[int] = []
         self.waiting = waiting
+        self.weight_bytes = 0  # what it holds in memory, roughly
         self.failure: ProtocolError | None = None
         self.final: bytes | None = None  # sent instead of RECEIPTs: an ERROR frame that must not overtake them
+
+    def add(self, receipt: bytes) -> int:
+        """One more RECEIPT; returns what it weighs."""
+        self.ids.append(receipt)
+        weight = len(receipt) + RECEIPT_OVERHEAD_BYTES
+        self.weight_bytes += weight
+        self.line.held_bytes += weight
+        return weight
 
     def settle(self, failure: ProtocolError | None = None) -> None:
         """One of the commits that this group waits for has ended."""
@@ -60,18 +69,20 @@ class ReceiptGroup:
 
 
 PLAIN_SUFFIX = b"\n\n" + SERVER_END
+RECEIPT_OVERHEAD_BYTES = 100  # two list entries, two objects, a share of the group
 
 
 class ReceiptLine:
     """The line of groups of one session. ``out`` is called with bytes to send, ``fail`` with a commit's failure."""
 
-    __slots__ = ("_fail", "_groups", "_last", "_out")
+    __slots__ = ("_fail", "_groups", "_last", "_out", "held_bytes")
 
     def __init__(self, out: Any, fail: Any) -> None:
         self._out = out
         self._fail = fail
         self._groups: deque[ReceiptGroup] = deque()
         self._last: ReceiptGroup | None = None
+        self.held_bytes = 0  # of receipts asked for and not handed out
 
     @property
     def empty(self) -> bool:
@@ -84,7 +95,7 @@ class ReceiptLine:
             self._out(b"RECEIPT\nreceipt-id:%b%b" % (receipt, PLAIN_SUFFIX))
             return
         group = ReceiptGroup(self, PLAIN_SUFFIX, 0)
-        group.ids.append(receipt)
+        group.add(receipt)
         self._groups.append(group)
         self._last = None
 
@@ -96,15 +107,16 @@ class ReceiptLine:
         self._last = None
         self.drain()
 
-    def stored(self, receipt: bytes, offset: int, batch: Any, suffix: bytes) -> None:
-        """A RECEIPT that waits for ``batch``; a run with the same batch and the same suffix object shares a group."""
+    def stored(self, receipt: bytes, offset: int, batch: Any, suffix: bytes) -> int:
+        """A RECEIPT that waits for ``batch``; a run with the same batch and the same suffix object shares a group.
+        Returns what it weighs in memory."""
         group = self._last
         if group is None or group.batch is not batch or group.suffix is not suffix:
             group = self._last = ReceiptGroup(self, suffix, 1, batch)
             batch.waiters.append(group)
             self._groups.append(group)
-        group.ids.append(receipt)
         group.offsets.append(offset)
+        return group.add(receipt)
 
     def after(self, receipt: bytes, waited: list[list[Any]]) -> None:
         """A RECEIPT that waits for several things, each given by its list of waiters."""
@@ -112,7 +124,7 @@ class ReceiptLine:
             self.now(receipt)
             return
         group = ReceiptGroup(self, PLAIN_SUFFIX, len(waited))
-        group.ids.append(receipt)
+        group.add(receipt)
         for waiters in waited:
             waiters.append(group)
         self._groups.append(group)
@@ -123,11 +135,13 @@ class ReceiptLine:
         groups = self._groups
         while groups and groups[0].waiting <= 0:
             group = groups.popleft()
+            self.held_bytes -= group.weight_bytes
             if group is self._last:
                 self._last = None
             if group.failure is not None:
                 receipt = group.ids[0] if group.ids else None
                 groups.clear()
+                self.held_bytes = 0
                 self._last = None
                 self._fail(group.failure, receipt)
                 return

@@ -17,6 +17,7 @@ from radiator.errors import ProtocolError
 from radiator.routing.policy import Policy
 from radiator.routing.rules import TEMP_QUEUE_PREFIX, Rules
 from radiator.storage.cursor import Cursor
+from radiator.storage.layout import encode_name
 from radiator.storage.store import PartitionOptions, Store, SyncPolicy
 
 
@@ -68,6 +69,23 @@ class Registry:
         """The feed of a partition, if anybody has asked for it."""
         return self._feeds.get(partition.name)
 
+    def drop_unused(self, destination: Destination) -> bool:
+        """Forget a destination that only subscriptions made, so that names of clients do not pile up for ever."""
+        if destination.name not in self.destinations or any(feed.readers or feed.loading for feed in destination.feeds):
+            return False
+        del self.destinations[destination.name]
+        for feed in destination.feeds:
+            feed.sources = [source for source in feed.sources if source.queue is not destination.queue]
+            feed.destinations -= 1
+            if feed.destinations == 0:
+                del self._feeds[feed.partition.name]
+                self._store.forget(feed.partition)
+        if destination.queue is not None and destination.policy.store == "file":
+            self._store.cursors.delete(_cursor_name(destination.name))
+        for source in destination.queue.sources if destination.queue is not None else ():
+            self.dirty_sources.pop(source, None)
+        return True
+
     def drop_temporary(self, name: str) -> None:
         """The connection that a temporary queue belonged to is gone."""
         destination = self.destinations.pop(name, None)
@@ -78,6 +96,7 @@ class Registry:
 
     def _add(self, name: str, policy: Policy) -> Destination:
         try:
+            encode_name(name)
             feeds = [self._feed(partition, policy) for partition in policy.partitions]
         except ValueError as error:
             raise ProtocolError("bad-destination", f"the name cannot be stored: {error}") from None
@@ -117,4 +136,8 @@ class Registry:
         if policy.store == "memory":
             return Cursor(start)
         sync = SyncPolicy(policy.fsync_interval_ns)
-        return self._store.cursors.open(f"queue:{name}", feed.partition.name, start, sync)
+        return self._store.cursors.open(_cursor_name(name), feed.partition.name, start, sync)
+
+
+def _cursor_name(queue: str) -> str:
+    return f"queue:{queue}"

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from radiator.config import LimitsConfig
 
 DEFAULT_WINDOW = 1
+PAST_PARTITIONS_MAX = 1_024
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,8 @@ class Session:
         "next_tag",
         "outbox",
         "outbox_bytes",
+        "past",
+        "patterns",
         "queue_ring",
         "queued_total",
         "receipts",
@@ -114,9 +117,18 @@ class Session:
         self.queue_ring: deque[tuple[Subscription, Queue]] = deque()
         self.auto_acks: deque[AutoAck] = deque()
         self.waiting: dict[Subscription, None] = {}  # subscriptions that stopped because the outbox was full
+        self.past: dict[bytes, int] = {}  # per partition, what ended subscriptions were sent
+        self.patterns = 0  # in all subscriptions together
         self.transactions: dict[str, Transaction] = {}
         self.transaction_bytes = 0
         self.temporary: dict[str, None] = {}
+
+    def remember(self, seen: dict[bytes, int]) -> None:
+        """What a subscription that has ended was sent: an ack of it comes late, and is no fault."""
+        for key, offset in seen.items():
+            self.past[key] = max(offset, self.past.get(key, 0))
+        while len(self.past) > PAST_PARTITIONS_MAX:
+            del self.past[next(iter(self.past))]
 
     def send(self, data: bytes) -> None:
         """Put bytes into the outbox and have the transport woken."""
@@ -128,6 +140,12 @@ class Session:
         size = len(data)
         self.outbox_bytes += size
         self.queued_total += size
+
+    @property
+    def choked(self) -> bool:
+        """True while the client does not read what it is sent: then it is not read either, or its answers would pile
+        up without bound."""
+        return self.outbox_bytes + self.receipts.held_bytes > self.limits.outbox + limits.CHOKED_BYTES
 
     def room(self) -> int:
         """Bytes that deliveries may still add to the outbox; zero or less means stop."""

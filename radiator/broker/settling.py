@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from radiator.broker import transactions
-from radiator.broker.subscription import AUTO, InFlight, Subscription, by_source, decimal
+from radiator.broker.subscription import AUTO, InFlight, Subscription, by_source, decimal, delivered_in
 from radiator.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -110,7 +110,9 @@ def locate(session: Session, frame: Frame) -> tuple[Subscription, bytes] | None:
     late = number is not None and number < session.next_tag and tag not in session.tags
     if subscription is not None and subscription.was_delivered(rest_id):
         late = True
-    if late or any(candidate.was_delivered(message_id) for candidate in session.subscriptions.values()):
+    if late or delivered_in(session.past, message_id):
+        return None
+    if any(candidate.was_delivered(message_id) for candidate in session.subscriptions.values()):
         return None
     raise ProtocolError(
         "bad-ack",

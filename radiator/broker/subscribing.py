@@ -56,12 +56,6 @@ def subscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> No
         raise ProtocolError("bad-header", "SUBSCRIBE needs a header id", "Expected an id unique on this connection.")
     if subscription_id in session.subscriptions:
         raise ProtocolError("bad-subscription", f"id {subscription_id[:200]!r} is in use on this connection")
-    if len(session.subscriptions) >= session.limits.subscriptions:
-        raise ProtocolError(
-            "too-many",
-            "too many subscriptions",
-            f"limits.subscriptions in the YAML file is {session.limits.subscriptions}.",
-        )
     for header in NOT_OFFERED:
         if header in headers and headers[header] != "false":
             raise ProtocolError(
@@ -80,10 +74,9 @@ def subscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> No
     if TEMP_QUEUE_PREFIX in text:
         text = ",".join([_own_if_temporary(session, each.strip(" ")) for each in text.split(",")])
     patterns = parse_list(text)
+    _check_count(session, len(patterns.patterns))
     destinations = _matching(broker, patterns)
-    looks = browser or start is not None or stop is not None
-    if looks and any(destination.queue is not None for destination in destinations):
-        browser = True
+    browser = browser or start is not None or stop is not None  # of queues; a topic is only ever looked at
     window = prefetch
     if window is None and ack != AUTO:
         window = max((each.policy.prefetch for each in destinations if each.queue is not None), default=1)
@@ -119,6 +112,7 @@ def add(
     session.next_tag += 1
     subscription = Subscription(session, subscription_id, tag, patterns, ack, window)
     session.subscriptions[subscription_id] = subscription
+    session.patterns += len(patterns.patterns)
     session.tags[tag] = subscription
     return subscription
 
@@ -134,8 +128,19 @@ def own_reply_queue(broker: Broker, session: Session, name: str) -> str:
     if not any(each.session is session for each in destination.queue.consumers if destination.queue is not None):  # type: ignore[union-attr]
         if name in session.subscriptions:
             raise ProtocolError("bad-subscription", f"id {name[:200]!r} is in use on this connection")
+        _check_count(session, 1)
         broker.consume(add(broker, session, name, parse_list(own), AUTO, None), destination)
     return own
+
+
+def _check_count(session: Session, patterns: int) -> None:
+    if session.patterns + patterns > session.limits.subscriptions:
+        raise ProtocolError(
+            "too-many",
+            "too many subscriptions",
+            f"limits.subscriptions in the YAML file is {session.limits.subscriptions}; "
+            "each entry of a comma list counts as one.",
+        )
 
 
 def temporary_name(session: Session, name: str) -> str:
@@ -169,6 +174,7 @@ def _matching(broker: Broker, patterns: Any) -> list[Destination]:
             raise ProtocolError("bad-destination", f"{name[:200]!r} is reserved")
         found[name] = broker.destination(name)
     if not patterns.is_literal:
+        broker.work += len(broker.destinations) * len(patterns.patterns)
         for name, destination in broker.destinations.items():
             if destination.owner is None and not name.startswith(TEMP_QUEUE_PREFIX) and patterns.matches(name):
                 found[name] = destination
@@ -189,7 +195,7 @@ def _read(
     reader = subscription.readers.get(feed)
     if reader is None:
         reader = Reader(subscription, feed, partition.next_offset, partition.next_offset)
-        if subscription.browser and start is None:
+        if subscription.browser and start is None and destination.queue is not None:
             floors = [source.cursor.floor for source in feed.sources]
             reader.next_offset = min(floors, default=partition.log_start_offset)
             reader.skip_settled = True

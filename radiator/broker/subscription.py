@@ -169,15 +169,20 @@ class Subscription:
 
     def was_delivered(self, message_id: bytes) -> bool:
         """True if this message went out here once: its ack is late or repeated, not wrong."""
-        head, _, number = message_id.rpartition(b"@")
-        seen = self.seen.get(head + b"@", 0)
-        return seen > 0 and (value := decimal(number.decode())) is not None and value < seen
+        return delivered_in(self.seen, message_id)
 
     def _release(self, settled: list[InFlight]) -> list[InFlight]:
         if self.shares_window:
             counts = self.session.capped
             self.session.held -= sum(counts or source is not None for source, _ in settled)
         return settled
+
+
+def delivered_in(seen: dict[bytes, int], message_id: bytes) -> bool:
+    """True if ``seen`` (per partition's id prefix, one past the highest offset delivered) covers the message."""
+    head, _, number = message_id.rpartition(b"@")
+    end = seen.get(head + b"@", 0)
+    return end > 0 and (value := decimal(number.decode())) is not None and value < end
 
 
 def decimal(text: str) -> int | None:

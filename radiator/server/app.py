@@ -126,28 +126,30 @@ class App:
         self._beat_timer.stop()
         for listener in self.listeners:
             listener.stop()
-        with gevent.Timeout(STOP_SECONDS_MAX, False):  # type: ignore[arg-type]
-            self._drain()
-            goodbye = ProtocolError("shutting-down", "the broker is being stopped", "Connect again in a moment.")
-            for transport in list(self.driver.transports.values()):
-                transport.refuse(goodbye)
-            self._drain()
+        self.driver.stopping = True
+        for transport in list(self.driver.transports.values()):
+            transport.pause()
+        self._drain()
+        goodbye = ProtocolError("shutting-down", "the broker is being stopped", "Connect again in a moment.")
+        for transport in list(self.driver.transports.values()):
+            transport.refuse(goodbye)
+        self._drain()
         for transport in list(self.driver.transports.values()):
             transport.close()
-        with gevent.Timeout(STOP_SECONDS_MAX, False):  # type: ignore[arg-type]
-            self._drain()
+        self._drain()
         self.driver.stop()
         self.store.close()
 
     def _drain(self) -> None:
-        """Wait until everything appended is committed."""
-        while True:
-            self.driver.idle.clear()
-            self.driver.wake()
-            self.driver.idle.wait()
-            if self.broker.pending_bytes <= 0 and not self.broker.ready.busy:
-                return
-            gevent.sleep(0)
+        """Wait until everything appended is committed and every ack is in the journal; bounded in time."""
+        with gevent.Timeout(STOP_SECONDS_MAX, False):  # type: ignore[arg-type]
+            while True:
+                self.driver.idle.clear()
+                self.driver.wake()
+                self.driver.idle.wait()
+                if self.broker.pending_bytes <= 0 and not self.broker.dirty_sources:
+                    return
+                gevent.sleep(0)
 
 
 def run(config: Config, *, log_level: str = "info", on_ready: Callable[[list[str]], None] | None = None) -> int:
@@ -160,8 +162,9 @@ def run(config: Config, *, log_level: str = "info", on_ready: Callable[[list[str
     stopping = Event()
 
     def on_signal() -> None:
-        if stopping.is_set():
-            os._exit(1)
+        # A second one must work even while the loop waits for something: so not through the loop.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: os._exit(1))
         stopping.set()
 
     handlers = [gevent.signal_handler(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)]

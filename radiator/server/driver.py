@@ -31,7 +31,8 @@ class Driver:
         self.broker: Broker
         self.transports: dict[Session, Any] = {}
         self.has_room = True  # new messages may be appended
-        self.paused: list[Any] = []  # transports that are not read until there is room
+        self.paused: dict[Any, None] = {}  # transports that are not read for now
+        self.stopping = False  # nobody is read any more
         self.beating: dict[Any, None] = {}  # transports with heart-beats
         self.beating_fast: dict[Any, None] = {}  # those with short ones, which are looked at more often
         self.idle = Event()  # set when nothing is on its way to the disk
@@ -118,10 +119,9 @@ class Driver:
                 if transport.closed:
                     del self._closing[transport]
         self.has_room = broker.pending_bytes <= limits.PENDING_APPEND_BYTES_MAX
-        if self.paused and self.has_room:
-            paused, self.paused = self.paused, []
-            for transport in paused:
-                transport.resume()
+        if self.paused:
+            for transport in list(self.paused):
+                transport.go_on()
         if more:
             self.wake()
 

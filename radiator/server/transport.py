@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from radiator.broker.session import Session
     from radiator.server.driver import Driver
     from radiator.stomp.connection import ServerConnection
+    from radiator.stomp.frames import Frame
 
 log = logging.getLogger("radiator.server")
 
@@ -46,6 +47,7 @@ class Transport:
         "_ended",
         "_ending",
         "_paused",
+        "_rest",
         "_reader",
         "_shut",
         "_sock",
@@ -70,7 +72,8 @@ class Transport:
         self._backlog: list[memoryview] = []
         self._writer: Any = None
         self._shut = False  # our side has been shut down; what still comes is dropped
-        self._paused = False  # not read until the disk has caught up
+        self._paused = False  # not read: see _may_read
+        self._rest: list[Frame] = []  # frames whose turn has not come: those before them were much work
         self._ending = False  # its last frames are on their way out
         self._ended = False  # the peer sends no more, but may still read
         self.closed = False
@@ -116,16 +119,32 @@ class Transport:
         if frames and not session.closing:
             if not session.connected:
                 self._opened()
-            driver.broker.handle(session, frames, clock.now_ns())
-        if connection.failed is not None and not session.closing:
+            self._rest += driver.broker.handle(session, frames, clock.now_ns())
+        self._handled()
+
+    def _handled(self) -> None:
+        session, connection, driver = self.session, self._connection, self._driver
+        if connection.failed is not None and not session.closing and not self._rest:
             self._not_understood(connection.failed)
         driver.wake()
-        if not driver.has_room and not self._paused:
+        if session.closing:
+            self._rest.clear()
+            self._start_closing()
+        elif not self._may_read():
+            self.pause()
+
+    def _may_read(self) -> bool:
+        """Not while the disk is behind, the peer does not read what it is sent, its last frames are not done with, or
+        the broker is being stopped."""
+        driver = self._driver
+        return driver.has_room and not self.session.choked and not self._rest and not driver.stopping
+
+    def pause(self) -> None:
+        """Read no more until ``go_on`` finds that nothing stands against it."""
+        if not self._paused and not self.closed:
             self._paused = True
             self._reader.stop()
-            driver.paused.append(self)
-        if session.closing:
-            self._start_closing()
+            self._driver.paused[self] = None
 
     def _not_understood(self, error: ProtocolError) -> None:
         """The bytes are no frame: answer in the peer's language if it is another one, and close."""
@@ -151,11 +170,17 @@ class Transport:
             fast = min(each for each in (send_ms, expect_ms) if each) < FAST_MS
             (self._driver.beating_fast if fast else self._driver.beating)[self] = None
 
-    def resume(self) -> None:
-        """Read on, after the disk has caught up."""
-        self._paused = False
-        if not self.closed:
-            self._reader.start(self._readable)
+    def go_on(self) -> None:
+        """Each turn while paused: handle the frames that were left, and read on when nothing stands against it."""
+        if self._rest and self._driver.has_room and not self.session.closing:
+            frames, self._rest = self._rest, []
+            self._rest = self._driver.broker.handle(self.session, frames, clock.now_ns())
+            self._handled()
+        if self.session.closing or self._may_read():
+            self._paused = False
+            del self._driver.paused[self]
+            if not self._ended:
+                self._reader.start(self._readable)
 
     def _connect_timed_out(self) -> None:
         self.refuse(
@@ -225,7 +250,7 @@ class Transport:
         driver.broker.flushed(self.session, size)
         if self.heart_beat is not None:
             self.heart_beat.sent(clock.monotonic_ns())
-        if driver.broker.ready.busy:
+        if self._paused or driver.broker.ready.busy:
             driver.wake()
 
     def beat(self, now_ns: int) -> None:
@@ -304,6 +329,7 @@ class Transport:
         driver = self._driver
         driver.broker.disconnect(self.session)
         driver.transports.pop(self.session, None)
+        driver.paused.pop(self, None)
         driver.beating.pop(self, None)
         driver.beating_fast.pop(self, None)
         driver.wake()

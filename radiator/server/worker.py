@@ -32,6 +32,9 @@ def give_up() -> NoReturn:
     os._exit(70)
 
 
+JOIN_SECONDS_MAX = 10.0
+
+
 class Worker:
     """One thread; work is done in the order it was submitted."""
 
@@ -48,9 +51,11 @@ class Worker:
         self._todo.put((work, then))
 
     def stop(self) -> None:
-        """Let the thread end after what was submitted; waits for it."""
+        """Let the thread end after what was submitted; waits for it, but not for a disk that hangs."""
         self._todo.put(None)
-        self._thread.join()
+        self._thread.join(JOIN_SECONDS_MAX)
+        if self._thread.is_alive():
+            log.error("%s is still at work after %.0f s; left behind", self._thread.name, JOIN_SECONDS_MAX)
         self._deliver()
         self._async.stop()
         self._async.close()

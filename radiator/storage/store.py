@@ -154,8 +154,8 @@ class Store:
         return FilePartition(name, options, log, Tail(self._budget), self._cold, self._agenda)
 
     def forget(self, partition: Partition) -> None:
-        """A memory partition is gone (temporary queues)."""
-        assert isinstance(partition, MemoryPartition)
+        """A memory partition is gone (temporary queues), or a partition that nothing was ever appended to."""
+        assert isinstance(partition, MemoryPartition) or partition.next_offset == 0
         self.partitions.pop(partition.name, None)
 
     # --- the turn -----------------------------------------------------------------------------------------------------
