@@ -233,6 +233,8 @@ FAULTS = {
     "\tdata_dir: x": "radiator.yaml:1: a tab: YAML wants spaces for indentation",
     "a: 1\n---\nb: 2": "radiator.yaml:2: a second document (---)",
     "a: \n\0": "radiator.yaml:2: expected text, got the character U+0000",
+    'data_dir: "\\ud800"': "radiator.yaml:1: expected text, got the half character U+D800",
+    '"\\ud800": 1': "radiator.yaml:1: expected text, got the half character U+D800",
     "[" * 5_000: "radiator.yaml:1: nested too deeply",
     "&a [*a]": "radiator.yaml:1: an alias inside what it stands for",
     # what this version does not offer

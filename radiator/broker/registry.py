@@ -7,6 +7,7 @@ so that patterns match destinations of earlier runs before anybody sends to them
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,10 @@ from radiator.routing.policy import Policy
 from radiator.routing.rules import TEMP_QUEUE_PREFIX, Rules
 from radiator.storage.cursor import Cursor
 from radiator.storage.layout import encode_name
+from radiator.storage.memory import MemoryPartition
 from radiator.storage.store import PartitionOptions, Store, SyncPolicy
+
+log = logging.getLogger("radiator.broker")
 
 
 class Registry:
@@ -49,7 +53,10 @@ class Registry:
             for name in sorted(partition.destinations):
                 policy = self._rules.policy_for(name)
                 if partition.name in policy.partitions and name not in self.destinations:
-                    self._add(name, policy)
+                    try:
+                        self._add(name, policy)
+                    except ProtocolError as error:  # the rules have changed; whoever uses it is told
+                        log.warning("%s: %s %s", name, error.message, error.detail)
 
     def create(self, name: str) -> Destination:
         """A destination that does not exist yet. Raises ProtocolError if its rule forbids it or it cannot be stored."""
@@ -116,24 +123,31 @@ class Registry:
         return destination
 
     def _feed(self, partition_name: str, policy: Policy) -> Feed:
+        options = PartitionOptions(
+            store=policy.store,
+            sync=SyncPolicy(policy.fsync_interval_ns),
+            segment_bytes=policy.segment_bytes,
+            roll_at_seconds=policy.roll_at_seconds,
+            retention_age_ns=policy.retention_age_ns,
+            retention_bytes=policy.retention_bytes,
+            retention_count=policy.retention_count,
+        )
         feed = self._feeds.get(partition_name)
         if feed is None:
-            options = PartitionOptions(
-                store=policy.store,
-                sync=SyncPolicy(policy.fsync_interval_ns),
-                segment_bytes=policy.segment_bytes,
-                roll_at_seconds=policy.roll_at_seconds,
-                retention_age_ns=policy.retention_age_ns,
-                retention_bytes=policy.retention_bytes,
-                retention_count=policy.retention_count,
-            )
             partition = self._store.partition(partition_name, options)
             feed = self._feeds[partition_name] = Feed(partition, self._start_read)
+        elif feed.partition.options != options:
+            raise ProtocolError(
+                "bad-destination",
+                f"partition {partition_name[:200]!r} is kept in another way already",
+                f"The rule on line {policy.rule.line} of the configuration and that of another destination store into "
+                "it, with different values of store, fsync, segment or retention: make them agree, or name another.",
+            )
         return feed
 
     def _cursor(self, name: str, feed: Feed, policy: Policy) -> Cursor:
         start = feed.partition.log_start_offset
-        if policy.store == "memory":
+        if isinstance(feed.partition, MemoryPartition):
             return Cursor(start)
         sync = SyncPolicy(policy.fsync_interval_ns)
         return self._store.cursors.open(_cursor_name(name), feed.partition.name, start, sync)

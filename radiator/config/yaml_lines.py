@@ -94,6 +94,7 @@ def _convert(node: yaml.Node, open_nodes: list[yaml.Node]) -> Node:
     if any(node is other for other in open_nodes):
         raise YamlError(line, "an alias inside what it stands for")
     if isinstance(node, yaml.ScalarNode):
+        _check_characters(node.value, line)
         reads_as = PLAIN_TAGS.get(node.tag)
         if reads_as is None:
             raise YamlError(line, f"the tag {node.tag.replace(TAG, '!!')} is not used here")
@@ -109,6 +110,13 @@ def _convert(node: yaml.Node, open_nodes: list[yaml.Node]) -> Node:
         open_nodes.pop()
 
 
+def _check_characters(text: str, line: int) -> None:
+    """An escape in quotes can write what no text holds."""
+    surrogate = next((character for character in text if "\ud800" <= character <= "\udfff"), None)
+    if surrogate is not None:
+        raise YamlError(line, f"expected text, got the half character U+{ord(surrogate):04X}")
+
+
 def _mapping(node: yaml.MappingNode, line: int, open_nodes: list[yaml.Node]) -> Mapping:
     items: dict[str, Node] = {}
     key_lines: dict[str, int] = {}
@@ -117,6 +125,7 @@ def _mapping(node: yaml.MappingNode, line: int, open_nodes: list[yaml.Node]) -> 
         if not isinstance(key_node, yaml.ScalarNode):
             raise YamlError(key_line, "a key that is not a word; a text with { or [ in it must be quoted")
         key = key_node.value
+        _check_characters(key, key_line)
         if key_node.tag == TAG + "merge":
             raise YamlError(key_line, "merge keys (<<) are not used here; put common values under defaults:")
         if key in items:

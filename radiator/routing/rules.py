@@ -35,16 +35,16 @@ REGEX_CHARS_MAX: Final = 1_000  # the operator's own, but a slip of the keyboard
 _NUMBER = re.compile(r"[1-9][0-9]{0,3}")
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}|[{}]")
 
-# How a partition is kept: two destinations that share one must agree on these.
-PARTITION_FIELDS: Final = (
-    "store",
-    "fsync_interval_ns",
-    "segment_bytes",
-    "roll_at_seconds",
-    "retention_age_ns",
-    "retention_bytes",
-    "retention_count",
-)
+# How a partition is kept: two destinations that share one must agree on these. Field of a rule -> key of the file.
+PARTITION_KEYS: Final = {
+    "store": "store",
+    "fsync_interval_ns": "fsync",
+    "segment_bytes": "segment.size",
+    "roll_at_seconds": "segment.roll_at",
+    "retention_age_ns": "retention.age",
+    "retention_bytes": "retention.size",
+    "retention_count": "retention.count",
+}
 
 Captures = Callable[[str], tuple[str, ...] | None]
 
@@ -282,7 +282,7 @@ def _shared_partitions(rules: tuple[Rule, ...]) -> list[str]:
             continue
         for name in _numbered(rule.partition, rule.partitions):
             owner_index, owner = owners.setdefault(name, (index, rule))
-            differing = [field for field in PARTITION_FIELDS if getattr(rule, field) != getattr(owner, field)]
+            differing = [key for field, key in PARTITION_KEYS.items() if getattr(rule, field) != getattr(owner, field)]
             if differing:
                 faults.append(
                     f"{rule.line}: destinations[{index}].partition: {name!r} is also written by "

@@ -83,6 +83,29 @@ def test_topics_that_share_a_log_keep_one_order_and_their_own_names() -> None:
     assert only.bodies() == ["1", "4", "7", "10"]
 
 
+def test_two_rules_cannot_keep_one_log_in_two_ways() -> None:
+    """Or a receipt would promise what only one of them says."""
+    config = """
+        destinations:
+          - {match: '/topic/a.*', partition: 'p-{1}', fsync: never}
+          - {match: '/topic/b.*', partition: 'p-{1}'}
+          - {match: '/topic/c.*', partition: 'p-{1}', store: memory}
+    """
+    world = World(config)
+    world.connect().publish("/topic/a.x", "m")
+    for name in ("/topic/b.x", "/topic/c.x"):
+        client = world.connect()
+        client.publish(name, "m", receipt="r")
+        world.settle()
+        (error,) = client.take("ERROR")
+        assert error.headers["error-code"] == "bad-destination" and b"fsync" in error.body
+        assert error.headers["receipt-id"] == "r"
+    client = world.connect()
+    client.publish("/topic/b.y", "m", receipt="r")
+    world.settle()
+    assert client.receipts() == ["r"]
+
+
 def test_a_destination_that_no_rule_creates_is_not_found() -> None:
     world = World("destinations: [{match: '/queue/known'}, {match: '#', create: deny}]")
     for command in ("SEND", "SUBSCRIBE"):

@@ -155,7 +155,7 @@ FAULTS = {
     "{match: /topic/a}, {match: /topic/a}": "destinations[1].match: '/topic/a' can never win: the rule on line 3",
     "{match: '#'}, {match: /topic/a}": "put it above that one",
     "{match: a, partition: p, fsync: 1s}, {match: b, partition: p}": "radiator.yaml:3: destinations[1].partition: 'p' "
-    "is also written by destinations[0] on line 3, which keeps it differently (fsync_interval_ns)",
+    "is also written by destinations[0] on line 3, which keeps it differently (fsync)",
     "{match: a, partition: p, partitions: 2}, {match: b, partition: p-1, store: memory}": "(store)",
 }
 
