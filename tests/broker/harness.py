@@ -42,6 +42,7 @@ class Client:
         self.server = ServerConnection(world.parser_limits, world.caches, (0, 0))
         self.end = ClientConnection(versions=(version,))
         self.inbox: list[Frame] = []
+        self.rest: list[Frame] = []
         self.wire = b""  # sent by the broker, not yet taken by the client
         self.raw = b""  # everything ever received
         world.clients.append(self)
@@ -60,14 +61,23 @@ class Client:
 
     def say_bytes(self, data: bytes) -> None:
         """Bytes as they come from a socket: what ``Transport`` does with them."""
-        session, broker = self.session, self.world.broker
+        session = self.session
         frames = self.server.receive(data)
         if frames and not session.closing:
             if not session.connected and self.server.version is not None:
                 session.version = self.server.version
-            broker.handle(session, frames, self.world.now)
-        if self.server.failed is not None and not session.closing:
-            broker.refuse(session, self.server.failed)
+            self.rest += frames
+            self.go_on()
+        if self.server.failed is not None and not session.closing and not self.rest:
+            self.world.broker.refuse(session, self.server.failed, self.server.failed_receipt)
+
+    def go_on(self) -> bool:
+        """Frames whose turn had not come, because those before them were much work; False if there are none."""
+        frames, self.rest = self.rest, []
+        if frames and not self.session.closing:
+            self.rest = self.world.broker.handle(self.session, frames, self.world.now)
+            return True
+        return False
 
     def open(self) -> Client:
         """CONNECT, and take CONNECTED."""
@@ -260,6 +270,7 @@ class World:
             worked |= self.reads()
             worked |= self.pump()
             worked |= self.flush()
+            worked |= sum(client.go_on() for client in self.clients if client.rest) > 0
             if not worked and not self.broker.dirty_sources:
                 return
             if not worked:  # acks that are being gathered: the shell has a timer for them
