@@ -189,6 +189,8 @@ class CursorStore:
                 fs.rename(f"{self.directory}/{SNAPSHOT}", kept)
                 notes.append(f"{kept}: could not be read; cursors that only it knew start again")
             generation = found[-1] if found else 0
+        if found and found[0] < generation:
+            fs.sync_dir(self.directory)  # the snapshot's name first: an earlier run may have failed to sync it
         for old in found:
             if old < generation:
                 fs.remove(self.log.path(old))

@@ -149,6 +149,32 @@ def test_a_failed_journal_does_not_stop_deliveries(world: World) -> None:
     assert client.bodies() == ["2"]
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_a_snapshot_whose_name_was_not_synced_does_not_cost_the_journal_before_it(seed: int) -> None:
+    """The journal fails, the snapshot in its place gets its name, and the directory's sync fails; then two crashes."""
+    world = World()
+    world.fs.random.seed(seed)
+    client = world.connect()
+    client.publish(Q, *"123")
+    client.subscribe(Q, prefetch_count=3)
+    world.settle()
+    one, two, _ = client.messages()
+    client.ack(one, receipt="r")
+    world.settle()
+    assert client.receipts() == ["r"]
+    world.fs.fail("pwritev")
+    client.ack(two)
+    world.settle()
+    world.fs.fail("sync_dir")
+    world.tick(100)
+    world.kill()
+    world.power_cut()
+    other = world.connect()
+    other.subscribe(Q, prefetch_count=3)
+    world.settle()
+    assert "1" not in other.bodies()
+
+
 # --- bounded ----------------------------------------------------------------------------------------------------------
 
 
