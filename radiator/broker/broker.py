@@ -31,7 +31,7 @@ from radiator.broker.registry import Registry
 from radiator.broker.session import Session, SessionLimits
 from radiator.broker.stats import Stats
 from radiator.broker.subscription import Subscription, by_source
-from radiator.clock import NS_PER_MS
+from radiator.clock import NS_PER_MS, NS_PER_SECOND
 from radiator.config import Config
 from radiator.errors import ProtocolError, StorageError
 from radiator.routing.rules import Rules
@@ -42,6 +42,8 @@ from radiator.storage.store import Store
 log = logging.getLogger("radiator.broker")
 
 SERVER_NAME = f"radiator/{__version__}"
+READ_ATTEMPTS_MAX = 10  # of a cold read that the disk fails, one a tick
+ADVANCE_EVERY_NS = 10 * NS_PER_SECOND
 WORK_MAX = 2_000  # about 7 ms
 SETTLE_INTERVAL_NS = 2 * NS_PER_MS  # how long acks without a receipt may be gathered under load
 
@@ -63,6 +65,7 @@ class Broker:
         self.disk_full: ProtocolError | None = None  # set by the shell while too little space is free
         self._wake = wake
         self._settled_ns = 0
+        self._advanced_ns = 0
         self._pattern_subscriptions: dict[Subscription, None] = {}
         self._reads: list[Read] = []
         self._stalled: list[tuple[Feed, int]] = []
@@ -305,16 +308,25 @@ class Broker:
             if done.error is not None and done.result is None and done.skip_to is None:
                 self.stats.read_errors += 1
                 log.error("storage: %s", done.error)
-                self._stalled.append((feed, offset))
+                self._read_failed(feed, offset, done.error)
                 return
             feed.read_done(offset, done)
             self.ready.feed(feed)
 
         self._reads.append(Read(job, then))
 
-    def look_up(self, job: Any, then: Callable[[Any], None]) -> None:
-        """Have a position looked up in the log, off the loop."""
-        self._reads.append(Read(job, then))
+    def _read_failed(self, feed: Feed, offset: int, error: StorageError) -> None:
+        """The disk did not give what it has: readers are told in the end, queues go on trying, as their messages must
+        not be given up."""
+        if feed.failed(offset) > READ_ATTEMPTS_MAX:
+            refusal = ProtocolError("storage", "the log cannot be read", str(error))
+            for reader in [each for each in feed.loading.get(offset, ()) if isinstance(each, Reader)]:
+                self.refuse(reader.subscription.session, refusal)
+        self._stalled.append((feed, offset))
+
+    def look_up(self, job: Any, then: Callable[[Any], None], wanted: Callable[[], bool]) -> None:
+        """Have a position looked up in the log, off the loop, if it is still ``wanted`` when its turn comes."""
+        self._reads.append(Read(job, then, wanted))
 
     def cursor_waiters(self, late: bool) -> list[list[Any]]:
         """Where the receipt of an ACK waits: for the cursors, if any of them changes in this turn, or if the ACK is
@@ -354,6 +366,9 @@ class Broker:
         stalled, self._stalled = self._stalled, []
         for feed, offset in stalled:
             feed.retry(offset)
+        if abs(now_ns - self._advanced_ns) >= ADVANCE_EVERY_NS:
+            self._advanced_ns = now_ns
+            self.registry.advance_idle_queues()
         due = [pair for pair in self._timed_stops if pair[0] <= now_ns or pair[1].subscription.closed]
         if due:
             self._timed_stops = [pair for pair in self._timed_stops if pair not in due]

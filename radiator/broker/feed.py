@@ -20,6 +20,10 @@ from radiator.storage.layout import encode_name
 class Waiter(Protocol):
     """Who can wait for a feed: a topic reader or a queue's source."""
 
+    @property
+    def waits(self) -> bool:
+        """False if the answer is not needed any more."""
+
     def loaded(self, offset: int, batch: RecordBatch | None, skip_to: int | None) -> None:
         """The cold read that was asked for at ``offset`` has ended."""
 
@@ -27,21 +31,23 @@ class Waiter(Protocol):
 class Read:
     """Disk work for a reader: ``run`` on a read thread, then ``Broker.read_done`` on the loop."""
 
-    __slots__ = ("job", "then")
+    __slots__ = ("_wanted", "job", "then")
 
-    def __init__(self, job: Any, then: Callable[[Any], None]) -> None:
+    def __init__(self, job: Any, then: Callable[[Any], None], wanted: Callable[[], bool] | None = None) -> None:
         self.job = job
         self.then = then
+        self._wanted = wanted
 
     def run(self) -> None:
         """On a read thread; errors stay in the job."""
-        self.job.run()
+        if self._wanted is None or self._wanted():
+            self.job.run()
 
 
 class Feed:
     """One partition and those who read it. ``start_read`` is given each cold read to run off the loop."""
 
-    __slots__ = ("_start_read", "destinations", "loading", "partition", "readers", "sources", "wire")
+    __slots__ = ("_start_read", "destinations", "failures", "loading", "partition", "readers", "sources", "wire")
 
     def __init__(self, partition: Any, start_read: Callable[[Feed, Any], None]) -> None:
         self.partition = partition
@@ -50,6 +56,7 @@ class Feed:
         self.sources: list[Any] = []
         self.destinations = 0
         self.loading: dict[int, list[Waiter]] = {}
+        self.failures: dict[int, int] = {}  # cold reads that the disk failed, and how often
         self._start_read = start_read
 
     def load(self, offset: int, waiter: Waiter) -> None:
@@ -63,11 +70,23 @@ class Feed:
 
     def read_done(self, offset: int, job: Any) -> None:
         """A cold read has ended: hand its result to all who wait for it."""
+        self.failures.pop(offset, None)
         for waiter in self.loading.pop(offset, ()):
             waiter.loaded(offset, job.result, job.skip_to)
 
+    def failed(self, offset: int) -> int:
+        """The disk failed a cold read; returns how often now. Who waits for it goes on waiting."""
+        self.failures[offset] = self.failures.get(offset, 0) + 1
+        return self.failures[offset]
+
     def retry(self, offset: int) -> None:
-        """The disk failed a cold read: ask again for the same place. Who waits for it goes on waiting."""
+        """Ask again for the place of a read that failed, if anybody still waits for it."""
+        waiters = [waiter for waiter in self.loading.get(offset, ()) if waiter.waits]
+        if not waiters:
+            for waiter in self.loading.pop(offset, ()):
+                waiter.loaded(offset, None, None)
+            self.failures.pop(offset, None)
+            return
         self._start_read(self, self.partition.fetch(offset, limits.READ_CHUNK_BYTES))
 
     def committed(self, batch: RecordBatch, failed: bool) -> None:
@@ -82,8 +101,10 @@ class Feed:
                 name = source.queue.name
                 number = batch.names.index(name) if name in batch.names else -1
                 source.committed(sum(each == number for each in batch.destination_ids))
-            elif source.early:
-                source.committed(0)
+            else:
+                source.pass_by(batch)
+                if source.early:
+                    source.committed(0)
 
     def pin(self) -> None:
         """Tell the partition the lowest offset that a queue still needs."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from radiator.broker import subscribing, transactions
 from radiator.broker.positions import parse_time
-from radiator.errors import ProtocolError
+from radiator.errors import ProtocolError, StorageError
 from radiator.routing.pattern import is_pattern
 from radiator.routing.rules import TEMP_QUEUE_PREFIX
 from radiator.stomp.headers import escape, stored_block
@@ -81,7 +81,13 @@ def send(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
         if verdict is not Verdict.STORE and not make_room(broker, session, plan, frame, verdict):
             return
     feed = plan.feed or plan.destination.next_feed()
-    offset = append(broker, plan, feed.partition, frame.body, now_ns)
+    try:
+        offset = append(broker, plan, feed.partition, frame.body, now_ns)
+    except StorageError:
+        if not plan.name.startswith(TEMP_QUEUE_PREFIX):
+            raise
+        _drop_reply(broker, session, frame)  # whoever asked does not read: not the fault of who answers
+        return
     if frame.receipt is not None:
         batch = feed.partition.open_batch
         suffix = plan.destination.receipt_suffix(feed, session.version)
@@ -128,9 +134,7 @@ def plan_for(broker: Broker, session: Session, frame: Frame, name: str) -> Plan 
     if temporary:
         name = subscribing.temporary_name(session, name)
         if name not in broker.destinations and name.rpartition("@")[2] != session.id:
-            broker.stats.late_replies += 1
-            if frame.receipt is not None and "transaction" not in head.headers:
-                session.receipts.now(frame.receipt)
+            _drop_reply(broker, session, frame)
             return None
         if name not in broker.destinations:
             session.temporary[name] = None
@@ -141,6 +145,13 @@ def plan_for(broker: Broker, session: Session, frame: Frame, name: str) -> Plan 
     elif not temporary and "transaction" not in head.headers:
         head.memo = plan
     return plan
+
+
+def _drop_reply(broker: Broker, session: Session, frame: Frame) -> None:
+    """A message to a temporary queue that is gone, or full because nobody reads it: counted."""
+    broker.stats.dropped_replies += 1
+    if frame.receipt is not None and "transaction" not in frame.head.headers:
+        session.receipts.now(frame.receipt + b"\ndropped:true")
 
 
 def _check_send(broker: Broker, name: str, headers: Mapping[str, str]) -> None:

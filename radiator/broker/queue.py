@@ -40,6 +40,7 @@ class QueueSource:
         "cursor",
         "early",
         "feed",
+        "idle_to",
         "loading",
         "next_offset",
         "queue",
@@ -62,6 +63,7 @@ class QueueSource:
         self.loading = False
         end = feed.partition.next_offset
         self.next_offset = min(max(cursor.delivered, cursor.ceiling, cursor.floor), max(end, cursor.floor))
+        self.idle_to = self.next_offset  # up to here there is nothing of ours from next_offset on
         self.returned = list(cursor.unacked(self.next_offset))
         heapify(self.returned)
 
@@ -74,6 +76,7 @@ class QueueSource:
         """An idle queue does not hold on to a batch."""
         if not self.ready:
             self.batch = None
+            self.idle_to = self.next_offset
 
     def settle(self, offsets: list[int]) -> None:
         """These messages are done with, for ever; the cursor learns of it once per turn."""
@@ -123,6 +126,25 @@ class QueueSource:
         """These messages were in flight and are not settled: they take their places again."""
         for offset in offsets:
             heappush(self.returned, offset)
+
+    @property
+    def waits(self) -> bool:
+        """False if the answer of a cold read is not needed any more (``Waiter``)."""
+        return bool(self.queue.consumers)
+
+    def pass_by(self, batch: RecordBatch) -> None:
+        """A batch was stored. If there is nothing of ours in it, and was not since we had read everything, it need not
+        be read: see ``advance``."""
+        if self.idle_to == batch.base_offset and self.queue.name not in batch.names:
+            self.idle_to = batch.next_offset
+
+    def advance(self) -> None:
+        """Let an empty queue in a shared partition not hold back the retention of what others store there."""
+        if self.idle_to > self.next_offset == self.cursor.floor and not self.returned:
+            self.waiting -= max(0, min(self.idle_to, self.counted_to) - self.next_offset)
+            self.cursor.ack_range(self.next_offset, self.idle_to)
+            self.next_offset = self.idle_to
+            self.feed.pin()
 
     def loaded(self, offset: int, batch: RecordBatch | None, skip_to: int | None) -> None:
         """A cold read has ended (``Waiter``)."""

@@ -71,6 +71,11 @@ class Reader:
         self.next_offset = offset
         self._extra = b"start-adjusted:true\n"
 
+    @property
+    def waits(self) -> bool:
+        """False if the answer of a cold read is not needed any more (``Waiter``)."""
+        return not self.subscription.closed
+
     def loaded(self, offset: int, batch: RecordBatch | None, skip_to: int | None) -> None:
         """A cold read has ended (``Waiter``)."""
         self.loading = False

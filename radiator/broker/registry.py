@@ -76,6 +76,13 @@ class Registry:
         """The feed of a partition, if anybody has asked for it."""
         return self._feeds.get(partition.name)
 
+    def advance_idle_queues(self) -> None:
+        """Empty queues in shared partitions do not hold back retention."""
+        for feed in self._feeds.values():
+            if feed.destinations > 1:
+                for source in feed.sources:
+                    source.advance()
+
     def drop_unused(self, destination: Destination) -> bool:
         """Forget a destination that only subscriptions made, so that names of clients do not pile up for ever."""
         if destination.name not in self.destinations or any(feed.readers or feed.loading for feed in destination.feeds):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from radiator.broker.positions import FIRST, NEXT, Position, parse_position
@@ -96,6 +97,8 @@ def subscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> No
             subscription.enter(destination)
             for feed in destination.feeds:
                 _read(broker, subscription, destination, feed, start, stop, now_ns)
+    if start is not None and start.kind == "last":
+        _start_at_last(broker, subscription, {each.name for each in destinations}, start.value)
     if not patterns.is_literal and stop is None:
         broker.watch_patterns(subscription)
     if frame.receipt is not None:
@@ -217,32 +220,27 @@ def _set_start(broker: Broker, reader: Reader, destination: Destination, start: 
         if start.value < first:
             reader.adjust(first)
     elif start.kind == "last":
-        if start.value == 0:
-            return
         if reader.feed.destinations == 1:
             reader.next_offset = max(first, end - start.value)
-        else:
-            _start_at_last(broker, reader, destination.name, start.value)
     elif start.kind == "time":
-        _resolve(broker, reader, partition.offset_for_time(start.value), lambda offset: _begin(reader, offset))
+
+        def begin(found: Any) -> None:
+            reader.next_offset = found.offset
+
+        _resolve(broker, reader, partition.offset_for_time(start.value), begin)
 
 
-def _begin(reader: Reader, offset: int) -> None:
-    reader.next_offset = offset
+def _start_at_last(broker: Broker, subscription: Subscription, names: set[str], number: int) -> None:
+    """``last:N`` counts per destination, so in a shared partition each has a start of its own: one look-up for all."""
+    for reader in subscription.readers.values():
+        if reader.feed.destinations > 1 and number > 0:
+            job = reader.feed.partition.offset_for_last(number, names.__contains__, frozenset(names))
+            _resolve(broker, reader, job, partial(_begin_at_last, reader))
 
 
-def _start_at_last(broker: Broker, reader: Reader, name: str, number: int) -> None:
-    """``last:N`` counts per destination, so in a shared partition each has a start of its own."""
-    if reader.starts is None:
-        reader.starts = {}
-    starts = reader.starts
-
-    def then(offset: int) -> None:
-        starts[name] = offset
-        reader.next_offset = min(reader.next_offset, offset)
-
-    job = reader.feed.partition.offset_for_last(number, lambda each: each == name, frozenset((name,)))
-    _resolve(broker, reader, job, then)
+def _begin_at_last(reader: Reader, found: Any) -> None:
+    reader.starts = dict(found.starts)
+    reader.next_offset = min(reader.next_offset, found.offset)
 
 
 def _set_stop(broker: Broker, reader: Reader, stop: Position, now_ns: int) -> None:
@@ -265,15 +263,15 @@ def _set_stop(broker: Broker, reader: Reader, stop: Position, now_ns: int) -> No
 def stop_at(broker: Broker, reader: Reader, time_ns: int) -> None:
     """Let a reader stop before the first record received at ``time_ns``, which is past, or later."""
 
-    def then(offset: int) -> None:
-        reader.stop_offset = offset
+    def then(found: Any) -> None:
+        reader.stop_offset = found.offset
 
     if not reader.subscription.closed:
         _resolve(broker, reader, reader.feed.partition.offset_for_time(time_ns), then)
 
 
-def _resolve(broker: Broker, reader: Reader, job: Any, then: Callable[[int], None]) -> None:
-    """Look a position up off the loop; the reader waits for it."""
+def _resolve(broker: Broker, reader: Reader, job: Any, then: Callable[[Any], None]) -> None:
+    """Look a position up off the loop; the reader waits for it. ``then`` is given the finished job."""
     reader.resolving += 1
 
     def done(finished: Any) -> None:
@@ -284,10 +282,10 @@ def _resolve(broker: Broker, reader: Reader, job: Any, then: Callable[[int], Non
             broker.refuse(reader.subscription.session, error)
             return
         reader.resolving -= 1
-        then(finished.offset)
+        then(finished)
         broker.ready.reader(reader)
 
-    broker.look_up(job, done)
+    broker.look_up(job, done, lambda: not reader.subscription.closed)
 
 
 def replay_end(broker: Broker, subscription: Subscription) -> None:

@@ -232,7 +232,7 @@ def test_a_temporary_queue_goes_with_its_connection(world: World) -> None:
     other.publish(name, "late", receipt="r")
     world.settle()
     assert other.receipts() == ["r"]
-    assert world.broker.stats.late_replies == 1
+    assert world.broker.stats.dropped_replies == 1
     assert name not in world.broker.destinations
     assert not [path for path in world.fs.nodes if "temp-queue" in path]
 
