@@ -24,11 +24,11 @@ from radiator import __version__
 from radiator.broker import commands, publishing, subscribing
 from radiator.broker.destination import Destination
 from radiator.broker.feed import Feed, Read
-from radiator.broker.queue import QueueSource
 from radiator.broker.reader import Reader
 from radiator.broker.ready import Ready
 from radiator.broker.registry import Registry
 from radiator.broker.session import Session, SessionLimits
+from radiator.broker.source import QueueSource
 from radiator.broker.stats import Stats
 from radiator.broker.subscription import Subscription, by_source
 from radiator.clock import NS_PER_MS, NS_PER_SECOND

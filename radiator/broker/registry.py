@@ -13,7 +13,8 @@ from typing import Any
 
 from radiator.broker.destination import Destination
 from radiator.broker.feed import Feed
-from radiator.broker.queue import Queue, QueueSource
+from radiator.broker.queue import Queue
+from radiator.broker.source import QueueSource
 from radiator.errors import ProtocolError
 from radiator.routing.policy import Policy
 from radiator.routing.rules import TEMP_QUEUE_PREFIX, Rules

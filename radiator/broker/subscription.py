@@ -19,9 +19,10 @@ from radiator.broker.session import AutoAck
 if TYPE_CHECKING:
     from radiator.broker.destination import Destination
     from radiator.broker.feed import Feed
-    from radiator.broker.queue import Queue, QueueSource
+    from radiator.broker.queue import Queue
     from radiator.broker.reader import Reader
     from radiator.broker.session import Session
+    from radiator.broker.source import QueueSource
     from radiator.routing.pattern import PatternSet
 
 AUTO, CLIENT, INDIVIDUAL = "auto", "client", "client-individual"
