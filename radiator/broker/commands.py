@@ -55,6 +55,8 @@ def connect(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None
     session.user = headers.get("login", "")
     session.connected = True
     answer = [("server", broker.server_name), ("session", session.id)]
+    if session.version == "1.0" and "accept-version" in headers:  # who asks for a version is told which it is
+        answer.insert(0, ("version", "1.0"))
     session.send(encoder.connected(session.version, answer, session.heart_beat))
 
 

@@ -33,7 +33,7 @@ def test_a_connection_opens_in_every_version(world: World, version: str, command
     assert frame.command == "CONNECTED"
     assert frame.headers["session"] == client.session.id
     assert frame.headers["server"].startswith("radiator/")
-    assert frame.headers.get("version") == (None if version == "1.0" else version)
+    assert frame.headers["version"] == version
     assert client.session.version == version
     assert client.session.user == "me"
 
@@ -46,6 +46,8 @@ def test_the_highest_common_version_is_chosen(world: World, offered: str | None,
     client = Client(world)
     client.say_bytes(encode("CONNECT", [] if offered is None else [("accept-version", offered)], b"", "1.0"))
     assert client.session.version == chosen
+    answer = b"".join(client.session.take_outbox())
+    assert (f"\nversion:{chosen}\n".encode() in answer) == (offered is not None)
 
 
 @pytest.mark.parametrize("offered", ["", "2.0", "1.2.0", "one"])
