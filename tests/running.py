@@ -58,14 +58,19 @@ class BrokerProcess:
         assert self.process is not None
         return self.process.pid
 
-    def start(self) -> None:
-        """Start, and wait until it answers. After a stop or a kill: start again, on the same port and data."""
+    def spawn(self) -> None:
+        """Start the process, and no more."""
         command = [sys.executable, "-m", "radiator", "serve", "--listen", f"stomp://{self.address}"]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [*command, "--data", str(self.data), *self._options],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=Path(__file__).parent.parent,
             )  # fmt: skip
+
+    def start(self) -> None:
+        """Start, and wait until it answers. After a stop or a kill: start again, on the same port and data."""
+        self.spawn()
+        assert self.process is not None
         deadline = time.monotonic() + START_SECONDS_MAX
         while not answers(self.port):
             assert self.process.poll() is None, f"the broker ended while starting:\n{self.text()}"
