@@ -149,6 +149,34 @@ def test_a_failed_journal_does_not_stop_deliveries(world: World) -> None:
     assert client.bodies() == ["2"]
 
 
+@pytest.mark.parametrize("nth", range(1, 8))
+@pytest.mark.parametrize("destination", [Q, T])
+def test_a_destination_whose_first_message_was_refused_keeps_its_log(world: World, destination: str, nth: int) -> None:
+    """It is empty and nobody is subscribed, but its files exist, and its log is going to be tried again."""
+    client = world.connect()
+    client.subscribe(destination)
+    client.publish(destination, "refused", receipt="1")
+    world.fs.fail("pwritev", nth)
+    world.settle()
+    refused = bool(client.take("ERROR"))
+    client.drop()
+    for number in range(3):
+        while True:
+            client = world.connect()
+            client.publish(destination, f"{number}", receipt="r")
+            world.settle()
+            if client.receipts() == ["r"]:
+                break
+            world.tick(3)
+        client.drop()
+        world.tick(3)
+    world.power_cut()
+    reader = world.connect()
+    reader.subscribe(destination, ack="auto", start_position="first")
+    world.settle()
+    assert reader.bodies() == ([] if refused else ["refused"]) + ["0", "1", "2"]
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_a_snapshot_whose_name_was_not_synced_does_not_cost_the_journal_before_it(seed: int) -> None:
     """The journal fails, the snapshot in its place gets its name, and the directory's sync fails; then two crashes."""
