@@ -41,8 +41,9 @@ class Destination:
 
     @property
     def unused(self) -> bool:
-        """True if nobody is subscribed and nothing was ever sent: then only its name is left of it."""
-        return self.subscribers == 0 and all(feed.partition.last_receive_ns == 0 for feed in self.feeds)
+        """True if nobody is subscribed and nothing was sent, not even in vain: only its name is left of it then."""
+        partitions = [feed.partition for feed in self.feeds]
+        return self.subscribers == 0 and not any(each.next_offset or each.last_receive_ns for each in partitions)
 
     def choose(self, headers: Mapping[str, str]) -> Feed | None:
         """The feed for a message with these headers, or None: each message takes the next one (``next_feed``).
