@@ -1,12 +1,18 @@
 """The Spark jobs of the demo: over the broker's own files, while it runs, with nothing exported before.
 
+    python -m examples.flights.analysis --store demo-out/data --receipts demo-out/receipts --answers answers.json
+
 Each function takes DataFrames and gives a small one that answers a question, like those in ``radiator.spark.jobs``,
 which it uses where they fit. Messages are stored at least once, so a job that counts flights counts ``once``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import argparse
+import json
+import os
+from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +32,9 @@ RECEIPT = (
     "destination STRING, id LONG, partition STRING, offset LONG, sends INT, at LONG, event_ns LONG, transmit_ns LONG, "
     "crc32 LONG"
 )
+ANSWERS = (
+    "counts", "promises", "copies", "integrity", "traffic", "hours", "sky", "carriers", "latency", "timeline",
+)  # fmt: skip
 BUCKET_SECONDS = 0.1
 FAIR = "fair"
 
@@ -142,49 +151,31 @@ def timeline(messages: DataFrame) -> DataFrame:
 
 # --- all of it --------------------------------------------------------------------------------------------------------
 
-STEPS = ("start Spark", "counts", "receipts", "copies", "offsets", "traffic", "hours", "delays", "latency", "timeline")
 
-
-def answers(path: Path, receipts_folder: Path, killed_ns: int, step: Callable[[int], None]) -> dict[str, Rows]:
-    """Everything that the checks and the report ask for; Spark and its Java are gone again afterwards."""
-    step(0)
-    spark = get_session("radiator flights demo")
-    try:
-        return _answers(spark, path, receipts_folder, killed_ns, step)
-    finally:
-        close(spark)
-
-
-def _answers(
-    spark: SparkSession, path: Path, receipts_folder: Path, killed_ns: int, step: Callable[[int], None]
-) -> dict[str, Rows]:
-    messages = stored(spark, str(path)).cache()
+def answers(spark: SparkSession, store: Path, receipts_folder: Path, killed_ns: int) -> Iterator[tuple[str, Rows]]:
+    """Everything that the checks and the report ask for, one job after the other."""
+    messages = stored(spark, str(store)).cache()
     receipts = spark.read.schema(RECEIPT).json(str(receipts_folder)).cache()
     different = once(messages)
     flights = json_columns(_of(different, "flights"), FLIGHT).cache()
     weather = json_columns(_of(different, "weather"), WEATHER)
     joined = with_weather(flights, weather).cache()
-    jobs: dict[str, tuple[int, Callable[[], DataFrame]]] = {
-        "counts": (1, lambda: counts(messages)),
-        "promises": (2, lambda: promises(messages, receipts, killed_ns)),
-        "copies": (3, lambda: copies(messages, receipts)),
-        "integrity": (4, lambda: integrity(messages)),
-        "traffic": (5, lambda: traffic(different, time="event_time", every="1 hour")),
-        "hours": (6, lambda: hours(flights)),
-        "sky": (7, lambda: delays(joined, "sky")),
-        "carriers": (
-            7,
-            lambda: delays(joined.where("sky <> 'not known'"), "carrier", (F.col("sky") == FAIR).alias("fair")),
-        ),
-        "latency": (8, lambda: latency(messages)),
-        "timeline": (9, lambda: timeline(messages)),
+    known = joined.where("sky <> 'not known'")
+    jobs: dict[str, Callable[[], DataFrame]] = {
+        "counts": lambda: counts(messages),
+        "promises": lambda: promises(messages, receipts, killed_ns),
+        "copies": lambda: copies(messages, receipts),
+        "integrity": lambda: integrity(messages),
+        "traffic": lambda: traffic(different, time="event_time", every="1 hour"),
+        "hours": lambda: hours(flights),
+        "sky": lambda: delays(joined, "sky"),
+        "carriers": lambda: delays(known, "carrier", (F.col("sky") == FAIR).alias("fair")),
+        "latency": lambda: latency(messages),
+        "timeline": lambda: timeline(messages),
     }
-    found: dict[str, Rows] = {}
-    for name, (place, job) in jobs.items():
-        step(place)
-        found[name] = collect(job())
-    step(len(STEPS))
-    return found
+    assert tuple(jobs) == ANSWERS
+    for name, job in jobs.items():
+        yield name, collect(job())
 
 
 def _of(messages: DataFrame, kind: str) -> DataFrame:
@@ -193,11 +184,39 @@ def _of(messages: DataFrame, kind: str) -> DataFrame:
     return messages.where(F.col("destination").startswith(f"/topic/{kind}.")).select(*columns)
 
 
-def close(spark: SparkSession) -> None:
-    """Stop Spark, and wait for its Java: a session that is stopped leaves it running until this process ends."""
-    gateway = spark.sparkContext._gateway
-    spark.stop()
-    if gateway is not None and getattr(gateway, "proc", None) is not None:
-        gateway.shutdown()
-        gateway.proc.stdin.close()
-        gateway.proc.wait(20)
+def load(path: Path) -> dict[str, Rows]:
+    """What ``main`` wrote, its times as times again."""
+    found: dict[str, Rows] = json.loads(path.read_text())
+    for row in found["traffic"]:
+        row["start"] = datetime.fromisoformat(row["start"])
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--store", type=Path, required=True, help="the broker's data directory")
+    parser.add_argument("--receipts", type=Path, required=True, help="folder of what the publishers wrote")
+    parser.add_argument("--killed", type=int, default=0, help="when the broker was killed, in nanoseconds")
+    parser.add_argument("--answers", type=Path, required=True, help="the JSON file to write")
+    options = parser.parse_args()
+    told = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever Spark and its Java have to say is for the log
+
+    def say(**values: object) -> None:
+        print(json.dumps(values), file=told, flush=True)
+
+    say(done=0)
+    spark = get_session("radiator flights demo")
+    found: dict[str, Rows] = {}
+    try:
+        for name, rows in answers(spark, options.store, options.receipts, options.killed):
+            found[name] = rows
+            say(done=len(found), last=name)
+    finally:
+        spark.stop()
+    options.answers.write_text(json.dumps(found, default=datetime.isoformat))
+    say(finished=True)
+
+
+if __name__ == "__main__":
+    main()

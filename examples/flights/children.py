@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -46,8 +47,9 @@ class Child:
         self.state: dict[str, Any] = {}
         self._lines = 0
         self._position = 0
+        self._listener = threading.Thread(target=self._listen, daemon=True)
         if output is None:
-            threading.Thread(target=self._listen, daemon=True).start()
+            self._listener.start()
 
     def _listen(self) -> None:
         assert self.process.stdout is not None
@@ -56,7 +58,12 @@ class Child:
 
     @property
     def running(self) -> bool:
-        return self.process.poll() is None
+        """False once it has ended and all that it told has been heard."""
+        if self.process.poll() is None:
+            return True
+        if self.output is None:
+            self._listener.join(STOP_SECONDS)
+        return False
 
     def lines(self) -> int:
         """How many whole lines its output file has."""
@@ -81,7 +88,7 @@ class Child:
         """Until it has told ``key``."""
         deadline = time.monotonic() + seconds
         while key not in self.state:
-            if not self.running and key not in self.state:
+            if not self.running and key not in self.state:  # in this order: its last words count
                 raise ChildFailed(self.story("ended too early"))
             if time.monotonic() > deadline:
                 raise ChildFailed(self.story(f"did not tell {key!r} within {seconds:.0f} s"))
@@ -93,8 +100,11 @@ class Child:
             raise ChildFailed(self.story("ended too early"))
 
     def kill(self) -> None:
-        """SIGKILL, and wait until it is gone."""
-        self.process.kill()
+        """SIGKILL for it and what it has started (Spark's Java), and wait until it is gone."""
+        try:
+            os.killpg(self.process.pid, SIGKILL)
+        except ProcessLookupError:
+            pass
         self.process.wait()
 
     def stop(self, number: Signals = SIGTERM) -> int:
@@ -149,6 +159,4 @@ class Children:
 
     def __exit__(self, *_: object) -> None:
         for child in self.all:
-            child.process.kill()
-        for child in self.all:
-            child.process.wait()
+            child.kill()

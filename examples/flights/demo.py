@@ -6,16 +6,14 @@ Exit codes: 0 all claims hold, 1 one does not or something broke, 2 usage, 130 i
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from rich.markup import escape
 
@@ -24,7 +22,7 @@ from examples.flights.acts import act_one, act_two
 from examples.flights.children import ChildFailed, Children
 from examples.flights.data import Period, airlines, prepare
 from examples.flights.show import Show
-from examples.flights.stage import Stage
+from examples.flights.stage import POLL_SECONDS, Stage
 from radiator.errors import RadiatorError
 
 MARKER = ".radiator-demo"  # only a folder that has it is emptied
@@ -108,18 +106,11 @@ def run(period: Period, out: Path, pace: float, show: Show) -> int:
 
 def act_three(stage: Stage, period: str, seconds: float) -> Path:
     """Spark over the files of the running broker; then the report."""
-    from examples.flights import analysis, report  # pyspark only now
+    from examples.flights import report  # pyspark only now
 
     show = stage.show
     with show.act("Act three: Spark reads the store, which the broker still has open"):
-
-        def step(place: int) -> None:
-            show.bar(
-                "Spark", place, len(analysis.STEPS), analysis.STEPS[place] if place < len(analysis.STEPS) else "done"
-            )
-
-        with quiet(stage.out / "logs" / "spark.log"):
-            answers = analysis.answers(stage.data, stage.receipts, stage.killed_ns, step)
+        answers = ask_spark(stage)
         published = Counter(destination for load in stage.loads for destination, _ in load.sent)
         sent_again = sum(publisher.state.get("sent_again", 0) for publisher in stage.publishers)
         stage.claim(checks.counts(answers["counts"], published))
@@ -140,17 +131,21 @@ def act_three(stage: Stage, period: str, seconds: float) -> Path:
     return target
 
 
-@contextmanager
-def quiet(log: Path) -> Iterator[None]:
-    """What anybody writes to stderr, Java included, goes to a file."""
-    before = os.dup(2)
-    with log.open("ab") as file:
-        os.dup2(file.fileno(), 2)
-    try:
-        yield
-    finally:
-        os.dup2(before, 2)
-        os.close(before)
+def ask_spark(stage: Stage) -> dict[str, list[dict[str, Any]]]:
+    """In a process of its own, like everybody else here: with its Java it can be ended at any time."""
+    from examples.flights import analysis
+
+    target = stage.out / "answers.json"
+    arguments = ["--store", stage.data, "--receipts", stage.receipts, "--killed", stage.killed_ns, "--answers", target]
+    spark = stage.children.start("spark", "examples.flights.analysis", arguments)
+    while "finished" not in spark.state:
+        spark.must_run()
+        stage.broker.must_run()
+        stage.show.bar("Spark", spark.state.get("done", 0), len(analysis.ANSWERS), spark.state.get("last", "starting"))
+        time.sleep(POLL_SECONDS)
+    stage.show.bar("Spark", len(analysis.ANSWERS), len(analysis.ANSWERS))
+    spark.process.wait()
+    return analysis.load(target)
 
 
 def _short(path: Path) -> Path:
