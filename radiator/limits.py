@@ -28,7 +28,7 @@ PATTERNS_PER_LIST_MAX = 100  # a comma list in one SUBSCRIBE: every new destinat
 # --- what the broker holds for a peer ---------------------------------------------------------------------------------
 OUTBOX_BYTES_MAX = 1 * MIB  # delivery to a socket pauses above this; the backlog stays in the log
 IN_FLIGHT_MAX = 65_536  # deliveries that one subscription may leave unacknowledged, whatever it asks for
-CHOKED_BYTES = 8 * MIB  # on top of the outbox (a run of deliveries, answers): a client that lets this gather is not read
+CHOKED_BYTES = 8 * MIB  # on top of the outbox (a run of deliveries, answers): a client that lets this gather is unread
 RECV_BYTES = 64 * KIB  # per recv: larger buffers were not faster
 RECV_VISIT_BYTES_MAX = 512 * KIB  # a busy connection gives way to the others after this much
 PENDING_APPEND_BYTES_MAX = 32 * MIB  # appended but not yet committed, all partitions; above it readers pause

@@ -152,7 +152,7 @@ class FilePartition(Partition):
 
     def fail(self, error: StorageError, now_ns: int) -> None:
         super().fail(error, now_ns)
-        self.sync_due_ns = self.roll_due_ns = None
+        self.roll_due_ns = None  # an interval's sync stays due: what is whole is still to be synced
         if self._retry_due_ns is None:
             self._retry_due_ns = now_ns + RETRY_EVERY_NS
             self.wake_at(self._retry_due_ns)
@@ -160,7 +160,8 @@ class FilePartition(Partition):
     def retried(self, job: RetryJob, now_ns: int) -> None:
         """The disk was asked again."""
         if job.error is not None:
-            self.fail(job.error, now_ns)
+            if not job.final:
+                self.fail(job.error, now_ns)
             return
         self.failed = None
         self._retry_due_ns = None  # set again if an append of the same group came back with the old error

@@ -134,14 +134,21 @@ class RollJob(Job):
 
 
 class RetryJob(Job):
-    """A write has failed a while ago: is there room again?"""
+    """A write has failed a while ago: is there room again? ``final``: that is not the question, do not ask again."""
 
-    __slots__ = ()
+    __slots__ = ("final", "next_offset")
     partition: FilePartition
 
+    def __init__(self, partition: FilePartition) -> None:
+        super().__init__(partition)
+        self.next_offset = partition.high_watermark
+        self.final = False
+
     def write(self) -> None:
+        log = self.partition.log
         try:
-            self.partition.log.retry()
+            self.final = log.final(self.next_offset)
+            log.retry(self.next_offset)
         except StorageError as error:
             self.error = error
 

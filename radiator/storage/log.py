@@ -9,9 +9,9 @@ has no file size to record; that takes 30 to 40 % off it (``docs/adr/``). Recove
 Index entries are buffered, and written when a sync has covered what they point to.
 
 Knows: bytes, positions, descriptors. Must not know: waiters, receipts, the hub's offsets, time.
-Invariants: after an error nothing is written and no sync succeeds (``failed``): for ever if it was a sync, until
-``retry`` finds room if it was a write. Positions only grow within a segment. At most OpenLogs.limit logs hold
-descriptors.
+Invariants: ``position`` is the end of the last whole batch. After a write that failed nothing more is written until
+``retry`` finds room; what was whole before it is still synced, so that its group can be told. After a sync that failed
+(``sync_failed``) nothing is written or synced in this run. At most OpenLogs.limit logs hold descriptors.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Log:
         self.options = options
         self.open_logs = open_logs
         self.failed: StorageError | None = None
-        self.sync_failed = False  # then it is for ever; a write that found the disk full may be tried again
+        self.sync_failed = False  # then it is final; a write that found the disk full may be tried again
         self.exists = False  # the directory does
         self.base_offset = 0  # of the active segment
         self.next_offset = 0
@@ -115,7 +115,7 @@ class Log:
     # --- the three things a job does ----------------------------------------------------------------------------------
 
     def append(self, batch: RecordBatch, will_sync: bool, roll: bool = False) -> bool:
-        """Writes the batch; True if it is the first of its segment. Raises StorageError, now and for ever after."""
+        """Writes the batch; True if it is the first of its segment. Raises StorageError, until ``retry`` succeeds."""
         if self.failed is not None:
             raise StorageError(str(self.failed))
         pieces = encode_batch(
@@ -156,8 +156,9 @@ class Log:
         return position == 0  # whatever failed between the first attempt and this one
 
     def sync(self) -> None:
-        """Everything appended so far is on disk when this returns, and the head says so. Raises StorageError."""
-        if self.failed is not None:
+        """Everything appended so far is on disk when this returns, and the head says so. Raises StorageError, and that
+        is final: the hub takes the offsets back, and the file holds them."""
+        if self.sync_failed:
             raise StorageError(str(self.failed))
         if self.synced == self.position:
             return
@@ -168,6 +169,7 @@ class Log:
             self.synced = self.position
             self._covered()
         except OSError as error:
+            self.sync_failed = True
             raise self._fail("sync", error) from error
 
     def roll(self, next_offset: int) -> bool:
@@ -226,7 +228,7 @@ class Log:
 
     def release(self) -> None:
         """Gives the descriptors back; the next append opens them again."""
-        if self.fd >= 0 and self.failed is None and self.synced != self.position and not self.options.sync.never:
+        if self.fd >= 0 and not self.sync_failed and self.synced != self.position and not self.options.sync.never:
             try:
                 self._sync(self.fd)  # a later sync through another descriptor might not hear of an error
                 self.synced = self.position
@@ -242,7 +244,7 @@ class Log:
     def close(self) -> None:
         """The clean end: zeros cut off, synced, index complete."""
         try:
-            if self.failed is None and (self.fd >= 0 or self.ahead > self.position or self.synced != self.position):
+            if not self.sync_failed and (self.fd >= 0 or self.ahead > self.position or self.synced != self.position):
                 if self.fd < 0:
                     self._open(self.base_offset)
                 self._seal()
@@ -255,7 +257,7 @@ class Log:
         if self.fd < 0:
             self._open(self.base_offset)
         self._seal()
-        self.fs.close(self.fd)
+        close_quietly(self.fs, self.fd)
         self.fd = -1
         self.base_offset = self.next_offset = next_offset
         self.position = self.synced = self.ahead = self.index_count = self.small_syncs = 0
@@ -263,7 +265,7 @@ class Log:
         self.indexed_position = -limits.INDEX_INTERVAL_BYTES
 
     def _seal(self) -> None:
-        if self.ahead > self.position:
+        if self.ahead > self.position or self.failed is not None:
             self.fs.truncate(self.fd, self.position)
             self.ahead = 0
         if not self.options.sync.never:
@@ -280,10 +282,12 @@ class Log:
             self.sync_failed = True
             raise
 
-    def retry(self) -> None:
-        """After a write that failed: if there is room again, the log goes on behind its last whole batch."""
-        assert self.failed is not None
-        if self.sync_failed:
+    def retry(self, next_offset: int) -> None:
+        """After a write that failed: if there is room again, the log goes on behind its last whole batch, which must
+        end where ``next_offset`` is: what the hub has not told must not be there."""
+        if self.failed is None:
+            return
+        if self.final(next_offset):
             raise StorageError(str(self.failed))
         try:
             if self.fd >= 0:
@@ -296,6 +300,10 @@ class Log:
         self.fd = -1
         self.ahead = self.small_syncs = 0
         self.failed = None
+
+    def final(self, next_offset: int) -> bool:
+        """Whether only another start can help: see ``retry``."""
+        return self.failed is not None and (self.sync_failed or self.next_offset != next_offset)
 
     def _fail(self, doing: str, error: OSError) -> StorageError:
         path = layout.segment_path(self.directory, self.base_offset)

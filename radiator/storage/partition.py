@@ -8,7 +8,7 @@ This is what a log on disk (``file_partition``) and one in memory (``memory``) h
 
 Invariants: offsets are dense and never reused while anything of them may be on disk; readers stop at the high
 watermark, which moves only in ``committed``; a failed write or sync fails the partition: the high watermark stays,
-everything queued behind fails too, appends are refused.
+everything queued behind fails too, appends are refused. What was whole before it in the same group is committed.
 ``retain_from`` (set by the broker: the lowest offset that some cursor needs; None = nothing) holds retention back.
 
 No I/O here. Owned by the hub.
@@ -178,7 +178,8 @@ class Partition:
             self._dirty.append(self)
 
     def fail(self, error: StorageError, now_ns: int) -> None:
-        """Final until the files are recovered. What is queued comes back from take() as jobs, to fail as well."""
+        """Appends are refused from now on: until the disk has been asked again (a write that failed), or until the next
+        start (a sync that failed). What is queued comes back from take() as jobs, to fail as well."""
         if self.failed is None:
             self.failed = error
         if self.open_batch is not IDLE:
@@ -186,6 +187,11 @@ class Partition:
             self.open_batch = IDLE
             self.queue()
         self.next_offset = self.high_watermark
+
+    @property
+    def untouched(self) -> bool:
+        """Nothing was ever appended, by this run or by another."""
+        return not (self.next_offset or self.last_receive_ns or self.queued)
 
     @property
     def size_bytes(self) -> int:

@@ -154,9 +154,10 @@ class Store:
         return FilePartition(name, options, log, Tail(self._budget), self._cold, self._agenda)
 
     def forget(self, partition: Partition) -> None:
-        """A memory partition is gone (temporary queues), or a partition that nothing was ever appended to."""
-        assert isinstance(partition, MemoryPartition) or partition.next_offset == 0
-        self.partitions.pop(partition.name, None)
+        """Nobody needs this one any more (temporary queues, names that nothing was sent to). A log with files stays if
+        anything was ever appended to it, even in vain: two writers of one file must never be."""
+        if isinstance(partition, MemoryPartition) or partition.untouched:
+            self.partitions.pop(partition.name, None)
 
     # --- the turn -----------------------------------------------------------------------------------------------------
 

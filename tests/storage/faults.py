@@ -71,11 +71,15 @@ class FaultyFileSystem:
         """The ``nth`` call of ``verb`` from now on fails."""
         self._faults[verb] = (self.calls[verb] + nth, error)
 
+    def heal(self) -> None:
+        """What was going to fail no longer does."""
+        self._faults.clear()
+
     def kill(self) -> None:
         """The process is gone, the machine is not."""
         self.descriptors.clear()
         self.locked.clear()
-        self._faults.clear()
+        self.heal()
 
     def power_cut(self) -> None:
         """Only what was synced is sure; of the rest, chance decides."""

@@ -12,39 +12,13 @@ from radiator.errors import StorageError
 from radiator.storage import layout
 from radiator.storage.options import PartitionOptions, SyncPolicy
 from radiator.storage.reader import list_partitions
-from radiator.storage.store import Store
 from tests.storage.driving import ALWAYS, NEVER, NOW, answer, commit, error_of, opened, put, read_all
 from tests.storage.faults import FaultyFileSystem
+from tests.storage.model import Model
 
 DIRECTORY = layout.partition_path("/data", "q")
 SEGMENT = layout.segment_path(DIRECTORY, 0)
 HEAD = layout.head_path(DIRECTORY)
-
-
-class Model:
-    """What was appended, and what was promised, over any number of lives of the broker."""
-
-    def __init__(self) -> None:
-        self.appended: dict[str, dict[int, set[bytes]]] = {}
-        self.promised: dict[str, dict[int, bytes]] = {}
-
-    def append(self, name: str, offset: int, body: bytes) -> None:
-        self.appended.setdefault(name, {}).setdefault(offset, set()).add(body)
-
-    def promise(self, name: str, offsets: range, bodies: list[bytes]) -> None:
-        self.promised.setdefault(name, {}).update(zip(offsets, bodies, strict=True))
-
-    def check(self, store: Store) -> None:
-        for name, promised in self.promised.items():
-            partition = store.partitions[name]
-            found = read_all(partition)
-            for offset, body in promised.items():
-                assert found.get(offset) == body, f"{name}@{offset} was receipted"
-            for offset, body in found.items():
-                assert body in self.appended[name][offset], f"{name}@{offset} was never sent"
-            assert list(found) == sorted(found)
-            # What is found now has been shown to readers: a later life must not unsay it.
-            promised.update(found)
 
 
 @pytest.mark.parametrize("seed", range(60))
