@@ -18,6 +18,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from radiator import limits
+from radiator.broker.delivered import Delivered
 from radiator.broker.receipts import ReceiptLine
 from radiator.errors import ProtocolError
 from radiator.stomp.encoder import error as encode_error
@@ -117,16 +118,19 @@ class Session:
         self.queue_ring: deque[tuple[Subscription, Queue]] = deque()
         self.auto_acks: deque[AutoAck] = deque()
         self.waiting: dict[Subscription, None] = {}  # subscriptions that stopped because the outbox was full
-        self.past: dict[bytes, int] = {}  # per partition, what ended subscriptions were sent
+        self.past: dict[bytes, Delivered] = {}  # per partition, what ended subscriptions were sent
         self.patterns = 0  # in all subscriptions together
         self.transactions: dict[str, Transaction] = {}
         self.transaction_bytes = 0
         self.temporary: dict[str, None] = {}
 
-    def remember(self, seen: dict[bytes, int]) -> None:
+    def remember(self, seen: dict[bytes, Delivered]) -> None:
         """What a subscription that has ended was sent: an ack of it comes late, and is no fault."""
-        for key, offset in seen.items():
-            self.past[key] = max(offset, self.past.get(key, 0))
+        for key, delivered in seen.items():
+            if key in self.past:
+                self.past[key].update(delivered)
+            else:
+                self.past[key] = delivered
         while len(self.past) > PAST_PARTITIONS_MAX:
             del self.past[next(iter(self.past))]
 

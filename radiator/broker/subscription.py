@@ -14,6 +14,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING
 
 from radiator.broker import wire
+from radiator.broker.delivered import Delivered
 from radiator.broker.session import AutoAck
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class Subscription:
         self.closed = False
         self.since_ns = 0  # a start-position in the future: nothing received before it is wanted
         self.in_flight: dict[bytes, InFlight] = {}
-        self.seen: dict[bytes, int] = {}  # per partition's id prefix: one past the highest offset delivered
+        self.seen: dict[bytes, Delivered] = {}  # per partition's id prefix
         self.readers: dict[Feed, Reader] = {}
         self.reading = 0  # readers that have not reached their stop position
         self.queues: list[Queue] = []
@@ -140,10 +141,10 @@ class Subscription:
             return
         ids = feed.wire.message_ids(offsets)
         self.in_flight.update(zip(ids, zip(repeat(source), offsets), strict=False))
-        key = feed.wire.id_prefix
-        last = offsets[-1] + 1
-        if last > self.seen.get(key, 0):
-            self.seen[key] = last
+        seen = self.seen.get(feed.wire.id_prefix)
+        if seen is None:
+            seen = self.seen[feed.wire.id_prefix] = Delivered()
+        seen.add(offsets)
         if self.shares_window and (source is not None or session.capped):
             session.held += len(tails)
         session.send(wire.frames(prefix, tails, ids))
@@ -179,11 +180,11 @@ class Subscription:
         return settled
 
 
-def delivered_in(seen: dict[bytes, int], message_id: bytes) -> bool:
-    """True if ``seen`` (per partition's id prefix, one past the highest offset delivered) covers the message."""
+def delivered_in(seen: dict[bytes, Delivered], message_id: bytes) -> bool:
+    """True if ``seen`` (per partition's id prefix) has the message."""
     head, _, number = message_id.rpartition(b"@")
-    end = seen.get(head + b"@", 0)
-    return end > 0 and (value := decimal(number.decode())) is not None and value < end
+    delivered = seen.get(head + b"@")
+    return delivered is not None and (offset := decimal(number.decode())) is not None and offset in delivered
 
 
 def decimal(text: str) -> int | None:

@@ -210,6 +210,25 @@ def test_a_repeated_ack_is_counted_and_ignored(world: World) -> None:
     assert client.bodies() == ["m1"]
 
 
+@pytest.mark.parametrize("command", ["ACK", "NACK"])
+def test_an_ack_of_a_message_that_another_consumer_holds_is_an_error(world: World, command: str) -> None:
+    first, second, third = (world.connect() for _ in range(3))
+    for client in (first, second, third):
+        client.subscribe(Q)
+    first.publish(Q, "m0", "m1", "m2")
+    world.settle()
+    (held,) = first.messages()
+    (own,) = third.messages()
+    assert (held.body, own.body) == (b"m0", b"m2")
+    third.say(command, id=held.headers["ack"], receipt="r")
+    world.settle()
+    (error,) = third.take("ERROR")
+    assert (error.headers["error-code"], error.headers["receipt-id"]) == ("bad-ack", "r")
+    first.ack(held, receipt="settled")
+    world.settle()
+    assert first.receipts() == ["settled"]
+
+
 def test_an_ack_under_auto_is_an_error(world: World) -> None:
     client = deliver(world, Q, ack="auto")
     message = client.messages()[0]

@@ -1,0 +1,63 @@
+"""Which offsets of one partition went to one subscription: what tells a late ACK from one that names somebody else's.
+
+A consumer alone gets offsets in a row, several get them in turn, so they are kept as runs. The memory is bounded: when
+there are too many runs, the lower half becomes one, and offsets between them count as delivered too. So for what went
+out lately the answer is exact, and for what lies long back it is kind.
+
+Invariants: runs are sorted and disjoint; what was added is in one of them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+RUNS_MAX = 128  # two numbers each
+
+
+class Delivered:
+    """A set of offsets."""
+
+    __slots__ = ("_starts", "_stops")
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._stops: list[int] = []
+
+    def __contains__(self, offset: int) -> bool:
+        place = bisect_right(self._starts, offset) - 1
+        return place >= 0 and offset < self._stops[place]
+
+    def add(self, offsets: Sequence[int]) -> None:
+        """``offsets``, which rise."""
+        first, stop = offsets[0], offsets[-1] + 1
+        stops = self._stops
+        if stop - first == len(offsets):
+            if stops and stops[-1] == first:  # how it nearly always is
+                stops[-1] = stop
+            else:
+                self._add_run(first, stop)
+            return
+        for offset in offsets:
+            self._add_run(offset, offset + 1)
+
+    def update(self, other: Delivered) -> None:
+        """All of the other's."""
+        for start, stop in zip(other._starts, other._stops, strict=True):
+            self._add_run(start, stop)
+
+    def _add_run(self, start: int, stop: int) -> None:
+        starts, stops = self._starts, self._stops
+        low = high = bisect_right(starts, start)
+        if low and stops[low - 1] >= start:
+            low -= 1
+            start = starts[low]
+        while high < len(starts) and starts[high] <= stop:
+            high += 1
+        if low < high:
+            stop = max(stop, stops[high - 1])
+        starts[low:high] = [start]
+        stops[low:high] = [stop]
+        if len(starts) > RUNS_MAX:
+            half = RUNS_MAX // 2
+            del starts[1 : half + 1], stops[:half]

@@ -1,0 +1,33 @@
+"""What went to whom, remembered in bounded space."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from radiator.broker.delivered import RUNS_MAX, Delivered
+
+RISING = st.lists(st.integers(0, 200), min_size=1, max_size=12, unique=True).map(sorted)
+
+
+@given(st.lists(RISING, max_size=20), st.lists(RISING, max_size=3))
+def test_it_is_a_set(added: list[list[int]], others: list[list[int]]) -> None:
+    delivered, other, model = Delivered(), Delivered(), set()
+    for offsets in added:
+        delivered.add(offsets)
+        model.update(offsets)
+    for offsets in others:
+        other.add(offsets)
+        model.update(offsets)
+    delivered.update(other)
+    assert {offset for offset in range(-1, 203) if offset in delivered} == model
+
+
+def test_what_lies_long_back_is_remembered_kindly_and_never_forgotten() -> None:
+    delivered = Delivered()
+    for offset in range(0, 10_000, 2):
+        delivered.add([offset])
+        assert len(delivered._starts) <= RUNS_MAX
+    assert all(offset in delivered for offset in range(0, 10_000, 2))
+    assert 9_999 not in delivered and 9_997 not in delivered, "lately it is exact"
+    assert 10_000 not in delivered
