@@ -80,8 +80,8 @@ class Cursor:
         return self._stops[-1] if self._stops else self.floor
 
     def ack(self, offsets: Iterable[int]) -> None:
-        """Settles these, in any order; those that are settled already do not matter."""
-        ordered = sorted(offsets)
+        """Settles these, in any order; those that are named twice or settled already do not matter."""
+        ordered = sorted(set(offsets))
         if not ordered:
             return
         start = ordered[0]

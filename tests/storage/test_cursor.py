@@ -68,3 +68,9 @@ def test_the_first_change_marks_a_stored_cursor_once() -> None:
     assert cursor.take_changes() is None
     cursor.ack([2])
     assert marked == [cursor, cursor]
+
+
+def test_an_offset_that_is_named_twice_settles_no_other() -> None:
+    cursor = Cursor(0)
+    cursor.ack([0, 0, 0, 0, 0, 5])
+    assert cursor.floor == 1 and cursor.intervals == [(5, 6)]
