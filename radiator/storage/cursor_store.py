@@ -289,6 +289,13 @@ class CursorStore:
         """When take() has something to do of itself."""
         return min((due for due in (self.sync_due_ns, self._retry_due_ns) if due is not None), default=None)
 
+    def clock_went_back(self, now_ns: int) -> None:
+        """Deadlines that were counted from a later time are counted anew."""
+        if self.sync_due_ns is not None:
+            self.sync_due_ns = min(self.sync_due_ns, now_ns + SYNC_WITHIN_NS)
+        if self._retry_due_ns is not None:
+            self._retry_due_ns = min(self._retry_due_ns, now_ns + RETRY_EVERY_NS)
+
     # --- the turn -----------------------------------------------------------------------------------------------------
 
     def take(self, now_ns: int) -> list[Job]:

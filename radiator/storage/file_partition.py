@@ -37,6 +37,7 @@ class FilePartition(Partition):
         "_pending",
         "_retry_due_ns",
         "_retry_wanted",
+        "age_due_ns",
         "log",
         "retention_wanted",
         "roll_due_ns",
@@ -53,6 +54,7 @@ class FilePartition(Partition):
         self.sync_wanted = self.roll_wanted = self.retention_wanted = False
         self.sync_due_ns: int | None = None
         self.roll_due_ns: int | None = None
+        self.age_due_ns: int | None = None
         self._retry_due_ns: int | None = None
         self._retry_wanted = False
         self._cold: list[RecordBatch] = []
@@ -131,7 +133,7 @@ class FilePartition(Partition):
         self.tail.add(batch)
         if self.sync_due_ns is None and not job.needs_sync and self.options.sync.interval_ns is not None:
             self.sync_due_ns = now_ns + self.options.sync.interval_ns
-            self.wake_at(self.sync_due_ns)
+            self._agenda.wake(self, self.sync_due_ns)
 
     def begin_segment(self, base_offset: int, first_receive_ns: int) -> None:
         if not self.segments or self.segments[-1].base_offset != base_offset:
@@ -143,19 +145,25 @@ class FilePartition(Partition):
     def set_deadlines(self) -> None:
         """When the active segment's day ends, and when the oldest sealed one is too old."""
         options, segments = self.options, self.segments
-        self.roll_due_ns = None
+        self.roll_due_ns = self.age_due_ns = None
         if segments and options.roll_at_seconds is not None:
             self.roll_due_ns = roll_due_ns(segments[-1].first_receive_ns, options.roll_at_seconds)
-            self.wake_at(self.roll_due_ns)
         if len(segments) > 1 and options.retention_age_ns is not None:
-            self.wake_at(segments[0].last_receive_ns + options.retention_age_ns + 1)
+            self.age_due_ns = segments[0].last_receive_ns + options.retention_age_ns + 1
+        self._wake()
+
+    def _wake(self) -> None:
+        dues = (self.sync_due_ns, self.roll_due_ns, self.age_due_ns, self._retry_due_ns)
+        deadline_ns = min((due for due in dues if due is not None), default=None)
+        if deadline_ns is not None:
+            self._agenda.wake(self, deadline_ns)
 
     def fail(self, error: StorageError, now_ns: int) -> None:
         super().fail(error, now_ns)
         self.roll_due_ns = None  # an interval's sync stays due: what is whole is still to be synced
         if self._retry_due_ns is None:
             self._retry_due_ns = now_ns + RETRY_EVERY_NS
-            self.wake_at(self._retry_due_ns)
+            self._agenda.wake(self, self._retry_due_ns)
 
     def retried(self, job: RetryJob, now_ns: int) -> None:
         """The disk was asked again."""
@@ -213,5 +221,14 @@ class FilePartition(Partition):
             self._retry_due_ns = None
             self._retry_wanted = True
             self.queue()
-        if len(self.segments) > 1:
+        if self.age_due_ns is not None and self.age_due_ns <= now_ns:
+            self.age_due_ns = None  # what is held back by retain_from is looked at again by the store's sweep
             self.want_retention()
+        self._wake()
+
+    def clock_went_back(self, now_ns: int) -> None:
+        if self.sync_due_ns is not None:
+            self.sync_due_ns = min(self.sync_due_ns, now_ns + (self.options.sync.interval_ns or 0))
+        if self._retry_due_ns is not None:
+            self._retry_due_ns = min(self._retry_due_ns, now_ns + RETRY_EVERY_NS)
+        self._wake()

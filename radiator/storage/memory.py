@@ -23,16 +23,27 @@ NO_LIMIT = 1 << 62
 
 
 class MemoryPartition(Partition):
-    __slots__ = ("bytes_max",)
+    __slots__ = ("_retain_from", "bytes_max")
 
     def __init__(self, name: str, options: PartitionOptions, fs: FileSystem, agenda: Agenda) -> None:
         # The tail keeps its bytes, but does not evict: trim() knows what may go.
+        self._retain_from: int | None = None
         super().__init__(name, options, fs, "", Tail(Budget(NO_LIMIT)), agenda)
         self.bytes_max = options.retention_bytes or limits.MEMORY_PARTITION_BYTES_MAX
 
     def set_options(self, options: PartitionOptions) -> None:
         self.options = options
         self.bytes_max = options.retention_bytes or limits.MEMORY_PARTITION_BYTES_MAX
+
+    @property
+    def retain_from(self) -> int | None:
+        return self._retain_from
+
+    @retain_from.setter
+    def retain_from(self, offset: int | None) -> None:
+        if offset != self._retain_from:
+            self._retain_from = offset
+            self.queue()  # what it held back may go
 
     @property
     def size_bytes(self) -> int:
@@ -84,7 +95,9 @@ class MemoryPartition(Partition):
             self.drop_before(batch.next_offset)
             batch = tail.oldest()
         if batch is not None and options.retention_age_ns is not None:
-            self.wake_at(batch.receive_ns[-1] + options.retention_age_ns + 1)
+            deadline_ns = batch.receive_ns[-1] + options.retention_age_ns + 1
+            if deadline_ns > now_ns:  # else only ``retain_from`` keeps it, and that tells when it moves
+                self._agenda.wake(self, deadline_ns)
 
     def tick(self, now_ns: int) -> None:
         self.trim(now_ns)

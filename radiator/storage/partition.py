@@ -17,7 +17,7 @@ No I/O here. Owned by the hub.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from heapq import heappush
+from heapq import heapify, heappop, heappush
 
 from radiator import limits
 from radiator.errors import StorageError
@@ -33,24 +33,63 @@ from radiator.storage.tail import Tail
 RECORDS_MAX = limits.BATCH_RECORDS_MAX
 BYTES_MAX = limits.BATCH_BYTES_MAX
 
+NEVER_NS = 1 << 63
+STALE_MAX = 64  # stale timers that are not worth a clean-up
+
 IDLE = BatchBuilder(-1)  # stands in open_batch while nothing is open
 IDLE.waiters = ()  # type: ignore[assignment]  # nothing may wait here
 
 
 class Agenda:
-    """What the partitions of one store tell it: take() must come by, tick() must come by at a time. Hub only."""
+    """What the partitions of one store tell it: take() must come by, tick() must come by at a time. Hub only.
 
-    __slots__ = ("dirty", "timers")
+    Of each partition one deadline counts: the earliest that it has asked for since it was last met.
+    """
+
+    __slots__ = ("_armed", "dirty", "timers")
 
     def __init__(self) -> None:
         self.dirty: list[Partition] = []
-        self.timers: list[tuple[int, int, Partition]] = []  # a heap; entries may be stale, tick() looks
+        self.timers: list[tuple[int, int, Partition]] = []  # a heap; what is not in _armed as well is stale
+        self._armed: dict[Partition, int] = {}
+
+    def wake(self, partition: Partition, deadline_ns: int) -> None:
+        """tick() must come by then, or before."""
+        if self._armed.get(partition, NEVER_NS) <= deadline_ns:
+            return
+        self._armed[partition] = deadline_ns
+        heappush(self.timers, (deadline_ns, id(partition), partition))
+        if len(self.timers) > 2 * len(self._armed) + STALE_MAX:
+            self.timers[:] = [(due_ns, id(each), each) for each, due_ns in self._armed.items()]
+            heapify(self.timers)
+
+    def due(self, now_ns: int) -> list[Partition]:
+        """Those whose time has come. Whoever wants more time to be told of asks for it again."""
+        found = []
+        while self.timers and self.timers[0][0] <= now_ns:
+            deadline_ns, _, partition = heappop(self.timers)
+            if self._armed.get(partition) == deadline_ns:
+                del self._armed[partition]
+                found.append(partition)
+        return found
+
+    def next_ns(self) -> int | None:
+        """When the next one's time comes."""
+        timers = self.timers
+        while timers and self._armed.get(timers[0][2]) != timers[0][0]:
+            heappop(timers)
+        return timers[0][0] if timers else None
+
+    def clock_went_back(self, now_ns: int) -> None:
+        for partition in list(self._armed):
+            partition.clock_went_back(now_ns)
 
 
 class Partition:
     """Offsets, the open batch and the tail; no idea how records are kept. Hub only."""
 
     __slots__ = (
+        "_agenda",
         "_closed",
         "_dirty",
         "destinations",
@@ -68,7 +107,6 @@ class Partition:
         "retain_from",
         "segments",
         "tail",
-        "timers",
     )
 
     def __init__(
@@ -90,8 +128,8 @@ class Partition:
         self.open_batch: BatchBuilder = IDLE
         self.queued = False  # stands in the agenda: take() must visit
         self._closed: list[BatchBuilder] = []  # full, not yet taken
+        self._agenda = agenda
         self._dirty = agenda.dirty
-        self.timers = agenda.timers
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
@@ -225,8 +263,8 @@ class Partition:
         self.log_start_offset = max(self.log_start_offset, offset)
         self.tail.drop_below(offset)
 
-    def wake_at(self, deadline_ns: int) -> None:
-        heappush(self.timers, (deadline_ns, id(self), self))
+    def clock_went_back(self, now_ns: int) -> None:
+        """Deadlines that were counted from a later time are counted anew."""
 
     def set_options(self, options: PartitionOptions) -> None:
         raise NotImplementedError

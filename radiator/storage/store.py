@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import errno
 import os
-from heapq import heappop
 from typing import Any
 
 from radiator import limits
@@ -50,6 +49,7 @@ class Store:
         self._open_logs = OpenLogs()
         self._lock = -1
         self._retention_due_ns = 0
+        self._now_ns = 0  # as it was last told
 
     # --- opening and closing ------------------------------------------------------------------------------------------
 
@@ -109,13 +109,13 @@ class Store:
     def close(self) -> None:
         """Writes and syncs what is still open, and gives the directory back. The first error is raised at the end."""
         errors: list[StorageError] = []
-        jobs = self.take(0)
+        jobs = self.take(self._now_ns)
         for job in jobs:
             job.write()
         for job in jobs:
             if job.needs_sync:
                 job.sync()
-            job.done(0)
+            job.done(self._now_ns)
             if job.error is not None:
                 errors.append(job.error)
         for partition in self.partitions.values():
@@ -163,6 +163,7 @@ class Store:
 
     def take(self, now_ns: int) -> list[Job]:
         """Everything there is to do, in the order in which it must be done."""
+        self._see(now_ns)
         jobs: list[Job] = []
         dirty = self._agenda.dirty
         if dirty:
@@ -188,9 +189,9 @@ class Store:
 
     def tick(self, now_ns: int) -> None:
         """Marks what is due."""
-        timers = self._agenda.timers
-        while timers and timers[0][0] <= now_ns:
-            heappop(timers)[2].tick(now_ns)
+        self._see(now_ns)
+        for partition in self._agenda.due(now_ns):
+            partition.tick(now_ns)
         if now_ns >= self._retention_due_ns:
             self._retention_due_ns = now_ns + RETENTION_EVERY_NS
             for partition in self.partitions.values():
@@ -199,11 +200,17 @@ class Store:
 
     def next_deadline_ns(self, now_ns: int) -> int | None:
         """When tick() has something to do; None if nothing is planned."""
-        timers = self._agenda.timers
-        deadlines: list[int] = [timers[0][0]] if timers else []
-        if self.cursors.deadline_ns is not None:
-            deadlines.append(self.cursors.deadline_ns)
-        return min(deadlines, default=None)
+        self._see(now_ns)
+        deadlines = (self._agenda.next_ns(), self.cursors.deadline_ns)
+        return min((each for each in deadlines if each is not None), default=None)
+
+    def _see(self, now_ns: int) -> None:
+        """A wall clock may be set back; what was due a second from then is due a second from now."""
+        if now_ns < self._now_ns:
+            self._agenda.clock_went_back(now_ns)
+            self.cursors.clock_went_back(now_ns)
+            self._retention_due_ns = min(self._retention_due_ns, now_ns + RETENTION_EVERY_NS)
+        self._now_ns = now_ns
 
     def facts(self) -> dict[str, Any]:
         """Numbers for metrics."""
