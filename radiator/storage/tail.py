@@ -19,16 +19,17 @@ MERGE_RECORDS_MAX = 512  # what one reader takes at a time, about; larger merges
 MERGE_BYTES_MAX = 256 * 1024
 MERGE_BATCHES_MIN = 4  # fewer are not worth the copy
 SMALL_RECORDS = 64  # a batch of this many is a list already
-COMPACT_AT = 1_024  # forgotten places at the front of a tail's lists before they are cut off
+COMPACT_AT = 1_024  # forgotten places at the front of a tail's lists, or in a budget's order, before they are cut off
 
 
 class Tail:
     """The newest batches of one partition, contiguous, in order."""
 
-    __slots__ = ("bases", "batches", "budget", "start")
+    __slots__ = ("bases", "batches", "budget", "bytes", "start")
 
     def __init__(self, budget: Budget) -> None:
         self.budget = budget
+        self.bytes = 0
         self.bases: list[int] = []
         self.batches: list[RecordBatch | None] = []
         self.start = 0  # places before this one are forgotten
@@ -36,17 +37,18 @@ class Tail:
     def add(self, batch: RecordBatch) -> None:
         self.bases.append(batch.base_offset)
         self.batches.append(batch)
-        budget = self.budget
         cost = batch.cost_bytes
-        budget.order.append((self, batch.next_offset))
-        budget.bytes += cost
-        if budget.bytes > budget.bytes_max:
-            budget.evict()
+        self.bytes += cost
+        self.budget.added(self, batch.next_offset, cost)
 
     @property
     def base_offset(self) -> int | None:
         """The lowest offset still here; None if empty."""
         return self.bases[self.start] if self.start < len(self.bases) else None
+
+    def base_before(self, offset: int) -> bool:
+        """Whether anything below ``offset`` is still here."""
+        return self.start < len(self.bases) and self.bases[self.start] < offset
 
     def find(self, offset: int) -> RecordBatch | None:
         """The batch that holds ``offset``, merged with the small ones that follow it."""
@@ -81,7 +83,7 @@ class Tail:
             return batch
         parts = [each for each in batches[place:stop] if each is not None]
         merged = merge(parts)
-        self.budget.bytes += merged.cost_bytes - sum(each.cost_bytes for each in parts)
+        self._more(merged.cost_bytes - sum(each.cost_bytes for each in parts))
         batches[place:stop] = [merged]
         del self.bases[place + 1 : stop]
         return merged
@@ -102,7 +104,11 @@ class Tail:
             del batches[:start], self.bases[:start]
             start = 0
         self.start = start
-        self.budget.bytes -= freed
+        self._more(-freed)
+
+    def _more(self, cost: int) -> None:
+        self.bytes += cost
+        self.budget.bytes += cost
 
     def oldest(self) -> RecordBatch | None:
         return self.batches[self.start] if self.start < len(self.batches) else None
@@ -114,12 +120,23 @@ class Tail:
 class Budget:
     """Bytes that all tails of a store may keep together."""
 
-    __slots__ = ("bytes", "bytes_max", "order")
+    __slots__ = ("bytes", "bytes_max", "compact_at", "order")
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self.bytes = 0
         self.order: deque[tuple[Tail, int]] = deque()  # (tail, end of a batch), oldest first
+        self.compact_at = COMPACT_AT
+
+    def added(self, tail: Tail, end: int, cost: int) -> None:
+        """A batch has joined a tail."""
+        self.order.append((tail, end))
+        self.bytes += cost
+        if self.bytes > self.bytes_max:
+            self.evict()
+        elif len(self.order) > self.compact_at:  # retention drops batches without telling
+            self.order = deque(entry for entry in self.order if entry[0].base_before(entry[1]))
+            self.compact_at = 2 * len(self.order) + COMPACT_AT
 
     def evict(self) -> None:
         order = self.order

@@ -79,3 +79,30 @@ def test_cold_batches_have_a_budget_as_well() -> None:
     assert find_cold(shelf, 95) is not None
     assert find_cold(shelf, 15) is None and find_cold(other, 5) is None
     assert cache.bytes == sum(each.cost_bytes for each in [*shelf, *other])
+
+
+def test_what_retention_has_dropped_is_not_remembered() -> None:
+    budget = Budget(1 << 30)
+    quiet, busy, empty = Tail(budget), Tail(budget), Tail(budget)
+    quiet.add(batch(0))  # the oldest of all, and it stays
+    for base in range(20_000):
+        busy.add(batch(base))
+        busy.drop_below(base - 5)
+        empty.add(batch(base))
+        empty.drop_below(base + 1)
+    assert len(budget.order) < 5_000
+    budget.bytes_max = 1
+    budget.evict()
+    assert budget.bytes == 0 and quiet.oldest() is None and busy.oldest() is None
+
+
+def test_a_tail_knows_its_own_bytes() -> None:
+    budget = Budget(1 << 30)
+    tails = [Tail(budget), Tail(budget)]
+    for base in range(200):
+        tails[base % 2].add(batch(base // 2, 1, 50))
+    tails[0].find(0)
+    tails[1].drop_below(40)
+    for tail in tails:
+        assert tail.bytes == sum(each.cost_bytes for each in tail.newest_first())
+    assert budget.bytes == sum(tail.bytes for tail in tails)
