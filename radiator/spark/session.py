@@ -12,13 +12,16 @@ Knows: pyspark's session. Must not know: the log.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import tempfile
+import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -74,7 +77,8 @@ def get_session(
             settings[JAVA_OPTIONS] = f"-Dlog4j2.configurationFile={log4j.as_uri()} {java_options}".strip()
             for key, value in settings.items():
                 builder = builder.config(key, value)
-            spark = builder.getOrCreate()
+            with _uninterrupted():
+                spark = builder.getOrCreate()
     register(spark)
     return spark
 
@@ -110,6 +114,27 @@ def collect(df: DataFrame) -> list[dict[str, Any]]:
             if row[name] is not None:
                 row[name] = _EPOCH + timedelta(microseconds=row[name])
     return found
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Ctrl-C waits until the JVM is there: one that is abandoned while it starts does not notice, and never ends."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    asked: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        asked.append(number)
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGINT) is note:  # else pyspark has put its own there
+            signal.signal(signal.SIGINT, before)
+    if asked:
+        raise KeyboardInterrupt
 
 
 @contextmanager
