@@ -36,6 +36,10 @@ ANSWERS = (
     "counts", "promises", "copies", "integrity", "traffic", "hours", "sky", "carriers", "latency", "timeline",
 )  # fmt: skip
 BUCKET_SECONDS = 0.1
+SMALL = {  # a month is little for Spark: it shall start quickly, not run for hours
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.shuffle.partitions": "2",
+}
 FAIR = "fair"
 
 
@@ -206,7 +210,7 @@ def main() -> None:
         print(json.dumps(values), file=told, flush=True)
 
     say(done=0)
-    spark = get_session("radiator flights demo")
+    spark = get_session("radiator flights demo", config=SMALL)
     found: dict[str, Rows] = {}
     try:
         for name, rows in answers(spark, options.store, options.receipts, options.killed):

@@ -47,6 +47,7 @@ def test_ctrl_c_while_java_starts_leaves_no_java(writer: Writer, tmp_path: Path)
             time.sleep(0.005)
         process.send_signal(signal.SIGINT)
         assert process.wait(SECONDS_MAX) == 130
+        deadline = time.monotonic() + SECONDS_MAX
         while left := processes(mark):
             assert time.monotonic() < deadline, left
             time.sleep(0.05)
