@@ -45,6 +45,7 @@ COLD_BYTES_MAX = 16 * MIB  # batches read back from disk, kept for the next read
 OPEN_LOGS_MAX = 256  # partitions whose files are open for writing: two descriptors each
 READ_CHUNK_BYTES = 512 * KIB  # one cold read: large enough to be sequential, small enough to be fair
 MEMORY_PARTITION_BYTES_MAX = 64 * MIB  # a memory partition without a retention of its own
+MEMORY_BYTES_MAX = 256 * MIB  # all memory partitions together: there may be one for each reply queue of each client
 CURSOR_JOURNAL_BYTES_MAX = 16 * MIB  # then a snapshot is written and the journal starts anew
 CURSORS_MAX = 131_072  # each has 8 bytes in a file that is mapped, and allocated, as a whole
 PARTITIONS_PER_DESTINATION_MAX = 1_024

@@ -1,13 +1,19 @@
-"""A log that lives in memory: the interface of a partition on disk, with nothing to wait for.
+"""A log that lives in memory: the interface of a partition on disk, with nothing to wait for. It ends with the process.
 
-take() commits at once, so its jobs are finished when they are made. What is kept is bounded by the rule's retention, or
-by MEMORY_PARTITION_BYTES_MAX; but nothing at or above ``retain_from`` is dropped: a log that is full of what somebody
-still needs refuses appends instead. It ends with the process.
+take() commits at once, so its jobs are finished when they are made. What goes, and when:
+
+    settled     what lies below ``retain_from`` goes as soon as that moves (but not if the log keeps ``history``)
+    retention   by the rule's age and count; by its size, or MEMORY_PARTITION_BYTES_MAX
+    budget      all memory partitions of a store together: the oldest batch goes first, whichever partition it is in
+
+Nothing at or above ``retain_from`` is ever dropped: where all that is left is still needed, appends are refused.
 
 Owned by the hub.
 """
 
 from __future__ import annotations
+
+from heapq import heappop, heappush, heapreplace
 
 from radiator import limits
 from radiator.errors import StorageError
@@ -19,16 +25,53 @@ from radiator.storage.partition import IDLE, Agenda, Partition
 from radiator.storage.reads import ReadJob
 from radiator.storage.tail import Budget, Tail
 
-NO_LIMIT = 1 << 62
+
+class MemoryBudget(Budget):
+    """Bytes of all memory partitions of a store. It knows who may have something to give; ``evict`` finds out."""
+
+    __slots__ = ("_givers",)
+
+    def __init__(self, bytes_max: int) -> None:
+        super().__init__(bytes_max)
+        self._givers: list[tuple[int, int, MemoryPartition]] = []  # a heap by the age of the oldest batch, or less
+
+    def added(self, tail: Tail, end: int, cost: int) -> None:
+        self.bytes += cost
+
+    def offer(self, partition: MemoryPartition) -> None:
+        """This one may have something that nobody needs."""
+        since_ns = partition.spare_since_ns
+        if since_ns is not None and not partition.offered:
+            partition.offered = True
+            heappush(self._givers, (since_ns, id(partition), partition))
+
+    def evict(self) -> None:
+        givers = self._givers
+        while self.bytes > self.bytes_max and givers:
+            since_ns, number, partition = givers[0]
+            spare_since_ns = partition.spare_since_ns
+            if spare_since_ns is None:
+                partition.offered = False
+                heappop(givers)
+            elif spare_since_ns != since_ns:
+                heapreplace(givers, (spare_since_ns, number, partition))
+            else:
+                partition.drop_oldest()
 
 
 class MemoryPartition(Partition):
-    __slots__ = ("_retain_from", "bytes_max")
+    """A log in memory. Its tail is all there is, and never evicts by itself."""
 
-    def __init__(self, name: str, options: PartitionOptions, fs: FileSystem, agenda: Agenda) -> None:
-        # The tail keeps its bytes, but does not evict: trim() knows what may go.
+    __slots__ = ("_gone", "_retain_from", "budget", "bytes_max", "offered")
+
+    def __init__(
+        self, name: str, options: PartitionOptions, fs: FileSystem, budget: MemoryBudget, agenda: Agenda
+    ) -> None:
+        self._gone = False
         self._retain_from: int | None = None
-        super().__init__(name, options, fs, "", Tail(Budget(NO_LIMIT)), agenda)
+        self.budget = budget
+        self.offered = False  # to the budget
+        super().__init__(name, options, fs, "", Tail(budget), agenda)
         self.bytes_max = options.retention_bytes or limits.MEMORY_PARTITION_BYTES_MAX
 
     def set_options(self, options: PartitionOptions) -> None:
@@ -41,22 +84,40 @@ class MemoryPartition(Partition):
 
     @retain_from.setter
     def retain_from(self, offset: int | None) -> None:
-        if offset != self._retain_from:
-            self._retain_from = offset
-            self.queue()  # what it held back may go
+        if offset == self._retain_from:
+            return
+        self._retain_from = offset
+        if offset is not None and not self.history:
+            self.drop_before(min(offset, self.high_watermark))
+        else:
+            self.queue()  # what it held back may go, if retention says so
+            self.budget.offer(self)
 
     @property
     def size_bytes(self) -> int:
-        return self.tail.budget.bytes
+        return self.tail.bytes
+
+    def discard(self) -> None:
+        """Nobody will read this again; what is open is still committed, for those who wait for it."""
+        self._gone = True
+        self.tail.drop_below(self.next_offset)
 
     def check(self) -> None:
         super().check()
-        if self.tail.budget.bytes > self.bytes_max:
+        if self.tail.bytes > self.bytes_max:
             self.trim(self.last_receive_ns)
-            if self.tail.budget.bytes > self.bytes_max:
+            if self.tail.bytes > self.bytes_max:
                 raise StorageError(
                     f"memory partition {self.name}: full ({self.bytes_max} bytes), all of it is still needed; "
                     "consume it, or give its rule `store: file` or a larger `retention: {size: ...}`"
+                )
+        budget = self.budget
+        if budget.bytes > budget.bytes_max:
+            budget.evict()
+            if budget.bytes > budget.bytes_max:
+                raise StorageError(
+                    f"memory partition {self.name}: all memory partitions together are full "
+                    f"({budget.bytes_max} bytes), all of it is still needed; consume it, or say `store: file`"
                 )
 
     def want_retention(self) -> None:
@@ -78,19 +139,41 @@ class MemoryPartition(Partition):
             self.high_watermark = batch.next_offset
             jobs.append(job)
         self.trim(now_ns)
+        self.budget.offer(self)
+        self.budget.evict()
         return jobs
+
+    @property
+    def floor(self) -> int:
+        """Nobody needs what lies below."""
+        return self.high_watermark if self._retain_from is None else min(self._retain_from, self.high_watermark)
+
+    @property
+    def spare_since_ns(self) -> int | None:
+        """How old the oldest batch is that nobody needs; None if there is no such batch."""
+        batch = self.tail.oldest()
+        return None if batch is None or batch.next_offset > self.floor else batch.receive_ns[-1]
+
+    def drop_oldest(self) -> None:
+        batch = self.tail.oldest()
+        if batch is not None:
+            self.drop_before(batch.next_offset)
 
     def trim(self, now_ns: int) -> None:
         """Drops what retention no longer keeps: by count to the record, else by whole batches."""
         tail, options = self.tail, self.options
-        tail.budget.order.clear()
-        floor = self.high_watermark if self.retain_from is None else min(self.retain_from, self.high_watermark)
+        if self._gone:
+            tail.drop_below(self.high_watermark)
+            return
+        floor = self.floor
+        if self._retain_from is not None and not self.history:
+            self.drop_before(floor)
         if options.retention_count is not None:
             self.drop_before(min(floor, self.high_watermark - options.retention_count))
         batch = tail.oldest()
         while batch is not None and batch.next_offset <= floor:
             too_old = options.retention_age_ns is not None and batch.receive_ns[-1] < now_ns - options.retention_age_ns
-            if not too_old and tail.budget.bytes <= self.bytes_max:
+            if not too_old and tail.bytes <= self.bytes_max:
                 break
             self.drop_before(batch.next_offset)
             batch = tail.oldest()

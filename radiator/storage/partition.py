@@ -9,7 +9,8 @@ This is what a log on disk (``file_partition``) and one in memory (``memory``) h
 Invariants: offsets are dense and never reused while anything of them may be on disk; readers stop at the high
 watermark, which moves only in ``committed``; a failed write or sync fails the partition: the high watermark stays,
 everything queued behind fails too, appends are refused. What was whole before it in the same group is committed.
-``retain_from`` (set by the broker: the lowest offset that some cursor needs; None = nothing) holds retention back.
+``retain_from`` (set by the broker: the lowest offset that some cursor needs; None = nothing) holds retention back. In
+memory what lies below it goes at once, unless the broker says (``history``, before that) that others want to read it.
 
 No I/O here. Owned by the hub.
 """
@@ -80,6 +81,9 @@ class Agenda:
             heappop(timers)
         return timers[0][0] if timers else None
 
+    def forget(self, partition: Partition) -> None:
+        self._armed.pop(partition, None)
+
     def clock_went_back(self, now_ns: int) -> None:
         for partition in list(self._armed):
             partition.clock_went_back(now_ns)
@@ -97,6 +101,7 @@ class Partition:
         "failed",
         "fs",
         "high_watermark",
+        "history",
         "last_receive_ns",
         "log_start_offset",
         "name",
@@ -124,6 +129,7 @@ class Partition:
         self.segments: list[SegmentInfo] = []  # the last one is active; empty in memory and before the first batch
         self.destinations: set[str] = set()  # everything stored here, as far as it is known
         self.failed: StorageError | None = None
+        self.history = False
         self.retain_from: int | None = None
         self.open_batch: BatchBuilder = IDLE
         self.queued = False  # stands in the agenda: take() must visit

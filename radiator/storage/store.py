@@ -24,7 +24,7 @@ from radiator.storage.files import FileSystem, close_quietly, read_file, storage
 from radiator.storage.format import UnknownVersion
 from radiator.storage.jobs import Job
 from radiator.storage.log import Log, OpenLogs
-from radiator.storage.memory import MemoryPartition
+from radiator.storage.memory import MemoryBudget, MemoryPartition
 from radiator.storage.options import PartitionOptions, SyncPolicy
 from radiator.storage.partition import Agenda, Partition
 from radiator.storage.recovery import RecoveryNote, partition_names, recover
@@ -38,13 +38,21 @@ RETENTION_EVERY_NS = 10_000_000_000  # cursors move without telling, so what the
 class Store:
     """One data directory. ``fs`` is the seam to the operating system."""
 
-    def __init__(self, root: str, files: FileSystem, *, tail_bytes_max: int = limits.TAIL_BYTES_MAX) -> None:
+    def __init__(
+        self,
+        root: str,
+        files: FileSystem,
+        *,
+        tail_bytes_max: int = limits.TAIL_BYTES_MAX,
+        memory_bytes_max: int = limits.MEMORY_BYTES_MAX,
+    ) -> None:
         self.root = root
         self.fs = files
         self.partitions: dict[str, Partition] = {}
         self.cursors = CursorStore(files, layout.cursors_path(root))
         self._agenda = Agenda()
         self._budget = Budget(tail_bytes_max)
+        self._memory = MemoryBudget(memory_bytes_max)
         self._cold = ColdCache(min(limits.COLD_BYTES_MAX, tail_bytes_max))
         self._open_logs = OpenLogs()
         self._lock = -1
@@ -141,7 +149,7 @@ class Store:
         if partition is None:
             layout.encode_name(name)
             if options.store == "memory":
-                partition = MemoryPartition(name, options, self.fs, self._agenda)
+                partition = MemoryPartition(name, options, self.fs, self._memory, self._agenda)
             else:
                 partition = self._file_partition(name, options)
             self.partitions[name] = partition
@@ -156,8 +164,12 @@ class Store:
     def forget(self, partition: Partition) -> None:
         """Nobody needs this one any more (temporary queues, names that nothing was sent to). A log with files stays if
         anything was ever appended to it, even in vain: two writers of one file must never be."""
-        if isinstance(partition, MemoryPartition) or partition.untouched:
-            self.partitions.pop(partition.name, None)
+        if isinstance(partition, MemoryPartition):
+            partition.discard()
+        elif not partition.untouched:
+            return
+        self._agenda.forget(partition)
+        self.partitions.pop(partition.name, None)
 
     # --- the turn -----------------------------------------------------------------------------------------------------
 
@@ -217,6 +229,7 @@ class Store:
         return {
             "tail_bytes": self._budget.bytes,
             "cold_bytes": self._cold.bytes,
+            "memory_bytes": self._memory.bytes,
             "partitions": len(self.partitions),
             "syncs": self._open_logs.syncs,
         }

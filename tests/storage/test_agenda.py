@@ -41,6 +41,25 @@ def test_what_is_old_but_still_needed_does_not_keep_the_clock_busy() -> None:
     assert partition.log_start_offset == 2
 
 
+def test_age_goes_on_by_itself_when_the_pin_has_moved() -> None:
+    store, _ = opened(FaultyFileSystem())
+    partition = store.partition("m", MEMORY_SECOND)
+    partition.history = True
+    partition.retain_from = 0
+    put(partition, b"one")
+    commit(store)
+    put(partition, b"two", at=NOW + SECOND)
+    commit(store, NOW + SECOND)
+    store.tick(NOW + SECOND + 1)
+    partition.retain_from = 2
+    store.take(NOW + SECOND + 1)
+    assert partition.log_start_offset == 1
+    deadline = store.next_deadline_ns(NOW + SECOND + 1)
+    assert deadline == NOW + 2 * SECOND + 1
+    store.tick(deadline)
+    assert partition.log_start_offset == 2
+
+
 def test_a_partition_has_one_deadline_however_often_it_commits() -> None:
     store, _ = opened(FaultyFileSystem())
     partition = store.partition("m", MEMORY_SECOND)
