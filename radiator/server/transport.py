@@ -13,8 +13,11 @@ Invariants: ``close`` runs once, and then nothing of this connection is left in 
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import socket as std_socket
+import sys
+import termios
 from typing import TYPE_CHECKING, Any
 
 import gevent
@@ -37,6 +40,14 @@ LINGER_SECONDS = 2.0  # how long a closing connection is read, so that its last 
 UNSENT_SECONDS_MAX = 10.0  # how long a closing connection may take to accept its last bytes
 
 
+def _goes_to_disk(frame: Frame) -> bool:
+    """Whether a frame leaves something for the disk, as far as can be seen at once."""
+    if frame.head.command != "SEND":
+        return frame.head.command == "COMMIT"
+    plan = frame.head.memo
+    return plan is None or plan.destination.policy.store == "file"
+
+
 class Transport:
     """One client's socket, a plain non-blocking one."""
 
@@ -46,12 +57,14 @@ class Transport:
         "_driver",
         "_ended",
         "_ending",
+        "_feeds_disk",
         "_paused",
         "_rest",
         "_reader",
         "_shut",
         "_sock",
         "_timer",
+        "_unread",
         "_writer",
         "closed",
         "heart_beat",
@@ -73,6 +86,8 @@ class Transport:
         self._writer: Any = None
         self._shut = False  # our side has been shut down; what still comes is dropped
         self._paused = False  # not read: see _may_read
+        self._feeds_disk = False  # it has just sent something that goes to a disk that is behind
+        self._unread = 0  # bytes in the kernel when a paused peer was last looked at
         self._rest: list[Frame] = []  # frames whose turn has not come: those before them were much work
         self._ending = False  # its last frames are on their way out
         self._ended = False  # the peer sends no more, but may still read
@@ -100,7 +115,7 @@ class Transport:
                     return
                 self._received(data)
                 visited += len(data)
-                if len(data) < limits.RECV_BYTES or visited >= limits.RECV_VISIT_BYTES_MAX:
+                if self._paused or len(data) < limits.RECV_BYTES or visited >= limits.RECV_VISIT_BYTES_MAX:
                     return
         except (BlockingIOError, InterruptedError):
             return
@@ -120,6 +135,7 @@ class Transport:
             if not session.connected:
                 self._opened()
             self._rest += driver.broker.handle(session, frames, clock.now_ns())
+            self._feeds_disk = not driver.has_room and any(map(_goes_to_disk, frames))
         self._handled()
 
     def _handled(self) -> None:
@@ -134,10 +150,11 @@ class Transport:
             self.pause()
 
     def _may_read(self) -> bool:
-        """Not while the disk is behind, the peer does not read what it is sent, its last frames are not done with, or
-        the broker is being stopped."""
+        """Not while it feeds a disk that is behind, does not read what it is sent, or has frames that are not done
+        with; nor while the broker is being stopped. Acks, and what stays in memory, do not wait for the disk."""
         driver = self._driver
-        return driver.has_room and not self.session.choked and not self._rest and not driver.stopping
+        has_room = driver.has_room or not self._feeds_disk
+        return has_room and not self.session.choked and not self._rest and not driver.stopping
 
     def pause(self) -> None:
         """Read no more until ``go_on`` finds that nothing stands against it."""
@@ -257,13 +274,21 @@ class Transport:
         """Look at the heart-beats: send one, or give a silent peer up. ``now_ns`` is monotonic."""
         heart_beat = self.heart_beat
         assert heart_beat is not None
-        if self._paused:  # we do not listen, so it may speak
+        if self._paused and self._may_speak():
             heart_beat.received(now_ns)
         if heart_beat.is_dead(now_ns):
             log.info("session %s %s: silent for too long; closed", self.session.id, self.session.address)
             self.close()
         elif heart_beat.should_send(now_ns) and not self._backlog and not self.session.closing:
             self.session.send(b"\n")
+
+    def _may_speak(self) -> bool:
+        """Whether a peer that we do not read may be alive: if not for its own deafness, or if more has come in."""
+        if not self.session.choked:
+            return True
+        unread = int.from_bytes(fcntl.ioctl(self._sock, termios.FIONREAD, bytes(4)), sys.byteorder)
+        before, self._unread = self._unread, unread
+        return unread != before
 
     # --- closing ----------------------------------------------------------------------------------------------------
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import socket
+from collections.abc import Callable
 
 from tests.running import BrokerProcess
+
+StartBroker = Callable[..., BrokerProcess]
 
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:test\n\n\0"
 
@@ -52,3 +56,19 @@ def test_what_the_ended_side_held_goes_back_at_once(shared_broker: BrokerProcess
             more = sock.recv(65536)
             assert more
             answer += more
+
+
+def test_frames_that_are_much_work_are_not_overtaken_by_those_behind_them(start_broker: StartBroker) -> None:
+    """The broker turns to others in between, and then goes on where it was, not where the socket is."""
+    broker = start_broker("defaults: {store: memory}\n")
+    born = b"".join(b"SEND\ndestination:/topic/born.%d\n\n\0" % number for number in range(2_000))
+    work, names = [], []
+    for number in range(200):
+        pad = b"x" * 500  # more than one recv, far more than one portion of work
+        work.append(
+            b"SUBSCRIBE\nid:%d\ndestination:/queue/%d.*\npad:%b\nreceipt:s%d\n\n\0" % (number, number, pad, number)
+        )
+        work.append(b"SEND\ndestination:/topic/order\nreceipt:m%d\n\n\0" % number)
+        names += [f"s{number}", f"m{number}"]
+    answer = conversation(broker, CONNECT + born + b"".join(work) + b"DISCONNECT\nreceipt:bye\n\n\0")
+    assert re.findall(r"RECEIPT\nreceipt-id:(\w+)\n", answer.decode()) == [*names, "bye"]
