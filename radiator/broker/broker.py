@@ -320,8 +320,9 @@ class Broker:
         not be given up."""
         if feed.failed(offset) > READ_ATTEMPTS_MAX:
             refusal = ProtocolError("storage", "the log cannot be read", str(error))
-            for reader in [each for each in feed.loading.get(offset, ()) if isinstance(each, Reader)]:
-                self.refuse(reader.subscription.session, refusal)
+            for waiter in list(feed.loading.get(offset, ())):
+                if isinstance(waiter, Reader) and waiter.waits:
+                    self.refuse(waiter.subscription.session, refusal)
         self._stalled.append((feed, offset))
 
     def look_up(self, job: Any, then: Callable[[Any], None], wanted: Callable[[], bool]) -> None:
