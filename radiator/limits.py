@@ -36,6 +36,7 @@ PENDING_APPEND_BYTES_MAX = 32 * MIB  # appended but not yet committed, all parti
 # --- what the log holds -----------------------------------------------------------------------------------------------
 BATCH_BYTES_MAX = 16 * MIB  # one write, one crc; also the most that recovery must read to judge a batch
 BATCH_RECORDS_MAX = 65_536
+BATCH_NAMES_MAX = 65_535  # distinct destinations: a u16 counts them
 SEGMENT_BYTES = 128 * MIB
 SEGMENT_BYTES_MIN = 64 * KIB
 SEGMENT_BYTES_MAX = 2 * GIB  # retention and archiving work on whole segments: larger ones make both coarse

@@ -22,6 +22,7 @@ from radiator.storage.format import MISSING, Columns
 # What CPython spends beside the bytes themselves (measured with sys.getsizeof): for the budgets of caches.
 BATCH_OVERHEAD_BYTES = 1_200
 RECORD_OVERHEAD_BYTES = 160
+NAME_BYTES = 100  # of the usual length
 
 
 class RecordBatch:
@@ -80,7 +81,8 @@ class RecordBatch:
     @property
     def cost_bytes(self) -> int:
         """Memory that keeping this batch costs, roughly; twice the records, since ``memo`` is about as large."""
-        return 2 * (self.size_bytes + len(self.blocks) * RECORD_OVERHEAD_BYTES) + BATCH_OVERHEAD_BYTES
+        records = 2 * (self.size_bytes + len(self.blocks) * RECORD_OVERHEAD_BYTES)
+        return records + len(self.names) * NAME_BYTES + BATCH_OVERHEAD_BYTES
 
     def __repr__(self) -> str:
         return f"<RecordBatch {self.base_offset}..{self.next_offset - 1} {len(self)} records {self.size_bytes} B>"
@@ -98,6 +100,7 @@ class BatchBuilder:
         "has_event",
         "has_transmit",
         "ids",
+        "names_bytes",
         "receive_ns",
         "size_bytes",
         "sync_requested",
@@ -116,7 +119,8 @@ class BatchBuilder:
         self.destination_ids: list[int] = []
         self.blocks: list[bytes] = []
         self.bodies: list[bytes] = []
-        self.size_bytes = 0
+        self.names_bytes = 0
+        self.size_bytes = 0  # of blocks, bodies and names
         self.waiters: list[Any] = []  # what the broker releases when the batch's promise holds
         self.sync_requested = False  # some record asked for an fsync whatever the rule says
 
@@ -144,7 +148,11 @@ class BatchBuilder:
             self.transmit_ns.append(transmit_ns)
             self.has_transmit = True
         self.receive_ns.append(receive_ns)
-        self.destination_ids.append(self.ids.setdefault(destination, len(self.ids)))
+        if destination not in self.ids:
+            self.ids[destination] = len(self.ids)
+            self.names_bytes += len(destination)
+            self.size_bytes += len(destination)
+        self.destination_ids.append(self.ids[destination])
         self.blocks.append(block)
         self.bodies.append(body)
         self.size_bytes += len(block) + len(body)
@@ -161,7 +169,7 @@ class BatchBuilder:
             list(self.ids),
             self.blocks,
             self.bodies,
-            self.size_bytes,
+            self.size_bytes - self.names_bytes,
         )
 
 

@@ -20,12 +20,11 @@ from collections import deque
 
 from radiator import limits
 from radiator.errors import StorageError
-from radiator.storage import index, layout
+from radiator.storage import index, layout, names
 from radiator.storage.batch import RecordBatch
 from radiator.storage.files import FileSystem, close_quietly, storage_error, write_all
 from radiator.storage.format import encode_batch
 from radiator.storage.index import IndexEntry
-from radiator.storage.names import encode_entry
 from radiator.storage.options import PartitionOptions
 
 AHEAD_BYTES_MIN = 64 * 1024
@@ -136,9 +135,8 @@ class Log:
                 position = 0
             if self.fd < 0:
                 self._open(batch.base_offset)
-            for name in batch.names:
-                if name not in self.known_names:
-                    self._add_name(name)
+            if not self.known_names.issuperset(batch.names):
+                self._add_names(set(batch.names) - self.known_names)
             if will_sync and position + size > self.ahead:
                 self._grow(position, size)
             if self.fs.pwritev(self.fd, pieces, position) != size:
@@ -360,18 +358,11 @@ class Log:
         except OSError:
             self.small_syncs = -1_000  # a full disk: the batch itself may still fit
 
-    def _add_name(self, name: str) -> None:
-        """A destination that is new here. The usual log, which holds only the one it is named after, has no file."""
-        if name == self.own_name and not self.names_position:
-            self.known_names.add(name)
-            return
-        new = [name, *self.known_names] if not self.names_position else [name]
-        fd = self.fs.open(layout.names_path(self.directory), create=True)
-        try:
-            data = b"".join(map(encode_entry, new))
-            self.names_position += write_all(self.fs, fd, [data], self.names_position)
-            if not self.options.sync.never:
-                self.fs.fdatasync(fd)
-        finally:
-            self.fs.close(fd)
-        self.known_names.add(name)
+    def _add_names(self, new: set[str]) -> None:
+        """Destinations that are new here. The usual log, which holds only the one it is named after, has no file."""
+        if self.names_position or new != {self.own_name}:
+            wanted = new if self.names_position else new | self.known_names
+            position, self.names_position = self.names_position, 0  # should this fail: all of them, from the start
+            path, sync = layout.names_path(self.directory), not self.options.sync.never
+            self.names_position = names.write(self.fs, path, wanted, position, sync)
+        self.known_names |= new

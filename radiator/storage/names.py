@@ -3,13 +3,16 @@
 Entries end to end: length u32, crc u32 of the name, the name in UTF-8. It exists so that after a restart the broker
 knows the queues and topics that share a partition without reading the log. A cache: rebuilt from the log if it is gone.
 
-Knows: entries. Pure: any thread.
+Knows: entries. No state: any thread.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from struct import Struct
 from zlib import crc32
+
+from radiator.storage.files import FileSystem, write_all
 
 _ENTRY = Struct("<II")
 
@@ -17,6 +20,18 @@ _ENTRY = Struct("<II")
 def encode_entry(name: str) -> bytes:
     encoded = name.encode()
     return _ENTRY.pack(len(encoded), crc32(encoded)) + encoded
+
+
+def write(fs: FileSystem, path: str, names: Iterable[str], position: int, sync: bool) -> int:
+    """Adds entries at ``position``, and returns the position behind them. Raises OSError."""
+    fd = fs.open(path, create=True)
+    try:
+        position += write_all(fs, fd, [b"".join(map(encode_entry, sorted(names)))], position)
+        if sync:
+            fs.fdatasync(fd)
+    finally:
+        fs.close(fd)
+    return position
 
 
 def decode(data: bytes) -> tuple[list[str], int]:

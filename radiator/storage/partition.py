@@ -33,6 +33,7 @@ from radiator.storage.tail import Tail
 
 RECORDS_MAX = limits.BATCH_RECORDS_MAX
 BYTES_MAX = limits.BATCH_BYTES_MAX
+NAMES_MAX = limits.BATCH_NAMES_MAX
 
 NEVER_NS = 1 << 63
 STALE_MAX = 64  # stale timers that are not worth a clean-up
@@ -158,6 +159,13 @@ class Partition:
         size = len(block) + len(body)
         if builder is IDLE or builder.size_bytes + size > BYTES_MAX or len(builder.blocks) >= RECORDS_MAX:
             builder = self._begin()
+        number = builder.ids.get(destination)
+        if number is None:
+            size += len(destination)
+            if builder.blocks and (len(builder.ids) >= NAMES_MAX or builder.size_bytes + size > BYTES_MAX):
+                builder = self._begin()
+            number = builder.ids[destination] = len(builder.ids)
+            builder.names_bytes += len(destination)
         if receive_ns < self.last_receive_ns:
             receive_ns = self.last_receive_ns  # a clock that steps back must not reorder the log
         else:
@@ -173,10 +181,6 @@ class Partition:
         else:
             builder.transmit_ns.append(transmit_ns)
             builder.has_transmit = True
-        ids = builder.ids
-        number = ids.get(destination)
-        if number is None:
-            number = ids[destination] = len(ids)
         builder.destination_ids.append(number)
         builder.blocks.append(block)
         builder.bodies.append(body)
@@ -196,7 +200,9 @@ class Partition:
         """The next ``records`` of together ``size_bytes`` go into one batch, which is all or nothing on disk."""
         builder = self.open_batch
         if builder is not IDLE and (
-            builder.size_bytes + size_bytes > BYTES_MAX or len(builder.blocks) + records > RECORDS_MAX
+            builder.size_bytes + size_bytes + records * limits.DESTINATION_BYTES_MAX > BYTES_MAX  # each a new name
+            or len(builder.blocks) + records > RECORDS_MAX
+            or len(builder.ids) + records > NAMES_MAX
         ):
             self._closed.append(builder)
             self.open_batch = IDLE  # none is begun yet: an empty one must not be left if nothing follows

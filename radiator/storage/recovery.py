@@ -312,13 +312,7 @@ def _rebuild_names(fs: FileSystem, log: Log, bases: list[int], destinations: set
                     position = way_on[0] if way_on else None
         finally:
             fs.close(fd)
-    data = b"".join(map(names.encode_entry, sorted(destinations)))
-    fd = fs.open(layout.names_path(log.directory), create=True)
-    try:
-        log.names_position = write_all(fs, fd, [data], 0)
-        fs.fdatasync(fd)
-    finally:
-        fs.close(fd)
+    log.names_position = names.write(fs, layout.names_path(log.directory), destinations, 0, True)
 
 
 def partition_names(fs: FileSystem, root: str, notes: list[RecoveryNote]) -> Iterable[str]:

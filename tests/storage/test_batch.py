@@ -45,3 +45,11 @@ def test_densify_changes_the_memory_and_not_the_values() -> None:
 def test_the_cost_grows_with_bytes_and_records() -> None:
     assert built(b"a" * 100).cost_bytes > 100
     assert built(b"", b"").cost_bytes > built(b"").cost_bytes
+
+
+def test_names_count_for_the_size_of_an_open_batch_but_not_of_a_finished_one() -> None:
+    builder = BatchBuilder(0)
+    for name in ("/q/a", "/q/bb", "/q/a"):
+        builder.add(name, b"h", b"body", 1, None, None)
+    assert builder.size_bytes == 15 + len("/q/a") + len("/q/bb")
+    assert builder.finish().size_bytes == 15

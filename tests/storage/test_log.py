@@ -188,3 +188,38 @@ def test_the_list_of_names_is_written_only_where_it_says_something() -> None:
     store, _ = opened(fs)
     assert store.partitions["/queue/own"].destinations == {"/queue/own"}
     assert store.partitions["shared"].destinations == {"shared", "/topic/a", "/topic/b"}
+
+
+def test_all_new_names_of_a_batch_cost_one_write_and_one_sync() -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    partition = store.partition("shared", ALWAYS)
+    put(partition, b"", destination="/topic/first")
+    commit(store)
+    before = fs.calls.copy()
+    for number in range(1_000):
+        put(partition, b"", destination=f"/topic/{number}")
+    commit(store)
+    assert (fs.calls - before) == {"open": 1, "pwritev": 2, "fdatasync": 2}
+    fs.power_cut()
+    store, _ = opened(fs)
+    assert len(store.partitions["shared"].destinations) == 1_001
+
+
+def test_names_whose_sync_failed_are_written_again() -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    partition = store.partition("shared", ALWAYS)
+    put(partition, b"", destination="/topic/first")
+    commit(store)
+    put(partition, b"", destination="/topic/second")
+    fs.fail("fdatasync")
+    commit(store)
+    for step in range(1, 4):
+        store.tick(NOW + step * 3_000_000_000)
+        commit(store, NOW + step * 3_000_000_000)
+    put(partition, b"", destination="/topic/third")
+    commit(store)
+    fs.power_cut()
+    store, _ = opened(fs)
+    assert store.partitions["shared"].destinations >= {"/topic/first", "/topic/third"}

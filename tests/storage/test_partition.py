@@ -104,3 +104,38 @@ def test_memory_stays_bounded_whatever_the_backlog() -> None:
         assert len(read_all(partition)) == 75
     assert len(store._cold.order) == 1 or store._cold.bytes <= 100_000
     assert partitions[0].tail.base_offset is None or partitions[0].tail.base_offset > 50
+
+
+def test_a_batch_never_has_more_names_than_the_format_can_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert module.NAMES_MAX == limits.BATCH_NAMES_MAX == 0xFFFF
+    monkeypatch.setattr(module, "NAMES_MAX", 3)
+    store, _ = opened(FaultyFileSystem())
+    partition = store.partition("q", ALWAYS)
+    for number in range(10):
+        put(partition, b"", destination=f"/t/{number}")
+        put(partition, b"", destination=f"/t/{number}")
+    jobs = commit(store)
+    assert [len(job.batch.names) for job in jobs] == [3, 3, 3, 1] and [len(job.batch) for job in jobs] == [6, 6, 6, 2]
+    assert list(read_all(partition)) == list(range(20))
+
+
+def test_long_names_fill_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BYTES_MAX", 1_000)
+    store, _ = opened(FaultyFileSystem())
+    partition = store.partition("q", ALWAYS)
+    for number in range(20):
+        partition.append(f"{number:0200}", b"", b"", NOW)
+    assert [len(job.batch) for job in commit(store)] == [5, 5, 5, 5]
+
+
+@pytest.mark.parametrize("limit", ["NAMES_MAX", "BYTES_MAX"])
+def test_room_for_a_transaction_is_room_for_its_names(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, limit, {"NAMES_MAX": 5, "BYTES_MAX": 1_000}[limit])
+    store, _ = opened(FaultyFileSystem())
+    partition = store.partition("q", ALWAYS)
+    for number in range(3):
+        put(partition, b"", destination=f"{number:0100}")
+    partition.make_room(3, 3 * (len(BLOCK)))
+    for number in range(3):
+        put(partition, b"", destination=f"{number:0200}")
+    assert [len(job.batch) for job in commit(store)] == [3, 3]
