@@ -10,7 +10,7 @@
     unacked comes back          what nobody settled is delivered in the end
 
 A *strong* partition is under ``fsync: always``. A power cut may take the end of the others, and then what had been
-promised and seen of them is forgotten here as well.
+promised and seen of them is forgotten here as well; what is in memory ends with the process.
 """
 
 from __future__ import annotations
@@ -81,15 +81,16 @@ class Checkers:
 
     def died(self, power_cut: bool) -> None:
         self.holders.clear()
-        if not power_cut:
-            return
         for partition in [*self.seen, *self.promised]:
-            if not self.strong(partition):
+            if self._forgotten(partition, power_cut):
                 self.promised.pop(partition, None)
                 self.seen.pop(partition, None)
-        weak = {body for body, partition in self.partition_of.items() if not self.strong(partition)}
-        self.kept -= weak
-        self.settled -= weak
+        gone = {body for body, partition in self.partition_of.items() if self._forgotten(partition, power_cut)}
+        self.kept -= gone
+        self.settled -= gone
+
+    def _forgotten(self, partition: str, power_cut: bool) -> bool:
+        return "memory" in partition or (power_cut and not self.strong(partition))
 
     def started(self, store: Any, power_cut: bool = False) -> None:
         """Read everything that is there."""
