@@ -101,6 +101,7 @@ class Session:
             "PATH": f"{commands}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": str(ROOT),
             "RADIATOR_URL": f"127.0.0.1:{self.port}",
+            "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # Spark has little to do here
         }
 
     @staticmethod
