@@ -293,7 +293,7 @@ def replay_end(broker: Broker, subscription: Subscription) -> None:
     session = subscription.session
     headers = [
         ("subscription", subscription.id),
-        ("message-id", f"end-{subscription.tag}"),
+        ("message-id", f"{subscription.tag}-end"),  # like its ack: whoever acknowledges it by this is not at fault
         ("destination", subscription.patterns.text),
         ("replay-end", "true"),
     ]

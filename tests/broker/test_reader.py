@@ -305,9 +305,12 @@ def test_a_bounded_replay_through_a_window_ends_after_the_last_message_was_sent(
     assert end.headers["replay-end"] == "true"
 
 
-def test_the_end_of_a_replay_may_be_acknowledged_like_any_message(world: World) -> None:
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+def test_the_end_of_a_replay_may_be_acknowledged_like_any_message(world: World, version: str) -> None:
     fill(world, 1)
-    client = replay(world, ack="client-individual", start_position="first", stop_position="end")
+    client = world.connect(version)
+    client.subscribe(T, ack="client-individual", start_position="first", stop_position="end")
+    world.settle()
     for message in client.messages():
         client.ack(message, receipt=message.headers["ack"])
     world.settle()
