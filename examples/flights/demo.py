@@ -93,8 +93,6 @@ def run(period: Period, out: Path, pace: float, show: Show) -> int:
             act_two(stage)
         seconds = time.monotonic() - began
         target = act_three(stage, str(period), seconds)
-        code = stage.broker.stop()
-        stage.claim(checks.Claim("the broker ends well when asked to", code == 0, f"exit code {code}"))
 
     show.summary(stage.claims)
     show.say(f"took {time.monotonic() - began:.0f} s, of which {seconds:.0f} s were the two acts")
@@ -117,6 +115,8 @@ def act_three(stage: Stage, period: str, seconds: float) -> Path:
         stage.claim(checks.promises(answers["promises"][0]))
         stage.claim(checks.copies(answers["copies"][0]["extra"], answers["copies"][0]["explained"], sent_again))
         stage.claim(checks.whole(answers["integrity"]))
+        code = stage.broker.stop()
+        stage.claim(checks.Claim("the broker ends well when asked to", code == 0, f"exit code {code}"))
         show.bar("pictures", 0, 1)
         page = report.make_page(report.Facts(period, stage.claims, airlines(), seconds, _short(stage.data)), answers)
         folder = stage.out / "report"

@@ -62,7 +62,7 @@ def _claims(facts: Facts, answers: dict[str, Rows]) -> Section:
         tiles=[
             Tile(units.count(records), "messages in the store"),
             Tile(f"{len(answers['counts'])}", f"destinations in {len(answers['integrity'])} logs"),
-            Tile(units.duration(facts.seconds * 1000), "of publishing, crashes included"),
+            Tile(units.duration(facts.seconds * 1000), "for the two acts, both crashes included"),
             Tile(f"{broken} broken" if broken else "all hold", f"of {len(rows)} claims", "bad" if broken else "good"),
         ],
         tables=[Table("Claims", fields, rows)],
