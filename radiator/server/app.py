@@ -106,18 +106,25 @@ class App:
         least = self.config.disk_min_free_bytes
         if not least:
             return
-        facts = os.statvfs(self.config.data_dir)
-        free = facts.f_bavail * facts.f_frsize
+        try:
+            facts = os.statvfs(self.config.data_dir)
+        except OSError as error:
+            log.debug("disk: %s", error)  # a SEND will find out what is wrong
+            return
+        free, whole = facts.f_bavail * facts.f_frsize, facts.f_blocks * facts.f_frsize
+        if least > whole // 2:  # more than half of a small disk: that cannot be meant, or nothing would ever be stored
+            least = whole // 16
         if free >= least:
             if self.broker.disk_full is not None:
                 log.warning("disk: %d bytes are free again; messages are accepted", free)
             self.broker.disk_full = None
         elif self.broker.disk_full is None:
-            log.error("disk: only %d bytes are free, disk.min_free is %d; messages are refused", free, least)
+            log.error("disk: %d bytes are free, %d is the least (disk.min_free); messages are refused", free, least)
             self.broker.disk_full = ProtocolError(
                 "storage",
                 "too little disk space is free to store the message",
-                f"disk.min_free in the YAML file is {least} bytes; free some space in {self.config.data_dir}.",
+                f"At least {least} bytes must be free (disk.min_free in the YAML file); free some space in "
+                f"{self.config.data_dir}.",
             )
 
     def stop(self) -> None:

@@ -129,3 +129,15 @@ def test_below_the_reserve_sends_are_refused_and_consuming_goes_on(small_disk: S
     while not accepted(broker, Q):
         assert broker.running
     assert broker.stop() == 0, broker.text()
+
+
+def test_a_disk_smaller_than_the_reserve_can_be_used(small_disk: Small) -> None:
+    """By default 1GiB must be free, which a small disk never has: a sixteenth of it will do."""
+    broker, disk = small_disk("version: 1")
+    assert accepted(broker, Q)
+    (disk / "filler").write_bytes(b"x" * 6_200_000)
+    while accepted(broker, Q):  # it looks at the disk now and then
+        pass
+    _, text = fill_up(broker, Q, 10)
+    assert b"At least 524288 bytes" in text and b"disk.min_free" in text
+    assert broker.stop() == 0, broker.text()
