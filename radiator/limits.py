@@ -43,6 +43,7 @@ SEGMENT_BYTES_MAX = 2 * GIB  # retention and archiving work on whole segments: l
 INDEX_INTERVAL_BYTES = 64 * KIB  # one index entry per this many bytes of log
 TAIL_BYTES_MAX = 32 * MIB  # recent batches kept in memory for readers, over all partitions
 COLD_BYTES_MAX = 16 * MIB  # batches read back from disk, kept for the next reader, over all partitions
+NEW_FILES_MAX = 64  # logs that begin a file in one group commit: a millisecond each, and everybody's receipts wait
 OPEN_LOGS_MAX = 256  # partitions whose files are open for writing: two descriptors each
 READ_CHUNK_BYTES = 512 * KIB  # one cold read: large enough to be sequential, small enough to be fair
 MEMORY_PARTITION_BYTES_MAX = 64 * MIB  # a memory partition without a retention of its own

@@ -81,9 +81,14 @@ class FilePartition(Partition):
         self.next_offset = self.high_watermark = found.next_offset
         self.last_receive_ns = found.last_receive_ns
 
-    def take(self, now_ns: int) -> list[Job]:
+    @property
+    def makes_files(self) -> bool:  # type: ignore[override]
+        return self.roll_wanted or not (self.segments or self.open_batch is IDLE)
+
+    def take(self, now_ns: int, may_roll: bool = True) -> list[Job]:
         """Closes what is open and turns it, and what tick() found due, into jobs."""
         self.queued = False
+        roll, self.roll_wanted = self.roll_wanted and may_roll, self.roll_wanted and not may_roll
         jobs: list[Job] = []
         builders = self._closed
         if self.open_batch is not IDLE:
@@ -94,10 +99,9 @@ class FilePartition(Partition):
             always = self.options.sync.interval_ns == 0
             for builder in builders:
                 needs_sync = always or builder.sync_requested
-                jobs.append(AppendJob(self, builder.finish(), builder.waiters, needs_sync, self.roll_wanted))
-                self.roll_wanted = False
-        elif self.roll_wanted:
-            self.roll_wanted = False
+                jobs.append(AppendJob(self, builder.finish(), builder.waiters, needs_sync, roll))
+                roll = False
+        elif roll:
             jobs.append(RollJob(self, self.next_offset))
         if self.sync_wanted:
             self.sync_wanted = False
@@ -136,6 +140,8 @@ class FilePartition(Partition):
             self._agenda.wake(self, self.sync_due_ns)
 
     def begin_segment(self, base_offset: int, first_receive_ns: int) -> None:
+        if self.segments:  # the clock may have been set back
+            first_receive_ns = max(first_receive_ns, self.segments[-1].last_receive_ns)
         if not self.segments or self.segments[-1].base_offset != base_offset:
             self.segments.append(SegmentInfo(base_offset, first_receive_ns, first_receive_ns, 0))
         self.set_deadlines()

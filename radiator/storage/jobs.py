@@ -11,10 +11,12 @@ A job belongs to one thread at a time: the hub until it is handed over, the disk
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 from radiator.errors import StorageError
 from radiator.storage.batch import RecordBatch, densify
+from radiator.storage.log import Log, make_directories
 
 if TYPE_CHECKING:
     from radiator.storage.file_partition import FilePartition
@@ -50,6 +52,20 @@ class FinishedJob(Job):
 
     __slots__ = ()
     finished = True
+
+
+class DirectoriesJob(Job):
+    """Logs that are new in this group: one sync makes all their directories safe."""
+
+    __slots__ = ("logs",)
+
+    def __init__(self, logs: list[Log]) -> None:
+        super().__init__()
+        self.logs = logs
+
+    def write(self) -> None:
+        with contextlib.suppress(OSError):  # each log will try for itself, and say what is wrong
+            make_directories(self.logs)
 
 
 class AppendJob(Job):

@@ -57,6 +57,17 @@ class OpenLogs:
                 oldest.release()
 
 
+def make_directories(logs: list[Log]) -> None:
+    """Those that are not there yet, with one sync for all. Raises OSError."""
+    wanted = [log for log in logs if not log.exists]
+    for log in wanted:
+        log.fs.mkdir(log.directory)
+    for parent in {log.directory.rpartition("/")[0] for log in wanted}:
+        wanted[0].fs.sync_dir(parent)
+    for log in wanted:
+        log.exists = True
+
+
 class Log:
     """Segment files of one partition, as the disk thread sees them."""
 
@@ -202,10 +213,7 @@ class Log:
     def _open(self, base_offset: int) -> None:
         """Opens the active segment, a new one if nothing is in it yet."""
         fs, new = self.fs, not self.position
-        if not self.exists:
-            fs.mkdir(self.directory)
-            fs.sync_dir(self.directory.rpartition("/")[0])
-            self.exists = True
+        make_directories([self])
         if new:
             self.base_offset = base_offset
         self.fd = fs.open(layout.segment_path(self.directory, self.base_offset), create=new)

@@ -123,7 +123,7 @@ class MemoryPartition(Partition):
     def want_retention(self) -> None:
         self.queue()
 
-    def take(self, now_ns: int) -> list[Job]:
+    def take(self, now_ns: int, may_roll: bool = True) -> list[Job]:
         self.queued = False
         builders = self._closed if self.open_batch is IDLE else [*self._closed, self.open_batch]
         self.open_batch, self._closed = IDLE, []

@@ -284,7 +284,9 @@ class Partition:
     def want_retention(self) -> None:
         raise NotImplementedError
 
-    def take(self, now_ns: int) -> list[Job]:
+    makes_files = False  # whether the next take() brings a job that begins a file
+
+    def take(self, now_ns: int, may_roll: bool = True) -> list[Job]:
         raise NotImplementedError
 
     def tick(self, now_ns: int) -> None:

@@ -22,7 +22,7 @@ from radiator.storage.cursor_store import CursorStore
 from radiator.storage.file_partition import FilePartition
 from radiator.storage.files import FileSystem, close_quietly, read_file, storage_error
 from radiator.storage.format import UnknownVersion
-from radiator.storage.jobs import Job
+from radiator.storage.jobs import DirectoriesJob, Job
 from radiator.storage.log import Log, OpenLogs
 from radiator.storage.memory import MemoryBudget, MemoryPartition
 from radiator.storage.options import PartitionOptions, SyncPolicy
@@ -32,6 +32,7 @@ from radiator.storage.tail import Budget, ColdCache, Tail
 
 __all__ = ["PartitionOptions", "RecoveryNote", "Store", "SyncPolicy"]
 
+NEW_FILES_MAX = limits.NEW_FILES_MAX
 RETENTION_EVERY_NS = 10_000_000_000  # cursors move without telling, so what they held back is looked at again
 
 
@@ -55,6 +56,7 @@ class Store:
         self._memory = MemoryBudget(memory_bytes_max)
         self._cold = ColdCache(min(limits.COLD_BYTES_MAX, tail_bytes_max))
         self._open_logs = OpenLogs()
+        self._makers: dict[Partition, None] = {}  # logs that wait for their turn to begin a file, in order
         self._lock = -1
         self._retention_due_ns = 0
         self._now_ns = 0  # as it was last told
@@ -117,15 +119,15 @@ class Store:
     def close(self) -> None:
         """Writes and syncs what is still open, and gives the directory back. The first error is raised at the end."""
         errors: list[StorageError] = []
-        jobs = self.take(self._now_ns)
-        for job in jobs:
-            job.write()
-        for job in jobs:
-            if job.needs_sync:
-                job.sync()
-            job.done(self._now_ns)
-            if job.error is not None:
-                errors.append(job.error)
+        while jobs := self.take(self._now_ns):
+            for job in jobs:
+                job.write()
+            for job in jobs:
+                if job.needs_sync:
+                    job.sync()
+                job.done(self._now_ns)
+                if job.error is not None:
+                    errors.append(job.error)
         for partition in self.partitions.values():
             if isinstance(partition, FilePartition):
                 try:
@@ -174,15 +176,31 @@ class Store:
     # --- the turn -----------------------------------------------------------------------------------------------------
 
     def take(self, now_ns: int) -> list[Job]:
-        """Everything there is to do, in the order in which it must be done."""
+        """What there is to do, in the order in which it must be done. Everything, except that only NEW_FILES_MAX logs
+        begin a file; then ``dirty`` stays, and the next call goes on with the others."""
         self._see(now_ns)
         jobs: list[Job] = []
+        makers: list[Partition] = []
+        while self._makers and len(makers) < NEW_FILES_MAX:
+            makers.append(partition := next(iter(self._makers)))
+            del self._makers[partition]
         dirty = self._agenda.dirty
-        if dirty:
-            visit = dirty.copy()
-            dirty.clear()
-            for partition in visit:
+        visit = dirty.copy()
+        dirty.clear()
+        for partition in visit:
+            if not partition.makes_files:
                 jobs += partition.take(now_ns)
+            elif len(makers) < NEW_FILES_MAX:
+                makers.append(partition)
+            else:
+                self._makers[partition] = None
+                if partition.segments:  # it only rolls: messages need not wait for that
+                    jobs += partition.take(now_ns, may_roll=False)
+        new = [partition.log for partition in makers if isinstance(partition, FilePartition) and not partition.segments]
+        if len(new) > 1:
+            jobs.append(DirectoriesJob(new))
+        for partition in makers:
+            jobs += partition.take(now_ns)
         return jobs + self.cursors.take(now_ns)
 
     def take_finished(self, now_ns: int) -> list[Job]:
@@ -197,7 +215,7 @@ class Store:
     @property
     def dirty(self) -> bool:
         """Whether take() would find something in a partition."""
-        return bool(self._agenda.dirty)
+        return bool(self._agenda.dirty or self._makers)
 
     def tick(self, now_ns: int) -> None:
         """Marks what is due."""

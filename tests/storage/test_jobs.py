@@ -13,7 +13,8 @@ def test_a_group_writes_everything_before_it_syncs_anything() -> None:
     store, _ = opened(fs)
     for name in "ab":
         put(store.partition(name, ALWAYS), b"x")
-    jobs = store.take(NOW)
+    directories, *jobs = store.take(NOW)
+    directories.write()
     assert all(type(job) is AppendJob and job.needs_sync and not job.finished for job in jobs)
     for job in jobs:
         job.write()

@@ -7,8 +7,9 @@ import pytest
 from radiator import limits
 from radiator.storage import partition as module
 from radiator.storage.format import MISSING
+from radiator.storage.options import PartitionOptions
 from radiator.storage.partition import IDLE
-from tests.storage.driving import ALWAYS, BLOCK, NOW, commit, opened, put, read_all
+from tests.storage.driving import ALWAYS, BLOCK, NOW, answer, commit, opened, put, read_all
 from tests.storage.faults import FaultyFileSystem
 
 
@@ -139,3 +140,15 @@ def test_room_for_a_transaction_is_room_for_its_names(limit: str, monkeypatch: p
     for number in range(3):
         put(partition, b"", destination=f"{number:0200}")
     assert [len(job.batch) for job in commit(store)] == [3, 3]
+
+
+def test_a_time_is_found_in_front_of_a_segment_that_began_after_the_clock_was_set_back() -> None:
+    store, _ = opened(FaultyFileSystem(), tail_bytes_max=0)
+    partition = store.partition("q", PartitionOptions(roll_at_seconds=0))
+    put(partition, b"one", b"two", at=NOW + 1_000)
+    commit(store)
+    partition.roll_wanted = True  # type: ignore[attr-defined]
+    partition.queue()
+    commit(store, NOW)
+    assert len(partition.segments) == 2
+    assert answer(partition.offset_for_time(NOW + 1_000)) == 0
