@@ -74,6 +74,10 @@ def unsubscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> 
     if not subscription_id:
         raise ProtocolError("bad-header", "UNSUBSCRIBE needs a header id", "Expected the id given on SUBSCRIBE.")
     subscription = session.subscriptions.get(subscription_id)
+    if subscription is None and subscription_id in session.ended:  # it crossed the end of the replay on its way
+        del session.ended[subscription_id]
+        receipt_now(session, frame)
+        return
     if subscription is None:
         raise ProtocolError("bad-subscription", f"no subscription {subscription_id[:200]!r} on this connection")
     broker.unsubscribe(subscription)

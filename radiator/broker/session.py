@@ -62,6 +62,7 @@ class Session:
         "closed",
         "closing",
         "connected",
+        "ended",
         "heart_beat",
         "held",
         "id",
@@ -119,6 +120,7 @@ class Session:
         self.auto_acks: deque[AutoAck] = deque()
         self.waiting: dict[Subscription, None] = {}  # subscriptions that stopped because the outbox was full
         self.past: dict[bytes, Delivered] = {}  # per partition, what ended subscriptions were sent
+        self.ended: dict[str, None] = {}  # ids of bounded replays that have come to their end
         self.patterns = 0  # in all subscriptions together
         self.transactions: dict[str, Transaction] = {}
         self.transaction_bytes = 0

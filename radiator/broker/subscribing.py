@@ -113,6 +113,7 @@ def add(
     """Give a session a subscription that reads and consumes nothing yet."""
     tag = str(session.next_tag)
     session.next_tag += 1
+    session.ended.pop(subscription_id, None)
     subscription = Subscription(session, subscription_id, tag, patterns, ack, window)
     session.subscriptions[subscription_id] = subscription
     session.patterns += len(patterns.patterns)
@@ -302,3 +303,6 @@ def replay_end(broker: Broker, subscription: Subscription) -> None:
     headers.append(("content-length", "0"))
     session.send(encoder.encode("MESSAGE", headers, b"", session.version))
     broker.unsubscribe(subscription)
+    session.ended[subscription.id] = None
+    if len(session.ended) > session.limits.subscriptions:
+        del session.ended[next(iter(session.ended))]

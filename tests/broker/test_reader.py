@@ -305,6 +305,18 @@ def test_a_bounded_replay_through_a_window_ends_after_the_last_message_was_sent(
     assert end.headers["replay-end"] == "true"
 
 
+def test_an_unsubscribe_that_crosses_the_end_of_a_replay_is_no_fault(world: World) -> None:
+    fill(world, 1)
+    client = replay(world, start_position="first", stop_position="end")
+    client.say("UNSUBSCRIBE", id="0", receipt="u")
+    world.settle()
+    assert client.receipts() == ["u"]
+    client.say("UNSUBSCRIBE", id="0", receipt="again")
+    world.settle()
+    (error,) = client.take("ERROR")
+    assert error.headers["error-code"] == "bad-subscription"
+
+
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
 def test_the_end_of_a_replay_may_be_acknowledged_like_any_message(world: World, version: str) -> None:
     fill(world, 1)
