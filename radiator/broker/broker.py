@@ -186,7 +186,7 @@ class Broker:
         subscription.enter(destination)
         queue.consumers.append(subscription)
         subscription.queues.append(queue)
-        if subscription.ack != "auto" and subscription.window is None:
+        if subscription.shares_window:
             subscription.session.queue_ring.append((subscription, queue))
         self.ready.queue(queue)
 
@@ -222,6 +222,9 @@ class Broker:
         subscription.readers.clear()
         for queue in subscription.queues:
             queue.consumers.remove(subscription)
+            if not queue.consumers:
+                for source in queue.sources:
+                    source.batch = None
         if subscription.queues:
             remaining = [pair for pair in session.queue_ring if pair[0] is not subscription]
             session.queue_ring.clear()

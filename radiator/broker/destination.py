@@ -27,7 +27,7 @@ SUFFIXES_MAX = 64  # remembered: a few partitions, versions and numbers of subsc
 class Destination:
     """One named destination. ``subscribers`` counts the live subscriptions that match it."""
 
-    __slots__ = ("_round_robin", "_suffixes", "feeds", "name", "owner", "policy", "queue", "subscribers")
+    __slots__ = ("_round_robin", "_suffixes", "feeds", "name", "owner", "policy", "queue", "sent", "subscribers")
 
     def __init__(self, name: str, policy: Policy, feeds: list[Feed]) -> None:
         self.name = name
@@ -36,14 +36,19 @@ class Destination:
         self.queue: Queue | None = None
         self.owner: str | None = None  # session id, of a temporary queue
         self.subscribers = 0
+        self.sent = False  # somebody has wanted to send to it, in this run
         self._round_robin = cycle(feeds)
         self._suffixes: dict[tuple[Feed, int, str], bytes] = {}
 
     @property
     def unused(self) -> bool:
         """True if nobody is subscribed and nothing was sent, not even in vain: only its name is left of it then."""
+        if self.subscribers:
+            return False
         partitions = [feed.partition for feed in self.feeds]
-        return self.subscribers == 0 and not any(each.next_offset or each.last_receive_ns for each in partitions)
+        if not any(each.next_offset or each.last_receive_ns for each in partitions):
+            return True
+        return not self.sent and not any(self.name in each.destinations for each in partitions)  # others use the log
 
     def choose(self, headers: Mapping[str, str]) -> Feed | None:
         """The feed for a message with these headers, or None: each message takes the next one (``next_feed``).

@@ -51,6 +51,7 @@ class Plan:
         headers = head.headers
         self.generation = generation
         self.destination = destination
+        destination.sent = True
         self.name = destination.name
         self.feed: Feed | None = destination.choose(headers)
         self.block = stored_block(head)
@@ -86,7 +87,7 @@ def send(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
     except StorageError:
         if not plan.name.startswith(TEMP_QUEUE_PREFIX):
             raise
-        _drop_reply(broker, session, frame)  # whoever asked does not read: not the fault of who answers
+        drop_reply(broker, session, frame)  # whoever asked does not read: not the fault of who answers
         return
     if frame.receipt is not None:
         batch = feed.partition.open_batch
@@ -134,7 +135,7 @@ def plan_for(broker: Broker, session: Session, frame: Frame, name: str) -> Plan 
     if temporary:
         name = subscribing.temporary_name(session, name)
         if name not in broker.destinations and name.rpartition("@")[2] != session.id:
-            _drop_reply(broker, session, frame)
+            drop_reply(broker, session, frame)
             return None
         if name not in broker.destinations:
             session.temporary[name] = None
@@ -147,7 +148,7 @@ def plan_for(broker: Broker, session: Session, frame: Frame, name: str) -> Plan 
     return plan
 
 
-def _drop_reply(broker: Broker, session: Session, frame: Frame) -> None:
+def drop_reply(broker: Broker, session: Session, frame: Frame) -> None:
     """A message to a temporary queue that is gone, or full because nobody reads it: counted."""
     broker.stats.dropped_replies += 1
     if frame.receipt is not None and "transaction" not in frame.head.headers:

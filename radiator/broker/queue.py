@@ -57,8 +57,8 @@ class Queue:
     @property
     def backlog(self) -> int:
         """Messages not settled: waiting or in flight. In a partition that several destinations share, after a restart,
-        an upper bound until the queue has been read once."""
-        return sum(source.waiting for source in self.sources)
+        a lower bound until the queue has been read once: nothing is refused for the sake of others."""
+        return sum(source.backlog for source in self.sources)
 
     @property
     def backlog_bytes(self) -> int:
@@ -67,15 +67,13 @@ class Queue:
         for source in self.sources:
             partition = source.feed.partition
             stored = partition.next_offset - partition.log_start_offset
-            size += partition.size_bytes * source.waiting // max(1, stored)
+            size += partition.size_bytes * source.backlog // max(1, stored)
         return size
 
     @property
     def ready_to_drop(self) -> int:
         """How many messages wait that no consumer holds."""
-        return sum(
-            len(source.returned) + source.feed.partition.next_offset - source.next_offset for source in self.sources
-        )
+        return sum(len(source.returned) + source.fresh for source in self.sources)
 
     def drop_oldest(self) -> bool:
         """Settle the oldest message that no consumer holds, to make room; False if there is none."""
@@ -83,7 +81,7 @@ class Queue:
             if source.returned:
                 source.settle([heappop(source.returned)])
                 return True
-            if source.next_offset < source.feed.partition.next_offset:
+            if source.fresh > 0:
                 source.drop_next()
                 return True
         return False
@@ -146,17 +144,14 @@ class Queue:
         """As above, in a partition that other destinations share: what is not ours counts as settled."""
         count = min(count_max, sum(credit for _, credit in credits))
         picked: list[int] = []
-        skipped: list[int] = []
         index = start
-        while index < stop and len(picked) < count:
-            if batch.names[batch.destination_ids[index]] == self.name:
-                picked.append(index)
-            else:
-                skipped.append(batch.offsets[index])
+        while len(picked) < count:
+            index = source.pass_over(batch, index, stop)
+            if index == stop:
+                break
+            picked.append(index)
             index += 1
         source.next_offset = batch.offsets[index - 1] + 1
-        if skipped:
-            source.skip(skipped)
         if picked:
             self._spread(source, batch, picked, credits)
         return max(1, len(picked))

@@ -58,6 +58,9 @@ class Registry:
                         self._add(name, policy)
                     except ProtocolError as error:  # the rules have changed; whoever uses it is told
                         log.warning("%s: %s %s", name, error.message, error.detail)
+        for cursor_name, partition_name in self._store.cursors.names():
+            if partition_name not in self._store.partitions:  # made by a subscription, and nothing was ever sent
+                self._store.cursors.delete(cursor_name, partition_name)
 
     def create(self, name: str) -> Destination:
         """A destination that does not exist yet. Raises ProtocolError if its rule forbids it or it cannot be stored."""
@@ -78,7 +81,7 @@ class Registry:
         return self._feeds.get(partition.name)
 
     def advance_idle_queues(self) -> None:
-        """Empty queues in shared partitions do not hold back retention."""
+        """Queues in shared partitions do not hold back the retention of what is not theirs."""
         for feed in self._feeds.values():
             if feed.destinations > 1:
                 for source in feed.sources:
@@ -86,13 +89,16 @@ class Registry:
 
     def drop_unused(self, destination: Destination) -> bool:
         """Forget a destination that only subscriptions made, so that names of clients do not pile up for ever."""
-        if destination.name not in self.destinations or any(feed.readers or feed.loading for feed in destination.feeds):
+        if destination.name not in self.destinations:
+            return False
+        if any(feed.readers or feed.loading for feed in destination.feeds if feed.destinations == 1):
             return False
         del self.destinations[destination.name]
         for feed in destination.feeds:
             feed.sources = [source for source in feed.sources if source.queue is not destination.queue]
+            feed.pin()
             feed.destinations -= 1
-            if feed.destinations == 0:
+            if feed.destinations == 0 and not (feed.partition.next_offset or feed.partition.last_receive_ns):
                 del self._feeds[feed.partition.name]
                 self._store.forget(feed.partition)
         if destination.queue is not None and destination.policy.store == "file":
@@ -154,11 +160,13 @@ class Registry:
         return feed
 
     def _cursor(self, name: str, feed: Feed, policy: Policy) -> Cursor:
-        start = feed.partition.log_start_offset
-        if isinstance(feed.partition, MemoryPartition):
+        partition = feed.partition
+        # What others have stored in the log of a new queue is nothing to it.
+        start = partition.log_start_offset if name in partition.destinations else partition.high_watermark
+        if isinstance(partition, MemoryPartition):
             return Cursor(start)
         sync = SyncPolicy(policy.fsync_interval_ns)
-        return self._store.cursors.open(_cursor_name(name), feed.partition.name, start, sync)
+        return self._store.cursors.open(_cursor_name(name), partition.name, start, sync)
 
 
 def _cursor_name(queue: str) -> str:

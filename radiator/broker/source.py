@@ -31,7 +31,9 @@ class QueueSource:
         "feed",
         "idle_to",
         "loading",
+        "mine_at",
         "next_offset",
+        "owed",
         "queue",
         "returned",
         "settled",
@@ -45,16 +47,38 @@ class QueueSource:
         self._dirty = dirty
         self.settled: list[int] = []
         self.early: list[int] = []  # dropped before they were stored
-        self.counted_to = feed.partition.next_offset
-        unsettled = self.counted_to - cursor.floor - sum(stop - start for start, stop in cursor.intervals)
-        self.waiting = max(0, unsettled)  # after a restart other destinations' records may be among them
+        self.owed = 0  # dropped, in a log of many: so many of ours are to be passed over when they are found
+        end: int = feed.partition.high_watermark  # what is above, if anything, is others'
+        unsettled: int = end - cursor.floor - sum(stop - start for start, stop in cursor.intervals)
+        self.waiting = max(0, unsettled)
+        # Below this offset other destinations' records may be among those that are counted as waiting.
+        self.counted_to = end if feed.partition.destinations - {queue.name} else 0
+        self.mine_at = -1  # a message of ours that nobody has come for is known to be here
         self.batch: RecordBatch | None = None
         self.loading = False
-        end = feed.partition.next_offset
-        self.next_offset = min(max(cursor.delivered, cursor.ceiling, cursor.floor), max(end, cursor.floor))
+        self.next_offset: int = min(max(cursor.delivered, cursor.ceiling, cursor.floor), max(end, cursor.floor))
         self.idle_to = self.next_offset  # up to here there is nothing of ours from next_offset on
         self.returned = list(cursor.unacked(self.next_offset))
         heapify(self.returned)
+
+    @property
+    def backlog(self) -> int:
+        """Messages not settled, as far as they are known to be ours."""
+        return self.waiting - max(0, self.counted_to - self.next_offset)
+
+    @property
+    def fresh(self) -> int:
+        """How many of these were never handed out."""
+        if not self.shared:
+            end: int = self.feed.partition.next_offset
+            return end - self.next_offset
+        settled: int = sum(stop - start for start, stop in self.cursor.intervals) + self.cursor.floor
+        return self.backlog - (self.next_offset - settled - len(self.settled) - len(self.early))
+
+    @property
+    def shared(self) -> bool:
+        """True if other destinations store in the same log."""
+        return self.feed.destinations > 1 or bool(self.feed.partition.destinations - {self.queue.name})
 
     @property
     def ready(self) -> bool:
@@ -83,7 +107,12 @@ class QueueSource:
         self._dirty[self] = None
 
     def drop_next(self) -> None:
-        """Settle the next fresh message undelivered. One that is not stored yet is settled when it is."""
+        """Settle the next fresh message undelivered. One that is not stored yet is settled when it is; where others'
+        records are in between, once it is found."""
+        if self.shared:
+            self.waiting -= 1
+            self.owed += 1
+            return
         if self.next_offset < self.feed.partition.high_watermark:
             self.settle([self.next_offset])
         else:
@@ -96,10 +125,11 @@ class QueueSource:
         offsets from the high watermark on will be given to other messages."""
         high_watermark = self.feed.partition.high_watermark
         if lost:
-            self.waiting -= lost - sum(offset >= high_watermark for offset in self.early)
+            owed = min(self.owed, max(0, self.fresh + self.owed - lost))
+            self.waiting -= lost - sum(offset >= high_watermark for offset in self.early) - (self.owed - owed)
+            self.owed = owed
             self.early = [offset for offset in self.early if offset < high_watermark]
             self.next_offset = min(self.next_offset, high_watermark)
-            self.counted_to = min(self.counted_to, high_watermark)
         stored = [offset for offset in self.early if offset < high_watermark]
         if stored:
             self.early = self.early[len(stored) :]
@@ -127,19 +157,66 @@ class QueueSource:
         if self.idle_to == batch.base_offset and self.queue.name not in batch.names:
             self.idle_to = batch.next_offset
 
+    def pass_over(self, batch: RecordBatch, index: int, stop: int) -> int:
+        """Settle, from ``index`` on, the records of other destinations and what was dropped. Returns the index of the
+        first message to be delivered, or ``stop``."""
+        name, names, ids, offsets = self.queue.name, batch.names, batch.destination_ids, batch.offsets
+        others: list[int] = []
+        dropped: list[int] = []
+        while index < stop:
+            if names[ids[index]] != name:
+                others.append(offsets[index])
+            elif self.owed:
+                self.owed -= 1
+                dropped.append(offsets[index])
+            else:
+                break
+            index += 1
+        if others:
+            self.skip(others)
+        if dropped:
+            self._settle(dropped)
+        return index
+
     def advance(self) -> None:
-        """Let an empty queue in a shared partition not hold back the retention of what others store there."""
+        """Let a queue in a shared partition not hold back the retention of what others store there, if it is empty, or
+        if nobody comes for what it has."""
         if self.idle_to > self.next_offset == self.cursor.floor and not self.returned:
             self.waiting -= max(0, min(self.idle_to, self.counted_to) - self.next_offset)
             self.cursor.ack_range(self.next_offset, self.idle_to)
             self.next_offset = self.idle_to
             self.feed.pin()
+        if not self.queue.consumers:
+            self._look()
+
+    def _look(self) -> None:
+        """Pass over what need not be delivered, up to the first message that somebody must come for."""
+        partition = self.feed.partition
+        while self.ready and not self.returned and (self.owed or self.next_offset != self.mine_at):
+            batch = self.batch_at(self.next_offset)
+            if batch is None:
+                continue  # it is being read, and ``loaded`` goes on, or it is gone
+            start = batch.index_at(self.next_offset)
+            stop = (
+                len(batch)
+                if batch.next_offset <= partition.high_watermark
+                else batch.index_at(partition.high_watermark)
+            )
+            index = self.pass_over(batch, start, stop)
+            if index < stop:
+                self.next_offset = self.mine_at = batch.offsets[index]
+                break
+            self.next_offset = batch.offsets[stop - 1] + 1
+        self.batch = None
+        self.rest()
 
     def loaded(self, offset: int, batch: RecordBatch | None, skip_to: int | None) -> None:
         """A cold read has ended (``Waiter``)."""
         self.loading = False
         if batch is not None and len(batch) and batch.next_offset > offset:
             self.batch = batch
+            if not self.queue.consumers:
+                self._look()
         elif skip_to is not None and skip_to > offset:
             self._lost(offset, skip_to)
 
