@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from radiator.broker import settling, subscribing, transactions
-from radiator.broker.publishing import Plan, Verdict, admit, append, make_room, not_connected, plan_for
+from radiator.broker.publishing import Plan, Verdict, admit, append, drop_reply, make_room, not_connected, plan_for
 from radiator.broker.settling import receipt_now
-from radiator.errors import ProtocolError
+from radiator.errors import ProtocolError, StorageError
+from radiator.routing.rules import TEMP_QUEUE_PREFIX
 from radiator.stomp import encoder
 from radiator.stomp.spec import VERSIONS
 
@@ -139,12 +140,18 @@ def _check(broker: Broker, session: Session, held: list[Frame]) -> list[tuple[Fr
             continue
         if broker.disk_full is not None and plan.destination.policy.store == "file":
             raise broker.disk_full
+        plan.feed = plan.feed or plan.destination.next_feed()
+        partition = plan.feed.partition
+        try:
+            partition.check()
+        except StorageError:
+            if not plan.name.startswith(TEMP_QUEUE_PREFIX):
+                raise
+            drop_reply(broker, session, each)
+            continue
         count, size = ahead.get(plan.destination, (0, 0))
         steps.append((each, plan, admit(plan, each, count, size)))
         ahead[plan.destination] = (count + 1, size + len(each.body))
-        plan.feed = plan.feed or plan.destination.next_feed()
-        partition = plan.feed.partition
-        partition.check()
         count, size = room.get(partition, (0, 0))
         room[partition] = (count + 1, size + len(each.body) + len(plan.block))
     for partition, (count, size) in room.items():
