@@ -130,6 +130,7 @@ class Ready:
     def _serve(self, session: Session) -> None:
         """Fill the window that a session's queues share: one message from each in turn, none starves."""
         ring = session.queue_ring
+        share = 1 if len(ring) > 1 else session.window
         while session.held < session.window and not session.closing:
             if session.room() <= 0:
                 for subscription, _ in ring:
@@ -139,7 +140,7 @@ class Ready:
                 subscription, queue = ring[0]
                 ring.rotate(-1)
                 before = session.held
-                while session.held == before and queue.pump(subscription, 1):
+                while session.held == before and queue.pump(subscription, share):
                     pass
                 if session.held > before:
                     break

@@ -166,7 +166,7 @@ class Session:
     def served(self, subscription: Subscription, queue: Queue) -> None:
         """A message of this queue went to this subscription: the other queues come first now."""
         ring = self.queue_ring
-        if len(ring) > 1 and subscription.ack != "auto" and subscription.window is None:
+        if len(ring) > 1 and subscription.shares_window:
             pair = (subscription, queue)
             if ring[-1] != pair:
                 ring.remove(pair)
