@@ -8,7 +8,8 @@ import pytest
 
 from radiator import limits
 from radiator.broker.session import SessionLimits
-from tests.broker.harness import World
+from radiator.stomp.encoder import encode
+from tests.broker.harness import Client, World
 
 Q, T = "/queue/a", "/topic/a"
 
@@ -274,6 +275,81 @@ def test_a_failure_does_not_leave_bytes_pending(world: World, verb: str) -> None
     assert world.broker.pending_bytes == 0
 
 
+PENDING = """
+destinations:
+  - {match: '/*/own'}
+  - {match: '/*/shared.*', partition: shared}
+  - {match: '/*/spread', partitions: 3}
+  - {match: '/*/memory', store: memory}
+  - {match: '/*/quick', fsync: 50ms}
+  - {match: '/*/never', fsync: never}
+  - {match: /queue/dropping, max_messages: 2, on_full: drop_oldest}
+"""
+NAMES = ["own", "shared.a", "shared.b", "spread", "memory", "quick", "never"]
+
+
+def send_in_every_way(world: World, receipts: bool) -> None:
+    """Messages to all kinds of logs, alone and in transactions, some of clients that are gone at once."""
+    for how in ("plain", "transaction", "gone", "temporary"):
+        client = world.connect()
+        headers = {"receipt": "r" * 100} if receipts else {}
+        for kind in ("topic", "queue"):
+            for name in [*NAMES, "dropping"] if kind == "queue" else NAMES:
+                if how == "transaction":
+                    client.say("BEGIN", transaction="t", **headers)
+                    client.publish(f"/{kind}/{name}", "1", "22", "", transaction="t", some="header", **headers)
+                    client.say("COMMIT", transaction="t", **headers)
+                else:
+                    client.publish(f"/{kind}/{name}", "1", "22", "", some="header", **headers)
+                client.publish(f"/{kind}/{name}", "x" * 10_000, durability="fsync")
+        if how == "temporary":
+            client.publish("/temp-queue/mine", "1", "2", **headers)
+            client.publish(f"/temp-queue/mine@{world.clients[0].session.id}", "nobody is there", **headers)
+        if how in ("gone", "temporary"):
+            client.drop()  # the queue that was its own is forgotten with messages that are not committed
+        if how == "plain":
+            world.take()  # the rest gathers behind what is on its way
+
+
+@pytest.mark.parametrize("receipts", [False, True])
+@pytest.mark.parametrize("verb", [None, "open", "pwritev", "fdatasync", "sync_dir", "all"])
+def test_what_is_on_its_way_to_the_disk_is_counted_off_to_the_last_byte(verb: str | None, receipts: bool) -> None:
+    """Were a byte forgotten, they would add up until nobody is read any more; were one too many, nothing would bound
+    what gathers."""
+    world = World(PENDING)
+    for nth in (1, 3, 2):
+        send_in_every_way(world, receipts)
+        assert world.broker.pending_bytes > 100_000
+        if verb == "all":
+            world.fs.capacity = 0
+        elif verb is not None:
+            world.fs.fail(verb, nth)
+        world.write()
+        world.sync()
+        world.completed()
+        world.settle()
+        assert world.broker.pending_bytes == 0
+        for client in world.clients:
+            assert client.session.receipts.held_bytes == 0
+            client.drop()
+        world.clients.clear()
+        world.fs.heal()
+        world.fs.capacity = None
+        for _ in range(3):
+            world.tick(3)
+        assert world.broker.pending_bytes == 0
+
+
+def test_receipts_that_wait_are_counted_with_what_they_wait_for(world: World) -> None:
+    """Many small messages with long receipts weigh what the receipts weigh."""
+    client = world.connect()
+    client.publish(T, *[""] * 100, receipt="r" * 10_000)
+    assert world.broker.pending_bytes > 1_000_000
+    world.settle()
+    assert world.broker.pending_bytes == 0
+    assert len(client.receipts()) == 100
+
+
 def test_destinations_are_limited() -> None:
     world = World("limits: {destinations: 3}")
     client = world.connect()
@@ -283,6 +359,107 @@ def test_destinations_are_limited() -> None:
     assert not client.session.closing
     client.publish("/topic/4", "x")
     assert client.error() == "too-many"
+
+
+# --- others have their turn -------------------------------------------------------------------------------------------
+
+
+def crowded() -> World:
+    """A thousand topics, in one log."""
+    world = World("destinations: [{match: '/topic/t.*', partition: all}]")
+    world.connect().publish("/topic/t.0", "m")
+    sender = world.connect()
+    for number in range(1_000):
+        sender.publish(f"/topic/t.{number}", "m")
+    world.settle()
+    return world
+
+
+def heavy(client: Client, frames: list[tuple[str, dict[str, str]]]) -> list[str]:
+    """Frames in one chunk; the receipts that they should get, in their order."""
+    data = b"".join(
+        encode(command, [*headers.items(), ("receipt", str(number))])
+        for number, (command, headers) in enumerate(frames)
+    )
+    client.say_bytes(data)
+    return [str(number) for number in range(len(frames))]
+
+
+BURSTS: dict[str, list[tuple[str, dict[str, str]]]] = {
+    "subscribe and leave": [
+        (command, {"id": str(number), "destination": "#"})
+        for number in range(20)
+        for command in ("SUBSCRIBE", "UNSUBSCRIBE")
+    ],
+    "stay": [("SUBSCRIBE", {"id": str(number), "destination": "/topic/>"}) for number in range(20)],
+    "lists": [
+        ("SUBSCRIBE", {"id": str(number), "destination": ",".join(f"/topic/x{each}.*" for each in range(20))})
+        for number in range(5)
+    ],
+    "between messages": [
+        (command, {"id": str(number), "destination": "/topic/order" if command == "SEND" else "#"})
+        for number in range(20)
+        for command in ("SUBSCRIBE", "SEND", "UNSUBSCRIBE", "SEND")
+    ],
+}
+
+
+@pytest.mark.parametrize("burst", BURSTS)
+def test_a_burst_that_is_much_work_lets_others_in_between_and_is_done_in_order(burst: str) -> None:
+    world = crowded()
+    client, other = world.connect(), world.connect()
+    expected = heavy(client, BURSTS[burst])
+    other.publish("/topic/other", "m", receipt="other")
+    world.commit()
+    other.flush()
+    assert other.receipts() == ["other"]
+    client.flush()
+    first = client.receipts()
+    assert len(first) < len(expected)
+    visits = 0
+    while client.rest:
+        before = len(client.rest)
+        client.go_on()
+        assert len(client.rest) < before
+        visits += 1
+    assert visits > 1
+    world.settle()
+    assert [*first, *client.receipts()] == expected
+    assert not client.take("ERROR")
+
+
+def test_births_under_many_patterns_are_much_work_too() -> None:
+    world = World("destinations: [{match: '/topic/*', partition: all}]")
+    watcher, client = world.connect(), world.connect()
+    for number in range(300):
+        watcher.subscribe(f"/topic/x{number}.*", id=str(number), ack="auto")
+    expected = heavy(client, [("SEND", {"destination": f"/topic/{number}"}) for number in range(50)])
+    world.commit()
+    client.flush()
+    first = client.receipts()
+    assert 0 < len(first) < len(expected)
+    world.settle()
+    assert [*first, *client.receipts()] == expected
+
+
+def test_a_burst_that_is_cut_short_by_an_error_or_the_end_leaves_nothing_behind() -> None:
+    world = crowded()
+    for ending in ("error", "drop", "DISCONNECT"):
+        client = world.connect()
+        frames = list(BURSTS["stay"])
+        if ending != "drop":
+            frames.insert(10, ("NONSENSE" if ending == "error" else "DISCONNECT", {}))
+        heavy(client, frames)
+        assert client.rest
+        if ending == "drop":
+            client.drop()
+        world.settle()
+        assert not client.rest
+        assert not client.session.subscriptions
+        client.drop()
+    for client in world.clients:
+        client.drop()
+    world.holds_nothing()
 
 
 # --- life and death ---------------------------------------------------------------------------------------------------
