@@ -18,6 +18,7 @@ from radiator.broker.broker import Broker
 from radiator.config import Config
 from radiator.errors import ProtocolError
 from radiator.routing.rules import Rules
+from radiator.server import descriptors
 from radiator.server.driver import Driver
 from radiator.server.listener import Listener
 from radiator.server.transport import Transport
@@ -48,6 +49,7 @@ class App:
         self.broker = Broker(config, self.rules, self.store, self.driver.outgoing)
         self.driver.broker = self.broker
         self.listeners: list[Listener] = []
+        self._connections_max = descriptors.provide(config.limits.connections)
         self._caches = new_caches()
         self._parser_limits = ParserLimits(
             body_bytes_max=config.limits.message,
@@ -76,7 +78,7 @@ class App:
         return [listener.url for listener in self.listeners]
 
     def _accept(self, sock: std_socket.socket, address: str) -> None:
-        if len(self.driver.transports) >= self.config.limits.connections:
+        if len(self.driver.transports) >= self._connections_max:
             self._turn_away(sock)
             return
         session = self.broker.connect(f"{self._run_id}-{next(self._numbers)}", address)
@@ -84,11 +86,14 @@ class App:
         Transport(sock, session, connection, self.driver, self.config.limits.connect_timeout_seconds)
 
     def _turn_away(self, sock: std_socket.socket) -> None:
-        error = ProtocolError(
-            "too-many",
-            "too many connections",
-            f"limits.connections in the YAML file is {self.config.limits.connections}.",
+        configured, most = self.config.limits.connections, self._connections_max
+        why = (
+            f", but only {most} fit into the open files that the system allows (ulimit -Hn)"
+            if most < configured
+            else ""
         )
+        detail = f"limits.connections in the YAML file is {configured}{why}."
+        error = ProtocolError("too-many", "too many connections", detail)
         try:
             sock.send(encoder.error(error))
         except OSError as problem:
