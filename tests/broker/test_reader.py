@@ -197,6 +197,29 @@ def test_what_was_sent_but_not_committed_before_subscribe_is_not_for_next(world:
     assert client.bodies() == ["after"]
 
 
+@pytest.mark.parametrize("start", [f"time:{NOW + 4 * NS_PER_SECOND}", "last:6"])
+def test_nothing_live_is_sent_while_the_start_is_still_being_looked_up(start: str) -> None:
+    world = World("destinations: [{match: '/topic/*', partition: shared}]", tail_bytes_max=1)
+    fill(world, 10)
+    fill(world, 1, "/topic/other")
+    world.restart()
+    client, sender = world.connect(), world.connect()
+    client.subscribe(T, ack="auto", start_position=start, stop_position=f"time:{world.now + 50 * NS_PER_SECOND}")
+    sender.publish(T, "live")
+    world.commit()
+    world.pump()
+    assert client.messages() == []
+    world.settle()
+    assert client.bodies() == [*(f"m{number}" for number in range(4, 10)), "live"]
+    world.now += 60 * NS_PER_SECOND
+    world.broker.tick(world.now)  # and so is the end
+    sender.publish(T, "after the end")
+    world.commit()
+    world.pump()
+    world.settle()
+    assert ["replay-end" in message.headers for message in client.messages()] == [True]
+
+
 def test_readers_side_by_side_share_one_cold_read() -> None:
     world = World(tail_bytes_max=1)
     bodies = fill(world)
@@ -379,6 +402,37 @@ def test_a_start_position_on_a_queue_shows_its_history_and_consumes_nothing(worl
 
 
 # --- gaps -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ack", ["auto", "client-individual"])
+def test_what_follows_a_gap_in_the_same_run_is_whole(ack: str) -> None:
+    """The first message after a gap has a head of its own; those behind it in the batch must not be lost or doubled."""
+    config = "destinations: [{match: '/topic/a', store: memory, retention: {count: 4}}]"
+    world = World(config, limits=SessionLimits(outbox=1))
+    client = world.connect()
+    client.subscribe(T, ack=ack)
+    sender = world.connect()
+    sender.publish(T, *[f"m{number}" for number in range(10)])  # one batch
+    world.commit()
+    world.pump()
+    sender.publish(T, *[f"m{number}" for number in range(10, 20)])
+    world.commit()
+    client.session.limits = SessionLimits()
+    messages = []
+    for _ in range(12):
+        world.settle()
+        messages += client.messages()
+    found = [int(message.headers["offset"]) for message in messages]
+    gaps = sum(int(message.headers.get("gap", 0)) for message in messages)
+    assert found == sorted(set(found))
+    assert found[-4:] == [16, 17, 18, 19]
+    assert len(found) + gaps == 20
+    assert [message.body.decode() for message in messages] == [f"m{number}" for number in found]
+    if ack != "auto":
+        for message in messages:
+            client.ack(message)
+        assert not client.session.closing
+        assert not next(iter(client.session.subscriptions.values())).in_flight
 
 
 def segments(root: Path) -> World:

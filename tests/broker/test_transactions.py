@@ -284,6 +284,28 @@ def test_a_transaction_is_one_batch_even_where_the_open_batch_is_nearly_full(wor
     assert client.receipts() == ["c"]
 
 
+def test_a_transaction_chooses_partitions_as_single_messages_do() -> None:
+    world = World("destinations: [{match: /topic/p, partitions: 3, partition_by: 'header:user'}]")
+    client = world.connect()
+    client.publish("/topic/p", "outside", user="ann", receipt="r")
+    world.settle()
+    (receipt,) = client.take("RECEIPT")
+    reader = world.connect()
+    reader.subscribe("/topic/p", ack="auto")
+    client.say("BEGIN", transaction="t")
+    client.publish("/topic/p", *"123", user="ann", transaction="t")
+    client.publish("/topic/p", *"abcdef", transaction="t")
+    client.say("COMMIT", transaction="t", receipt="c")
+    world.settle()
+    assert client.receipts() == ["c"]
+    messages = reader.messages()
+    keyed = [message for message in messages if "user" in message.headers]
+    assert [message.body for message in keyed] == [b"1", b"2", b"3"]
+    assert {message.headers["partition"] for message in keyed} == {receipt.headers["partition"]}
+    others = [message.headers["partition"] for message in messages if "user" not in message.headers]
+    assert sorted(others) == sorted([f"/topic/p-{number}" for number in range(3)] * 2)
+
+
 def test_low_disk_space_refuses_transactions_too(world: World) -> None:
     client = world.connect()
     client.say("BEGIN", transaction="t")
