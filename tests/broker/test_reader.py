@@ -199,7 +199,7 @@ def test_what_was_sent_but_not_committed_before_subscribe_is_not_for_next(world:
 
 @pytest.mark.parametrize("start", [f"time:{NOW + 4 * NS_PER_SECOND}", "last:6"])
 def test_nothing_live_is_sent_while_the_start_is_still_being_looked_up(start: str) -> None:
-    world = World("destinations: [{match: '/topic/*', partition: shared}]", tail_bytes_max=1)
+    world = World("destinations: [{match: '/topic/*', partition: shared}]")
     fill(world, 10)
     fill(world, 1, "/topic/other")
     world.restart()
