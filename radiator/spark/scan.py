@@ -2,9 +2,9 @@
 
 The file is read in large pieces and walked by the length chain: magic, length, crc, and that the offsets follow one
 another without a hole. At the first batch that does not hold, the walk looks for the next one that does (its magic is
-8-aligned, its crc holds, its offset lies ahead and within the range) and reports the offsets in between as lost; it
-never trusts a length or an offset that no crc covers. The bytes are read with ``preadv``, not mapped: a file that gets
-shorter under us is a short read, not a SIGBUS.
+8-aligned, its salt and its crc hold, its offset lies ahead and within the range) and reports the offsets in between as
+lost; it never trusts a length or an offset that no crc covers. The bytes are read with ``preadv``, not mapped: a file
+that gets shorter under us is a short read, not a SIGBUS.
 
 Knows: files, the header of a batch. Must not know: columns, Spark, who planned the range.
 Invariant: the records of the yielded batches and the reported losses together are exactly the offsets of the range.
@@ -24,6 +24,7 @@ from radiator.errors import StorageError
 from radiator.limits import BATCH_BYTES_MAX, MIB
 from radiator.spark.decode import Counters
 from radiator.spark.rows import Bytes, Ints
+from radiator.storage.files import FileSystem
 from radiator.storage.format import (
     CRC_FROM,
     HEADER_BYTES,
@@ -32,11 +33,13 @@ from radiator.storage.format import (
     PREFIX,
     SPARSE,
     DamagedBatch,
+    UnknownVersion,
     check,
     columns_len,
     decode_header,
     find_magic,
 )
+from radiator.storage.salt import of_segment
 
 CHUNK_BYTES = 4 * MIB  # about 16 k rows of 200 B; measured: larger is no faster
 
@@ -103,6 +106,7 @@ class _Walk:
     def __init__(self, fd: int, wanted: SegmentRange, on_loss: Callable[[Loss], None], counters: Counters) -> None:
         self.fd, self.wanted, self.on_loss, self.counters = fd, wanted, on_loss, counters
         self.position, self.expected = wanted.start, wanted.first_offset
+        self.salts: frozenset[int] | None = None  # of the segment's batches, once it has been asked for
 
     def chunks(self) -> Iterator[Chunk]:
         wanted, need = self.wanted, 0
@@ -228,11 +232,19 @@ class _Walk:
         self._lose(wanted.next_offset, reason, damaged)
 
     def _good_base(self, raw: bytes, at: int) -> int | None:
+        if self.salts is None:
+            self.salts = of_segment(FileSystem(), self.wanted.path)
         try:
             header = decode_header(raw, at)
+            if self.salts and header.salt not in self.salts:
+                return None  # bytes of a message that look like a batch
             check(raw, at, header)
         except DamagedBatch:
             return None
+        except UnknownVersion:
+            if self.salts:
+                raise
+            return None  # one of ours or not: who can tell?
         after = header.base_offset + header.records
         if header.flags & SPARSE:
             after = self._after_sparse(np.frombuffer(raw, np.uint8), at)

@@ -54,6 +54,10 @@ class FileSystem:
     def open_read(self, path: str) -> int:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
+    def entropy(self, size: int) -> bytes:
+        """Bytes that nobody can guess."""
+        return os.urandom(size)
+
     def size(self, fd: int) -> int:
         return os.fstat(fd).st_size
 

@@ -43,7 +43,7 @@ TRANSACTION = 1 << 8  # the records of one transaction in this partition
 SPARSE = 1 << 9  # offset_delta u32[n] follows destination_id: compaction left holes
 KNOWN_FLAGS = EVENT_ABSENT | TRANSMIT_ABSENT | TRANSACTION | SPARSE
 
-#        magic  total_len crc | base min_ns max_ns count flags destinations names headers bodies reserved
+#        magic  total_len crc | base min_ns max_ns count flags destinations names headers bodies salt
 HEADER = Struct("<8sIIQqqIHHIIII")
 PREFIX = Struct("<8sII")
 REST = Struct("<QqqIHHIIII")
@@ -79,6 +79,7 @@ class BatchHeader(NamedTuple):
     names_len: int
     headers_len: int
     bodies_len: int
+    salt: int
 
 
 class Columns(NamedTuple):
@@ -108,6 +109,7 @@ def encode_batch(
     bodies: Sequence[bytes],
     flags: int = 0,
     offset_deltas: Sequence[int] | None = None,
+    salt: int = 0,
 ) -> list[bytes]:
     """The pieces of one batch, to be written one after the other. ``flags``: TRANSACTION or nothing; the rest is set
     here from what is given. Times must fit an i64, ``receive_ns`` must not fall."""
@@ -118,7 +120,8 @@ def encode_batch(
     if transmit_ns is None:
         flags |= TRANSMIT_ABSENT
     if count == 1 and len(names) == 1 and offset_deltas is None:
-        return _encode_one(base_offset, receive_ns[0], event_ns, transmit_ns, names[0], blocks[0], bodies[0], flags)
+        record = (names[0], blocks[0], bodies[0])
+        return _encode_one(base_offset, receive_ns[0], event_ns, transmit_ns, *record, flags, salt)
     header_off = array("i", accumulate(map(len, blocks), initial=0))
     body_off = array("i", accumulate(map(len, bodies), initial=0))
     dictionary = b"".join([part for name in map(str.encode, names) for part in (U32.pack(len(name)), name)])
@@ -146,7 +149,7 @@ def encode_batch(
                 names_len,
                 headers_len,
                 bodies_len,
-                0,
+                salt,
             ),
             *columns,
             dictionary,
@@ -169,6 +172,7 @@ def _encode_one(
     block: bytes,
     body: bytes,
     flags: int,
+    salt: int,
 ) -> list[bytes]:
     encoded = name.encode()
     names_len, headers_len, bodies_len = len(encoded) + 4, len(block), len(body)
@@ -187,7 +191,7 @@ def _encode_one(
         names_len,
         headers_len,
         bodies_len,
-        0,
+        salt,
         *times,
         0,
         headers_len,
@@ -225,8 +229,8 @@ def decode_header(data: bytes | memoryview, at: int = 0) -> BatchHeader:
     """The header at ``at``, its lengths checked against one another; the crc is not looked at. Raises DamagedBatch."""
     if len(data) - at < HEADER_BYTES:
         raise DamagedBatch(f"batch header: expected {HEADER_BYTES} bytes, got {max(len(data) - at, 0)}")
-    (magic, total, crc, base, low, high, count, flags, destinations, names, headers, bodies, _reserved) = (
-        HEADER.unpack_from(data, at)
+    magic, total, crc, base, low, high, count, flags, destinations, names, headers, bodies, salt = HEADER.unpack_from(
+        data, at
     )
     if magic != MAGIC:
         _wrong_magic(magic)
@@ -237,7 +241,7 @@ def decode_header(data: bytes | memoryview, at: int = 0) -> BatchHeader:
         raise DamagedBatch(
             f"batch header: total_len {total} does not fit its parts ({expected} bytes, {count} records)"
         )
-    return BatchHeader(total, crc, base, low, high, count, flags, destinations, names, headers, bodies)
+    return BatchHeader(total, crc, base, low, high, count, flags, destinations, names, headers, bodies, salt)
 
 
 def _wrong_magic(magic: bytes) -> None:

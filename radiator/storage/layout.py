@@ -1,6 +1,7 @@
 """Names on disk: where things lie, how a name becomes a directory, and the little ``head`` file.
 
     <data_dir>/LOCK                                              the broker's pid; readers need no lock
+    <data_dir>/salt                                              what batches are known by: see ``salt``
     <data_dir>/partitions/<encoded name>/<base, 20 digits>.rlog  segments
                                          <base, 20 digits>.idx   sparse index of a segment; a cache
                                          head                    end of what is synced; external readers stop here
@@ -22,6 +23,7 @@ from zlib import crc32
 from radiator import limits
 
 LOCK = "LOCK"
+SALT = "salt"
 PARTITIONS = "partitions"
 CURSORS = "cursors"
 HEAD = "head"
@@ -74,6 +76,10 @@ def parse_message_id(text: str) -> tuple[str, int]:
 
 def lock_path(root: str) -> str:
     return f"{root}/{LOCK}"
+
+
+def salt_path(root: str) -> str:
+    return f"{root}/{SALT}"
 
 
 def partitions_path(root: str) -> str:

@@ -90,6 +90,7 @@ class Log:
         "own_name",
         "options",
         "position",
+        "salt",
         "small_syncs",
         "sync_failed",
         "synced",
@@ -97,7 +98,7 @@ class Log:
     )
 
     def __init__(
-        self, fs: FileSystem, directory: str, own_name: str, options: PartitionOptions, open_logs: OpenLogs
+        self, fs: FileSystem, directory: str, own_name: str, options: PartitionOptions, open_logs: OpenLogs, salt: int
     ) -> None:
         self.fs = fs
         self.directory = directory
@@ -117,6 +118,7 @@ class Log:
         self.entries: list[IndexEntry] = []  # not yet written
         self.index_count = 0  # entries written
         self.indexed_position = -limits.INDEX_INTERVAL_BYTES
+        self.salt = salt
         self.own_name = own_name
         self.known_names: set[str] = set()
         self.names_position = 0
@@ -137,6 +139,7 @@ class Log:
             batch.names,
             batch.blocks,
             batch.bodies,
+            salt=self.salt,
         )
         size = len(pieces[0]) + len(pieces[1])
         try:

@@ -148,7 +148,7 @@ def segment_batches(
     fs = fs or FileSystem()
     fd = fs.open_read(path)
     try:
-        window = Window(fs, fd)
+        window = Window(fs, fd, path=path)
         size = fs.size(fd) if end is None else end
         position = 0
         while position < size:
@@ -225,7 +225,7 @@ def _segment_records(fs: FileSystem, segment: StoredSegment, offset: int, bytes_
     except FileNotFoundError:
         return  # taken by retention meanwhile: told as a gap
     try:
-        window = Window(fs, fd, bytes_max)
+        window = Window(fs, fd, bytes_max, segment.path)
         entries = load_index(fs, segment.path.rpartition("/")[0], segment.base_offset)
         position = locate(window, entries, offset, segment.size_bytes)
         while position is not None and position < segment.size_bytes:

@@ -87,7 +87,7 @@ class ReadJob:
         try:
             fd = self.fs.open_read(path)
             try:
-                self._read(Window(self.fs, fd, self.bytes_max))
+                self._read(Window(self.fs, fd, self.bytes_max, path))
             finally:
                 self.fs.close(fd)
         except FileNotFoundError:
@@ -201,13 +201,14 @@ class PositionJob:
             if first_receive_ns >= self.receive_ns:
                 self.offset = max(base_offset, self.log_start_offset)
                 return
+            path = layout.segment_path(self.directory, base_offset)
             try:
-                fd = self.fs.open_read(layout.segment_path(self.directory, base_offset))
+                fd = self.fs.open_read(path)
             except FileNotFoundError:
                 continue  # taken by retention meanwhile
             try:
                 entries = load_index(self.fs, self.directory, base_offset)
-                found = locate_time(Window(self.fs, fd, SCAN_BYTES), entries, self.receive_ns, self.end_offset)
+                found = locate_time(Window(self.fs, fd, SCAN_BYTES, path), entries, self.receive_ns, self.end_offset)
             finally:
                 self.fs.close(fd)
             if found is not None:
@@ -218,12 +219,13 @@ class PositionJob:
         for base_offset, _ in reversed(self._segments):
             if base_offset >= self.below or not self.wanted:
                 continue
+            path = layout.segment_path(self.directory, base_offset)
             try:
-                fd = self.fs.open_read(layout.segment_path(self.directory, base_offset))
+                fd = self.fs.open_read(path)
             except FileNotFoundError:
                 return  # taken by retention meanwhile, and so is everything before it
             try:
-                window = Window(self.fs, fd, SCAN_BYTES)
+                window = Window(self.fs, fd, SCAN_BYTES, path)
                 size = self.fs.size(fd)
                 starts = [entry.position for entry in load_index(self.fs, self.directory, base_offset)]
                 stop = size

@@ -22,7 +22,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from radiator import limits
-from radiator.storage import layout, names
+from radiator.storage import layout, names, salt
 from radiator.storage.files import FileSystem, read_file, read_fully, storage_error, write_all
 from radiator.storage.format import HEADER_BYTES, DamagedBatch, decode_destinations, decode_header, split_names
 from radiator.storage.index import ENTRY_BYTES, IndexEntry
@@ -142,7 +142,7 @@ def _walk_active(
     fd = fs.open(path)
     try:
         size = fs.size(fd)
-        window = Window(fs, fd, SCAN_BYTES)
+        window = Window(fs, fd, SCAN_BYTES, path)
         entries = load_index(fs, directory, base)
         entries = _trusted(window, entries, size)
         position, expected, latest = 0, base, 0
@@ -193,6 +193,8 @@ def _walk_active(
     if head.next_offset > expected:
         notes.append(_gone(path, expected, head.next_offset))
         expected = head.next_offset
+    if position:  # as it was begun, should the key have been lost since
+        log.salt = salt.first_of(fs, path) or log.salt
     log.base_offset, log.position, log.next_offset = base, position, expected
     log.ahead = 0
     log.entries, log.index_count, log.indexed_position = more, len(entries), indexed
@@ -296,10 +298,11 @@ def _load_names(fs: FileSystem, log: Log) -> set[str]:
 def _rebuild_names(fs: FileSystem, log: Log, bases: list[int], destinations: set[str]) -> None:
     """The list of names is gone, and this log needs one: read all of it."""
     for base in bases:
-        fd = fs.open_read(layout.segment_path(log.directory, base))
+        path = layout.segment_path(log.directory, base)
+        fd = fs.open_read(path)
         try:
             size = fs.size(fd)
-            window = Window(fs, fd, SCAN_BYTES)
+            window = Window(fs, fd, SCAN_BYTES, path)
             position: int | None = 0
             while position is not None and position < size:
                 try:

@@ -5,7 +5,7 @@ another process. The writer need not stop: walkers end at the high watermark (or
 
 Knows: positions and batches. Must not know: partitions, jobs, who is asking.
 Invariants: what is returned has a correct crc; a batch counts as the next one only if its magic, lengths, crc and
-base offset all hold, and only the aligned magic may be used to find a batch behind damage.
+base offset all hold; behind damage, where anything may stand, it must have the partition's salt as well (``salt``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from zlib import crc32
 
 from radiator import limits
-from radiator.storage import index, layout
+from radiator.storage import index, layout, salt
 from radiator.storage.batch import RecordBatch
 from radiator.storage.files import FileSystem, read_file, read_fully
 from radiator.storage.format import (
@@ -29,6 +29,7 @@ from radiator.storage.format import (
     TRANSMIT_ABSENT,
     BatchHeader,
     DamagedBatch,
+    UnknownVersion,
     check,
     columns_len,
     decode_columns,
@@ -58,14 +59,16 @@ class SegmentInfo:
 
 
 class Window:
-    """A file seen through a sliding chunk: small steps forward cost no system call."""
+    """A file seen through a sliding chunk: small steps forward cost no system call. ``path`` says whose it is."""
 
-    __slots__ = ("chunk_bytes", "data", "fd", "fs", "position")
+    __slots__ = ("_salts", "chunk_bytes", "data", "fd", "fs", "path", "position")
 
-    def __init__(self, fs: FileSystem, fd: int, chunk_bytes: int = limits.READ_CHUNK_BYTES) -> None:
+    def __init__(self, fs: FileSystem, fd: int, chunk_bytes: int = limits.READ_CHUNK_BYTES, path: str = "") -> None:
         self.fs = fs
         self.fd = fd
         self.chunk_bytes = chunk_bytes
+        self.path = path
+        self._salts: frozenset[int] | None = None
         self.position = 0  # of data[0]; always a multiple of 8
         self.data = b""
 
@@ -79,6 +82,13 @@ class Window:
             self.data = read_fully(self.fs, self.fd, max(size, self.chunk_bytes), position)
             return 0
         return place
+
+    @property
+    def salts(self) -> frozenset[int]:
+        """Only these may stand in a header of this segment; empty: it cannot be told."""
+        if self._salts is None:
+            self._salts = salt.of_segment(self.fs, self.path)
+        return self._salts
 
 
 def header_at(window: Window, position: int) -> BatchHeader:
@@ -142,19 +152,22 @@ def skim(data: bytes, at: int, stop: int, expected: int, names: set[bytes]) -> t
 
 def find_batch(window: Window, position: int, end: int, min_offset: int) -> tuple[int, BatchHeader] | None:
     """The first whole batch at or after ``position`` that begins below ``end`` with an offset of ``min_offset`` or
-    more: the way on behind damage."""
-    fs, fd = window.fs, window.fd
+    more: the way on behind damage. The salt comes before the crc: what a client made up costs no more than a look."""
+    fs, fd, salts = window.fs, window.fd, window.salts
     position = (position + 7) & ~7
     while position < end:
         data = read_fully(fs, fd, min(SEARCH_BYTES, end - position), position)
         at = find_magic(data, 0)
         while at >= 0:
             try:
-                header = batch_at(window, position + at)
-                if header.base_offset >= min_offset:
-                    return position + at, header
+                header = header_at(window, position + at)
+                if header.base_offset >= min_offset and (header.salt in salts or not salts):
+                    return position + at, batch_at(window, position + at)
             except DamagedBatch:
                 pass
+            except UnknownVersion:
+                if salts:  # it is one of ours
+                    raise
             at = find_magic(data, at + 8)
         if len(data) < SEARCH_BYTES:
             return None

@@ -17,7 +17,7 @@ from typing import Any
 
 from radiator import limits
 from radiator.errors import StorageError
-from radiator.storage import layout
+from radiator.storage import layout, salt
 from radiator.storage.cursor_store import CursorStore
 from radiator.storage.file_partition import FilePartition
 from radiator.storage.files import FileSystem, close_quietly, read_file, storage_error
@@ -58,6 +58,7 @@ class Store:
         self._open_logs = OpenLogs()
         self._makers: dict[Partition, None] = {}  # logs that wait for their turn to begin a file, in order
         self._lock = -1
+        self._key = b""  # of the salts
         self._retention_due_ns = 0
         self._now_ns = 0  # as it was last told
 
@@ -75,6 +76,7 @@ class Store:
             remedy = "there can be no directory of that name; choose another data_dir" if elsewhere else None
             raise storage_error(self.root, "open the data directory", error, remedy) from error
         try:
+            self._key = salt.make_key(self.fs, self.root)
             for name in partition_names(self.fs, self.root, notes):
                 partition = self._file_partition(name, PartitionOptions())
                 try:
@@ -160,7 +162,8 @@ class Store:
         return partition
 
     def _file_partition(self, name: str, options: PartitionOptions) -> FilePartition:
-        log = Log(self.fs, layout.partition_path(self.root, name), name, options, self._open_logs)
+        directory = layout.partition_path(self.root, name)
+        log = Log(self.fs, directory, name, options, self._open_logs, salt.of_partition(self._key, directory))
         return FilePartition(name, options, log, Tail(self._budget), self._cold, self._agenda)
 
     def forget(self, partition: Partition) -> None:

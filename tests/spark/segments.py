@@ -14,6 +14,8 @@ from radiator.spark.selection import Selection
 from radiator.storage.format import encode_batch
 from tests.spark.stores import Message
 
+SALT = 77
+
 
 class Placed(NamedTuple):
     """A batch and where it stands in the file."""
@@ -44,6 +46,7 @@ def encode(base_offset: int, messages: list[Message], deltas: list[int] | None =
             [each.block for each in messages],
             [each.body for each in messages],
             offset_deltas=deltas,
+            salt=SALT,
         )
     )
 

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from radiator.spark.scan import Loss, SegmentRange
-from radiator.storage.format import MAGIC, UnknownVersion
+from radiator.storage.format import MAGIC, UnknownVersion, encode_batch
 from tests.spark.segments import Placed, read_rows, whole, write_segment
 from tests.spark.stores import numbered
 
@@ -98,6 +98,26 @@ def test_batches_in_the_wrong_order_are_not_believed(tmp_path: Path) -> None:
     assert offsets + lost(losses) != []
     assert sorted(offsets + lost(losses)) == list(range(25))
     assert len(set(offsets)) == len(offsets)
+
+
+def test_what_a_damaged_message_holds_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "s.rlog"
+    times = [message.receive_ns for message in numbered("/topic/a", 2)]
+    forged = b"".join(
+        piece
+        for flags in (0, 1 << 12)
+        for piece in encode_batch(1, times, None, None, [0] * 2, ["/topic/b"], [b""] * 2, [b"forged"] * 2, flags)
+    )
+    body = b"".join(forged.rjust(len(forged) + shift).ljust(1_000) for shift in range(8))
+    first, hostile, last = numbered("/topic/a", 3)
+    placed = write_segment(path, [[first], [hostile._replace(body=body)], [last]])
+    data = bytearray(path.read_bytes())
+    data[placed[2].position - 10] ^= 1
+    path.write_bytes(data)
+    losses: list[Loss] = []
+    rows = read_rows(whole(path, placed), columns=["offset", "destination"], losses=losses)
+    assert [(row["offset"], row["destination"]) for row in rows] == [(0, "/topic/a"), (2, "/topic/a")]
+    assert lost(losses) == [1]
 
 
 def test_a_missing_batch_is_a_loss(tmp_path: Path) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from pathlib import Path
 
 import pytest
 
 from radiator import limits
-from radiator.storage import cursor_journal, index, layout
+from radiator.storage import cursor_journal, index, layout, salt
 from radiator.storage import format as codec
 from radiator.storage.log import OpenLogs
 
@@ -28,8 +29,9 @@ def example(name: str) -> bytes:
 
 def test_the_worked_example_decodes_to_what_is_said_of_it() -> None:
     header, columns = codec.decode(example("batch"))
-    assert (header.total_len, header.crc, header.base_offset, header.records) == (216, 0xBEB08694, 41, 2)
+    assert (header.total_len, header.crc, header.base_offset, header.records) == (216, 0xF8F7078F, 41, 2)
     assert (header.flags, header.names_len, header.headers_len, header.bodies_len) == (0x0080, 44, 15, 12)
+    assert header.salt == 0x9F3C17E2
     assert columns.offsets == range(41, 43)
     assert list(columns.receive_ns) == [1_700_000_000_000_000_000, 1_700_000_000_000_000_500]
     assert columns.event_ns is not None and list(columns.event_ns) == [1_699_999_999_000_000_000, codec.MISSING]
@@ -50,6 +52,7 @@ def test_the_worked_example_is_what_encode_writes() -> None:
         columns.names,
         columns.blocks,
         columns.bodies,
+        salt=header.salt,
     )
     assert b"".join(pieces) == example("batch")
 
@@ -60,7 +63,15 @@ def test_the_head_of_the_example_decodes() -> None:
 
 
 @pytest.mark.parametrize(
-    "magic", [codec.MAGIC, layout.HEAD_MAGIC, index.MAGIC, cursor_journal.ENTRY_MAGIC, cursor_journal.SNAPSHOT_MAGIC]
+    "magic",
+    [
+        codec.MAGIC,
+        layout.HEAD_MAGIC,
+        index.MAGIC,
+        cursor_journal.ENTRY_MAGIC,
+        cursor_journal.SNAPSHOT_MAGIC,
+        salt.KEY_MAGIC,
+    ],
 )
 def test_every_magic_is_in_the_document(magic: bytes) -> None:
     assert magic[:1] == b"\x89" and magic[5:] == b"\r\n\x1a"
@@ -93,3 +104,11 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert f"| segment files open for writing | {OpenLogs().limit} |" in TEXT
     assert f"{limits.INDEX_INTERVAL_BYTES // limits.KIB} KiB or more behind" in TEXT
     assert f"beyond {limits.CURSOR_JOURNAL_BYTES_MAX // limits.MIB} MiB" in TEXT
+
+
+def test_the_salt_of_a_partition_is_made_as_the_document_says() -> None:
+    key = bytes(range(16))
+    digest = hashlib.blake2b(b"%2Fqueue%2Fa", key=key, digest_size=4).digest()
+    directory = layout.partition_path("/data", "/queue/a")
+    assert salt.of_partition(key, directory) == int.from_bytes(digest, "little")
+    assert "BLAKE2b with 4 bytes of digest" in TEXT

@@ -64,19 +64,21 @@ def test_never_syncs_nothing_but_a_message_that_asks_for_it() -> None:
     fs = FaultyFileSystem()
     store, _ = opened(fs)
     partition = store.partition("q", NEVER)
+    syncs = fs.calls["fdatasync"]
     assert calls(fs, store, partition, b"one")["fdatasync"] == 0
     assert calls(fs, store, partition, b"two") == {"pwritev": 1}
     assert head(fs) == layout.Head(0, len(fs.nodes[layout.segment_path(DIRECTORY, 0)].cache), 2)
     put(partition, b"three", destination="q")
     partition.open_batch.sync_requested = True
     (job,) = commit(store)
-    assert job.needs_sync and fs.calls["fdatasync"] == 1
+    assert job.needs_sync and fs.calls["fdatasync"] == syncs + 1
 
 
 def test_an_interval_syncs_when_it_is_over() -> None:
     fs = FaultyFileSystem()
     store, _ = opened(fs)
     partition = store.partition("q", PartitionOptions(sync=SyncPolicy(50_000_000)))
+    syncs = fs.calls["fdatasync"]
     assert calls(fs, store, partition, b"one")["fdatasync"] == 0
     assert partition.high_watermark == 1, "the promise of an interval is the write"
     assert head(fs) is None, "the head waits for the sync"
@@ -85,7 +87,7 @@ def test_an_interval_syncs_when_it_is_over() -> None:
     assert commit(store) == []
     store.tick(NOW + 50_000_000)
     assert [job.needs_sync for job in commit(store)] == [True]
-    assert fs.calls["fdatasync"] == 1 and (head(fs) or ())[2:] == (1,)
+    assert fs.calls["fdatasync"] == syncs + 1 and (head(fs) or ())[2:] == (1,)
     store.tick(NOW + 500_000_000)
     assert commit(store) == [] and store.next_deadline_ns(NOW) is None
 

@@ -1,0 +1,89 @@
+"""The salt of a partition: how a batch is told from bytes of a message that look like one.
+
+Where one batch ends the next begins, and nothing else can. But behind damage the way on has to be searched for, and
+there a client's message may hold whole batches of the client's own making. So every header carries a salt that only the
+broker knows: it is made from the partition's name and a key, ``<data_dir>/salt``, which is safe before the first batch.
+
+If the key is lost a new one is made, and batches of the old one are known by the first header of their segment. Without
+a key and without a whole first batch, any batch will do.
+
+Knows: the key file, headers at the start of a segment. No state: any thread, any process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from hashlib import blake2b
+from struct import Struct
+from zlib import crc32
+
+from radiator.storage import layout
+from radiator.storage.files import FileSystem, read_file, read_fully, write_all
+from radiator.storage.format import HEADER, HEADER_BYTES, MAGIC, DamagedBatch, check, decode_header
+
+KEY_MAGIC = b"\x89RDS1\r\n\x1a"
+KEY_BYTES = 16
+_FILE = Struct("<8s16sI4x")
+
+
+def of_partition(key: bytes, directory: str) -> int:
+    """Never 0."""
+    name = directory.rpartition("/")[2].encode()
+    return int.from_bytes(blake2b(name, key=key, digest_size=4).digest(), "little") or 1
+
+
+def make_key(fs: FileSystem, root: str) -> bytes:
+    """The key of this store, a new one if there is none. Raises OSError."""
+    path = layout.salt_path(root)
+    key = _decode(read_file(fs, path))
+    if key is not None:
+        return key
+    key = fs.entropy(KEY_BYTES)
+    with contextlib.suppress(FileNotFoundError):
+        fs.remove(path + ".tmp")
+    fd = fs.open(path + ".tmp", create=True)
+    try:
+        write_all(fs, fd, [_FILE.pack(KEY_MAGIC, key, crc32(KEY_MAGIC + key))], 0)
+        fs.fdatasync(fd)
+    finally:
+        fs.close(fd)
+    fs.rename(path + ".tmp", path)
+    fs.sync_dir(root)
+    return key
+
+
+def _decode(data: bytes | None) -> bytes | None:
+    if data is None or len(data) != _FILE.size:
+        return None
+    magic, key, crc = _FILE.unpack(data)
+    return bytes(key) if magic == KEY_MAGIC and crc == crc32(data[: 8 + KEY_BYTES]) else None
+
+
+def first_of(fs: FileSystem, path: str, whole: bool = False) -> int:
+    """The salt in the first header of a segment; 0 if there is none. No crc is asked for, unless the batch must be
+    ``whole``: no client can write there, and a salt in which a bit has changed is still one that no client knows."""
+    fd = fs.open_read(path)
+    try:
+        data = read_fully(fs, fd, HEADER_BYTES, 0)
+        if len(data) < HEADER_BYTES or not data.startswith(MAGIC):
+            return 0
+        if whole:
+            header = decode_header(data)
+            check(read_fully(fs, fd, min(header.total_len, fs.size(fd)), 0), 0, header)
+        return int(HEADER.unpack(data)[-1])
+    except DamagedBatch:
+        return 0
+    finally:
+        fs.close(fd)
+
+
+def of_segment(fs: FileSystem, path: str) -> frozenset[int]:
+    """The salts that batches of this segment may have; none if that cannot be told."""
+    directory = path.rpartition("/")[0]
+    root = directory.rpartition("/")[0].rpartition("/")[0]
+    try:
+        key = _decode(read_file(fs, layout.salt_path(root)))
+        first = first_of(fs, path, whole=key is None)
+    except OSError:
+        return frozenset()
+    return frozenset({first, of_partition(key, directory) if key is not None else 0} - {0})
