@@ -52,6 +52,14 @@ class Cursor:
         self._slots = slots
         self._slot = slot
 
+    def detach(self) -> None:
+        """No longer a stored one: whoever still holds it changes nothing that is stored."""
+        self.stored = False
+        self._mark = None
+        self._changes = None
+        self._slots = [self.delivered]
+        self._slot = 0
+
     # --- delivery -----------------------------------------------------------------------------------------------------
 
     @property

@@ -151,6 +151,7 @@ class CursorStore:
         self.sync_due_ns: int | None = None
         self._retry_due_ns: int | None = None
         self._cursors: dict[tuple[str, str], Cursor] = {}
+        self._partitions: dict[str, list[str]] = {}  # by cursor name
         self._facts: dict[Cursor, tuple[int, int, str, str]] = {}  # number, slot, name, partition
         self._sync: dict[Cursor, SyncPolicy] = {}
         self._dirty: list[Cursor] = []
@@ -204,7 +205,9 @@ class CursorStore:
             if data[end:].strip(b"\0"):
                 notes.append(f"{self.log.path(generation)}: torn tail of {len(data) - end} bytes passed over")
         self._map_slots()
-        for state in states.values():
+        latest = {(state.name, state.partition): state for state in states.values()}
+        fold = fold or len(latest) < len(states)  # a deletion was lost, and the creation that followed was not
+        for state in latest.values():
             end = ends.get(state.partition, 0)
             if max([state.floor, *(stop for _, stop in state.changes)]) > end:
                 fold = True
@@ -243,6 +246,7 @@ class CursorStore:
     def _add(self, cursor: Cursor, number: int, slot: int, name: str, partition: str) -> None:
         cursor.attach(self._dirty.append, self._slots, slot)
         self._cursors[name, partition] = cursor
+        self._partitions.setdefault(name, []).append(partition)
         self._facts[cursor] = (number, slot, name, partition)
 
     # --- the cursors --------------------------------------------------------------------------------------------------
@@ -271,12 +275,17 @@ class CursorStore:
         return self._cursors.get((name, partition_name))
 
     def delete(self, name: str, partition_name: str | None = None) -> None:
-        """Over that partition, or over all."""
-        for key in [each for each in self._cursors if each[0] == name and partition_name in (None, each[1])]:
-            cursor = self._cursors.pop(key)
+        """Over that partition, or over all. Stored with the next take(), and synced soon."""
+        for partition in [partition_name] if partition_name is not None else list(self._partitions.get(name, ())):
+            cursor = self._cursors.pop((name, partition), None)
+            if cursor is None:
+                continue
+            self._partitions[name].remove(partition)
+            if not self._partitions[name]:
+                del self._partitions[name]
             number, slot, _, _ = self._facts.pop(cursor)
             self._sync.pop(cursor, None)
-            cursor.take_changes()
+            cursor.detach()
             self._records.append(journal.delete(number))
             self._free_slots.append(slot)
 

@@ -260,3 +260,118 @@ def test_a_cursor_ahead_of_a_log_that_lost_its_end_is_set_back() -> None:
     store, notes = opened(fs)
     assert [note.kind for note in notes] == ["cursors"] and "set back" in str(notes[0])
     assert store.cursors.open("a", "p", 0).floor == 0, "those offsets are going to be given to new messages"
+
+
+# --- deletion ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", ["close", "kill", "power"])
+def test_what_is_deleted_stays_deleted_and_may_begin_anew(end: str) -> None:
+    fs = FaultyFileSystem(Random(1))
+    store, _ = opened(fs)
+    put(store.partition("p", ALWAYS), *[b"x"] * 10)
+    commit(store)
+    for name in ("never used", "used", "again", "other"):
+        store.cursors.open(name, "p", 0).ack([0, 1, 5])
+    commit(store)
+    for name in ("never used", "used", "again"):
+        store.cursors.delete(name)
+    again = store.cursors.open("again", "p", 7)
+    again.ack([8])
+    store.cursors.waiters.append("receipt")
+    commit(store)
+    for _ in range(2):
+        if end == "close":
+            store.close()
+        elif end == "kill":
+            fs.kill()
+        else:
+            fs.power_cut()
+        store, notes = opened(fs)
+        assert not notes
+        assert sorted(store.cursors.names()) == [("again", "p"), ("other", "p")]
+        again, other = store.cursors.get("again", "p"), store.cursors.get("other", "p")
+        assert again is not None and (again.floor, again.intervals) == (7, [(8, 9)])
+        assert other is not None and (other.floor, other.intervals) == (2, [(5, 6)])
+        assert store.cursors.get("used", "p") is None
+
+
+def test_a_deletion_is_synced_soon_although_nobody_waits_for_it() -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    store.cursors.open("a", "p", 0)
+    commit(store)
+    commit(store, NOW + SYNC_WITHIN_NS)
+    store.cursors.delete("a")
+    commit(store, NOW + 1_000_000_000)
+    due = store.next_deadline_ns(NOW + 1_000_000_000)
+    assert due is not None and due <= NOW + 1_000_000_000 + SYNC_WITHIN_NS
+    commit(store, due)
+    fs.power_cut()
+    store, _ = opened(fs)
+    assert store.cursors.names() == []
+
+
+def test_whoever_still_holds_a_deleted_cursor_changes_no_other() -> None:
+    store, _ = opened(FaultyFileSystem())
+    old = store.cursors.open("old", "p", 0)
+    store.cursors.delete("old")
+    new = store.cursors.open("new", "p", 3)
+    old.delivered = 99
+    old.ack([0, 1])
+    old.set_count(5, 2)
+    assert new.delivered == 3 and old.delivered == 99
+    commit(store)
+    assert (new.floor, new.counts) == (3, {})
+    assert not old.stored
+
+
+def test_all_partitions_of_a_name_are_deleted_or_one() -> None:
+    store, _ = opened(FaultyFileSystem())
+    for partition in "pqr":
+        for name in ("a", "b"):
+            store.cursors.open(name, partition, 0)
+    store.cursors.delete("a", "q")
+    store.cursors.delete("a", "q")
+    store.cursors.delete("not there")
+    assert sorted(store.cursors.names()) == [("a", "p"), ("a", "r"), ("b", "p"), ("b", "q"), ("b", "r")]
+    store.cursors.delete("a")
+    assert sorted(store.cursors.names()) == [("b", "p"), ("b", "q"), ("b", "r")]
+
+
+def test_thousands_of_names_that_come_and_go_leave_nothing() -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    for number in range(3_000):
+        store.cursors.open(f"queue:{number}", "p", 0)
+        if number >= 10:
+            store.cursors.delete(f"queue:{number - 10}")
+        if number % 100 == 0:
+            commit(store)
+    commit(store)
+    assert len(store.cursors.names()) == 10 and store.cursors._next_slot <= 11
+    fs.kill()
+    store, _ = opened(fs)
+    assert len(store.cursors.names()) == 10
+
+
+def test_of_two_of_one_name_the_later_holds() -> None:
+    """A deletion lay in a journal entry that was damaged; the creation behind it did not."""
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    put(store.partition("p", ALWAYS), *[b"x"] * 10)
+    store.cursors.open("a", "p", 1)
+    commit(store)
+    before = fs.nodes["/data/cursors/journal-0000000000"].cache[:]
+    store.cursors.delete("a")
+    commit(store)
+    store.cursors.open("a", "p", 5)
+    commit(store)
+    fs.nodes["/data/cursors/journal-0000000000"].cache[len(before) + 20] ^= 1
+    for damaged in (True, False):
+        fs.kill()
+        store, notes = opened(fs)
+        assert bool(notes) is damaged
+        cursor = store.cursors.get("a", "p")
+        assert cursor is not None and cursor.floor == 5
+    assert len(store.cursors._facts) == 1

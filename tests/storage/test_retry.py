@@ -32,6 +32,62 @@ def recovered(store: Store, now: int) -> int:
     return now
 
 
+def test_when_there_is_room_again_messages_are_taken_again() -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    partition = store.partition("q", ALWAYS)
+    put(partition, b"kept")
+    commit(store)
+    fs.capacity = sum(len(node.cache) for node in fs.nodes.values()) + 100
+    put(partition, b"x" * 500)
+    assert error_of(commit(store)) is not None
+    now = NOW
+    for _ in range(3):
+        now = store.next_deadline_ns(now) or 0
+        assert now <= NOW + 15_000_000_000
+        store.tick(now)
+        assert error_of(commit(store, now)) is not None and partition.failed is not None, "still full"
+    fs.capacity = None
+    now = store.next_deadline_ns(now) or 0
+    store.tick(now)
+    assert error_of(commit(store, now)) is None and partition.failed is None
+    assert put(partition, b"goes on") == [1]
+    assert error_of(commit(store)) is None
+    fs.kill()
+    store, notes = opened(fs)
+    assert not notes and read_all(store.partitions["q"]) == {0: b"kept", 1: b"goes on"}
+
+
+@pytest.mark.parametrize("room", range(0, 1_600, 40))
+def test_wherever_the_disk_is_full_the_partition_goes_on_as_a_whole(room: int) -> None:
+    """The directory, the segment, its head, the list of names, the next segment: each may be what finds no room."""
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    partition = store.partition("q", PartitionOptions(segment_bytes=400))
+    fs.capacity = sum(len(node.cache) for node in fs.nodes.values()) + room
+    now, kept, number = NOW, {}, 0
+    while partition.failed is None and number < 20:
+        (offset,) = put(partition, b"%d" % number, destination=f"{number % 3}")
+        number += 1
+        if error_of(commit(store, now)) is None:
+            kept[offset] = b"%d" % (number - 1)
+    fs.capacity = None
+    while partition.failed is not None:
+        now = store.next_deadline_ns(now) or 0
+        store.tick(now)
+        commit(store, now)
+    for number in range(100, 110):
+        (offset,) = put(partition, b"%d" % number)
+        kept[offset] = b"%d" % number
+        assert error_of(commit(store, now)) is None
+        assert read_all(partition, memory=False) == kept == read_all(partition)
+    head = layout.decode_head(bytes(fs.nodes["/data/partitions/q/head"].cache))
+    assert head is not None and head.next_offset == partition.high_watermark
+    fs.power_cut()
+    store, notes = opened(fs)
+    assert not notes and read_all(store.partitions["q"]) == kept
+
+
 def test_what_was_written_whole_before_the_failure_is_synced_and_told() -> None:
     fs = FaultyFileSystem()
     store, _ = opened(fs)
@@ -176,3 +232,18 @@ def test_a_log_whose_first_write_failed_is_not_forgotten() -> None:
     empty = store.partition("empty", ALWAYS)
     store.forget(empty)
     assert "empty" not in store.partitions
+
+
+def test_a_failed_sync_is_not_retried_ever() -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    partition = store.partition("q", ALWAYS)
+    put(partition, b"doubtful", destination="q")
+    fs.fail("fdatasync")
+    commit(store)
+    now = NOW
+    for _ in range(5):
+        now += 10_000_000_000
+        store.tick(now)
+        commit(store, now)
+    assert partition.failed is not None
