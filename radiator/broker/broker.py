@@ -289,7 +289,8 @@ class Broker:
         job.done(now_ns)
         failure = None
         if job.error is not None:
-            failure = ProtocolError("storage", "the message could not be stored", str(job.error))
+            what = "acknowledgement" if job.batch is None else "message"
+            failure = ProtocolError("storage", f"the {what} could not be stored", str(job.error))
             log.error("storage: %s", job.error)
         batch = job.batch
         if batch is not None:

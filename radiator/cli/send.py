@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Send messages and wait until they are stored.")
 @click.argument("destination", required=False)
+@click.argument("messages", nargs=-1, metavar="[TEXT]...")
 @click.option("-f", "--file", "files", multiple=True, metavar="FILE", help="Read FILE; - is stdin. May be repeated.")
 @click.option("-m", "--message", "texts", multiple=True, metavar="TEXT", help="Send TEXT. May be repeated.")
 @click.option(
@@ -49,15 +50,18 @@ if TYPE_CHECKING:
 @connection_options
 @json_option
 def send(
-    destination: str | None, files: tuple[str, ...], texts: tuple[str, ...], kind: str | None, headers: dict[str, str],
-    transaction: bool, window: int, url: str, login: str | None, passcode: str | None, timeout: float, as_json: bool,
+    destination: str | None, messages: tuple[str, ...], files: tuple[str, ...], texts: tuple[str, ...],
+    kind: str | None, headers: dict[str, str], transaction: bool, window: int, url: str, login: str | None,
+    passcode: str | None, timeout: float, as_json: bool,
 ) -> int:  # fmt: skip
     """Send messages to DESTINATION and wait until they are stored.
 
-    Without --message and --file it reads stdin. DESTINATION may be left out with --as records, which carries its own.
+    Each TEXT is a message, as with --message. Without any and without --file it reads stdin. DESTINATION may be left
+    out with --as records, which carries its own.
     """
+    texts = messages + texts
     if texts and (files or kind):
-        raise click.UsageError("--message cannot be combined with --file or --as")
+        raise click.UsageError("TEXT and --message cannot be combined with --file or --as")
     if destination is None and kind != "records":
         raise click.UsageError("Missing argument 'DESTINATION'.")
     chunks = (

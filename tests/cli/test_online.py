@@ -68,7 +68,7 @@ def test_a_file_in_each_format(tmp_path: Path, capfdbinary: Any) -> None:
 
 
 def test_messages_from_the_command_line_with_headers(capfdbinary: Any) -> None:
-    assert run(["send", "/topic/args", "-m", "one", "-m", "two", "-H", "tag-x:a:b", "-H", "partition-key:k"]) == 0
+    assert run(["send", "/topic/args", "one", "-m", "two", "-H", "tag-x:a:b", "-H", "partition-key:k"]) == 0
     capfdbinary.readouterr()
     out = printed(capfdbinary, "tail", "/topic/args", "-o", "first", "-e", "-f", r"%t %p %o %g %k %S %s\n")
     assert out == b"/topic/args /topic/args 0 x=a:b k 3 one\n/topic/args /topic/args 1 x=a:b k 3 two\n"
