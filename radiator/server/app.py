@@ -32,6 +32,7 @@ log = logging.getLogger("radiator.server")
 
 TICK_SECONDS = 0.25  # heart-beats of seconds, idle rolls
 BEAT_SECONDS = 0.02  # how finely short heart-beats are looked at: half of the shortest interval is 50 ms
+GOODBYE_SECONDS_MAX = 5.0  # for last frames to go out to those who are behind with reading
 STOP_SECONDS_MAX = 10.0  # to sync what is open and let last frames go out, then the stop is forced
 
 
@@ -146,6 +147,9 @@ class App:
         for transport in list(self.driver.transports.values()):
             transport.refuse(goodbye)
         self._drain()
+        with gevent.Timeout(GOODBYE_SECONDS_MAX, False):  # type: ignore[arg-type]
+            while any(transport.unsent for transport in self.driver.transports.values()):
+                gevent.sleep(BEAT_SECONDS)
         for transport in list(self.driver.transports.values()):
             transport.close()
         self._drain()

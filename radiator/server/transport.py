@@ -336,6 +336,16 @@ class Transport:
         self._timer = gevent.get_hub().loop.timer(LINGER_SECONDS)
         self._timer.start(self.close)
 
+    @property
+    def unsent(self) -> bool:
+        """While closing: something is not at the peer's end yet, and could be lost if the socket were closed now."""
+        if self.closed or not self._shut:
+            return not self.closed
+        try:
+            return any(fcntl.ioctl(self._sock, termios.TIOCOUTQ, bytes(4)))
+        except OSError:
+            return False
+
     def try_finish(self) -> None:
         """Called by the driver after each turn while the session is closing."""
         if not self.closed and not self.session.outbox:

@@ -69,6 +69,34 @@ def test_a_client_that_does_not_read_its_receipts_is_not_read_any_more(start_bro
         assert broker.running
 
 
+def test_answers_that_need_no_disk_do_not_pile_up_either(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    with Wire(broker, receive_bytes=4_096) as wire, Wire(broker) as other:
+        wire.open()
+        other.open()
+        before = rss_kib(broker)
+        frames = b"BEGIN\ntransaction:t\n\n\0ABORT\ntransaction:t\nreceipt:%04000d\n\n\0"
+        wire.socket.setblocking(False)
+        sent, data = 0, b""
+        while sent < 40_000:  # of these receipts 160 MB
+            data = data or b"".join(frames % number for number in range(sent, sent + 10))
+            if not select.select([], [wire.socket], [], 1.0)[1]:
+                break
+            data = data[wire.socket.send(data) :]
+            sent += 0 if data else 10
+        assert sent < 40_000, "the broker read on, although nobody took its answers"
+        assert rss_kib(broker) - before < GROWTH_KIB_MAX
+        other.barrier()
+        wire.socket.settimeout(30)
+        heard: list[int] = []
+        while len(heard) < sent:
+            assert wire.more()
+            heard += [int(frame.headers["receipt-id"]) for frame in wire.inbox]
+            wire.inbox.clear()
+        assert heard[:sent] == list(range(sent))  # now that it reads, it is read on, and nothing is left out
+        assert broker.running
+
+
 def test_messages_to_a_slow_queue_consumer_wait_in_the_log(start_broker: StartBroker) -> None:
     broker = start_broker(SMALL_TAIL)
     with Wire(broker, receive_bytes=4_096) as slow, Wire(broker) as sender:

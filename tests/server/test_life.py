@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from radiator.stomp.frames import Frame
 from tests.running import BrokerProcess
 from tests.server.wire import Wire
 
@@ -182,6 +183,147 @@ def test_a_stop_does_not_wait_for_producers_to_pause(start_broker: StartBroker, 
             wire.close()
         for thread in threads:
             thread.join()
+
+
+def test_who_reads_late_still_gets_what_is_due_at_a_stop(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    assert broker.process is not None
+    with Wire(broker, receive_bytes=4_096) as wire, Wire(broker) as other:
+        wire.open()
+        for number in range(3_000):
+            wire.say("SEND", destination=T, receipt=f"{number}".ljust(1_000, "r"))
+        wire.say("SEND", destination="/topic/end")
+        other.open().say("SUBSCRIBE", destination="/topic/end", id="0", start_position="first")
+        other.hear("MESSAGE")
+        broker.process.send_signal(signal.SIGTERM)
+        assert [frame.headers["error-code"] for frame in other.rest()] == ["shutting-down"]
+        frames = wire.rest()
+        assert [frame.headers["receipt-id"].rstrip("r") for frame in frames[:-1]] == list(map(str, range(3_000)))
+        assert frames[-1].headers["error-code"] == "shutting-down"
+        assert broker.process.wait(20) == 0
+
+
+class Loaded(threading.Thread):
+    """A client that is never idle, and reads what it is sent to the end. ``heard``: all of its frames but messages."""
+
+    def __init__(self, broker: BrokerProcess) -> None:
+        super().__init__()
+        self.wire = Wire(broker).open()
+        self.heard: list[Frame] = []
+        self.busy = threading.Event()  # much is under way
+
+    def run(self) -> None:
+        while self.wire.more():
+            frames, self.wire.inbox = self.wire.inbox, []
+            for frame in frames:
+                if frame.command == "MESSAGE":
+                    self.got(frame)
+                else:
+                    self.heard.append(frame)
+                    self.busy.set()
+
+    def say(self, command: str, body: bytes = b"", /, **headers: str) -> bool:
+        """False when the broker listens no more."""
+        try:
+            self.wire.say(command, body, **headers)
+        except OSError:
+            return False
+        return True
+
+    def got(self, message: Frame) -> None:
+        """A message has come."""
+
+    @property
+    def receipts(self) -> set[str]:
+        return {frame.headers["receipt-id"] for frame in self.heard if frame.command == "RECEIPT"}
+
+
+class Producer(Loaded):
+    """Sends without a pause: a thread of its own, so that it never waits for answers."""
+
+    def start(self) -> None:
+        self.sender = threading.Thread(target=self.send)
+        self.sender.start()
+        super().start()
+
+    def send(self) -> None:
+        number = 0
+        while self.say(
+            "SEND", b"x" * 4_000, destination=Q, name_=f"{self.name}-{number}", receipt=f"{self.name}-{number}"
+        ):
+            number += 1
+
+    def join(self, timeout: float | None = None) -> None:
+        self.sender.join(timeout)
+        super().join(timeout)
+
+
+class Consumer(Loaded):
+    """Acknowledges all it gets; every eighth time it asks whether that is stored."""
+
+    def __init__(self, broker: BrokerProcess) -> None:
+        super().__init__(broker)
+        self.acked: list[str] = []
+        self.say("SUBSCRIBE", destination=Q, id="0", ack="client-individual", prefetch_count="100")
+
+    def got(self, message: Frame) -> None:
+        headers = {"receipt": str(len(self.acked))} if len(self.acked) % 8 == 7 else {}
+        self.say("ACK", id=message.headers["ack"], **headers)
+        self.acked.append(message.headers["name"])
+
+    @property
+    def settled(self) -> set[str]:
+        """What was certainly acknowledged: the frames before the last of its receipts."""
+        return set(self.acked[: max(map(int, self.receipts), default=-1) + 1])
+
+
+class Watch(Loaded):
+    """Looks at everything in the queue."""
+
+    def __init__(self, broker: BrokerProcess) -> None:
+        super().__init__(broker)
+        self.left = 500
+        self.say("SUBSCRIBE", destination=Q, id="0", ack="auto", start_position="first")
+
+    def got(self, message: Frame) -> None:
+        self.left -= 1
+        if not self.left:
+            self.busy.set()
+
+
+@pytest.mark.parametrize("config", [None, "defaults: {fsync: 20ms}"], ids=["always", "interval"])
+def test_a_stop_under_load_keeps_every_promise(start_broker: StartBroker, config: str | None) -> None:
+    broker = start_broker(config)
+    producers: list[Producer] = [Producer(broker) for _ in range(3)]
+    consumers: list[Consumer] = [Consumer(broker) for _ in range(2)]
+    clients: list[Loaded] = [*producers, *consumers, Watch(broker)]
+    for client in clients:
+        client.start()
+    for client in clients:
+        assert client.busy.wait(60)
+    assert broker.stop() == 0, broker.text()
+    for client in clients:
+        client.join()
+        assert [frame.headers["error-code"] for frame in client.heard if frame.command == "ERROR"] == ["shutting-down"]
+        assert client.heard[-1].command == "ERROR"
+        client.wire.close()
+    promised = set().union(*(producer.receipts for producer in producers))
+    settled = set().union(*(consumer.settled for consumer in consumers))
+    acked = {name for consumer in consumers for name in consumer.acked}
+    assert promised and settled
+    broker.start()
+    with Wire(broker) as wire:
+        wire.open().say("SEND", b"the last", destination=Q)
+        wire.say("SUBSCRIBE", destination=Q, id="0", ack="auto")
+        left = []
+        while not left or left[-1] != "the last":
+            assert wire.more()
+            left += [frame.headers.get("name", "the last") for frame in wire.inbox if frame.command == "MESSAGE"]
+            wire.inbox.clear()
+    assert len(left) == len(set(left))
+    assert promised <= acked | set(left)
+    assert not settled & set(left)
+    assert "Traceback" not in broker.text()
 
 
 def test_a_hang_up_changes_nothing(start_broker: StartBroker) -> None:
