@@ -45,6 +45,7 @@ SERVER_NAME = f"radiator/{__version__}"
 READ_ATTEMPTS_MAX = 10  # of a cold read that the disk fails, one a tick
 ADVANCE_EVERY_NS = 10 * NS_PER_SECOND
 WORK_MAX = 2_000  # about 7 ms
+BIRTH_WORK = 10  # of a destination, where looking at one is 1
 SETTLE_INTERVAL_NS = 2 * NS_PER_MS  # how long acks without a receipt may be gathered under load
 
 
@@ -82,7 +83,7 @@ class Broker:
 
     def _born(self, destination: Destination) -> None:
         """A new destination joins the patterns that match it before its first message is delivered."""
-        self.work += len(self._pattern_subscriptions)
+        self.work += BIRTH_WORK + len(self._pattern_subscriptions)
         for subscription in self._pattern_subscriptions:
             if subscription.patterns.matches(destination.name):
                 self.join(subscription, destination)

@@ -428,7 +428,22 @@ def test_a_burst_that_is_much_work_lets_others_in_between_and_is_done_in_order(b
     assert not client.take("ERROR")
 
 
-def test_births_under_many_patterns_are_much_work_too() -> None:
+def test_births_are_much_work_too(world: World) -> None:
+    client, other = world.connect(), world.connect()
+    other.publish("/topic/other", "m")
+    world.settle()
+    expected = heavy(client, [("SEND", {"destination": f"/topic/{number}"}) for number in range(500)])
+    other.publish("/topic/other", "m", receipt="other")
+    world.commit()
+    client.flush()
+    first = client.receipts()
+    assert 0 < len(first) < len(expected)
+    assert other.receipts() == ["other"]
+    world.settle()
+    assert [*first, *client.receipts()] == expected
+
+
+def test_births_under_many_patterns_are_even_more() -> None:
     world = World("destinations: [{match: '/topic/*', partition: all}]")
     watcher, client = world.connect(), world.connect()
     for number in range(300):
