@@ -109,4 +109,5 @@ class Feed:
     def pin(self) -> None:
         """Tell the partition the lowest offset that a queue still needs."""
         floors = [source.cursor.floor for source in self.sources]
+        self.partition.history = self.destinations > len(self.sources)  # topics are here too, and may be replayed
         self.partition.retain_from = min(floors) if floors else None

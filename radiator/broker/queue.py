@@ -196,9 +196,6 @@ class Queue:
 
     def _hand_out_returned(self, source: QueueSource, consumer: Subscription) -> int:
         offset = source.returned[0]
-        if source.cursor.is_acked(offset):
-            heappop(source.returned)
-            return 1
         batch = source.batch_at(offset)
         if batch is None:
             return 0 if source.loading else 1

@@ -96,8 +96,8 @@ class Registry:
         del self.destinations[destination.name]
         for feed in destination.feeds:
             feed.sources = [source for source in feed.sources if source.queue is not destination.queue]
-            feed.pin()
             feed.destinations -= 1
+            feed.pin()
             if feed.destinations == 0 and not (feed.partition.next_offset or feed.partition.last_receive_ns):
                 del self._feeds[feed.partition.name]
                 self._store.forget(feed.partition)
@@ -130,7 +130,8 @@ class Registry:
                 source = QueueSource(queue, feed, self._cursor(name, feed, policy), self.dirty_sources)
                 queue.sources.append(source)
                 feed.sources.append(source)
-                feed.pin()
+        for feed in feeds:
+            feed.pin()
         self.destinations[name] = destination
         if not name.startswith(TEMP_QUEUE_PREFIX):
             self._on_born(destination)

@@ -163,7 +163,7 @@ class App:
                 self.driver.idle.clear()
                 self.driver.wake()
                 self.driver.idle.wait()
-                if self.broker.pending_bytes <= 0 and not self.broker.dirty_sources:
+                if self.broker.pending_bytes <= 0 and not (self.broker.dirty_sources or self.store.dirty):
                     return
                 gevent.sleep(0)
 
