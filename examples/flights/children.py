@@ -128,6 +128,9 @@ class Child:
 class Children:
     """As a context manager it leaves no process behind, however the block ends."""
 
+    asked_to_end: BaseException | None = None  # what a signal wants raised
+    forking = False  # then it is raised afterwards
+
     def __init__(self, logs: Path) -> None:
         logs.mkdir(parents=True, exist_ok=True)
         self.logs = logs
@@ -138,6 +141,7 @@ class Children:
         log = self.logs / f"{name.replace(' ', '-')}.log"
         target = subprocess.PIPE if output is None else output.open("wb")
         with log.open("ab") as errors:
+            Children.forking = True
             process = subprocess.Popen(
                 [sys.executable, "-m", module, *map(str, arguments)],
                 stdin=subprocess.PIPE,
@@ -148,10 +152,13 @@ class Children:
                 process_group=0,
                 preexec_fn=die_with_parent(),
             )
+            Children.forking = False
         if output is not None:
             target.close()  # type: ignore[union-attr]
         child = Child(name, process, log, output)
         self.all.append(child)
+        if self.asked_to_end is not None:
+            raise self.asked_to_end
         return child
 
     def __enter__(self) -> Children:

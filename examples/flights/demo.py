@@ -31,7 +31,8 @@ PACE_SECONDS = 6.0
 
 def main() -> int:
     options = read_options()
-    signal.signal(signal.SIGTERM, _terminated)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _end)
     show = Show()
     try:
         return run(options.period, options.out.resolve(), options.pace, show)
@@ -152,8 +153,11 @@ def _short(path: Path) -> Path:
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
-def _terminated(number: int, frame: FrameType | None) -> None:
-    sys.exit(128 + number)  # unwinds, so the children are ended
+def _end(number: int, frame: FrameType | None) -> None:
+    """Unwind, so that the children are ended; but not in the middle of a fork, whose hooks swallow exceptions."""
+    Children.asked_to_end = KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
+    if not Children.forking:
+        raise Children.asked_to_end
 
 
 if __name__ == "__main__":
