@@ -17,6 +17,7 @@ No I/O here. Owned by the hub.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush
 
@@ -85,12 +86,12 @@ class Agenda:
     def forget(self, partition: Partition) -> None:
         self._armed.pop(partition, None)
 
-    def clock_went_back(self, now_ns: int) -> None:
+    def clock_went_back(self, now_ns: int) -> None:  # noqa: B027 - in memory there are none
         for partition in list(self._armed):
             partition.clock_went_back(now_ns)
 
 
-class Partition:
+class Partition(ABC):
     """Offsets, the open batch and the tail; no idea how records are kept. Hub only."""
 
     __slots__ = (
@@ -275,25 +276,31 @@ class Partition:
         self.log_start_offset = max(self.log_start_offset, offset)
         self.tail.drop_below(offset)
 
-    def clock_went_back(self, now_ns: int) -> None:
+    def clock_went_back(self, now_ns: int) -> None:  # noqa: B027 - in memory there are none
         """Deadlines that were counted from a later time are counted anew."""
 
+    @abstractmethod
     def set_options(self, options: PartitionOptions) -> None:
-        raise NotImplementedError
+        """What the rule says from now on."""
 
+    @abstractmethod
     def want_retention(self) -> None:
-        raise NotImplementedError
+        """Have the next take() look at what may go."""
 
     makes_files = False  # whether the next take() brings a job that begins a file
 
+    @abstractmethod
     def take(self, now_ns: int, may_roll: bool = True) -> list[Job]:
-        raise NotImplementedError
+        """Everything there is to write, as jobs."""
 
+    @abstractmethod
     def tick(self, now_ns: int) -> None:
-        raise NotImplementedError
+        """Mark what is due."""
 
+    @abstractmethod
     def fetch(self, offset: int, bytes_max: int = limits.READ_CHUNK_BYTES) -> ReadJob:
-        raise NotImplementedError
+        """A cold read from ``offset`` on."""
 
+    @abstractmethod
     def fetched(self, job: ReadJob) -> None:
-        raise NotImplementedError
+        """A cold read came back."""
