@@ -86,7 +86,7 @@ class Agenda:
     def forget(self, partition: Partition) -> None:
         self._armed.pop(partition, None)
 
-    def clock_went_back(self, now_ns: int) -> None:  # noqa: B027 - in memory there are none
+    def clock_went_back(self, now_ns: int) -> None:
         for partition in list(self._armed):
             partition.clock_went_back(now_ns)
 
