@@ -49,6 +49,7 @@ class ReceiptGroup:
     def settle(self, failure: ProtocolError | None = None) -> None:
         """One of the commits that this group waits for has ended."""
         self.waiting -= 1
+        self.batch = None  # which holds this group: a cycle would keep every message until the collector comes
         if failure is not None and self.failure is None:
             self.failure = failure
         self.line.drain()
