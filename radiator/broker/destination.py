@@ -27,14 +27,13 @@ SUFFIXES_MAX = 64  # remembered: a few partitions, versions and numbers of subsc
 class Destination:
     """One named destination. ``subscribers`` counts the live subscriptions that match it."""
 
-    __slots__ = ("_round_robin", "_suffixes", "feeds", "name", "owner", "policy", "queue", "sent", "subscribers")
+    __slots__ = ("_round_robin", "_suffixes", "feeds", "name", "policy", "queue", "sent", "subscribers")
 
     def __init__(self, name: str, policy: Policy, feeds: list[Feed]) -> None:
         self.name = name
         self.policy = policy
         self.feeds = feeds
         self.queue: Queue | None = None
-        self.owner: str | None = None  # session id, of a temporary queue
         self.subscribers = 0
         self.sent = False  # somebody has wanted to send to it, in this run
         self._round_robin = cycle(feeds)

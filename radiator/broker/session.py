@@ -185,7 +185,7 @@ class Session:
         first = not self.closing
         self.closing = True
         if first or self.receipts.empty:  # empty: a failed commit took the receipt (or ERROR) that was to be the last
-            self.receipts.final(encode_error(error, receipt, self.version if self.connected else "1.2"))
+            self.receipts.final(encode_error(error, receipt, self.version if self.connected else None))
 
 
 class AutoAck:

@@ -180,7 +180,7 @@ def _matching(broker: Broker, patterns: Any) -> list[Destination]:
     if not patterns.is_literal:
         broker.work += len(broker.destinations) * len(patterns.patterns)
         for name, destination in broker.destinations.items():
-            if destination.owner is None and not name.startswith(TEMP_QUEUE_PREFIX) and patterns.matches(name):
+            if not name.startswith(TEMP_QUEUE_PREFIX) and patterns.matches(name):
                 found[name] = destination
     return list(found.values())
 

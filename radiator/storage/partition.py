@@ -18,7 +18,7 @@ No I/O here. Owned by the hub.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 
 from radiator import limits
@@ -189,13 +189,6 @@ class Partition(ABC):
         offset = self.next_offset
         self.next_offset = offset + 1
         return offset
-
-    def append_many(self, destination: str, blocks: Sequence[bytes], bodies: Sequence[bytes], receive_ns: int) -> range:
-        """Several records without times of their own; the offsets they got."""
-        first = self.next_offset
-        for block, body in zip(blocks, bodies, strict=True):
-            self.append(destination, block, body, receive_ns)
-        return range(first, self.next_offset)
 
     def make_room(self, records: int, size_bytes: int) -> None:
         """The next ``records`` of together ``size_bytes`` go into one batch, which is all or nothing on disk."""

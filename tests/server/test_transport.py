@@ -72,3 +72,10 @@ def test_frames_that_are_much_work_are_not_overtaken_by_those_behind_them(start_
         names += [f"s{number}", f"m{number}"]
     answer = conversation(broker, CONNECT + born + b"".join(work) + b"DISCONNECT\nreceipt:bye\n\n\0")
     assert re.findall(r"RECEIPT\nreceipt-id:(\w+)\n", answer.decode()) == [*names, "bye"]
+
+
+def test_an_error_before_the_version_is_agreed_is_not_escaped(shared_broker: BrokerProcess) -> None:
+    with socket.create_connection(("127.0.0.1", shared_broker.port), 30) as peer:
+        peer.sendall(b"CONNECT\naccept-version:1.2\nhost:h\nmax-in-flight:no\n\n\0")
+        heard = b"".join(iter(lambda: peer.recv(4096), b""))
+    assert heard.startswith(b"ERROR\nmessage:header max-in-flight: expected a number")
