@@ -1,4 +1,4 @@
-"""Packaging of radiator. The broker itself needs five small packages; everything else is an extra."""
+"""Packaging of radiator. The broker itself needs six small packages; everything else is an extra."""
 
 import re
 from pathlib import Path
@@ -16,7 +16,10 @@ INSTALL = [
     "msgspec>=0.18",  # the frozen values of configuration and policies
     "click>=8.1",  # the command line
     "rich>=13.0",  # tables and progress bars on a terminal
+    "zstandard>=0.22",  # sealed segments, where a rule says `compress: zstd`
 ]
+
+PARQUET = ["pyarrow>=18"]  # `radiator export --format parquet`
 
 SPARK = [
     "pyspark>=4.1,<5",  # the Python data source API with Arrow batches and filters
@@ -56,7 +59,7 @@ setup(
     include_package_data=False,
     python_requires=">=3.11",
     install_requires=INSTALL,
-    extras_require={"spark": SPARK, "demo": DEMO, "dev": DEV},
+    extras_require={"parquet": PARQUET, "spark": SPARK, "demo": DEMO, "dev": DEV},
     entry_points={"console_scripts": ["radiator = radiator.cli.main:main"]},
     zip_safe=False,
     classifiers=[
