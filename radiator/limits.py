@@ -45,6 +45,7 @@ TAIL_BYTES_MAX = 32 * MIB  # recent batches kept in memory for readers, over all
 COLD_BYTES_MAX = 16 * MIB  # batches read back from disk, kept for the next reader, over all partitions
 NEW_FILES_MAX = 64  # logs that begin a file in one group commit: a millisecond each, and everybody's receipts wait
 OPEN_LOGS_MAX = 256  # partitions whose files are open for writing: two descriptors each
+ZSTD_LEVEL = 3  # of sealed segments: higher levels cost several times as much for a few per cent
 READ_CHUNK_BYTES = 512 * KIB  # one cold read: large enough to be sequential, small enough to be fair
 MEMORY_PARTITION_BYTES_MAX = 64 * MIB  # a memory partition without a retention of its own
 MEMORY_BYTES_MAX = 256 * MIB  # all memory partitions together: there may be one for each reply queue of each client

@@ -56,6 +56,7 @@ THIRD_PARTY = {
     "msgspec": {"config", "routing", "server", "cli"},
     "click": {"cli"},
     "rich": {"cli", "bench", "spark"},
+    "zstandard": {"storage"},
     "pyspark": {"spark"},
     "pyarrow": {"spark"},
     "numpy": {"spark"},
@@ -218,7 +219,7 @@ LOADS = {
     "radiator.client": {"gevent", "pyspark", "yaml", "radiator.broker", "radiator.storage"},
     "radiator.broker.broker": {"gevent", "pyspark", "pyarrow", "numpy", "click", "rich"},
     "radiator.cli.main": {"gevent", "pyspark", "pyarrow", "numpy", "radiator.broker", "radiator.server"},
-    "radiator.server": {"pyspark", "pyarrow", "numpy", "click", "rich"},
+    "radiator.server": {"pyspark", "pyarrow", "numpy", "click", "rich", "zstandard"},
     "radiator.spark": {"gevent", "yaml", "msgspec", "click", "radiator.broker", "radiator.server"},
 }
 

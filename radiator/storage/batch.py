@@ -5,7 +5,8 @@ broker hangs the receipts that wait for it on ``waiters``. ``RecordBatch`` is fi
 the broker may leave what it derived in ``memo``, and a list column may be swapped for an equal, denser array.
 
 Knows: columns. Must not know: files, partitions, what a header block means.
-Invariants: all columns have one length; offsets rise; a dense batch has a ``range`` for its offsets.
+Invariants: all columns have one length; offsets rise; a dense batch has a ``range`` for its offsets. A batch covers
+``base_offset`` up to, not including, ``next_offset``: what it does not hold in between was removed on purpose.
 Owned by the hub, but a RecordBatch that is being written is read by the disk thread, and one that a cold read returns
 was made on the read thread; nobody changes it then.
 """
@@ -17,7 +18,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any
 
-from radiator.storage.format import MISSING, Columns
+from radiator.storage.format import MISSING
 
 # What CPython spends beside the bytes themselves (measured with sys.getsizeof): for the budgets of caches.
 BATCH_OVERHEAD_BYTES = 1_200
@@ -54,9 +55,10 @@ class RecordBatch:
         blocks: list[bytes],
         bodies: list[bytes],
         size_bytes: int,
+        base_offset: int | None = None,
     ) -> None:
         self.offsets = offsets
-        self.base_offset = offsets[0]
+        self.base_offset = offsets[0] if base_offset is None else base_offset  # below the first if some were removed
         self.next_offset = offsets[-1] + 1
         self.receive_ns = receive_ns
         self.event_ns = event_ns  # a record without one has MISSING; None if no record has one
@@ -171,11 +173,6 @@ class BatchBuilder:
             self.bodies,
             self.size_bytes - self.names_bytes,
         )
-
-
-def from_columns(columns: Columns, size_bytes: int) -> RecordBatch:
-    """A decoded batch of the disk as a RecordBatch."""
-    return RecordBatch(*columns, size_bytes)
 
 
 def densify(batch: RecordBatch) -> None:

@@ -17,7 +17,7 @@ from radiator.storage.jobs import AppendJob, Job, RemoveJob, RetryJob, RollJob, 
 from radiator.storage.log import Log
 from radiator.storage.options import PartitionOptions
 from radiator.storage.partition import IDLE, Agenda, Partition
-from radiator.storage.reads import ReadJob
+from radiator.storage.reads import Hint, ReadJob
 from radiator.storage.recovery import Recovered
 from radiator.storage.retention import roll_due_ns, to_drop
 from radiator.storage.segment import SegmentInfo
@@ -59,7 +59,7 @@ class FilePartition(Partition):
         self._retry_wanted = False
         self._cold: list[RecordBatch] = []
         self._cold_cache = cold_cache
-        self._hints: dict[int, tuple[int, int]] = {}
+        self._hints: dict[int, Hint] = {}
         self._pending: dict[int, ReadJob] = {}
 
     def set_options(self, options: PartitionOptions) -> None:
@@ -209,7 +209,7 @@ class FilePartition(Partition):
             if len(self._hints) >= HINTS_MAX:
                 self._hints.clear()
             self._hints.pop(job.offset, None)
-            self._hints[job.next_hint[0]] = job.next_hint[1:]
+            self._hints[job.next_hint[0]] = job.next_hint[1]
 
     # --- time ---------------------------------------------------------------------------------------------------------
 

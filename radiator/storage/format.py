@@ -18,72 +18,92 @@ import sys
 from array import array
 from collections.abc import Sequence
 from itertools import accumulate
+from operator import ge, gt
 from struct import Struct
 from typing import NamedTuple
 from zlib import crc32
 
-from radiator import limits
-from radiator.errors import StorageError
+from radiator.storage.compression import compress, decompress
+from radiator.storage.header import (
+    ALIGN,
+    BODIES_ZSTD,
+    COMPRESSED,
+    CRC_FROM,
+    EVENT_ABSENT,
+    FORMAT_VERSION,
+    HEADER,
+    HEADER_BYTES,
+    HEADERS_ZSTD,
+    KNOWN_FLAGS,
+    MAGIC,
+    MISSING,
+    PAD,
+    PLAIN,
+    PREFIX,
+    REST,
+    SPARSE,
+    TIME_MAX,
+    TRANSACTION,
+    TRANSMIT_ABSENT,
+    U32,
+    BatchHeader,
+    DamagedBatch,
+    UnknownVersion,
+    check,
+    columns_len,
+    decode_header,
+    find_magic,
+)
 
-MAGIC_PREFIX = b"\x89RDB"
-MAGIC = MAGIC_PREFIX + b"1\r\n\x1a"  # the digit is the format version
-FORMAT_VERSION = 1
-HEADER_BYTES = 64
-ALIGN = 8
-CRC_FROM = 16  # the crc covers the bytes from here to total_len
-MISSING = -(1 << 63)  # INT64_MIN: this record has no event or transmit time
-TIME_MAX = (1 << 63) - 1
-
-# flags
-CRC_MASK = 0b11  # which crc; 0 = zlib.crc32
-HEADERS_COMPRESSION_SHIFT, BODIES_COMPRESSION_SHIFT, COMPRESSION_MASK = 2, 4, 0b11  # 0 = none
-EVENT_ABSENT = 1 << 6  # no record has an event time: the column is not stored
-TRANSMIT_ABSENT = 1 << 7
-TRANSACTION = 1 << 8  # the records of one transaction in this partition
-SPARSE = 1 << 9  # offset_delta u32[n] follows destination_id: compaction left holes
-KNOWN_FLAGS = EVENT_ABSENT | TRANSMIT_ABSENT | TRANSACTION | SPARSE
-
-#        magic  total_len crc | base min_ns max_ns count flags destinations names headers bodies salt
-HEADER = Struct("<8sIIQqqIHHIIII")
-PREFIX = Struct("<8sII")
-REST = Struct("<QqqIHHIIII")
-U32 = Struct("<I")
-PAD = (b"", b"\0" * 7, b"\0" * 6, b"\0" * 5, b"\0" * 4, b"\0" * 3, b"\0" * 2, b"\0")  # by length & 7
+__all__ = [
+    "ALIGN",
+    "BODIES_ZSTD",
+    "COMPRESSED",
+    "CRC_FROM",
+    "EVENT_ABSENT",
+    "FORMAT_VERSION",
+    "HEADER",
+    "HEADERS_ZSTD",
+    "HEADER_BYTES",
+    "KNOWN_FLAGS",
+    "MAGIC",
+    "MISSING",
+    "PLAIN",
+    "PREFIX",
+    "SPARSE",
+    "TIME_MAX",
+    "TRANSACTION",
+    "TRANSMIT_ABSENT",
+    "BatchHeader",
+    "Columns",
+    "DamagedBatch",
+    "UnknownVersion",
+    "check",
+    "columns_len",
+    "decode",
+    "decode_columns",
+    "decode_destinations",
+    "decode_header",
+    "decode_times",
+    "encode_batch",
+    "find_magic",
+    "split_names",
+]
 
 # A batch of one record, the shape of a lone synchronous producer: everything up to the names in one go.
 _ONE_COLUMNS = {0: "qqq", EVENT_ABSENT: "qq", TRANSMIT_ABSENT: "qq", EVENT_ABSENT | TRANSMIT_ABSENT: "q"}
 _ONE_WRITE = {flags: Struct("<QqqIHHIIII" + columns + "iiiiI4xI") for flags, columns in _ONE_COLUMNS.items()}
 _ONE_READ = {flags: Struct("<" + columns + "iiiiI4xI") for flags, columns in _ONE_COLUMNS.items()}
 
+OFFSET_MAX = (1 << 64) - 1
 _SWAP = sys.byteorder == "big"
 assert array("i").itemsize == 4 and array("I").itemsize == 4 and array("q").itemsize == 8
 
 
-class DamagedBatch(StorageError):
-    """These bytes are not a whole, correct batch. ``str()`` says what was expected and what came."""
-
-
-class UnknownVersion(StorageError):
-    """A batch written by a newer radiator."""
-
-
-class BatchHeader(NamedTuple):
-    total_len: int
-    crc: int
-    base_offset: int
-    min_receive_ns: int
-    max_receive_ns: int
-    records: int
-    flags: int
-    destination_count: int
-    names_len: int
-    headers_len: int
-    bodies_len: int
-    salt: int
-
-
 class Columns(NamedTuple):
-    """A decoded batch. ``offsets`` is a range when dense; ``names[destination_ids[i]]`` is record i's destination."""
+    """A decoded batch, in the order in which RecordBatch and Merger take it. ``offsets`` is a range when dense, and
+    ``base_offset`` is below the first of them if records before it have been removed; ``names[destination_ids[i]]`` is
+    record i's destination; ``size_bytes`` is of blocks and bodies, whatever they took on disk."""
 
     offsets: Sequence[int]
     receive_ns: Sequence[int]
@@ -93,6 +113,8 @@ class Columns(NamedTuple):
     names: list[str]
     blocks: list[bytes]
     bodies: list[bytes]
+    size_bytes: int
+    base_offset: int
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
@@ -110,16 +132,25 @@ def encode_batch(
     flags: int = 0,
     offset_deltas: Sequence[int] | None = None,
     salt: int = 0,
+    level: int = 0,
 ) -> list[bytes]:
     """The pieces of one batch, to be written one after the other. ``flags``: TRANSACTION or nothing; the rest is set
-    here from what is given. Times must fit an i64, ``receive_ns`` must not fall."""
+    here from what is given. Times must fit an i64, ``receive_ns`` must not fall.
+
+    ``offset_deltas`` makes the batch sparse: record i has the offset ``base_offset + offset_deltas[i]``. The deltas
+    rise, fit a u32, and need not begin with 0: ``base_offset`` is where the coverage begins, which is one behind the
+    last offset of the batch before it, and every offset in between was removed on purpose.
+
+    ``level`` is that of zstd, ``limits.ZSTD_LEVEL`` as a rule; 0 stores the regions as they are, as does a region that
+    would not get smaller or that is larger than ``limits.BATCH_BYTES_MAX``, which no reader would unpack. Raises
+    StorageError if there is a level but no zstandard."""
     count = len(blocks)
     assert count == len(bodies) == len(receive_ns) and count > 0
     if event_ns is None:
         flags |= EVENT_ABSENT
     if transmit_ns is None:
         flags |= TRANSMIT_ABSENT
-    if count == 1 and len(names) == 1 and offset_deltas is None:
+    if count == 1 and len(names) == 1 and offset_deltas is None and not level:
         record = (names[0], blocks[0], bodies[0])
         return _encode_one(base_offset, receive_ns[0], event_ns, transmit_ns, *record, flags, salt)
     header_off = array("i", accumulate(map(len, blocks), initial=0))
@@ -136,7 +167,14 @@ def encode_batch(
     if offset_deltas is not None:
         flags |= SPARSE
         columns += [_bytes(array("I", offset_deltas)), even]
-    names_len, headers_len, bodies_len = len(dictionary), header_off[-1], body_off[-1]
+    if level:
+        blocks, packed = _packed(blocks, level)
+        flags |= HEADERS_ZSTD if packed else 0
+        bodies, packed = _packed(bodies, level)
+        flags |= BODIES_ZSTD if packed else 0
+    headers_len = sum(map(len, blocks)) if flags & HEADERS_ZSTD else header_off[-1]
+    bodies_len = sum(map(len, bodies)) if flags & BODIES_ZSTD else body_off[-1]
+    names_len = len(dictionary)
     rest = b"".join(
         [
             REST.pack(
@@ -161,6 +199,12 @@ def encode_batch(
         ]
     )
     return [PREFIX.pack(MAGIC, len(rest) + CRC_FROM, crc32(rest)), rest]
+
+
+def _packed(values: Sequence[bytes], level: int) -> tuple[Sequence[bytes], bool]:
+    """A region as it is stored, in pieces, and whether it is compressed."""
+    frame = compress(b"".join(values), level)
+    return (values, False) if frame is None else ([frame], True)
 
 
 def _encode_one(
@@ -218,57 +262,6 @@ def _bytes(column: array[int]) -> bytes:
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def columns_len(count: int, flags: int) -> int:
-    """Bytes between the header and the names."""
-    times = 3 - bool(flags & EVENT_ABSENT) - bool(flags & TRANSMIT_ABSENT)
-    ids = (4 * count + 7) & ~7
-    return 8 * count * times + 2 * ((4 * (count + 1) + 7) & ~7) + ids * (2 if flags & SPARSE else 1)
-
-
-def decode_header(data: bytes | memoryview, at: int = 0) -> BatchHeader:
-    """The header at ``at``, its lengths checked against one another; the crc is not looked at. Raises DamagedBatch."""
-    if len(data) - at < HEADER_BYTES:
-        raise DamagedBatch(f"batch header: expected {HEADER_BYTES} bytes, got {max(len(data) - at, 0)}")
-    magic, total, crc, base, low, high, count, flags, destinations, names, headers, bodies, salt = HEADER.unpack_from(
-        data, at
-    )
-    if magic != MAGIC:
-        _wrong_magic(magic)
-    expected = (
-        HEADER_BYTES + columns_len(count, flags) + ((names + 7) & ~7) + ((headers + 7) & ~7) + ((bodies + 7) & ~7)
-    )
-    if total != expected or not count or count > 4 * limits.BATCH_RECORDS_MAX:
-        raise DamagedBatch(
-            f"batch header: total_len {total} does not fit its parts ({expected} bytes, {count} records)"
-        )
-    return BatchHeader(total, crc, base, low, high, count, flags, destinations, names, headers, bodies, salt)
-
-
-def _wrong_magic(magic: bytes) -> None:
-    if magic[:4] == MAGIC_PREFIX and magic[5:] == MAGIC[5:] and magic[4:5].isdigit():
-        raise UnknownVersion(
-            f"batch of format version {magic[4:5].decode()}, this program reads up to {FORMAT_VERSION}: "
-            "use the radiator release that wrote it, or a newer one"
-        )
-    raise DamagedBatch(f"batch magic: expected {MAGIC.hex()}, got {magic.hex()}")
-
-
-def check(data: bytes | memoryview, at: int, header: BatchHeader) -> None:
-    """Raises DamagedBatch unless the whole batch is there and its crc holds."""
-    end = at + header.total_len
-    if end > len(data):
-        raise DamagedBatch(
-            f"batch at offset {header.base_offset}: {header.total_len} bytes expected, {len(data) - at} there"
-        )
-    crc = crc32(memoryview(data)[at + CRC_FROM : end])
-    if crc != header.crc:
-        raise DamagedBatch(f"batch at offset {header.base_offset}: crc expected {header.crc:08x}, got {crc:08x}")
-    if header.flags & ~KNOWN_FLAGS:
-        raise UnknownVersion(
-            f"batch at offset {header.base_offset}: flags {header.flags:#06x} of a newer radiator: use that release"
-        )
-
-
 def decode(data: bytes, at: int = 0) -> tuple[BatchHeader, Columns]:
     """Header and columns of the batch at ``at``, crc checked. Raises DamagedBatch."""
     header = decode_header(data, at)
@@ -279,7 +272,7 @@ def decode(data: bytes, at: int = 0) -> tuple[BatchHeader, Columns]:
 def decode_columns(data: bytes, at: int, header: BatchHeader) -> Columns:
     """The columns of a batch whose crc has been checked."""
     flags, count, base = header.flags, header.records, header.base_offset
-    if count == 1 and not flags & SPARSE and header.destination_count == 1:
+    if count == 1 and not flags & ~PLAIN and header.destination_count == 1:
         return _decode_one(data, at, header)
     pos = at + HEADER_BYTES
     wide, offs, ids = 8 * count, (4 * (count + 1) + 7) & ~7, (4 * count + 7) & ~7
@@ -299,16 +292,23 @@ def decode_columns(data: bytes, at: int, header: BatchHeader) -> Columns:
     pos += ids
     offsets: Sequence[int] = range(base, base + count)
     if flags & SPARSE:
-        offsets = array("Q", (base + delta for delta in _column("I", data, pos, 4 * count)))
+        offsets = _sparse_offsets(data, pos, header)
         pos += ids
     names = _names(data, pos, header)
     pos += (header.names_len + 7) & ~7
-    blocks = _slices(data, pos, header_off, header.headers_len)
+    blocks = _region(data, pos, header.headers_len, header_off, flags & HEADERS_ZSTD)
     pos += (header.headers_len + 7) & ~7
-    bodies = _slices(data, pos, body_off, header.bodies_len)
+    bodies = _region(data, pos, header.bodies_len, body_off, flags & BODIES_ZSTD)
     if max(destination_ids) >= len(names):
         raise DamagedBatch(f"batch at offset {base}: destination id {max(destination_ids)} of {len(names)} names")
-    return Columns(offsets, receive_ns, event_ns, transmit_ns, destination_ids, names, blocks, bodies)
+    size_bytes = header_off[-1] + body_off[-1]
+    return Columns(offsets, receive_ns, event_ns, transmit_ns, destination_ids, names, blocks, bodies, size_bytes, base)
+
+
+def decode_times(data: bytes, at: int, header: BatchHeader) -> tuple[Sequence[int], Sequence[int]]:
+    """Only (offsets, receive_ns) of a batch whose crc has been checked."""
+    receive_ns = _column("q", data, at + HEADER_BYTES, 8 * header.records)
+    return decode_destinations(data, at, header)[0], receive_ns
 
 
 def decode_destinations(data: bytes, at: int, header: BatchHeader) -> tuple[Sequence[int], Sequence[int], list[str]]:
@@ -318,9 +318,16 @@ def decode_destinations(data: bytes, at: int, header: BatchHeader) -> tuple[Sequ
     ids_at = names_at - ((4 * count + 7) & ~7)
     offsets: Sequence[int] = range(base, base + count)
     if header.flags & SPARSE:
-        offsets = array("Q", (base + delta for delta in _column("I", data, ids_at, 4 * count)))
+        offsets = _sparse_offsets(data, ids_at, header)
         ids_at -= (4 * count + 7) & ~7
     return offsets, _column("I", data, ids_at, 4 * count), _names(data, names_at, header)
+
+
+def _sparse_offsets(data: bytes, at: int, header: BatchHeader) -> array[int]:
+    deltas, base = _column("I", data, at, 4 * header.records), header.base_offset
+    if base + deltas[-1] > OFFSET_MAX or any(map(ge, deltas, deltas[1:])):
+        raise DamagedBatch(f"batch at offset {base}: its offsets do not rise")
+    return array("Q", [base + delta for delta in deltas])
 
 
 def _decode_one(data: bytes, at: int, header: BatchHeader) -> Columns:
@@ -341,6 +348,8 @@ def _decode_one(data: bytes, at: int, header: BatchHeader) -> Columns:
         [data[name_at : name_at + header.names_len - 4].decode("utf-8", "replace")],
         [data[block_at : block_at + header.headers_len]],
         [data[body_at : body_at + header.bodies_len]],
+        header.headers_len + header.bodies_len,
+        header.base_offset,
     )
 
 
@@ -374,19 +383,16 @@ def _names(data: bytes, at: int, header: BatchHeader) -> list[str]:
     return names
 
 
-def _slices(data: bytes, at: int, offsets: array[int], length: int) -> list[bytes]:
+def _region(data: bytes, at: int, stored: int, offsets: array[int], packed: int) -> list[bytes]:
+    """The values of the region at ``at``, which takes ``stored`` bytes."""
+    length = offsets[-1] if packed else stored
     if offsets[0] or offsets[-1] != length:
         raise DamagedBatch(f"value offsets: expected 0 to {length}, got {offsets[0]} to {offsets[-1]}")
-    region = data[at : at + length]
+    region = data[at : at + stored]
+    if packed:
+        region = decompress(region, length)
+        if any(map(gt, offsets, offsets[1:])):  # a few bytes on disk could else be any number in memory
+            raise DamagedBatch("value offsets: expected to rise, they fall")
     starts = iter(offsets)
     next(starts)
     return [region[start:stop] for start, stop in zip(offsets, starts, strict=False)]
-
-
-def find_magic(data: bytes, at: int) -> int:
-    """The first 8-aligned place at or after ``at`` where a batch might begin, or -1. ``data`` itself begins aligned."""
-    while True:
-        at = data.find(MAGIC, at)
-        if at < 0 or not at & (ALIGN - 1):
-            return at
-        at += 1

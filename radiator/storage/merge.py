@@ -21,12 +21,11 @@ from radiator.storage.format import (
     HEADER_BYTES,
     MAGIC,
     MISSING,
-    TRANSACTION,
+    PLAIN,
     TRANSMIT_ABSENT,
 )
 
 _I64 = Struct("<q")
-_PLAIN = EVENT_ABSENT | TRANSMIT_ABSENT | TRANSACTION  # flags that merge_ones understands
 _FIXED_BYTES = 24  # the columns of one record besides its times: header_off, body_off, destination_id
 
 
@@ -72,13 +71,14 @@ class Merger:
         blocks: list[bytes],
         bodies: list[bytes],
         size_bytes: int,
+        base_offset: int,
     ) -> None:
         had, more = len(self.blocks), len(blocks)
         if not had:
-            self.base_offset = offsets[0]
+            self.base_offset = self.next_offset = base_offset
         if self.offsets is not None:
             self.offsets += offsets
-        elif type(offsets) is not range or (had and offsets.start != self.next_offset):
+        elif type(offsets) is not range or offsets.start != self.next_offset:
             self.offsets = [*range(self.base_offset, self.base_offset + had), *offsets]
         self.next_offset = offsets[-1] + 1
         self.receive_ns += receive_ns
@@ -111,6 +111,7 @@ class Merger:
             self.blocks,
             self.bodies,
             self.size_bytes,
+            self.base_offset,
         )
 
 
@@ -128,6 +129,7 @@ def merge(batches: Sequence[RecordBatch]) -> RecordBatch:
             each.blocks,
             each.bodies,
             each.size_bytes,
+            each.base_offset,
         )
     return merger.finish()
 
@@ -150,7 +152,7 @@ def merge_ones(merger: Merger, data: bytes, at: int, end_offset: int) -> int:
             data, at
         )
         end = at + total
-        if magic != MAGIC or count != 1 or names != 1 or base != expected or flags & ~_PLAIN:
+        if magic != MAGIC or count != 1 or names != 1 or base != expected or flags & ~PLAIN:
             break
         if end > size or base >= end_offset or crc32(view[at + CRC_FROM : end]) != crc:
             break

@@ -188,8 +188,7 @@ def read_batch(path: str, position: int, fs: FileSystem | None = None) -> Record
     try:
         window = Window(fs, fd, 4096)
         header = batch_at(window, position)
-        columns = decode_columns(window.data, position - window.position, header)
-        return RecordBatch(*columns, header.headers_len + header.bodies_len)
+        return RecordBatch(*decode_columns(window.data, position - window.position, header))
     finally:
         fs.close(fd)
 

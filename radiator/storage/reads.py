@@ -13,19 +13,39 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from radiator.errors import StorageError
 from radiator.storage import layout
 from radiator.storage.batch import RecordBatch, densify
 from radiator.storage.files import storage_error
 from radiator.storage.format import DamagedBatch, decode_destinations
-from radiator.storage.segment import Window, batch_at, find_batch, load_index, locate, locate_time, read_run
+from radiator.storage.segment import (
+    Window,
+    batch_at,
+    confirms,
+    find_batch,
+    header_at,
+    last_offset,
+    load_index,
+    locate,
+    locate_time,
+    read_run,
+)
 
 if TYPE_CHECKING:
     from radiator.storage.partition import Partition
 
 SCAN_BYTES = 256 * 1024
+
+
+class Hint(NamedTuple):
+    """Where a read ended, so that the next one need not look for its place. The segment may be rewritten in between:
+    then something else stands there, which may be a message that looks like a batch; so it must have the salt."""
+
+    segment: int  # base offset
+    position: int
+    salt: int
 
 
 class ReadJob:
@@ -40,17 +60,17 @@ class ReadJob:
         "finished",
         "following",
         "fs",
+        "hint",
         "next_hint",
         "offset",
         "partition",
-        "position",
         "result",
         "skip_to",
         "submitted",
         "waiters",
     )
 
-    def __init__(self, partition: Partition, offset: int, bytes_max: int, hint: tuple[int, int] | None) -> None:
+    def __init__(self, partition: Partition, offset: int, bytes_max: int, hint: Hint | None) -> None:
         self.partition = partition
         self.offset = offset
         self.bytes_max = bytes_max
@@ -60,11 +80,11 @@ class ReadJob:
         self.result: RecordBatch | None = None
         self.error: StorageError | None = None
         self.skip_to: int | None = None
-        self.next_hint: tuple[int, int, int] | None = None  # (offset, segment, position) where the next read begins
+        self.next_hint: tuple[int, Hint] | None = None  # the offset where the next read begins, and where that is
         self.waiters: list[Any] = []  # for the broker
         self.submitted = False  # set by the broker when it hands the job over
         self.finished = False
-        self.position: int | None = None
+        self.hint: Hint | None = None
         self.base_offset = 0
         self.following: int | None = None  # base offset of the next segment
         if offset < partition.log_start_offset:
@@ -78,8 +98,8 @@ class ReadJob:
             self.base_offset = segments[place].base_offset
             if place + 1 < len(segments):
                 self.following = segments[place + 1].base_offset
-            if hint is not None and hint[0] == self.base_offset:
-                self.position = hint[1]
+            if hint is not None and hint.segment == self.base_offset:
+                self.hint = hint
 
     def run(self) -> None:
         """Read thread."""
@@ -99,23 +119,36 @@ class ReadJob:
 
     def _read(self, window: Window) -> None:
         size = self.fs.size(window.fd)
-        position = self.position
+        position = self._hinted(window)
         if position is None:
             position = locate(window, load_index(self.fs, self.directory, self.base_offset), self.offset, size)
         while position is not None:
             batch, after = read_run(window, position, self._end_of_segment(), self.bytes_max)
             if batch is not None and batch.next_offset > self.offset:
+                salt = header_at(window, position).salt
                 if batch.base_offset <= self.offset:
                     densify(batch)  # here, not on the hub: it is going to be kept
                     self.result = batch
-                    self.next_hint = (batch.next_offset, self.base_offset, after)
+                    self.next_hint = (batch.next_offset, Hint(self.base_offset, after, salt))
                 else:
                     self.skip_to = batch.base_offset
-                    self.next_hint = (batch.base_offset, self.base_offset, position)
+                    self.next_hint = (batch.base_offset, Hint(self.base_offset, position, salt))
                 return
             found = find_batch(window, position + 8, size, self.offset)
             position = found[0] if found is not None and found[1].base_offset < self._end_of_segment() else None
         self.skip_to = self._end_of_segment()
+
+    def _hinted(self, window: Window) -> int | None:
+        """The remembered position, if the batch that holds the offset still begins there."""
+        if self.hint is None:
+            return None
+        position, salt = self.hint.position, self.hint.salt
+        try:
+            header = header_at(window, position)
+            covers = header.base_offset <= self.offset <= last_offset(window, position, header)
+        except DamagedBatch:
+            return None
+        return position if covers and header.salt == salt else None
 
     def _end_of_segment(self) -> int:
         return self.end_offset if self.following is None else min(self.following, self.end_offset)
@@ -132,6 +165,7 @@ class PositionJob:
     """Which offset? By receive time, or the last ``count`` of each matching destination."""
 
     __slots__ = (
+        "_alone",
         "_segments",
         "below",
         "count",
@@ -177,7 +211,8 @@ class PositionJob:
         self.error: StorageError | None = None
         self.finished = False
         self.waiters: list[Any] = []
-        self._segments = [(segment.base_offset, segment.first_receive_ns) for segment in partition.segments]
+        self._segments = partition.segments[:]
+        self._alone = len(partition.destinations) == 1  # each record counts, so dense segments need not be read
 
     def run(self) -> None:
         """Read thread."""
@@ -196,9 +231,10 @@ class PositionJob:
         """Hub; nothing to do, there for symmetry."""
 
     def _run_time(self) -> None:
-        place = max(bisect_left(self._segments, self.receive_ns, key=lambda segment: segment[1]) - 1, 0)
-        for base_offset, first_receive_ns in self._segments[place:]:
-            if first_receive_ns >= self.receive_ns:
+        place = max(bisect_left(self._segments, self.receive_ns, key=lambda segment: segment.first_receive_ns) - 1, 0)
+        for segment in self._segments[place:]:
+            base_offset = segment.base_offset
+            if segment.first_receive_ns >= self.receive_ns:
                 self.offset = max(base_offset, self.log_start_offset)
                 return
             path = layout.segment_path(self.directory, base_offset)
@@ -216,8 +252,12 @@ class PositionJob:
                 return
 
     def _run_last(self) -> None:
-        for base_offset, _ in reversed(self._segments):
+        for segment in reversed(self._segments):
+            base_offset = segment.base_offset
             if base_offset >= self.below or not self.wanted:
+                continue
+            if self._alone and not segment.sparse:
+                self.count_dense(base_offset)
                 continue
             path = layout.segment_path(self.directory, base_offset)
             try:
@@ -226,16 +266,29 @@ class PositionJob:
                 return  # taken by retention meanwhile, and so is everything before it
             try:
                 window = Window(self.fs, fd, SCAN_BYTES, path)
-                size = self.fs.size(fd)
-                starts = [entry.position for entry in load_index(self.fs, self.directory, base_offset)]
-                stop = size
-                for start in reversed(starts or [0]):
-                    self._count_stretch(window, start, stop)
-                    stop = start
+                stop = self.fs.size(fd)
+                for entry in reversed(load_index(self.fs, self.directory, base_offset)):
+                    if 0 < entry.position < stop and confirms(window, entry):
+                        self._count_stretch(window, entry.position, stop)
+                        stop = entry.position
                     if not self.wanted:
                         break
+                else:
+                    self._count_stretch(window, 0, stop)
+                self.below = min(self.below, base_offset)  # what was removed in front of the first record is no record
             finally:
                 self.fs.close(fd)
+
+    def count_dense(self, base_offset: int) -> None:
+        """Counts the records from ``base_offset`` to where the count has come: all are of the one destination."""
+        for name in list(self.wanted):
+            seen = self.seen.get(name, 0)
+            start = max(base_offset, self.log_start_offset, self.below - (self.count - seen))
+            self.starts[name] = self.offset = start
+            self.seen[name] = seen + self.below - start
+            if self.seen[name] >= self.count:
+                self.wanted.discard(name)
+        self.below = base_offset
 
     def _count_stretch(self, window: Window, position: int, stop: int) -> None:
         """The batches between two index entries, last one first."""
@@ -308,9 +361,10 @@ def last_in_memory(job: PositionJob, partition: Partition) -> None:
         job.finished = True
         return
     if len(partition.destinations) == 1:
-        job.offset = max(job.log_start_offset, job.end_offset - job.count)
-        job.starts = dict.fromkeys(job.wanted, job.offset)
-        job.finished = True
+        sparse = [place for place, segment in enumerate(partition.segments, 1) if segment.sparse]
+        dense = partition.segments[sparse[-1] :] if sparse else []
+        job.count_dense(dense[0].base_offset if dense else job.end_offset if sparse else job.log_start_offset)
+        job.finished = not job.wanted or not sparse
         return
     for batch in partition.tail.newest_first():
         job.count_batch(batch.offsets, batch.destination_ids, batch.names)

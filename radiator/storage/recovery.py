@@ -24,10 +24,20 @@ from dataclasses import dataclass
 from radiator import limits
 from radiator.storage import layout, names, salt
 from radiator.storage.files import FileSystem, read_file, read_fully, storage_error, write_all
-from radiator.storage.format import HEADER_BYTES, DamagedBatch, decode_destinations, decode_header, split_names
+from radiator.storage.format import HEADER_BYTES, SPARSE, DamagedBatch, decode_destinations, decode_header, split_names
 from radiator.storage.index import ENTRY_BYTES, IndexEntry
 from radiator.storage.log import Log
-from radiator.storage.segment import SegmentInfo, Window, batch_at, find_batch, header_at, last_offset, load_index, skim
+from radiator.storage.segment import (
+    SegmentInfo,
+    Window,
+    batch_at,
+    find_batch,
+    header_at,
+    last_offset,
+    load_index,
+    skim,
+    start_of,
+)
 
 SCAN_BYTES = 1024 * 1024
 
@@ -102,15 +112,16 @@ def _sealed_segments(fs: FileSystem, directory: str, bases: list[int]) -> list[S
     for base in bases[:-1]:
         fd = fs.open_read(layout.segment_path(directory, base))
         try:
-            size = fs.size(fd)
-            first = decode_header(read_fully(fs, fd, HEADER_BYTES, 0)).min_receive_ns
+            size, sparse = fs.size(fd), False
+            header = decode_header(read_fully(fs, fd, HEADER_BYTES, 0))
+            first, sparse = header.min_receive_ns, bool(header.flags & SPARSE)
         except DamagedBatch:
             first = segments[-1].first_receive_ns if segments else 0
         finally:
             fs.close(fd)
         if segments:
             segments[-1].last_receive_ns = first
-        segments.append(SegmentInfo(base, first, first, size))
+        segments.append(SegmentInfo(base, first, first, size, sparse))
     return segments
 
 
@@ -118,9 +129,9 @@ def _last_receive_ns(fs: FileSystem, directory: str, segment: SegmentInfo) -> in
     """Of a sealed segment: time must not fall over a restart, even if nothing has been written since it was sealed."""
     fd = fs.open_read(layout.segment_path(directory, segment.base_offset))
     try:
-        window = Window(fs, fd, SCAN_BYTES)
-        entries = load_index(fs, directory, segment.base_offset)
-        position, latest = (entries[-1].position if entries else 0), segment.first_receive_ns
+        window = Window(fs, fd, SCAN_BYTES, layout.segment_path(directory, segment.base_offset))
+        position = start_of(window, load_index(fs, directory, segment.base_offset))
+        latest = segment.first_receive_ns
         while position < segment.size_bytes:
             try:
                 header = header_at(window, position)
@@ -185,9 +196,12 @@ def _walk_active(
             position += header.total_len
         for dictionary in dictionaries:
             destinations.update(split_names(dictionary))
-        first = header_at(window, 0).min_receive_ns if position else latest
+        first, sparse = latest, False
+        if position:
+            header = header_at(window, 0)
+            first, sparse = header.min_receive_ns, bool(header.flags & SPARSE)
     except DamagedBatch:  # the first header is damaged, later ones are not
-        first = latest
+        pass
     finally:
         fs.close(fd)
     if head.next_offset > expected:
@@ -200,7 +214,7 @@ def _walk_active(
     log.entries, log.index_count, log.indexed_position = more, len(entries), indexed
     _cut_index(fs, directory, base, len(entries))
     _confirm(fs, log, path, head)
-    return SegmentInfo(base, first, latest, position), latest
+    return SegmentInfo(base, first, latest, position, sparse), latest
 
 
 def _trusted(window: Window, entries: list[IndexEntry], size: int) -> list[IndexEntry]:

@@ -5,7 +5,9 @@ another process. The writer need not stop: walkers end at the high watermark (or
 
 Knows: positions and batches. Must not know: partitions, jobs, who is asking.
 Invariants: what is returned has a correct crc; a batch counts as the next one only if its magic, lengths, crc and
-base offset all hold; behind damage, where anything may stand, it must have the partition's salt as well (``salt``).
+base offset all hold; behind damage, where anything may stand, it must have the partition's salt as well (``salt``),
+and so it must where an index points: a segment may have been rewritten since, then offsets are what they were, and
+positions are not.
 """
 
 from __future__ import annotations
@@ -20,13 +22,11 @@ from radiator.storage.batch import RecordBatch
 from radiator.storage.files import FileSystem, read_file, read_fully
 from radiator.storage.format import (
     CRC_FROM,
-    EVENT_ABSENT,
     HEADER,
     HEADER_BYTES,
     MAGIC,
+    PLAIN,
     SPARSE,
-    TRANSACTION,
-    TRANSMIT_ABSENT,
     BatchHeader,
     DamagedBatch,
     UnknownVersion,
@@ -34,25 +34,29 @@ from radiator.storage.format import (
     columns_len,
     decode_columns,
     decode_header,
+    decode_times,
     find_magic,
 )
 from radiator.storage.index import IndexEntry
 from radiator.storage.merge import Merger, merge_ones
 
 SEARCH_BYTES = 1024 * 1024
-PLAIN = EVENT_ABSENT | TRANSMIT_ABSENT | TRANSACTION  # flags of a batch that skim may pass
 
 
 class SegmentInfo:
-    """One segment, as the hub knows it."""
+    """One segment, as the hub knows it. ``sparse``: records have been removed from it, so it holds fewer than offsets;
+    its first batch has the flag."""
 
-    __slots__ = ("base_offset", "first_receive_ns", "last_receive_ns", "size_bytes")
+    __slots__ = ("base_offset", "first_receive_ns", "last_receive_ns", "size_bytes", "sparse")
 
-    def __init__(self, base_offset: int, first_receive_ns: int, last_receive_ns: int, size_bytes: int) -> None:
+    def __init__(
+        self, base_offset: int, first_receive_ns: int, last_receive_ns: int, size_bytes: int, sparse: bool = False
+    ) -> None:
         self.base_offset = base_offset
         self.first_receive_ns = first_receive_ns
         self.last_receive_ns = last_receive_ns
         self.size_bytes = size_bytes
+        self.sparse = sparse
 
     def __repr__(self) -> str:
         return f"<SegmentInfo {self.base_offset} {self.size_bytes} B>"
@@ -181,7 +185,7 @@ def load_index(fs: FileSystem, directory: str, base_offset: int) -> list[IndexEn
 
 def locate(window: Window, entries: list[IndexEntry], offset: int, size: int) -> int | None:
     """The position of the batch that holds ``offset``, or of the first behind it; None if there is neither."""
-    position = _start(window, index.up_to_offset(entries, offset))
+    position = start_of(window, index.up_to_offset(entries, offset))
     while position < size:
         try:
             header = header_at(window, position)
@@ -198,30 +202,36 @@ def locate(window: Window, entries: list[IndexEntry], offset: int, size: int) ->
 
 def locate_time(window: Window, entries: list[IndexEntry], receive_ns: int, end_offset: int) -> int | None:
     """The offset of the first record below ``end_offset`` received at ``receive_ns`` or later; None if none is."""
-    start = _start(window, index.up_to_time(entries, receive_ns))
+    start = start_of(window, index.up_to_time(entries, receive_ns))
     for position, header in headers(window, start, end_offset):
         if header.max_receive_ns >= receive_ns:
             try:
                 batch_at(window, position)
-                columns = decode_columns(window.data, position - window.position, header)
+                offsets, times = decode_times(window.data, position - window.position, header)
             except DamagedBatch:
                 continue
-            return columns.offsets[bisect_left(columns.receive_ns, receive_ns)]
+            return offsets[bisect_left(times, receive_ns)]
     return None
 
 
-def _start(window: Window, entries: list[IndexEntry]) -> int:
+def start_of(window: Window, entries: list[IndexEntry]) -> int:
     """The position of the last entry that keeps what it promises; an index that lies costs time, nothing else."""
-    for entry in reversed(entries):
-        try:
-            if header_at(window, entry.position).base_offset == entry.base_offset:
-                return entry.position
-        except DamagedBatch:
-            continue
-    return 0
+    return next((entry.position for entry in reversed(entries) if confirms(window, entry)), 0)
+
+
+def confirms(window: Window, entry: IndexEntry) -> bool:
+    """Whether the batch that ``entry`` names stands where it says: the index may be older than the file."""
+    try:
+        header = header_at(window, entry.position)
+    except DamagedBatch:
+        return False
+    if header.base_offset != entry.base_offset:
+        return False
+    return not entry.position or header.salt in window.salts or not window.salts
 
 
 def last_offset(window: Window, position: int, header: BatchHeader) -> int:
+    """Of the batch at ``position``: where its coverage ends."""
     if not header.flags & SPARSE:
         return header.base_offset + header.records - 1
     columns = HEADER_BYTES + columns_len(header.records, header.flags)
@@ -234,16 +244,20 @@ def last_offset(window: Window, position: int, header: BatchHeader) -> int:
 
 def read_run(window: Window, position: int, end_offset: int, bytes_max: int) -> tuple[RecordBatch | None, int]:
     """The batch at ``position`` and those that follow it without a gap, below ``end_offset``, as one, as far as
-    ``bytes_max`` reaches; and the position behind. None if the first is damaged or not below ``end_offset``."""
-    window.at(position, max(bytes_max, HEADER_BYTES))
+    ``bytes_max`` reaches (on disk and unpacked); and the position behind. None if the first is damaged or not below
+    ``end_offset``."""
+    if window.position != position or not window.data:
+        window.at(position, max(bytes_max, HEADER_BYTES))
     try:
         header = batch_at(window, position)
     except DamagedBatch:
         return None, position
     data, at, merger = window.data, position - window.position, Merger()
-    while header.base_offset < end_offset and (not merger.blocks or header.base_offset == merger.next_offset):
+    while header.base_offset < end_offset and (
+        not merger.blocks or (header.base_offset == merger.next_offset and merger.size_bytes < bytes_max)
+    ):
         try:
-            merger.add(*decode_columns(data, at, header), header.headers_len + header.bodies_len)
+            merger.add(*decode_columns(data, at, header))
             at += header.total_len
             at = merge_ones(merger, data, at, end_offset)
             header = decode_header(data, at)

@@ -31,7 +31,10 @@ def test_index_at_finds_the_first_at_or_after() -> None:
     assert [batch.index_at(offset) for offset in (0, 10, 11, 12, 13, 99)] == [0, 0, 1, 2, 3, 3]
     sparse = RecordBatch(array("Q", [10, 14, 19]), [1, 2, 3], None, None, [0] * 3, ["q"], [b""] * 3, [b""] * 3, 0)
     assert [sparse.index_at(offset) for offset in (0, 10, 11, 14, 15, 19, 20)] == [0, 0, 1, 1, 2, 2, 3]
-    assert sparse.next_offset == 20
+    assert (sparse.base_offset, sparse.next_offset) == (10, 20)
+    covering = RecordBatch(array("Q", [14, 19]), [1, 2], None, None, [0] * 2, ["q"], [b""] * 2, [b""] * 2, 0, 10)
+    assert (covering.base_offset, covering.next_offset) == (10, 20), "what was removed before the first is covered"
+    assert [covering.index_at(offset) for offset in (10, 13, 14, 15)] == [0, 0, 0, 1]
 
 
 def test_densify_changes_the_memory_and_not_the_values() -> None:

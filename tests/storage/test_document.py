@@ -57,6 +57,19 @@ def test_the_worked_example_is_what_encode_writes() -> None:
     assert b"".join(pieces) == example("batch")
 
 
+def test_the_sparse_and_compressed_example_decodes_to_what_is_said_of_it() -> None:
+    header, columns = codec.decode(example("sparse"))
+    assert (header.total_len, header.crc, header.base_offset, header.records) == (280, 0x98204B6E, 100, 3)
+    assert header.flags == codec.SPARSE | codec.EVENT_ABSENT | codec.TRANSMIT_ABSENT | codec.HEADERS_ZSTD == 0x02C4
+    assert (header.names_len, header.headers_len, header.bodies_len, header.salt) == (22, 79, 23, 0x9F3C17E2)
+    assert list(columns.offsets) == [103, 104, 110] and columns.base_offset == 100
+    assert list(columns.receive_ns) == [1_700_000_000_000_000_000 + more for more in (0, 500, 900)]
+    assert columns.names == ["/topic/weather.EWR"]
+    assert columns.blocks == [b"content-type:application/json\ntag-city:Newark\ntag-state:New Jersey"] * 3
+    assert columns.bodies == [b'{"temp":39}', b'{"temp":40}', b"?"]
+    assert columns.size_bytes == 198 + 23
+
+
 def test_the_head_of_the_example_decodes() -> None:
     assert layout.decode_head(example("head")) == layout.Head(41, 216, 43)
     assert len(example("head")) == layout.HEAD_FILE_BYTES
@@ -91,6 +104,8 @@ def test_the_table_of_the_header_is_the_struct() -> None:
 
 
 def test_the_flags_are_those_of_the_code() -> None:
+    assert codec.HEADERS_ZSTD == 1 << 2 and "\n| 2–3 | compression of the header blocks: 0 = none, 1 = zstd |" in TEXT
+    assert codec.BODIES_ZSTD == 1 << 4 and "\n| 4–5 | compression of the bodies: 0 = none, 1 = zstd |" in TEXT
     for bit, flag in ((6, codec.EVENT_ABSENT), (7, codec.TRANSMIT_ABSENT), (8, codec.TRANSACTION), (9, codec.SPARSE)):
         assert flag == 1 << bit and f"\n| {bit} | " in TEXT
 

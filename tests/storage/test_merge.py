@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -76,7 +78,7 @@ def test_the_short_cut_takes_single_records_and_stops_at_everything_else(batches
     data = b"".join(raw)
     merger = Merger()
     header, columns = decode(data)
-    merger.add(*columns, parts[0].size_bytes)
+    merger.add(*columns)
     at = merge_ones(merger, data, header.total_len, end)
     taken = 1
     while taken < len(parts) and len(parts[taken]) == 1 and parts[taken].base_offset < end:
@@ -92,7 +94,7 @@ def test_the_short_cut_stops_before_a_flipped_bit(place: int, bit: int) -> None:
     damaged = bytearray(second)
     damaged[place % len(second)] ^= 1 << bit
     merger = Merger()
-    merger.add(*decode(first)[1], 2)
+    merger.add(*decode(first)[1])
     assert merge_ones(merger, first + bytes(damaged), len(first), 99) == len(first)
     assert len(merger.finish()) == 1
 
@@ -100,3 +102,30 @@ def test_the_short_cut_stops_before_a_flipped_bit(place: int, bit: int) -> None:
 def test_holes_are_kept() -> None:
     first, _, third = finished([[("/q", b"1", None, None)], [("/q", b"2", None, None)], [("/q", b"3", None, None)]])
     assert list(merge([first, third]).offsets) == [5, 7]
+
+
+def sparse(base: int, *offsets: int) -> RecordBatch:
+    n = len(offsets)
+    bodies = [b"%d" % offset for offset in offsets]
+    return RecordBatch(array("Q", offsets), [base] * n, None, None, [0] * n, ["/q"], [b"h"] * n, bodies, n, base)
+
+
+def test_sparse_and_dense_neighbours_become_one_that_covers_what_both_did() -> None:
+    (dense,) = finished([[("/q", b"5", None, None), ("/q", b"6", None, None)]])
+    merged = merge([sparse(2, 4), dense, sparse(7, 9, 12)])
+    assert list(merged.offsets) == [4, 5, 6, 9, 12] and (merged.base_offset, merged.next_offset) == (2, 13)
+    assert [merged.index_at(offset) for offset in (2, 4, 5, 7, 9, 10, 12, 13)] == [0, 0, 1, 3, 3, 4, 4, 5]
+    merged = merge([dense, sparse(7, 8)])
+    assert list(merged.offsets) == [5, 6, 8] and (merged.base_offset, merged.next_offset) == (5, 9)
+
+
+def test_the_short_cut_leaves_sparse_neighbours_to_the_general_decoder() -> None:
+    one, two = finished([[("/q", b"5", None, None)], [("/q", b"6", None, None)]])
+    merger = Merger()
+    merger.add(*decode(on_disk(one))[1])
+    hole = b"".join(encode_batch(6, [6], None, None, [0], ["/q"], [b"h"], [b"8"], 0, [2]))
+    packed = b"".join(encode_batch(6, [6], None, None, [0], ["/q"], [b"h"], [b"6" * 99], level=3))
+    assert merge_ones(merger, hole, 0, 99) == 0 and merge_ones(merger, packed, 0, 99) == 0
+    merger.add(*decode(hole)[1])
+    assert merge_ones(merger, on_disk(two), 0, 99) == 0, "a list of offsets is not what it fills"
+    assert list(merger.finish().offsets) == [5, 8]

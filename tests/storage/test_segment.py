@@ -7,12 +7,21 @@ import pytest
 from radiator.storage import index, layout
 from radiator.storage.format import encode_batch
 from radiator.storage.index import IndexEntry
-from radiator.storage.segment import Window, find_batch, headers, locate, locate_time, read_run
+from radiator.storage.segment import (
+    Window,
+    confirms,
+    find_batch,
+    headers,
+    locate,
+    locate_time,
+    read_run,
+    start_of,
+)
 from tests.storage.faults import FaultyFileSystem
 
 
 def segment(
-    *batches: tuple[int, int], chunk: int = 300, deltas: list[int] | None = None
+    *batches: tuple[int, int], chunk: int = 300, deltas: list[int] | None = None, level: int = 0
 ) -> tuple[Window, list[int], int]:
     """A file of batches of (base offset, records); the positions of the batches; its size."""
     fs = FaultyFileSystem()
@@ -21,7 +30,9 @@ def segment(
     for base, count in batches:
         times = [1_000 + 10 * (base + each) for each in range(count)]
         bodies = [b"%d" % (base + each) for each in range(count)]
-        pieces = encode_batch(base, times, None, None, [0] * count, ["/q"], [b"h"] * count, bodies, 0, deltas)
+        pieces = encode_batch(
+            base, times, None, None, [0] * count, ["/q"], [b"h"] * count, bodies, 0, deltas, level=level
+        )
         positions.append(at)
         at += fs.pwritev(fd, pieces, at)
     return Window(fs, fd, chunk), positions, at  # type: ignore[arg-type]
@@ -62,9 +73,39 @@ def test_an_offset_is_found_behind_damage() -> None:
 
 
 def test_sparse_batches_span_more_than_they_hold() -> None:
-    window, positions, size = segment((10, 3), deltas=[0, 5, 90])
+    window, positions, size = segment((10, 3), (101, 3), deltas=[2, 5, 90])
+    assert locate(window, [], 10, size) == positions[0], "it covers what was removed before its first record"
     assert locate(window, [], 57, size) == positions[0]
-    assert locate(window, [], 101, size) is None
+    assert locate(window, [], 101, size) == positions[1]
+    assert locate(window, [], 192, size) is None
+    assert locate_time(window, [], 0, 1_000) == 12, "the first record, not the first offset"
+    assert locate_time(window, [], 2_011, 1_000) == 106
+
+
+def test_a_run_joins_sparse_and_compressed_batches() -> None:
+    window, _, size = segment((10, 3), (101, 3), deltas=[2, 5, 90], level=3)
+    batch, after = read_run(window, 0, 1_000, 100_000)
+    assert batch is not None and after == size
+    assert list(batch.offsets) == [12, 15, 100, 103, 106, 191] and (batch.base_offset, batch.next_offset) == (10, 192)
+
+
+def test_a_run_ends_where_it_is_large_enough_unpacked() -> None:
+    fs = FaultyFileSystem()
+    fd, at = fs.open("/segment", create=True), 0
+    for base in (0, 1, 2):
+        pieces = encode_batch(base, [1], None, None, [0], ["/q"], [b""], [bytes(40_000)], level=3)
+        at += fs.pwritev(fd, pieces, at)
+    batch, after = read_run(Window(fs, fd, 4_096), 0, 9, 64_000)  # type: ignore[arg-type]
+    assert at < 1_000 and batch is not None and len(batch) == 2 and batch.size_bytes == 80_000
+    assert after < at
+
+
+def test_an_index_that_is_older_than_the_file_is_not_believed() -> None:
+    window, positions, size = segment(*BATCHES)
+    stale = [IndexEntry(10, 0, 1_100), IndexEntry(16, positions[2], 1_160), IndexEntry(66, positions[4] + 8, 1_660)]
+    assert [confirms(window, entry) for entry in stale] == [True, False, False]
+    assert start_of(window, stale) == 0
+    assert locate(window, stale, 66, size) == positions[5]
 
 
 def test_a_time_is_found() -> None:
