@@ -52,6 +52,8 @@ MEMORY_BYTES_MAX = 256 * MIB  # all memory partitions together: there may be one
 CURSOR_JOURNAL_BYTES_MAX = 16 * MIB  # then a snapshot is written and the journal starts anew
 CURSORS_MAX = 131_072  # each has 8 bytes in a file that is mapped, and allocated, as a whole
 PARTITIONS_PER_DESTINATION_MAX = 1_024
+DEDUP_COUNT = 100_000  # ids that a partition remembers: up to 64 bytes each, twice as many at most
+DEDUP_WINDOW_NS = 600 * 1_000_000_000  # longer than any client tries again for one message
 
 # --- what is remembered to be fast -----------------------------------------------------------------------------------
 HEAD_CACHE_ENTRIES_MAX = 4_096  # parsed header blocks, shared by all connections of one version

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from radiator.broker import settling, subscribing, transactions
+from radiator.broker import idempotence, settling, subscribing, transactions
 from radiator.broker.publishing import Plan, Verdict, admit, append, drop_reply, make_room, not_connected, plan_for
 from radiator.broker.settling import receipt_now
 from radiator.errors import ProtocolError, StorageError
@@ -101,7 +101,7 @@ def commit(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
     """COMMIT: everything is checked before anything is applied; the RECEIPT waits for all of it."""
     name = _required(frame, "transaction")
     held = transactions.find(session, name).frames
-    steps = _check(broker, session, held)
+    steps = _check(broker, session, held, now_ns)
     transactions.end(session, name)
     waited: list[list[object]] = []
     late = False
@@ -110,18 +110,25 @@ def commit(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
             late |= not settling.apply_ack(broker, session, each)
         elif each.head.command == "NACK":
             settling.apply_nack(broker, session, each)
+        elif plan is not None and verdict is Verdict.REPEAT:
+            _wait(waited, idempotence.repeated(broker, plan, now_ns))
         elif plan is not None and make_room(broker, session, plan, each, verdict):
             assert plan.feed is not None
             partition = plan.feed.partition
             append(broker, plan, partition, each.body, now_ns)
-            waiters = partition.open_batch.waiters
-            if not any(waiters is known for known in waited):
-                waited.append(waiters)
+            _wait(waited, partition.open_batch.waiters)
     if frame.receipt is not None:
         session.receipts.after(frame.receipt, waited + broker.cursor_waiters(late))
 
 
-def _check(broker: Broker, session: Session, held: list[Frame]) -> list[tuple[Frame, Plan | None, Verdict]]:
+def _wait(waited: list[list[object]], waiters: list[object] | None) -> None:
+    if waiters is not None and not any(waiters is known for known in waited):
+        waited.append(waiters)
+
+
+def _check(
+    broker: Broker, session: Session, held: list[Frame], now_ns: int
+) -> list[tuple[Frame, Plan | None, Verdict]]:
     """Everything that could refuse a COMMIT, before anything of it is applied. Raises ProtocolError.
 
     Each partition is made to have room in one batch for all that the transaction sends to it: a batch is all or
@@ -130,6 +137,7 @@ def _check(broker: Broker, session: Session, held: list[Frame]) -> list[tuple[Fr
     steps: list[tuple[Frame, Plan | None, Verdict]] = []
     ahead: dict[Destination, tuple[int, int]] = {}
     room: dict[Partition, tuple[int, int]] = {}
+    known: set[tuple[Partition, bytes]] = set()
     for each in held:
         if each.head.command != "SEND":
             settling.locate(session, each)
@@ -138,10 +146,15 @@ def _check(broker: Broker, session: Session, held: list[Frame]) -> list[tuple[Fr
         plan = plan_for(broker, session, each, each.head.headers["destination"])
         if plan is None:
             continue
-        if broker.disk_full is not None and plan.destination.policy.store == "file":
-            raise broker.disk_full
         plan.feed = plan.feed or plan.destination.next_feed()
         partition = plan.feed.partition
+        if plan.identity is not None:
+            if (partition, plan.identity) in known or partition.first_of(plan.identity, now_ns) is not None:
+                steps.append((each, plan, Verdict.REPEAT))
+                continue
+            known.add((partition, plan.identity))
+        if broker.disk_full is not None and plan.destination.policy.store == "file":
+            raise broker.disk_full
         try:
             partition.check()
         except StorageError:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from radiator.routing.policy import Policy
 
 SUFFIXES_MAX = 64  # remembered: a few partitions, versions and numbers of subscribers
+DUPLICATE = -1  # in the place of a number of subscribers
 
 
 class Destination:
@@ -92,4 +93,13 @@ class Destination:
             partition = escape(feed.partition.name, version).encode()
             suffix = b"\npartition:%b\ndelivered-to:%d\n\n%b" % (partition, self.subscribers, SERVER_END)
             self._suffixes[key] = suffix
+        return suffix
+
+    def duplicate_suffix(self, feed: Feed, version: str) -> bytes:
+        """The same for a SEND whose message is on its way already."""
+        key = (feed, DUPLICATE, version)
+        suffix = self._suffixes.get(key)
+        if suffix is None:
+            partition = escape(feed.partition.name, version).encode()
+            suffix = self._suffixes[key] = b"\npartition:%b\nduplicate:true\n\n%b" % (partition, SERVER_END)
         return suffix

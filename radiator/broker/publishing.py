@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from radiator.broker import subscribing, transactions
+from radiator.broker import idempotence, subscribing, transactions
 from radiator.broker.positions import parse_time
 from radiator.errors import ProtocolError, StorageError
 from radiator.routing.pattern import is_pattern
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from radiator.storage.partition import Partition
 
 RESERVED_PREFIX = "/radiator/"
+HEADERS = idempotence.HEADERS
 
 
 class Plan:
@@ -41,6 +42,7 @@ class Plan:
         "event_ns",
         "feed",
         "generation",
+        "identity",
         "name",
         "special",
         "sync",
@@ -54,6 +56,10 @@ class Plan:
         destination.sent = True
         self.name = destination.name
         self.feed: Feed | None = destination.choose(headers)
+        self.identity: bytes | None = None
+        if not HEADERS.isdisjoint(headers) and destination.policy.dedup_window_ns is not None:
+            self.identity = idempotence.identity_of(self.name, headers)
+            self.feed = self.feed or idempotence.feed_for(destination, headers)
         self.block = stored_block(head)
         self.event_ns = _time(headers, "event-time")
         self.transmit_ns = _time(headers, "transmit-time")
@@ -75,6 +81,8 @@ def send(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
         plan = _plan(broker, session, frame)
         if plan is None:
             return
+    if plan.identity is not None and idempotence.is_repeat(broker, session, plan, frame, now_ns):
+        return
     if broker.disk_full is not None and plan.destination.policy.store == "file":
         raise broker.disk_full
     if plan.special:
@@ -103,6 +111,8 @@ def append(broker: Broker, plan: Plan, partition: Partition, body: bytes, now_ns
     stats.messages_in += 1
     stats.body_bytes_in += size
     broker.pending_bytes += size + len(plan.block) + RECORD_OVERHEAD_BYTES
+    if plan.identity is not None:
+        partition.remember(plan.identity, offset)
     if plan.sync:
         partition.open_batch.sync_requested = True
     if plan.counted is not None:
@@ -143,7 +153,7 @@ def plan_for(broker: Broker, session: Session, frame: Frame, name: str) -> Plan 
     if reply_to.startswith(TEMP_QUEUE_PREFIX):
         own = subscribing.own_reply_queue(broker, session, reply_to)
         plan.block = _replace_header(plan.block, "reply-to", own)
-    elif not temporary and "transaction" not in head.headers:
+    elif not temporary and plan.identity is None and "transaction" not in head.headers:
         head.memo = plan
     return plan
 
@@ -175,6 +185,7 @@ class Verdict(Enum):
     """What a destination that may be full says to one more message."""
 
     STORE = "store"
+    REPEAT = "repeat"  # it is there already
     DROP_NEWEST = "drop_newest"
     DROP_OLDEST = "drop_oldest"
 

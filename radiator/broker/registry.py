@@ -146,6 +146,8 @@ class Registry:
             retention_age_ns=policy.retention_age_ns,
             retention_bytes=policy.retention_bytes,
             retention_count=policy.retention_count,
+            dedup_window_ns=policy.dedup_window_ns,
+            dedup_count=policy.dedup_count,
         )
         feed = self._feeds.get(partition_name)
         if feed is None:
@@ -156,7 +158,8 @@ class Registry:
                 "bad-destination",
                 f"partition {partition_name[:200]!r} is kept in another way already",
                 f"The rule on line {policy.rule.line} of the configuration and that of another destination store into "
-                "it, with different values of store, fsync, segment or retention: make them agree, or name another.",
+                "it, with different values of store, fsync, segment, retention or dedup: make them agree, or name "
+                "another.",
             )
         return feed
 

@@ -155,14 +155,18 @@ class Connection:
         body: Body = b"",
         headers: Headers | None = None,
         *,
+        dedup_id: str | None = None,
         receipt: bool = True,
         timeout: float | None = None,
     ) -> Receipt | None:
         """Send one message and wait until the broker has kept its promise about it.
 
         Returns where it lies (``offset``, ``partition``) and how many subscriptions it met (``delivered_to``). With
-        ``receipt=False`` it returns at once, None, and a refusal is raised by a later call.
+        ``receipt=False`` it returns at once, None, and a refusal is raised by a later call. A message with a
+        ``dedup_id`` may be sent again, on another connection too: it is stored once (``duplicate`` tells).
         """
+        if dedup_id is not None:
+            headers = {**(headers or {}), "dedup-id": dedup_id}
         message: Sendable = (destination, body, headers)
         if not receipt:
             self.write_sends([message], None)

@@ -23,11 +23,17 @@ class Receipt(NamedTuple):
     offset: int | None = None
     partition: str | None = None
     delivered_to: int | None = None
+    duplicate: bool = False  # the message was stored before, by an earlier SEND with the same id
 
 
 def receipt_of(headers: Mapping[str, str]) -> Receipt:
     """A Receipt from the headers of a RECEIPT frame."""
-    return Receipt(_number(headers.get("offset")), headers.get("partition"), _number(headers.get("delivered-to")))
+    return Receipt(
+        _number(headers.get("offset")),
+        headers.get("partition"),
+        _number(headers.get("delivered-to")),
+        headers.get("duplicate") == "true",
+    )
 
 
 def _number(text: str | None) -> int | None:

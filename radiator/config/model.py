@@ -72,6 +72,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     retention_age_ns: int | None
     retention_bytes: int | None
     retention_count: int | None
+    dedup_window_ns: int | None  # None: off
+    dedup_count: int
     prefetch: int
     create: bool
     max_messages: int | None

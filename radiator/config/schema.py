@@ -191,6 +191,8 @@ COMMON: Final[tuple[Key, ...]] = (
     Key("retention.age", "retention_age_ns", or_none(duration("1s", DAY_MAX, 1)), "none"),
     Key("retention.size", "retention_bytes", or_none(size(1, EXA)), "none"),
     Key("retention.count", "retention_count", or_none(count(1, EXA)), "none"),
+    Key("dedup.window", "dedup_window_ns", or_none(duration("1s", DAY_MAX, 1)), "10m"),
+    Key("dedup.count", "dedup_count", count(1, 10_000_000), str(limits.DEDUP_COUNT)),
     Key("prefetch", "prefetch", count(1, IN_FLIGHT_MAX), "1"),
     Key("create", "create", choice({"allow": True, "deny": False}), "allow"),
     Key("max_messages", "max_messages", or_none(count(1, EXA)), "none"),

@@ -27,6 +27,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     retention_age_ns: int | None
     retention_bytes: int | None
     retention_count: int | None
+    dedup_window_ns: int | None
+    dedup_count: int
     prefetch: int
     create: bool
     max_messages: int | None

@@ -44,6 +44,8 @@ PARTITION_KEYS: Final = {
     "retention_age_ns": "retention.age",
     "retention_bytes": "retention.size",
     "retention_count": "retention.count",
+    "dedup_window_ns": "dedup.window",
+    "dedup_count": "dedup.count",
 }
 
 Captures = Callable[[str], tuple[str, ...] | None]
@@ -169,6 +171,8 @@ def describe(policy: Policy) -> dict[str, str]:
         "retention.age": shown(policy.retention_age_ns, format_duration_ns),
         "retention.size": shown(policy.retention_bytes, format_size),
         "retention.count": shown(policy.retention_count, str),
+        "dedup.window": shown(policy.dedup_window_ns, format_duration_ns),
+        "dedup.count": str(policy.dedup_count),
         "prefetch": str(policy.prefetch),
         "create": "allow" if policy.create else "deny",
         "max_messages": shown(policy.max_messages, str),

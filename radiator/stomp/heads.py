@@ -2,7 +2,8 @@
 
 A *block* is the command line and the header lines of one frame, joined by LF, without the line of the first
 ``receipt``: that one differs from frame to frame and is only ever echoed. Publishers repeat the rest, so the heads of
-SEND are kept in a HeadCache under their block. Equal block, equal head: the key is exact, nothing is guessed.
+SEND are kept in a HeadCache under their block. Equal block, equal head: the key is exact, nothing is guessed. Blocks
+with a header that says which message this is (``spec.UNIQUE``) do not repeat, and are not kept.
 
 Two ways lead from a block to a head. ``quick`` takes what clients really send (known command, LF, no escape but
 ``\\c``) with a handful of calls into C and gives None at the first doubt; ``read`` takes anything, and is the only one
@@ -15,7 +16,7 @@ from radiator import limits
 from radiator.errors import ProtocolError
 from radiator.stomp.frames import Head
 from radiator.stomp.headers import pairs
-from radiator.stomp.spec import CLIENT_COMMANDS, OPENING_COMMANDS, SERVER_COMMANDS
+from radiator.stomp.spec import CLIENT_COMMANDS, OPENING_COMMANDS, SERVER_COMMANDS, UNIQUE
 
 _QUICK_COMMANDS = frozenset({*CLIENT_COMMANDS, *SERVER_COMMANDS} - OPENING_COMMANDS)
 
@@ -94,7 +95,7 @@ class HeadReader:
             headers = {name.replace("\\c", ":"): value.replace("\\c", ":") for name, value in headers.items()}
         length = content_length(headers["content-length"]) if "content-length" in headers else -1
         head = Head(command, headers, block[len(command) + 1 :], self.version, length)
-        if command == "SEND":
+        if command == "SEND" and UNIQUE.isdisjoint(headers):
             self.cache.add(block, head)
         return head
 
@@ -104,7 +105,9 @@ class HeadReader:
         head = (self.cache.young.get(block) or self.cache.revive(block)) if cacheable else None
         if head is None:
             head = self._decode(block)
-            if cacheable and b"\r" not in block:  # what finds the block end relies on cached blocks having no CR
+            if (
+                cacheable and b"\r" not in block and UNIQUE.isdisjoint(head.headers)
+            ):  # what finds the block end relies on cached blocks having no CR
                 self.cache.add(block, head)
         return head
 

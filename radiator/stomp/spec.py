@@ -54,6 +54,9 @@ ESCAPES: Final[Mapping[str, Mapping[str, str]]] = {
 # Headers of SEND that end their life at the broker: they are about the hop, not about the message.
 HOP_BY_HOP: Final = frozenset({"destination", "content-length", "receipt", "transaction"})
 
+# Headers of SEND whose value is another one in each message: a header block with one of them will not come again.
+UNIQUE: Final = frozenset({"dedup-id", "sequence"})
+
 # Headers of MESSAGE that only the broker may write; stripped from SEND before it is stored.
 RESERVED: Final = frozenset(
     {

@@ -34,3 +34,5 @@ class PartitionOptions:
     retention_age_ns: int | None = None
     retention_bytes: int | None = None
     retention_count: int | None = None
+    dedup_window_ns: int | None = limits.DEDUP_WINDOW_NS  # None: ids are not remembered
+    dedup_count: int = limits.DEDUP_COUNT

@@ -24,6 +24,7 @@ from heapq import heapify, heappop, heappush
 from radiator import limits
 from radiator.errors import StorageError
 from radiator.storage.batch import BatchBuilder, RecordBatch
+from radiator.storage.dedup import Dedup, InFlight
 from radiator.storage.files import FileSystem
 from radiator.storage.format import MISSING, TIME_MAX
 from radiator.storage.jobs import Job
@@ -98,6 +99,7 @@ class Partition(ABC):
         "_agenda",
         "_closed",
         "_dirty",
+        "dedup",
         "destinations",
         "directory",
         "failed",
@@ -135,6 +137,7 @@ class Partition(ABC):
         self.retain_from: int | None = None
         self.open_batch: BatchBuilder = IDLE
         self.queued = False  # stands in the agenda: take() must visit
+        self.dedup: Dedup | None = None  # ids of messages, once there was one
         self._closed: list[BatchBuilder] = []  # full, not yet taken
         self._agenda = agenda
         self._dirty = agenda.dirty
@@ -231,6 +234,30 @@ class Partition(ABC):
             self.open_batch = IDLE
             self.queue()
         self.next_offset = self.high_watermark
+        if self.dedup is not None:
+            self.dedup.forget(self.next_offset)
+
+    def first_of(self, identity: bytes, now_ns: int) -> int | None:
+        """The offset of a message of that identity, if one came within the window."""
+        dedup = self.dedup
+        return None if dedup is None else dedup.find(identity, max(now_ns, self.last_receive_ns))
+
+    def in_flight_at(self, offset: int) -> InFlight | None:
+        """The batch with a message that ``first_of`` has found at ``offset``; None if that is committed."""
+        if offset < self.high_watermark or self.dedup is None:
+            return None
+        return self.dedup.in_flight_at(offset)
+
+    def remember(self, identity: bytes, offset: int) -> None:
+        """The message just appended, at ``offset``, is the one of that identity."""
+        dedup = self.dedup
+        if dedup is None:
+            if self.options.dedup_window_ns is None:
+                return
+            salt = int.from_bytes(self.fs.entropy(8), "little") | 1
+            dedup = self.dedup = Dedup(self.options.dedup_window_ns, self.options.dedup_count, salt)
+        dedup.add(identity, offset, self.last_receive_ns)
+        dedup.appended(self.open_batch.base_offset, self.open_batch.waiters, self.high_watermark)
 
     @property
     def untouched(self) -> bool:

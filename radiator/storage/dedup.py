@@ -1,0 +1,192 @@
+"""The ids of messages that a partition remembers, so that a repeated message is recognised: 128 bits to an offset.
+
+Ids are kept in two *generations*, so that nothing has to be deleted one by one: a generation that is full (``count``
+ids, or its first one older than the window) becomes the previous one, and the previous one is forgotten. A look-up asks
+the time as well. So an id is known until it is exactly ``window_ns`` old, or until ``count`` others, at least, and
+twice as many, at most, have come after it.
+
+A generation is columns in the order of arrival, so of rising offsets: taking back the last offsets of a partition cuts
+their end off. Beside them stands an index with open addressing; it grows a few entries at each insertion, so that no
+single one is slow. 32 bytes an id in the columns, 18 at most in the index, 64 with what lists allocate ahead.
+
+Knows: ids, offsets, times. Must not know: headers, files (``dedup_file``), who asks.
+Invariants: offsets rise; at most two thirds of an index's slots are used, so that each search ends; slots that point
+behind the columns, or to another id, mean nothing (what was cut off leaves such).
+Owned by the hub.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections import deque
+from struct import Struct
+from typing import Any
+
+ID_BYTES = 16
+SLOTS_MIN = 16
+MOVED_PER_ADD = 4  # a new index is twice as large, or more: it is complete long before it is full itself
+
+_HALVES = Struct("<QQ")
+
+
+class Generation:
+    """Ids in the order of arrival. ``salt`` (odd, 64 bits) is a secret of the process: it decides where an id stands in
+    the index, so that nobody can choose ids that all stand at one place."""
+
+    __slots__ = ("_limit", "_moved", "_old", "_salt", "_slots", "_used", "first", "offsets", "receive_ns", "second")
+
+    def __init__(self, salt: int) -> None:
+        self.first = array("Q")  # the halves of each id
+        self.second = array("Q")
+        self.offsets = array("Q")
+        self.receive_ns = array("q")
+        self._salt = salt
+        self._slots = array("I", bytes(4 * SLOTS_MIN))  # number of the entry + 1, or 0
+        self._used = 0
+        self._old = array("I")  # the index before the last growth, until its entries have moved
+        self._moved = self._limit = 0
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    @property
+    def arrays(self) -> tuple[array[int], ...]:
+        """Everything of a size, to be measured."""
+        return (self.first, self.second, self.offsets, self.receive_ns, self._slots, self._old)
+
+    def find(self, first: int, second: int) -> int:
+        """The number of the latest entry with that id; -1 if there is none."""
+        found, end, firsts, seconds = -1, len(self.offsets), self.first, self.second
+        hashed = first * self._salt >> 32
+        for slots in (self._slots, self._old):
+            mask = len(slots) - 1
+            place = hashed & mask
+            while mask >= 0 and (entry := slots[place]):
+                if found < entry - 1 < end and firsts[entry - 1] == first and seconds[entry - 1] == second:
+                    found = entry - 1
+                place = (place + 1) & mask
+        return found
+
+    def add(self, first: int, second: int, offset: int, receive_ns: int) -> None:
+        """One more id; ``offset`` is above all others. If it is there already, this one counts from now on."""
+        self.first.append(first)
+        self.second.append(second)
+        self.offsets.append(offset)
+        self.receive_ns.append(receive_ns)
+        self._put(first, len(self.offsets))
+        if self._moved < self._limit:
+            stop = min(self._moved + MOVED_PER_ADD, self._limit)
+            for entry in range(self._moved + 1, stop + 1):
+                self._put(self.first[entry - 1], entry)
+            self._moved = stop
+        elif len(self._old):
+            self._old = array("I")
+        elif 3 * self._used > 2 * len(self._slots):
+            self._grow()
+
+    def _put(self, first: int, entry: int) -> None:
+        slots = self._slots
+        mask = len(slots) - 1
+        place = (first * self._salt >> 32) & mask
+        while slots[place]:
+            place = (place + 1) & mask
+        slots[place] = entry
+        self._used += 1
+
+    def _grow(self) -> None:
+        size = SLOTS_MIN
+        while 2 * size < 5 * len(self.offsets):  # at least 2.5 slots for each
+            size *= 2
+        self._old, self._slots = self._slots, array("I", bytes(4 * size))
+        self._used = self._moved = 0
+        self._limit = len(self.offsets)
+
+    def load(self, columns: tuple[array[int], array[int], array[int], array[int]]) -> None:
+        """Many at once, into a generation that is new."""
+        self.first, self.second, self.offsets, self.receive_ns = columns
+        self._grow()
+        for entry, first in enumerate(self.first, 1):
+            self._put(first, entry)
+        self._moved = self._limit
+        self._old = array("I")
+
+    def forget(self, offset: int) -> None:
+        """Ids of that offset and above."""
+        keep = bisect_left(self.offsets, offset)
+        for column in (self.first, self.second, self.offsets, self.receive_ns):
+            del column[keep:]
+        self._limit = min(self._limit, keep)
+        self._moved = min(self._moved, keep)
+
+
+class InFlight:
+    """A batch with ids that is not yet committed: ``waiters`` hear when it is, or that it failed."""
+
+    __slots__ = ("base_offset", "waiters")
+
+    def __init__(self, base_offset: int, waiters: list[Any]) -> None:
+        self.base_offset = base_offset
+        self.waiters = waiters
+
+
+class Dedup:
+    """What one partition remembers."""
+
+    __slots__ = ("_in_flight", "_salt", "count", "current", "previous", "window_ns")
+
+    def __init__(self, window_ns: int, count: int, salt: int) -> None:
+        self.window_ns = window_ns
+        self.count = count
+        self.current = Generation(salt)
+        self.previous = Generation(salt)
+        self._salt = salt
+        self._in_flight: deque[InFlight] = deque()
+
+    def __len__(self) -> int:
+        """Ids in memory, some of them maybe too old to count."""
+        return len(self.previous) + len(self.current)
+
+    def find(self, identity: bytes, now_ns: int) -> int | None:
+        """The offset of the message with that id, if it came less than the window before ``now_ns``."""
+        first, second = _HALVES.unpack(identity)
+        for generation in (self.current, self.previous):
+            number = generation.find(first, second)
+            if number >= 0:
+                recent = now_ns - generation.receive_ns[number] < self.window_ns
+                return generation.offsets[number] if recent else None
+        return None
+
+    def add(self, identity: bytes, offset: int, receive_ns: int) -> None:
+        """A message with that id was appended, at an offset above all others."""
+        current = self.current
+        if len(current) and (len(current) >= self.count or receive_ns - current.receive_ns[0] >= self.window_ns):
+            self.previous = current
+            current = self.current = Generation(self._salt)
+        first, second = _HALVES.unpack(identity)
+        current.add(first, second, offset, receive_ns)
+
+    def forget(self, offset: int) -> None:
+        """The offsets from there on were taken back."""
+        self.current.forget(offset)
+        self.previous.forget(offset)
+        while self._in_flight and self._in_flight[-1].base_offset >= offset:
+            self._in_flight.pop()
+
+    # --- what is not committed yet ------------------------------------------------------------------------------------
+
+    def appended(self, base_offset: int, waiters: list[Any], high_watermark: int) -> None:
+        """The open batch of that base offset has got an id."""
+        in_flight = self._in_flight
+        if in_flight and in_flight[-1].waiters is waiters:
+            return
+        while in_flight and in_flight[0].base_offset < high_watermark:
+            in_flight.popleft()
+        in_flight.append(InFlight(base_offset, waiters))
+
+    def in_flight_at(self, offset: int) -> InFlight | None:
+        """The batch under way that holds ``offset``."""
+        for batch in reversed(self._in_flight):
+            if batch.base_offset <= offset:
+                return batch
+        return None
