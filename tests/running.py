@@ -42,6 +42,7 @@ class BrokerProcess:
     """``radiator serve`` on ``address``, with its data in ``data``; its output goes to ``log``."""
 
     def __init__(self, directory: Path, config: str | None = None, options: Sequence[str] = ()) -> None:
+        self.program = ["radiator"]
         self.data = directory / "data"
         self.log = directory / "broker.log"
         self.port = free_port()
@@ -60,7 +61,7 @@ class BrokerProcess:
 
     def spawn(self) -> None:
         """Start the process, and no more."""
-        command = [sys.executable, "-m", "radiator", "serve", "--listen", f"stomp://{self.address}"]
+        command = [sys.executable, "-m", *self.program, "serve", "--listen", f"stomp://{self.address}"]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [*command, "--data", str(self.data), *self._options],

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from radiator.storage import layout
-from tests.crash.load import drain, replay
+from tests.crash.asking import drain, replay
 from tests.running import BrokerProcess
 from tests.server.wire import Wire
 

@@ -1,0 +1,69 @@
+"""A broker with a fault on purpose: ``python -m tests.crash.lying_broker LIE serve ...``. The judge must notice.
+
+Nothing in the product knows of this; the process replaces a function of it before it starts.
+"""
+
+from __future__ import annotations
+
+import mmap
+import queue
+import sys
+import threading
+import time
+from typing import Any
+
+from radiator.cli.main import main
+from radiator.server import driver
+from radiator.storage.cursor_store import CursorJob
+from radiator.storage.files import FileSystem
+
+LATE_SECONDS = 0.02
+
+
+def receipts_before_the_write() -> None:
+    """Jobs come back at once, and are done a moment later. (Not those that begin a log: they bring facts back.)"""
+    honest = driver.run_jobs
+    late: queue.Queue[list[Any]] = queue.Queue()
+
+    def work() -> None:
+        while True:
+            jobs = late.get()
+            time.sleep(LATE_SECONDS)
+            honest(jobs)
+            late.task_done()
+
+    threading.Thread(target=work, daemon=True).start()
+
+    def lie(jobs: list[Any]) -> list[Any]:
+        if all(job.partition is not None and job.partition.segments for job in jobs if job.batch is not None):
+            late.put(jobs)
+            return jobs
+        late.join()
+        return honest(jobs)
+
+    driver.run_jobs = lie
+
+
+def acks_that_are_not_stored() -> None:
+    """They are receipted, and in no journal."""
+    CursorJob.write = CursorJob.sync = lambda self: None  # type: ignore[method-assign]
+
+
+def deliveries_without_a_mark() -> None:
+    """What was handed out is remembered by this process only."""
+
+    def private(self: FileSystem, fd: int, size: int) -> memoryview:
+        return memoryview(mmap.mmap(fd, size, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE))
+
+    FileSystem.map = private  # type: ignore[method-assign]
+
+
+LIES = {
+    "receipts-before-the-write": receipts_before_the_write,
+    "acks-that-are-not-stored": acks_that_are_not_stored,
+    "deliveries-without-a-mark": deliveries_without_a_mark,
+}
+
+if __name__ == "__main__":
+    LIES[sys.argv.pop(1)]()
+    main()
