@@ -35,6 +35,7 @@ PENDING_APPEND_BYTES_MAX = 32 * MIB  # appended but not yet committed, all parti
 
 # --- what the log holds -----------------------------------------------------------------------------------------------
 BATCH_BYTES_MAX = 16 * MIB  # one write, one crc; also the most that recovery must read to judge a batch
+BATCH_TOTAL_BYTES_MAX = 64 * MIB  # as stored, columns and all; a header that claims more is damage
 BATCH_RECORDS_MAX = 65_536
 BATCH_NAMES_MAX = 65_535  # distinct destinations: a u16 counts them
 SEGMENT_BYTES = 128 * MIB

@@ -241,10 +241,10 @@ class _Walk:
             check(raw, at, header)
         except DamagedBatch:
             return None
-        except UnknownVersion:
-            if self.salts:
+        except UnknownVersion as error:
+            if error.salt in self.salts:
                 raise
-            return None  # one of ours or not: who can tell?
+            return None  # not one of ours, or who can tell?
         after = header.base_offset + header.records
         if header.flags & SPARSE:
             after = self._after_sparse(np.frombuffer(raw, np.uint8), at)

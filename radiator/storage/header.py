@@ -18,8 +18,10 @@ from radiator import limits
 from radiator.errors import StorageError
 
 MAGIC_PREFIX = b"\x89RDB"
-MAGIC = MAGIC_PREFIX + b"1\r\n\x1a"  # the digit is the format version
+MAGIC_SUFFIX = b"\r\n\x1a"
+MAGIC = MAGIC_PREFIX + b"1" + MAGIC_SUFFIX  # the digit is the format version
 FORMAT_VERSION = 1
+VERSIONS_KNOWN = b"01"  # a batch of another digit is of a newer radiator, if its crc says so as well
 HEADER_BYTES = 64
 ALIGN = 8
 CRC_FROM = 16  # the crc covers the bytes from here to total_len
@@ -51,7 +53,9 @@ class DamagedBatch(StorageError):
 
 
 class UnknownVersion(StorageError):
-    """A batch written by a newer radiator."""
+    """A whole batch that a newer radiator wrote. ``salt`` is what it carries."""
+
+    salt = 0
 
 
 class BatchHeader(NamedTuple):
@@ -84,24 +88,36 @@ def decode_header(data: bytes | memoryview, at: int = 0) -> BatchHeader:
         data, at
     )
     if magic != MAGIC:
-        _wrong_magic(magic)
+        _wrong_magic(data, at, magic, total, crc, salt)
     expected = (
         HEADER_BYTES + columns_len(count, flags) + ((names + 7) & ~7) + ((headers + 7) & ~7) + ((bodies + 7) & ~7)
     )
-    if total != expected or not count or count > 4 * limits.BATCH_RECORDS_MAX:
+    if total != expected or not count or count > 4 * limits.BATCH_RECORDS_MAX or total > limits.BATCH_TOTAL_BYTES_MAX:
         raise DamagedBatch(
             f"batch header: total_len {total} does not fit its parts ({expected} bytes, {count} records)"
         )
     return BatchHeader(total, crc, base, low, high, count, flags, destinations, names, headers, bodies, salt)
 
 
-def _wrong_magic(magic: bytes) -> None:
-    if magic[:4] == MAGIC_PREFIX and magic[5:] == MAGIC[5:] and magic[4:5].isdigit():
-        raise UnknownVersion(
+def _wrong_magic(data: bytes | memoryview, at: int, magic: bytes, total: int, crc: int, salt: int) -> None:
+    """One flipped bit makes another digit: only a crc that begins with the magic, as those of later versions do, shows
+    that it was written."""
+    rest = memoryview(data)[at + CRC_FROM : at + total]
+    if newer_len(magic, total) == CRC_FROM + len(rest) and crc32(rest, crc32(magic)) == crc:
+        error = UnknownVersion(
             f"batch of format version {magic[4:5].decode()}, this program reads up to {FORMAT_VERSION}: "
             "use the radiator release that wrote it, or a newer one"
         )
-    raise DamagedBatch(f"batch magic: expected {MAGIC.hex()}, got {magic.hex()}")
+        error.salt = salt
+        raise error
+    raise DamagedBatch(f"batch magic: expected {MAGIC.hex()}, got {bytes(magic).hex()}")
+
+
+def newer_len(magic: bytes, total: int) -> int:
+    """How many bytes tell whether this is a batch of a newer version; 0: it cannot be one."""
+    newer = magic[:4] == MAGIC_PREFIX and magic[5:] == MAGIC_SUFFIX and magic[4:5] not in VERSIONS_KNOWN
+    whole = HEADER_BYTES <= total <= limits.BATCH_TOTAL_BYTES_MAX
+    return total if newer and magic[4:5].isdigit() and whole else 0
 
 
 def check(data: bytes | memoryview, at: int, header: BatchHeader) -> None:
@@ -115,15 +131,18 @@ def check(data: bytes | memoryview, at: int, header: BatchHeader) -> None:
     if crc != header.crc:
         raise DamagedBatch(f"batch at offset {header.base_offset}: crc expected {header.crc:08x}, got {crc:08x}")
     if header.flags & ~KNOWN_FLAGS:
-        raise UnknownVersion(
+        error = UnknownVersion(
             f"batch at offset {header.base_offset}: flags {header.flags:#06x} of a newer radiator: use that release"
         )
+        error.salt = header.salt
+        raise error
 
 
 def find_magic(data: bytes, at: int) -> int:
-    """The first 8-aligned place at or after ``at`` where a batch might begin, or -1. ``data`` itself begins aligned."""
+    """The first 8-aligned place at or after ``at`` where a batch of any version might begin, or -1. ``data`` itself
+    begins aligned."""
     while True:
-        at = data.find(MAGIC, at)
-        if at < 0 or not at & (ALIGN - 1):
+        at = data.find(MAGIC_PREFIX, at)
+        if at < 0 or (not at & (ALIGN - 1) and data[at + 5 : at + 8] == MAGIC_SUFFIX):
             return at
         at += 1

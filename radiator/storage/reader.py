@@ -20,7 +20,17 @@ from radiator.storage.cursor import Cursor
 from radiator.storage.cursor_store import JOURNAL, SNAPSHOT
 from radiator.storage.files import FileSystem, read_file, storage_error
 from radiator.storage.format import BatchHeader, DamagedBatch, decode_columns
-from radiator.storage.segment import Window, batch_at, find_batch, header_at, load_index, locate, read_run
+from radiator.storage.segment import (
+    Window,
+    base_of,
+    batch_at,
+    find_batch,
+    header_at,
+    last_offset,
+    load_index,
+    locate,
+    read_run,
+)
 
 HEAD_TRIES = 16  # a torn head is a race with a store of 40 bytes; losing it this often is damage
 
@@ -150,19 +160,25 @@ def segment_batches(
     try:
         window = Window(fs, fd, path=path)
         size = fs.size(fd) if end is None else end
-        position = 0
+        position, expected = 0, base_of(path)
         while position < size:
             try:
-                header = batch_at(window, position)
+                header, search, reason = batch_at(window, position), position, ""
             except DamagedBatch as damage:
-                found = find_batch(window, position + 8, size, 0)
+                header, search, reason = None, position + 8, str(damage)
+            if header is None or header.base_offset != expected:
+                found = find_batch(window, search, size, expected)
                 if found is None:
+                    if header is not None:
+                        reason = f"base offset {header.base_offset}, expected {expected}"
                     if not _only_zeros(window, position, size):
-                        yield position, Damage(position, size, str(damage))
+                        yield position, Damage(position, size, reason)
                     return
-                yield position, Damage(position, found[0], str(damage))
-                position = found[0]
-                continue
+                if found[0] > position:
+                    reason = reason or "a batch that belongs elsewhere"
+                    yield position, Damage(position, found[0], reason)
+                position, header = found
+            expected = last_offset(window, position, header) + 1
             yield position, header
             position += header.total_len
     finally:
@@ -229,10 +245,14 @@ def _segment_records(fs: FileSystem, segment: StoredSegment, offset: int, bytes_
         position = locate(window, entries, offset, segment.size_bytes)
         while position is not None and position < segment.size_bytes:
             batch, after = read_run(window, position, segment.end_offset, bytes_max)
-            if batch is None:
-                found = find_batch(window, position + 8, segment.size_bytes, offset)
-                position = found[0] if found else None
-                continue
+            if batch is None or batch.base_offset > offset:  # damage: whoever locates knows the way on
+                found = locate(window, entries, offset, segment.size_bytes)
+                if found is None or found < position or (found == position and batch is None):
+                    return
+                if found > position:
+                    position = found
+                    continue
+            assert batch is not None
             if batch.next_offset > offset:
                 offset = batch.next_offset
                 yield batch

@@ -19,18 +19,16 @@ from radiator.errors import StorageError
 from radiator.storage import layout
 from radiator.storage.batch import RecordBatch, densify
 from radiator.storage.files import storage_error
-from radiator.storage.format import DamagedBatch, decode_destinations
+from radiator.storage.format import decode_destinations
 from radiator.storage.segment import (
     Window,
-    batch_at,
     confirms,
-    find_batch,
-    header_at,
-    last_offset,
     load_index,
     locate,
     locate_time,
     read_run,
+    salt_at,
+    whole_batches,
 )
 
 if TYPE_CHECKING:
@@ -118,37 +116,24 @@ class ReadJob:
             self.error = type(error)(f"{path}: {error}")
 
     def _read(self, window: Window) -> None:
-        size = self.fs.size(window.fd)
-        position = self._hinted(window)
-        if position is None:
-            position = locate(window, load_index(self.fs, self.directory, self.base_offset), self.offset, size)
-        while position is not None:
-            batch, after = read_run(window, position, self._end_of_segment(), self.bytes_max)
-            if batch is not None and batch.next_offset > self.offset:
-                salt = header_at(window, position).salt
-                if batch.base_offset <= self.offset:
-                    densify(batch)  # here, not on the hub: it is going to be kept
-                    self.result = batch
-                    self.next_hint = (batch.next_offset, Hint(self.base_offset, after, salt))
-                else:
-                    self.skip_to = batch.base_offset
-                    self.next_hint = (batch.base_offset, Hint(self.base_offset, position, salt))
-                return
-            found = find_batch(window, position + 8, size, self.offset)
-            position = found[0] if found is not None and found[1].base_offset < self._end_of_segment() else None
-        self.skip_to = self._end_of_segment()
-
-    def _hinted(self, window: Window) -> int | None:
-        """The remembered position, if the batch that holds the offset still begins there."""
-        if self.hint is None:
-            return None
-        position, salt = self.hint.position, self.hint.salt
-        try:
-            header = header_at(window, position)
-            covers = header.base_offset <= self.offset <= last_offset(window, position, header)
-        except DamagedBatch:
-            return None
-        return position if covers and header.salt == salt else None
+        end, batch, after = self._end_of_segment(), None, 0
+        position = self.hint.position if self.hint is not None else None
+        if self.hint is not None and salt_at(window, self.hint.position) == self.hint.salt:
+            batch, after = read_run(window, self.hint.position, end, self.bytes_max)
+        if batch is None or position is None or not batch.base_offset <= self.offset < batch.next_offset:
+            entries, size = load_index(self.fs, self.directory, self.base_offset), self.fs.size(window.fd)
+            position, batch = locate(window, entries, self.offset, size), None
+            if position is not None:
+                batch, after = read_run(window, position, end, self.bytes_max)
+        if batch is None or position is None:
+            self.skip_to = end
+        elif batch.base_offset <= self.offset:
+            densify(batch)  # here, not on the hub: it is going to be kept
+            self.result = batch
+            self.next_hint = (batch.next_offset, Hint(self.base_offset, after, salt_at(window, position)))
+        else:
+            self.skip_to = batch.base_offset
+            self.next_hint = (batch.base_offset, Hint(self.base_offset, position, salt_at(window, position)))
 
     def _end_of_segment(self) -> int:
         return self.end_offset if self.following is None else min(self.following, self.end_offset)
@@ -269,12 +254,12 @@ class PositionJob:
                 stop = self.fs.size(fd)
                 for entry in reversed(load_index(self.fs, self.directory, base_offset)):
                     if 0 < entry.position < stop and confirms(window, entry):
-                        self._count_stretch(window, entry.position, stop)
+                        self._count_stretch(window, entry.position, stop, entry.base_offset)
                         stop = entry.position
                     if not self.wanted:
                         break
                 else:
-                    self._count_stretch(window, 0, stop)
+                    self._count_stretch(window, 0, stop, base_offset)
                 self.below = min(self.below, base_offset)  # what was removed in front of the first record is no record
             finally:
                 self.fs.close(fd)
@@ -290,22 +275,13 @@ class PositionJob:
                 self.wanted.discard(name)
         self.below = base_offset
 
-    def _count_stretch(self, window: Window, position: int, stop: int) -> None:
+    def _count_stretch(self, window: Window, position: int, stop: int, expected: int) -> None:
         """The batches between two index entries, last one first."""
         found: list[RecordFacts] = []
-        while position < stop:
-            try:
-                header = batch_at(window, position)
-            except DamagedBatch:
-                way_on = find_batch(window, position + 8, stop, 0)
-                if way_on is None:
-                    break
-                position, header = way_on
-                continue
+        for place, header in whole_batches(window, position, stop, expected):
             if header.base_offset >= self.below:
                 break
-            found.append(decode_destinations(window.data, position - window.position, header))
-            position += header.total_len
+            found.append(decode_destinations(window.data, window.at(place, header.total_len), header))
         for offsets, destination_ids, names in reversed(found):
             self.count_batch(offsets, destination_ids, names)
             self.below = min(self.below, offsets[0])

@@ -20,23 +20,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 
 from radiator import limits
 from radiator.storage import layout, names, salt
 from radiator.storage.files import FileSystem, read_file, read_fully, storage_error, write_all
-from radiator.storage.format import HEADER_BYTES, SPARSE, DamagedBatch, decode_destinations, decode_header, split_names
+from radiator.storage.format import HEADER_BYTES, SPARSE, BatchHeader, DamagedBatch, decode_destinations, split_names
 from radiator.storage.index import ENTRY_BYTES, IndexEntry
 from radiator.storage.log import Log
 from radiator.storage.segment import (
     SegmentInfo,
     Window,
     batch_at,
+    confirms,
     find_batch,
     header_at,
     last_offset,
     load_index,
     skim,
-    start_of,
+    whole_batches,
 )
 
 SCAN_BYTES = 1024 * 1024
@@ -93,10 +95,9 @@ def _recover(fs: FileSystem, log: Log, own_name: str, notes: list[RecoveryNote])
     segments = _sealed_segments(fs, directory, bases)
     active, last_receive_ns = _walk_active(fs, log, bases[-1], head, destinations, notes)
     if not active.size_bytes and segments:
-        last_receive_ns = max(last_receive_ns, _last_receive_ns(fs, directory, segments[-1]))
+        last_receive_ns = _last_receive_ns(fs, directory, segments[-1])
         active.first_receive_ns = active.last_receive_ns = last_receive_ns
-    if segments:
-        segments[-1].last_receive_ns = active.first_receive_ns
+    _straighten(fs, directory, segments, active)
     if not log.names_position and (segments or active.size_bytes):
         if destinations - {own_name}:
             _rebuild_names(fs, log, bases, destinations)
@@ -112,34 +113,65 @@ def _sealed_segments(fs: FileSystem, directory: str, bases: list[int]) -> list[S
     for base in bases[:-1]:
         fd = fs.open_read(layout.segment_path(directory, base))
         try:
-            size, sparse = fs.size(fd), False
-            header = decode_header(read_fully(fs, fd, HEADER_BYTES, 0))
-            first, sparse = header.min_receive_ns, bool(header.flags & SPARSE)
-        except DamagedBatch:
-            first = segments[-1].first_receive_ns if segments else 0
+            size = fs.size(fd)
+            window = Window(fs, fd, HEADER_BYTES, layout.segment_path(directory, base))
+            before = segments[-1].first_receive_ns if segments else None
+            header = _first_header(window, size, base, before)
         finally:
             fs.close(fd)
-        if segments:
-            segments[-1].last_receive_ns = first
+        first = max(header.min_receive_ns if header is not None else 0, before or 0)
+        sparse = header is not None and bool(header.flags & SPARSE)
         segments.append(SegmentInfo(base, first, first, size, sparse))
     return segments
 
 
+def _first_header(window: Window, size: int, base: int, before: int | None) -> BatchHeader | None:
+    """What says when a segment's day began. No crc is asked for if the header fits where it stands: that would be a
+    read of 16 MiB at worst. One that is damaged must neither make retention hasty nor hide records from a search by
+    time."""
+    try:
+        header = header_at(window, 0)
+        if header.base_offset == base and (before is None or header.min_receive_ns >= before):
+            return header
+    except DamagedBatch:
+        pass
+    return _first_whole(window, size, base)
+
+
+def _first_whole(window: Window, size: int, base: int) -> BatchHeader | None:
+    return next((header for _, header in whole_batches(window, 0, size, base)), None)
+
+
+def _straighten(fs: FileSystem, directory: str, segments: list[SegmentInfo], active: SegmentInfo) -> None:
+    """Sets when each segment's day ended. Receive times never fall; if they seem to, one of the first headers is
+    damaged, and only what a crc covers is believed."""
+    every = [*segments, active]
+    if any(each.first_receive_ns > following.first_receive_ns for each, following in pairwise(every)):
+        latest = 0
+        for segment in segments:
+            path = layout.segment_path(directory, segment.base_offset)
+            fd = fs.open_read(path)
+            try:
+                window = Window(fs, fd, HEADER_BYTES, path)
+                header = _first_whole(window, segment.size_bytes, segment.base_offset)
+            finally:
+                fs.close(fd)
+            latest = max(header.min_receive_ns if header is not None else 0, latest)
+            segment.first_receive_ns = latest
+    for each, following in pairwise(every):
+        each.last_receive_ns = max(each.first_receive_ns, following.first_receive_ns)
+
+
 def _last_receive_ns(fs: FileSystem, directory: str, segment: SegmentInfo) -> int:
     """Of a sealed segment: time must not fall over a restart, even if nothing has been written since it was sealed."""
-    fd = fs.open_read(layout.segment_path(directory, segment.base_offset))
+    path = layout.segment_path(directory, segment.base_offset)
+    fd = fs.open_read(path)
     try:
-        window = Window(fs, fd, SCAN_BYTES, layout.segment_path(directory, segment.base_offset))
-        position = start_of(window, load_index(fs, directory, segment.base_offset))
-        latest = segment.first_receive_ns
-        while position < segment.size_bytes:
-            try:
-                header = header_at(window, position)
-            except DamagedBatch:
-                break
-            latest = max(latest, header.max_receive_ns)
-            position += header.total_len
-        return latest
+        window = Window(fs, fd, SCAN_BYTES, path)
+        entries = _trusted(window, load_index(fs, directory, segment.base_offset), segment.size_bytes)
+        start = entries[-1] if entries else IndexEntry(segment.base_offset, 0, 0)
+        found = whole_batches(window, start.position, segment.size_bytes, start.base_offset)
+        return max([segment.first_receive_ns, *[header.max_receive_ns for _, header in found]])
     finally:
         fs.close(fd)
 
@@ -171,21 +203,27 @@ def _walk_active(
             if position >= size:
                 break
             try:
-                header = batch_at(window, position)
-                if header.base_offset < expected:
-                    raise DamagedBatch(f"base offset {header.base_offset}, expected {expected}")
+                header, search, reason = batch_at(window, position), position, ""
             except DamagedBatch as damage:
-                found = find_batch(window, position + 8, size, expected)
+                header, search, reason = None, position + 8, str(damage)
+            if header is None or header.base_offset != expected:
+                found = find_batch(window, search, size, expected)
                 if found is None and head.segment_base == base and position < head.position <= size:
                     notes.append(_middle(path, position, head.position, expected, head.next_offset))
-                    position, expected = head.position, head.next_offset
+                    position, expected = head.position, max(expected, head.next_offset)
+                    continue
+                kept = _end_of_others(window, search, size, base) if found is None else 0
+                if kept:
+                    notes.append(_middle(path, position, kept, expected, expected))
+                    position = kept
                     continue
                 if found is None:
-                    _cut(fs, fd, path, position, size, str(damage), notes)
+                    _cut(fs, fd, path, position, size, reason, notes)
                     break
-                notes.append(_middle(path, position, found[0], expected, found[1].base_offset))
-                position, header = found
-                batch_at(window, position)
+                if found[0] > position:
+                    notes.append(_middle(path, position, found[0], expected, found[1].base_offset))
+                position = found[0]
+                header = batch_at(window, position)
             _, _, found_names = decode_destinations(window.data, position - window.position, header)
             destinations.update(found_names)
             if position >= indexed + limits.INDEX_INTERVAL_BYTES:
@@ -196,12 +234,9 @@ def _walk_active(
             position += header.total_len
         for dictionary in dictionaries:
             destinations.update(split_names(dictionary))
-        first, sparse = latest, False
-        if position:
-            header = header_at(window, 0)
-            first, sparse = header.min_receive_ns, bool(header.flags & SPARSE)
-    except DamagedBatch:  # the first header is damaged, later ones are not
-        pass
+        begun = _first_whole(window, position, base)
+        first = min(begun.min_receive_ns, latest) if begun is not None else latest
+        sparse = begun is not None and bool(begun.flags & SPARSE)
     finally:
         fs.close(fd)
     if head.next_offset > expected:
@@ -217,15 +252,17 @@ def _walk_active(
     return SegmentInfo(base, first, latest, position, sparse), latest
 
 
+def _end_of_others(window: Window, position: int, size: int, base: int) -> int:
+    """Where the last whole batch ends, though its offset has been given out already; 0 if there is none. It is of no
+    use, but it is not torn either: not ours to cut off."""
+    return max([place + header.total_len for place, header in whole_batches(window, position, size, base)], default=0)
+
+
 def _trusted(window: Window, entries: list[IndexEntry], size: int) -> list[IndexEntry]:
     """The entries up to the last one whose batch is whole and is the one it names."""
     while entries:
-        entry = entries[-1]
-        try:
-            if entry.position < size and batch_at(window, entry.position).base_offset == entry.base_offset:
-                return entries
-        except DamagedBatch:
-            pass
+        if entries[-1].position < size and confirms(window, entries[-1]):
+            return entries
         entries = entries[:-1]
     return []
 
@@ -315,18 +352,9 @@ def _rebuild_names(fs: FileSystem, log: Log, bases: list[int], destinations: set
         path = layout.segment_path(log.directory, base)
         fd = fs.open_read(path)
         try:
-            size = fs.size(fd)
             window = Window(fs, fd, SCAN_BYTES, path)
-            position: int | None = 0
-            while position is not None and position < size:
-                try:
-                    header = batch_at(window, position)
-                    _, _, found = decode_destinations(window.data, position - window.position, header)
-                    destinations.update(found)
-                    position += header.total_len
-                except DamagedBatch:
-                    way_on = find_batch(window, position + 8, size, base)
-                    position = way_on[0] if way_on else None
+            for place, header in whole_batches(window, 0, fs.size(fd), base):
+                destinations.update(decode_destinations(window.data, window.at(place, header.total_len), header)[2])
         finally:
             fs.close(fd)
     log.names_position = names.write(fs, layout.names_path(log.directory), destinations, 0, True)

@@ -7,7 +7,8 @@ Knows: positions and batches. Must not know: partitions, jobs, who is asking.
 Invariants: what is returned has a correct crc; a batch counts as the next one only if its magic, lengths, crc and
 base offset all hold; behind damage, where anything may stand, it must have the partition's salt as well (``salt``),
 and so it must where an index points: a segment may have been rewritten since, then offsets are what they were, and
-positions are not.
+positions are not. Offsets rise: a whole batch that stands where it does not belong (a page written to the wrong place)
+hides none of those that follow it.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from radiator.storage.format import (
     HEADER_BYTES,
     MAGIC,
     PLAIN,
+    PREFIX,
     SPARSE,
     BatchHeader,
     DamagedBatch,
@@ -37,10 +39,13 @@ from radiator.storage.format import (
     decode_times,
     find_magic,
 )
+from radiator.storage.header import newer_len
 from radiator.storage.index import IndexEntry
 from radiator.storage.merge import Merger, merge_ones
 
-SEARCH_BYTES = 1024 * 1024
+SEARCH_BYTES_MIN = 8 * 1024  # read at first in a search, and ever more: the next batch is often near
+SEARCH_BYTES_MAX = 1024 * 1024
+MISPLACED_BYTES_MAX = 1024 * 1024  # as much as this is looked at to tell a gap from bytes of another place
 
 
 class SegmentInfo:
@@ -96,9 +101,17 @@ class Window:
 
 
 def header_at(window: Window, position: int) -> BatchHeader:
-    """The header at ``position``, crc not looked at. Raises DamagedBatch."""
+    """The header at ``position``, crc not looked at. Raises DamagedBatch, or UnknownVersion if a newer radiator wrote
+    what stands there."""
     place = window.at(position, HEADER_BYTES)  # first: this may replace window.data
-    return decode_header(window.data, place)
+    try:
+        return decode_header(window.data, place)
+    except DamagedBatch:
+        prefix = window.data[place : place + PREFIX.size]
+        if len(prefix) == PREFIX.size and (length := newer_len(*PREFIX.unpack(prefix)[:2])):
+            place = window.at(position, length)
+            decode_header(window.data, place)
+        raise
 
 
 def batch_at(window: Window, position: int) -> BatchHeader:
@@ -109,20 +122,23 @@ def batch_at(window: Window, position: int) -> BatchHeader:
     return header
 
 
-def headers(window: Window, position: int, end_offset: int) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of the batches below ``end_offset``, across damage; crcs are looked at behind damage only."""
-    size = window.fs.size(window.fd)
-    while position < size:
+def whole_batches(window: Window, position: int, end: int, expected: int) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of the whole batches that begin below ``end``, across damage; the first should begin with the
+    offset ``expected``. Offsets rise. The bytes of each are in ``window`` until the next is asked for."""
+    while position < end:
         try:
-            header = header_at(window, position)
+            header = batch_at(window, position)
+            follows, search = header.base_offset == expected, position
         except DamagedBatch:
-            found = find_batch(window, position + 8, size, 0)
+            follows, search = False, position + 8
+        if not follows:
+            found = find_batch(window, search, end, expected)
             if found is None:
                 return
-            position, header = found
-        if header.base_offset >= end_offset:
-            return
+            position = found[0]
+            header = batch_at(window, position)
         yield position, header
+        expected = last_offset(window, position, header) + 1
         position += header.total_len
 
 
@@ -155,28 +171,70 @@ def skim(data: bytes, at: int, stop: int, expected: int, names: set[bytes]) -> t
 
 
 def find_batch(window: Window, position: int, end: int, min_offset: int) -> tuple[int, BatchHeader] | None:
-    """The first whole batch at or after ``position`` that begins below ``end`` with an offset of ``min_offset`` or
-    more: the way on behind damage. The salt comes before the crc: what a client made up costs no more than a look."""
+    """The way on behind damage: the first whole batch at or after ``position`` that begins below ``end`` with an offset
+    of ``min_offset`` or more. If it leaves out more than the bytes before it can have held, it may not belong there:
+    if one that it leaves out stands close behind it, that one is the way on."""
+    best = _search(window, position, end, min_offset)
+    if best is None:
+        return None
+    at, header = best
+    left_out = header.base_offset - min_offset
+    if 2 * (at - position) >= left_out * header.total_len // header.records:
+        return best
+    close = min(end, at + MISPLACED_BYTES_MAX)
+    at += header.total_len
+    while at < close and best[1].base_offset > min_offset:
+        try:
+            header = header_at(window, at)
+            if min_offset <= header.base_offset < best[1].base_offset:
+                best = at, batch_at(window, at)
+        except DamagedBatch:
+            found = _search(window, at + 8, close, min_offset)
+            if found is None:
+                break
+            at, header = found
+            if header.base_offset < best[1].base_offset:
+                best = found
+        at += header.total_len
+    return best
+
+
+def _search(window: Window, position: int, end: int, min_offset: int) -> tuple[int, BatchHeader] | None:
+    """Wherever it may begin. The salt comes before the crc: what a client made up costs no more than a look."""
     fs, fd, salts = window.fs, window.fd, window.salts
-    position = (position + 7) & ~7
+    position, step = (position + 7) & ~7, SEARCH_BYTES_MIN
     while position < end:
-        data = read_fully(fs, fd, min(SEARCH_BYTES, end - position), position)
+        wanted = min(step, end - position)
+        data = read_fully(fs, fd, wanted, position)
         at = find_magic(data, 0)
         while at >= 0:
             try:
-                header = header_at(window, position + at)
-                if header.base_offset >= min_offset and (header.salt in salts or not salts):
-                    return position + at, batch_at(window, position + at)
+                if ours(window, position + at):
+                    header = header_at(window, position + at)
+                    if header.base_offset >= min_offset:
+                        return position + at, batch_at(window, position + at)
             except DamagedBatch:
                 pass
             except UnknownVersion:
                 if salts:  # it is one of ours
                     raise
             at = find_magic(data, at + 8)
-        if len(data) < SEARCH_BYTES:
+        if len(data) < wanted or position + wanted >= end:
             return None
-        position += len(data) - 8  # a magic never straddles an aligned step of 8; be safe all the same
+        position += wanted - 8  # a magic never straddles an aligned step of 8; be safe all the same
+        step = min(2 * step, SEARCH_BYTES_MAX)
     return None
+
+
+def ours(window: Window, position: int) -> bool:
+    """Whether what stands there has the partition's salt. At the start of a segment there is no doubt."""
+    return not position or not window.salts or salt_at(window, position) in window.salts
+
+
+def salt_at(window: Window, position: int) -> int:
+    """Where the salt stands in a header of any version."""
+    place = window.at(position, HEADER_BYTES)
+    return int.from_bytes(window.data[place + HEADER_BYTES - 4 : place + HEADER_BYTES], "little")
 
 
 def load_index(fs: FileSystem, directory: str, base_offset: int) -> list[IndexEntry]:
@@ -185,49 +243,45 @@ def load_index(fs: FileSystem, directory: str, base_offset: int) -> list[IndexEn
 
 def locate(window: Window, entries: list[IndexEntry], offset: int, size: int) -> int | None:
     """The position of the batch that holds ``offset``, or of the first behind it; None if there is neither."""
-    position = start_of(window, index.up_to_offset(entries, offset))
-    while position < size:
-        try:
-            header = header_at(window, position)
-        except DamagedBatch:
-            found = find_batch(window, position + 8, size, 0)
-            if found is None:
-                return None
-            position, header = found
-        if header.base_offset > offset or last_offset(window, position, header) >= offset:
+    start, expected = start_of(window, index.up_to_offset(entries, offset))
+    for position, header in whole_batches(window, start, size, expected):
+        if header.base_offset >= offset or last_offset(window, position, header) >= offset:
             return position
-        position += header.total_len
     return None
 
 
 def locate_time(window: Window, entries: list[IndexEntry], receive_ns: int, end_offset: int) -> int | None:
     """The offset of the first record below ``end_offset`` received at ``receive_ns`` or later; None if none is."""
-    start = start_of(window, index.up_to_time(entries, receive_ns))
-    for position, header in headers(window, start, end_offset):
+    start, expected = start_of(window, index.up_to_time(entries, receive_ns))
+    for position, header in whole_batches(window, start, window.fs.size(window.fd), expected):
+        if header.base_offset >= end_offset:
+            return None
         if header.max_receive_ns >= receive_ns:
-            try:
-                batch_at(window, position)
-                offsets, times = decode_times(window.data, position - window.position, header)
-            except DamagedBatch:
-                continue
+            offsets, times = decode_times(window.data, window.at(position, header.total_len), header)
             return offsets[bisect_left(times, receive_ns)]
     return None
 
 
-def start_of(window: Window, entries: list[IndexEntry]) -> int:
-    """The position of the last entry that keeps what it promises; an index that lies costs time, nothing else."""
-    return next((entry.position for entry in reversed(entries) if confirms(window, entry)), 0)
+def start_of(window: Window, entries: list[IndexEntry]) -> tuple[int, int]:
+    """Position and offset of the last entry that keeps what it promises, or of the segment's beginning; an index that
+    lies costs time, nothing else."""
+    for entry in reversed(entries):
+        if confirms(window, entry):
+            return entry.position, entry.base_offset
+    return 0, base_of(window.path)
 
 
 def confirms(window: Window, entry: IndexEntry) -> bool:
-    """Whether the batch that ``entry`` names stands where it says: the index may be older than the file."""
+    """Whether the batch that ``entry`` names stands where it says, whole: the index may be older than the file."""
     try:
-        header = header_at(window, entry.position)
+        return batch_at(window, entry.position).base_offset == entry.base_offset and ours(window, entry.position)
     except DamagedBatch:
         return False
-    if header.base_offset != entry.base_offset:
-        return False
-    return not entry.position or header.salt in window.salts or not window.salts
+
+
+def base_of(path: str) -> int:
+    """The base offset of a segment's file; 0 for another name."""
+    return layout.segment_base(path.rpartition("/")[2]) or 0
 
 
 def last_offset(window: Window, position: int, header: BatchHeader) -> int:

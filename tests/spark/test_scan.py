@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from radiator.spark.scan import Loss, SegmentRange
 from radiator.storage.format import MAGIC, UnknownVersion, encode_batch
+from tests.formats.newer import newer
 from tests.spark.segments import Placed, read_rows, whole, write_segment
 from tests.spark.stores import numbered
 
@@ -141,7 +142,8 @@ def test_a_segment_that_retention_took_is_a_loss_that_says_so(tmp_path: Path) ->
 def test_a_newer_format_is_refused_whatever_the_options_say(tmp_path: Path) -> None:
     path, placed = segment(tmp_path)
     data = bytearray(path.read_bytes())
-    data[placed[2].position + 4] = ord("9")
+    start, end = placed[2].position, placed[3].position
+    data[start:end] = newer(bytes(data[start:end]), 9)
     path.write_bytes(data)
     with pytest.raises(UnknownVersion, match="format version 9"):
         offsets_and_losses(whole(path, placed))

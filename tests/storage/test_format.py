@@ -19,6 +19,7 @@ from radiator.storage.format import (
     decode_header,
     encode_batch,
 )
+from tests.formats.newer import newer
 
 TIMES = st.integers(codec.MISSING + 1, codec.TIME_MAX)
 RECORDS = st.lists(
@@ -128,15 +129,32 @@ def reseal(whole: bytes, junk: bytes) -> bytes:
 
 
 def test_a_newer_version_is_refused_in_words() -> None:
-    newer = bytearray(encoded([("q", b"", b"", None, None)]))
-    newer[4:5] = b"2"
     with pytest.raises(UnknownVersion, match="version 2.*reads up to 1"):
-        decode(bytes(newer))
+        decode(newer(encoded([("q", b"", b"", None, None)]), 2, bytes(8)))
     unknown_flag = bytearray(encoded([("q", b"", b"", None, None)]))
     unknown_flag[44:46] = struct.pack("<H", 1 << 12 | codec.EVENT_ABSENT | codec.TRANSMIT_ABSENT)
     unknown_flag[12:16] = struct.pack("<I", zlib.crc32(unknown_flag[16:]))
     with pytest.raises(UnknownVersion, match="newer"):
         decode(bytes(unknown_flag))
+
+
+def test_one_flipped_bit_is_no_newer_version() -> None:
+    whole = encoded([("q", b"h", b"b", None, None)])
+    for bit in range(8):
+        flipped = bytearray(whole)
+        flipped[4] ^= 1 << bit
+        with pytest.raises(DamagedBatch):
+            decode(bytes(flipped))
+        again = bytearray(newer(whole))
+        again[4] ^= 1 << bit
+        with pytest.raises(DamagedBatch):
+            decode(bytes(again))
+
+
+def test_a_header_that_claims_more_than_any_batch_may_have_is_damage() -> None:
+    header = codec.HEADER.pack(codec.MAGIC, 1 << 31, 0, 0, 0, 0, 1, 0, 1, 0, 0, (1 << 31) - 112, 1)
+    with pytest.raises(DamagedBatch):
+        decode_header(header)
 
 
 def test_find_magic_looks_at_aligned_places_only() -> None:

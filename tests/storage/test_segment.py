@@ -11,11 +11,11 @@ from radiator.storage.segment import (
     Window,
     confirms,
     find_batch,
-    headers,
     locate,
     locate_time,
     read_run,
     start_of,
+    whole_batches,
 )
 from tests.storage.faults import FaultyFileSystem
 
@@ -41,10 +41,26 @@ def segment(
 BATCHES = [(10, 1), (11, 3), (14, 1), (15, 1), (16, 50), (66, 2)]
 
 
-def test_headers_end_where_they_are_told_or_at_the_end() -> None:
-    window, positions, _ = segment(*BATCHES)
-    assert [position for position, _ in headers(window, 0, 1_000)] == positions
-    assert [header.base_offset for _, header in headers(window, positions[1], 16)] == [11, 14, 15]
+def test_whole_batches_begin_and_end_where_they_are_told() -> None:
+    window, positions, size = segment(*BATCHES)
+    assert [position for position, _ in whole_batches(window, 0, size, 10)] == positions
+    found = whole_batches(window, positions[1], positions[4], 11)
+    assert [header.base_offset for _, header in found] == [11, 14, 15]
+
+
+def test_a_batch_that_stands_where_it_does_not_belong_hides_none_behind_it() -> None:
+    window, positions, size = segment(*[(each, 1) for each in range(20)])
+    length = positions[1]
+    late = window.fs.pread(window.fd, length, positions[15])
+    window.fs.pwritev(window.fd, [late], positions[3])
+    early = window.fs.pread(window.fd, length, positions[1])
+    window.fs.pwritev(window.fd, [early], positions[10])
+    window = Window(window.fs, window.fd, 300)
+    found = [header.base_offset for _, header in whole_batches(window, 0, size, 0)]
+    assert found == [*range(3), *range(4, 10), *range(11, 20)]
+    assert locate(window, [], 4, size) == positions[4]
+    assert locate(window, [], 3, size) == positions[4]
+    assert locate_time(window, [], 1_030, 20) == 4
 
 
 @pytest.mark.parametrize("chunk", [64, 300, 100_000])
@@ -104,7 +120,7 @@ def test_an_index_that_is_older_than_the_file_is_not_believed() -> None:
     window, positions, size = segment(*BATCHES)
     stale = [IndexEntry(10, 0, 1_100), IndexEntry(16, positions[2], 1_160), IndexEntry(66, positions[4] + 8, 1_660)]
     assert [confirms(window, entry) for entry in stale] == [True, False, False]
-    assert start_of(window, stale) == 0
+    assert start_of(window, stale) == (0, 10)
     assert locate(window, stale, 66, size) == positions[5]
 
 

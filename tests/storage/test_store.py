@@ -8,6 +8,7 @@ from radiator.errors import StorageError
 from radiator.storage import layout
 from radiator.storage.format import UnknownVersion
 from radiator.storage.options import PartitionOptions, SyncPolicy
+from tests.formats.newer import newer
 from tests.storage.driving import ALWAYS, NOW, commit, opened, put, read_all
 from tests.storage.faults import FaultyFileSystem
 
@@ -84,7 +85,8 @@ def test_a_newer_format_is_refused_in_words_and_the_lock_is_given_back() -> None
     store, _ = opened(fs)
     put(store.partition("q", ALWAYS), b"body")
     store.close()
-    fs.nodes[layout.segment_path(layout.partition_path("/data", "q"), 0)].cache[4:5] = b"2"
+    node = fs.nodes[layout.segment_path(layout.partition_path("/data", "q"), 0)]
+    node.cache[:] = newer(bytes(node.cache))
     with pytest.raises(UnknownVersion, match="/data/partitions/q.*version 2"):
         opened(fs)
     assert not fs.locked

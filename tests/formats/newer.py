@@ -1,0 +1,18 @@
+"""Batches of versions that do not exist yet: what every later version keeps, and nothing else.
+
+magic with its digit | total_len | crc32 of the magic and of everything from byte 16 on | ... | salt at byte 60
+"""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+from radiator.storage.format import CRC_FROM, HEADER_BYTES
+
+
+def newer(batch: bytes, version: int = 2, tail: bytes = b"") -> bytes:
+    """``batch`` as if that version had written it, with a shape that this program does not know."""
+    rest = batch[CRC_FROM : HEADER_BYTES - 4][::-1] + batch[HEADER_BYTES - 4 :] + tail
+    magic = batch[:4] + b"%d" % version + batch[5:8]
+    crc = crc32(rest, crc32(magic))
+    return magic + (CRC_FROM + len(rest)).to_bytes(4, "little") + crc.to_bytes(4, "little") + rest
