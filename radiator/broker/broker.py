@@ -154,7 +154,7 @@ class Broker:
             source: Any = run.queue_source
             written, unwritten = run.unwritten(session.written_total)
             source.settle(written)
-            self._give_back(source, unwritten)
+            self.return_to(source, unwritten)
         session.closed = True
         session.outbox.clear()
         self.sessions.pop(session.id, None)
@@ -232,14 +232,15 @@ class Broker:
             session.queue_ring.extend(remaining)
         subscription.queues.clear()
         for source, offsets in by_source(subscription.take_all()).items():
-            self._give_back(source, offsets)
+            self.return_to(source, offsets)
         for destination in left:
             if destination.unused and self.registry.drop_unused(destination):
                 self.generation += 1  # plans may still name it
         if not session.closing:
             self.ready.credit_session(session)
 
-    def _give_back(self, source: QueueSource, offsets: list[int]) -> None:
+    def return_to(self, source: QueueSource, offsets: list[int]) -> None:
+        """These were in flight and are not settled: they go back to their queue."""
         if offsets:
             self.stats.returned += len(offsets)
             source.give_back(offsets)
@@ -249,7 +250,7 @@ class Broker:
         """NACK: these deliveries were refused."""
         groups = by_source(settled)
         for source, offsets in groups.items():
-            self._give_back(source, offsets)
+            self.return_to(source, offsets)
             source.queue.served(subscription)
         self.ready.refused(subscription, [source.queue for source in groups])
 
@@ -290,11 +291,12 @@ class Broker:
         job.done(now_ns)
         failure = None
         if job.error is not None:
-            what = "acknowledgement" if job.batch is None else "message"
-            failure = ProtocolError("storage", f"the {what} could not be stored", str(job.error))
+            if not job.postponed:
+                what = "acknowledgement" if job.batch is None else "message"
+                failure = ProtocolError("storage", f"the {what} could not be stored", str(job.error))
             log.error("storage: %s", job.error)
         batch = job.batch
-        if batch is not None:
+        if batch is not None and not job.postponed:
             self.stats.commits += 1
             self.pending_bytes -= batch.size_bytes + len(batch) * RECORD_OVERHEAD_BYTES
             feed = self.registry.feed_of(job.partition)

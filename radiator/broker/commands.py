@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from radiator.broker import idempotence, settling, subscribing, transactions
 from radiator.broker.publishing import Plan, Verdict, admit, append, drop_reply, make_room, not_connected, plan_for
 from radiator.broker.settling import receipt_now
+from radiator.broker.subscription import InFlight, by_source
 from radiator.errors import ProtocolError, StorageError
 from radiator.routing.rules import TEMP_QUEUE_PREFIX
 from radiator.stomp import encoder
 from radiator.stomp.spec import VERSIONS
+from radiator.storage.memory import MemoryPartition
 
 if TYPE_CHECKING:
     from radiator.broker.broker import Broker
     from radiator.broker.destination import Destination
     from radiator.broker.session import Session
+    from radiator.broker.source import QueueSource
     from radiator.stomp.frames import Frame
     from radiator.storage.partition import Partition
 
@@ -104,21 +107,52 @@ def commit(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
     steps = _check(broker, session, held, now_ns)
     transactions.end(session, name)
     waited: list[list[object]] = []
+    partitions: dict[Partition, None] = {}
+    acked: list[InFlight] = []
     late = False
     for each, plan, verdict in steps:
         if each.head.command == "ACK":
-            late |= not settling.apply_ack(broker, session, each)
+            taken = settling.take_acked(broker, session, each)
+            late |= not taken
+            acked += taken
         elif each.head.command == "NACK":
             settling.apply_nack(broker, session, each)
         elif plan is not None and verdict is Verdict.REPEAT:
             _wait(waited, idempotence.repeated(broker, plan, now_ns))
         elif plan is not None and make_room(broker, session, plan, each, verdict):
             assert plan.feed is not None
-            partition = plan.feed.partition
-            append(broker, plan, partition, each.body, now_ns)
-            _wait(waited, partition.open_batch.waiters)
+            append(broker, plan, plan.feed.partition, each.body, now_ns)
+            partitions[plan.feed.partition] = None
+    for partition in partitions:
+        _wait(waited, partition.open_batch.waiters)
+    waited += _settle_together(broker, partitions, by_source(acked))
     if frame.receipt is not None:
         session.receipts.after(frame.receipt, waited + broker.cursor_waiters(late))
+
+
+def _settle_together(
+    broker: Broker, partitions: Iterable[Partition], acked: dict[QueueSource, list[int]]
+) -> list[list[object]]:
+    """Lets ACKs take effect: at once; or, where they and the messages of their transaction are kept in several files,
+    when the store has decided that all of it holds. Returns where a receipt has to wait for that."""
+    stored = {source: offsets for source, offsets in acked.items() if source.cursor.stored}
+    files = [partition for partition in partitions if not isinstance(partition, MemoryPartition)]
+    apart = len(files) + bool(stored) < 2
+    for source, offsets in acked.items():
+        if apart or source not in stored:
+            source.settle(offsets)
+    if apart:
+        return []
+
+    def decided(holds: bool) -> None:
+        for source, offsets in stored.items():
+            if holds:
+                source.settle(offsets)
+            else:
+                broker.return_to(source, offsets)
+
+    broker.store.together(files, [(source.cursor, offsets) for source, offsets in stored.items()], decided)
+    return [broker.store.transaction_waiters]
 
 
 def _wait(waited: list[list[object]], waiters: list[object] | None) -> None:

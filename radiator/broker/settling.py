@@ -29,10 +29,7 @@ def ack(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
 
 def apply_ack(broker: Broker, session: Session, frame: Frame) -> bool:
     """Settle what an ACK names; False if it was late."""
-    subscription, settled = _settled(broker, session, frame)
-    if subscription is None:
-        return False
-    broker.stats.acks += len(settled)
+    settled = take_acked(broker, session, frame)
     if len(settled) == 1:
         source, offset = settled[0]
         if source is not None:
@@ -40,8 +37,16 @@ def apply_ack(broker: Broker, session: Session, frame: Frame) -> bool:
     else:
         for source, offsets in by_source(settled).items():
             source.settle(offsets)
-    broker.ready.credit(subscription)
-    return True
+    return bool(settled)
+
+
+def take_acked(broker: Broker, session: Session, frame: Frame) -> list[InFlight]:
+    """Take what an ACK names out of its window; empty if it was late. The caller settles it."""
+    subscription, settled = _settled(broker, session, frame)
+    if subscription is not None:
+        broker.stats.acks += len(settled)
+        broker.ready.credit(subscription)
+    return settled
 
 
 def nack(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:

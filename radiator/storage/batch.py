@@ -94,6 +94,7 @@ class BatchBuilder:
     """The open batch of a partition. Hub only. Full when the partition says so (``limits.BATCH_*_MAX``)."""
 
     __slots__ = (
+        "atomic",
         "base_offset",
         "blocks",
         "bodies",
@@ -124,6 +125,7 @@ class BatchBuilder:
         self.names_bytes = 0
         self.size_bytes = 0  # of blocks, bodies and names
         self.waiters: list[Any] = []  # what the broker releases when the batch's promise holds
+        self.atomic = False  # holds a part of a transaction over several files
         self.sync_requested = False  # some record asked for an fsync whatever the rule says
 
     def __len__(self) -> int:

@@ -19,6 +19,20 @@ from collections.abc import Callable, Iterable, Iterator, MutableSequence
 from typing import Any
 
 
+def ranges(offsets: Iterable[int]) -> list[tuple[int, int]]:
+    """(start, stop) of the runs in these offsets, in order; those that are named twice do not matter."""
+    ordered = sorted(set(offsets))
+    if ordered and ordered[-1] - ordered[0] == len(ordered) - 1:
+        return [(ordered[0], ordered[-1] + 1)]
+    found: list[tuple[int, int]] = []
+    for offset in ordered:
+        if found and found[-1][1] == offset:
+            found[-1] = (found[-1][0], offset + 1)
+        else:
+            found.append((offset, offset + 1))
+    return found
+
+
 class Changes:
     """What a cursor has to tell the journal."""
 
@@ -89,21 +103,8 @@ class Cursor:
 
     def ack(self, offsets: Iterable[int]) -> None:
         """Settles these, in any order; those that are named twice or settled already do not matter."""
-        ordered = sorted(set(offsets))
-        if not ordered:
-            return
-        start = ordered[0]
-        stop = ordered[-1] + 1
-        if stop - start == len(ordered):
+        for start, stop in ranges(offsets):
             self.ack_range(start, stop)
-            return
-        stop = start
-        for offset in ordered:
-            if offset > stop:
-                self.ack_range(start, stop)
-                start = offset
-            stop = offset + 1
-        self.ack_range(start, stop)
 
     def ack_range(self, start: int, stop: int) -> None:
         """Settles every offset from ``start`` up to but not including ``stop``."""

@@ -156,6 +156,17 @@ def replay(data: bytes, states: dict[int, CursorState]) -> tuple[int, int]:
     return end, lost
 
 
+def redo(records: bytes, states: dict[int, CursorState]) -> None:
+    """Applies the acks of a transaction that was decided, and may or may not be in the journal. Each cursor comes with
+    its creation, in case that is lost; a number that belongs to another cursor by now is passed over."""
+    found: dict[int, CursorState] = {}
+    apply(records, found)
+    for number, state in found.items():
+        known = states.setdefault(number, state)
+        if known is not state and (known.name, known.partition) == (state.name, state.partition):
+            known.changes += state.changes
+
+
 def load_snapshot(data: bytes | None, states: dict[int, CursorState]) -> int | None:
     """The generation of the journal that continues it; None if there is no snapshot, or it does not hold."""
     if data is None or len(data) < SNAPSHOT.size:

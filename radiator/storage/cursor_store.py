@@ -13,13 +13,13 @@ When the journal has grown beyond CURSOR_JOURNAL_BYTES_MAX a snapshot takes its 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from radiator import limits
 from radiator.errors import StorageError
 from radiator.storage import cursor_journal as journal
-from radiator.storage.cursor import Cursor
+from radiator.storage.cursor import Cursor, ranges
 from radiator.storage.cursor_journal import CursorState
 from radiator.storage.files import FileSystem, close_quietly, read_file, storage_error, write_all
 from radiator.storage.jobs import Job
@@ -107,14 +107,21 @@ class CursorLog:
 class CursorJob(Job):
     """The changes of one turn, or a snapshot in their place."""
 
-    __slots__ = ("data", "generation", "store")
+    __slots__ = ("data", "generation", "store", "together")
 
     def __init__(
-        self, store: CursorStore, data: bytes, generation: int | None, waiters: list[Any], needs_sync: bool
+        self,
+        store: CursorStore,
+        data: bytes,
+        generation: int | None,
+        waiters: list[Any],
+        needs_sync: bool,
+        together: bytes = b"",
     ) -> None:
         super().__init__(None, needs_sync)
         self.store = store
         self.data = data
+        self.together = together  # records of acks in transactions over several files (``TransactionJob``)
         self.generation = generation  # None: an entry; else a snapshot, and the journal that goes on from it
         self.waiters = waiters
 
@@ -125,6 +132,8 @@ class CursorJob(Job):
                 log.replace(self.generation, self.data)
             elif self.data:
                 log.append(self.data)
+            if self.together:
+                log.append(journal.entry([self.together]))
         except StorageError as error:
             self.error = error
 
@@ -157,6 +166,7 @@ class CursorStore:
         self._dirty: list[Cursor] = []
         self._records: list[bytes] = []  # creations and deletions, in order
         self._next_number = 1
+        self._together: list[bytes] = []  # acks in transactions over several files
         self._free_slots: list[int] = []
         self._next_slot = 0
         self._slots: memoryview = memoryview(b"")
@@ -166,8 +176,9 @@ class CursorStore:
 
     # --- opening ------------------------------------------------------------------------------------------------------
 
-    def load(self, ends: Mapping[str, int]) -> list[str]:
-        """Reads snapshot and journal; what was found wrong, in words. Before any other thread runs.
+    def load(self, ends: Mapping[str, int], redo: bytes = b"") -> list[str]:
+        """Reads snapshot and journal; what was found wrong, in words. Before any other thread runs. ``redo``: acks of
+        transactions that were decided (``TransactionLog``).
 
         ``ends`` has the next offset of every partition. A cursor beyond the end of its log (which lost it in a power
         cut, as its policy allows) is set back: those offsets will be given to new messages.
@@ -204,6 +215,9 @@ class CursorStore:
                 notes.append(f"{self.log.path(generation)}: {lost} bytes damaged; acks in them will be redelivered")
             if data[end:].strip(b"\0"):
                 notes.append(f"{self.log.path(generation)}: torn tail of {len(data) - end} bytes passed over")
+        if redo:
+            fold = True
+            journal.redo(redo, states)
         self._map_slots()
         latest = {(state.name, state.partition): state for state in states.values()}
         fold = fold or len(latest) < len(states)  # a deletion was lost, and the creation that followed was not
@@ -305,13 +319,20 @@ class CursorStore:
         if self._retry_due_ns is not None:
             self._retry_due_ns = min(self._retry_due_ns, now_ns + RETRY_EVERY_NS)
 
+    def together(self, cursor: Cursor, offsets: Iterable[int]) -> None:
+        """These acks hold together with what else the next take() brings, or not at all. The cursor hears of them when
+        that is decided."""
+        number, slot, name, partition = self._facts[cursor]
+        self._together.append(journal.create(number, slot, cursor.floor, name, partition))
+        self._together.append(journal.acked(number, ranges(offsets)))
+
     # --- the turn -----------------------------------------------------------------------------------------------------
 
     def take(self, now_ns: int) -> list[Job]:
         """The changes of this turn as a job; none if there is nothing to do."""
         sync_now = self.sync_due_ns is not None and self.sync_due_ns <= now_ns
         retry = self._retry_due_ns is not None and self._retry_due_ns <= now_ns
-        if not (self._dirty or self._records or self.waiters or sync_now or retry):
+        if not (self._dirty or self._records or self.waiters or self._together or sync_now or retry):
             return []
         records, self._records = self._records, []
         dirty, waiters, self.waiters = self._dirty.copy(), self.waiters, []
@@ -331,18 +352,19 @@ class CursorStore:
             if changes.ranges:
                 records.append(journal.acked(number, changes.ranges))
         data = journal.entry(records) if records else b""
-        self._journal_bytes += len(data)
+        together, self._together = b"".join(self._together), []
+        self._journal_bytes += len(data) + len(together)
         if retry or self._journal_bytes > limits.CURSOR_JOURNAL_BYTES_MAX:
             self._retry_due_ns = None
             self._journal_bytes = 0
             self._unsynced = False
             self._generation += 1
-            return [CursorJob(self, self._snapshot(), self._generation, waiters, False)]
-        needs_sync = sync_now or (self._unsynced and bool(waiters))
+            return [CursorJob(self, self._snapshot(), self._generation, waiters, bool(together), together)]
+        needs_sync = sync_now or bool(together) or (self._unsynced and bool(waiters))
         if needs_sync:
             self.sync_due_ns = None
             self._unsynced = False
-        return [CursorJob(self, data, None, waiters, needs_sync)]
+        return [CursorJob(self, data, None, waiters, needs_sync, together)]
 
     def _snapshot(self) -> bytes:
         records = []

@@ -10,6 +10,8 @@ Owned by the hub, except ``log``, which belongs to the disk thread; the hub only
 
 from __future__ import annotations
 
+from typing import Any
+
 from radiator import limits
 from radiator.errors import StorageError
 from radiator.storage.batch import RecordBatch
@@ -35,6 +37,7 @@ class FilePartition(Partition):
         "_cold_cache",
         "_hints",
         "_pending",
+        "_postponed",
         "_retry_due_ns",
         "_retry_wanted",
         "age_due_ns",
@@ -57,6 +60,9 @@ class FilePartition(Partition):
         self.age_due_ns: int | None = None
         self._retry_due_ns: int | None = None
         self._retry_wanted = False
+        self._postponed: list[
+            tuple[RecordBatch, list[Any]]
+        ] = []  # of decided transactions: they will be there, at these offsets
         self._cold: list[RecordBatch] = []
         self._cold_cache = cold_cache
         self._hints: dict[int, Hint] = {}
@@ -90,6 +96,9 @@ class FilePartition(Partition):
         self.queued = False
         roll, self.roll_wanted = self.roll_wanted and may_roll, self.roll_wanted and not may_roll
         jobs: list[Job] = []
+        if self._postponed and self.failed is None:
+            jobs += [self._decided_again(*each) for each in self._postponed]
+            self._postponed = []
         builders = self._closed
         if self.open_batch is not IDLE:
             builders = [*builders, self.open_batch]
@@ -97,9 +106,12 @@ class FilePartition(Partition):
         if builders:
             self._closed = []
             always = self.options.sync.interval_ns == 0
-            for builder in builders:
-                needs_sync = always or builder.sync_requested
-                jobs.append(AppendJob(self, builder.finish(), builder.waiters, needs_sync, roll))
+            atomic = max((place for place, builder in enumerate(builders) if builder.atomic), default=-1)
+            for place, builder in enumerate(builders):
+                needs_sync = always or builder.sync_requested or place <= atomic
+                job = AppendJob(self, builder.finish(), builder.waiters, needs_sync, roll)
+                job.atomic = place <= atomic  # and what stands before it: no decided offset may hang in the air
+                jobs.append(job)
                 roll = False
         elif roll:
             jobs.append(RollJob(self, self.next_offset))
@@ -119,6 +131,8 @@ class FilePartition(Partition):
     def committed(self, job: AppendJob, now_ns: int) -> None:
         """An append came back: its records become visible, or the partition has failed."""
         if job.error is not None:
+            if job.decided:
+                self._postpone(job)
             self.fail(job.error, now_ns)
             return
         batch = job.batch
@@ -135,9 +149,28 @@ class FilePartition(Partition):
             self.destinations.update(batch.names)
         self.high_watermark = batch.next_offset
         self.tail.add(batch)
+        if job.decided and not self._postponed:
+            self._agenda.postponing.pop(self, None)
         if self.sync_due_ns is None and not job.needs_sync and self.options.sync.interval_ns is not None:
             self.sync_due_ns = now_ns + self.options.sync.interval_ns
             self._agenda.wake(self, self.sync_due_ns)
+
+    def _postpone(self, job: AppendJob) -> None:
+        """It could not be written, and holds all the same: it keeps its offsets until it can be."""
+        job.postponed = True
+        waiters, job.waiters = job.waiters, job.waiters.copy()
+        waiters.clear()  # who comes from now on waits until it is written
+        self._postponed.append((job.batch, waiters))
+        self._agenda.postponing[self] = None
+
+    @property
+    def kept_to(self) -> int:
+        return self._postponed[-1][0].next_offset if self._postponed else self.high_watermark
+
+    def _decided_again(self, batch: RecordBatch, waiters: list[Any]) -> AppendJob:
+        job = AppendJob(self, batch, waiters, True, False)
+        job.decided = True
+        return job
 
     def begin_segment(self, base_offset: int, first_receive_ns: int) -> None:
         if self.segments:  # the clock may have been set back
@@ -178,6 +211,8 @@ class FilePartition(Partition):
                 self.fail(job.error, now_ns)
             return
         self.failed = None
+        if self._postponed:
+            self.queue()
         self._retry_due_ns = None  # set again if an append of the same group came back with the old error
         self._retry_wanted = False
         self.set_deadlines()

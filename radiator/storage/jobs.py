@@ -29,6 +29,7 @@ class Job:
 
     __slots__ = ("batch", "error", "needs_sync", "partition", "waiters")
     finished = False
+    postponed = False  # it could not be done, and holds all the same (``AppendJob``)
 
     def __init__(self, partition: Any = None, needs_sync: bool = False) -> None:
         self.partition = partition
@@ -71,12 +72,16 @@ class DirectoriesJob(Job):
 class AppendJob(Job):
     """One batch of one partition."""
 
-    __slots__ = ("position", "roll", "rolled")
+    __slots__ = ("atomic", "decided", "pieces", "position", "postponed", "roll", "rolled")
     partition: FilePartition
 
     def __init__(
         self, partition: FilePartition, batch: RecordBatch, waiters: list[Any], needs_sync: bool, roll: bool
     ) -> None:
+        self.atomic = False  # part of a transaction over several files (``TransactionJob``)
+        self.decided = False  # whatever happens to this partition's files, this batch will be there
+        self.postponed = False  # decided, but could not be written yet
+        self.pieces: list[bytes] | None = None  # the batch, if it has been encoded already
         self.partition = partition
         self.batch: RecordBatch = batch
         self.waiters = waiters
@@ -87,12 +92,14 @@ class AppendJob(Job):
         self.position = 0
 
     def write(self) -> None:
+        if self.error is not None:  # its transaction could not be decided
+            return
         log = self.partition.log
         batch = self.batch
         try:
             if len(batch.blocks) >= DENSIFY_RECORDS_MIN:
                 densify(batch)
-            self.rolled = log.append(batch, self.needs_sync, self.roll)
+            self.rolled = log.append(batch, self.needs_sync, self.roll, self.pieces)
             self.position = log.position
         except StorageError as error:
             self.error = error

@@ -2,6 +2,7 @@
 
     <data_dir>/LOCK                                              the broker's pid; readers need no lock
     <data_dir>/salt                                              what batches are known by: see ``salt``
+    <data_dir>/transactions                                      redo log: see ``transaction_log``
     <data_dir>/partitions/<encoded name>/<base, 20 digits>.rlog  segments
                                          <base, 20 digits>.idx   sparse index of a segment; a cache
                                          head                    end of what is synced; external readers stop here
@@ -24,6 +25,7 @@ from radiator import limits
 
 LOCK = "LOCK"
 SALT = "salt"
+TRANSACTIONS = "transactions"
 PARTITIONS = "partitions"
 CURSORS = "cursors"
 HEAD = "head"
@@ -80,6 +82,10 @@ def lock_path(root: str) -> str:
 
 def salt_path(root: str) -> str:
     return f"{root}/{SALT}"
+
+
+def transactions_path(root: str) -> str:
+    return f"{root}/{TRANSACTIONS}"
 
 
 def partitions_path(root: str) -> str:

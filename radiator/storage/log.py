@@ -126,11 +126,9 @@ class Log:
 
     # --- the three things a job does ----------------------------------------------------------------------------------
 
-    def append(self, batch: RecordBatch, will_sync: bool, roll: bool = False) -> bool:
-        """Writes the batch; True if it is the first of its segment. Raises StorageError, until ``retry`` succeeds."""
-        if self.failed is not None:
-            raise StorageError(str(self.failed))
-        pieces = encode_batch(
+    def encode(self, batch: RecordBatch) -> list[bytes]:
+        """The batch as it will stand in this log."""
+        return encode_batch(
             batch.base_offset,
             batch.receive_ns,
             batch.event_ns,
@@ -141,6 +139,20 @@ class Log:
             batch.bodies,
             salt=self.salt,
         )
+
+    def refuse(self, error: StorageError) -> None:
+        """A batch will not come, so nothing that follows may either; as after a write that failed."""
+        if self.failed is None:
+            self.failed = error
+
+    def append(
+        self, batch: RecordBatch, will_sync: bool, roll: bool = False, pieces: list[bytes] | None = None
+    ) -> bool:
+        """Writes the batch; True if it is the first of its segment. Raises StorageError, until ``retry`` succeeds."""
+        if self.failed is not None:
+            raise StorageError(str(self.failed))
+        if pieces is None:
+            pieces = self.encode(batch)
         size = len(pieces[0]) + len(pieces[1])
         try:
             position = self.position

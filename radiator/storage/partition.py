@@ -50,9 +50,10 @@ class Agenda:
     Of each partition one deadline counts: the earliest that it has asked for since it was last met.
     """
 
-    __slots__ = ("_armed", "dirty", "timers")
+    __slots__ = ("_armed", "dirty", "postponing", "timers")
 
     def __init__(self) -> None:
+        self.postponing: dict[Partition, None] = {}  # those that hold decided batches back
         self.dirty: list[Partition] = []
         self.timers: list[tuple[int, int, Partition]] = []  # a heap; what is not in _armed as well is stale
         self._armed: dict[Partition, int] = {}
@@ -233,7 +234,7 @@ class Partition(ABC):
             self._closed.append(self.open_batch)
             self.open_batch = IDLE
             self.queue()
-        self.next_offset = self.high_watermark
+        self.next_offset = self.kept_to
         if self.dedup is not None:
             self.dedup.forget(self.next_offset)
 
@@ -258,6 +259,11 @@ class Partition(ABC):
             dedup = self.dedup = Dedup(self.options.dedup_window_ns, self.options.dedup_count, salt)
         dedup.add(identity, offset, self.last_receive_ns)
         dedup.appended(self.open_batch.base_offset, self.open_batch.waiters, self.high_watermark)
+
+    @property
+    def kept_to(self) -> int:
+        """Offsets from here on are taken back if a write fails."""
+        return self.high_watermark
 
     @property
     def untouched(self) -> bool:

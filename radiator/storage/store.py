@@ -13,22 +13,27 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterable
 from typing import Any
 
 from radiator import limits
 from radiator.errors import StorageError
-from radiator.storage import layout, salt
-from radiator.storage.cursor_store import CursorStore
+from radiator.storage import layout, salt, transaction_log
+from radiator.storage.cursor import Cursor
+from radiator.storage.cursor_store import CursorJob, CursorStore
 from radiator.storage.file_partition import FilePartition
 from radiator.storage.files import FileSystem, close_quietly, read_file, storage_error
 from radiator.storage.format import UnknownVersion
-from radiator.storage.jobs import DirectoriesJob, Job
+from radiator.storage.jobs import AppendJob, DirectoriesJob, Job
 from radiator.storage.log import Log, OpenLogs
 from radiator.storage.memory import MemoryBudget, MemoryPartition
 from radiator.storage.options import PartitionOptions, SyncPolicy
 from radiator.storage.partition import Agenda, Partition
 from radiator.storage.recovery import RecoveryNote, partition_names, recover
+from radiator.storage.redo import redo
 from radiator.storage.tail import Budget, ColdCache, Tail
+from radiator.storage.transaction_job import Outcome, TransactionJob
+from radiator.storage.transaction_log import TransactionLog
 
 __all__ = ["PartitionOptions", "RecoveryNote", "Store", "SyncPolicy"]
 
@@ -59,6 +64,10 @@ class Store:
         self._makers: dict[Partition, None] = {}  # logs that wait for their turn to begin a file, in order
         self._lock = -1
         self._key = b""  # of the salts
+        self._transactions = TransactionLog(files, root)
+        self._together: dict[Partition, None] = {}  # whose open batches hold parts of transactions over several files
+        self._outcomes: list[Outcome] = []
+        self.transaction_waiters: list[Any] = []  # who waits for the next take()'s transactions to be decided
         self._retention_due_ns = 0
         self._now_ns = 0  # as it was last told
 
@@ -86,8 +95,10 @@ class Store:
                 partition.recovered(found)
                 self.partitions[name] = partition
             path = self.cursors.directory
+            acks = redo(self._recovered_partition, transaction_log.load(self.fs, self.root), notes)
             ends = {name: partition.next_offset for name, partition in self.partitions.items()}
-            notes += [RecoveryNote(path, text, "cursors") for text in self.cursors.load(ends)]
+            notes += [RecoveryNote(path, text, "cursors") for text in self.cursors.load(ends, acks)]
+            self._transactions.clear()
             # Names that an earlier run made, and could not sync, must not vanish under what is promised from now on.
             for directory in (
                 os.path.dirname(os.path.abspath(self.root)),
@@ -102,6 +113,12 @@ class Store:
             self._unlock()
             raise
         return notes
+
+    def _recovered_partition(self, name: str) -> FilePartition | None:
+        partition = self.partitions.get(name)
+        if partition is None:  # its directory was not synced when the power failed
+            partition = self.partitions[name] = self._file_partition(name, PartitionOptions())
+        return partition if isinstance(partition, FilePartition) else None
 
     def _take_lock(self) -> None:
         path = layout.lock_path(self.root)
@@ -138,8 +155,13 @@ class Store:
                     errors.append(error)
         try:
             self.cursors.close()
+            if not errors and not self._agenda.postponing:
+                self._transactions.clear()
         except StorageError as error:
             errors.append(error)
+        except OSError as error:
+            errors.append(storage_error(self.root, "clear the transactions", error))
+        self._transactions.close()
         self._unlock()
         if errors:
             raise errors[0]
@@ -183,7 +205,9 @@ class Store:
         begin a file; then ``dirty`` stays, and the next call goes on with the others."""
         self._see(now_ns)
         jobs: list[Job] = []
-        makers: list[Partition] = []
+        makers: list[Partition] = [partition for partition in self._together if partition in self._makers]
+        for partition in makers:  # parts of one transaction are written in one group
+            del self._makers[partition]
         while self._makers and len(makers) < NEW_FILES_MAX:
             makers.append(partition := next(iter(self._makers)))
             del self._makers[partition]
@@ -193,7 +217,7 @@ class Store:
         for partition in visit:
             if not partition.makes_files:
                 jobs += partition.take(now_ns)
-            elif len(makers) < NEW_FILES_MAX:
+            elif len(makers) < NEW_FILES_MAX or partition in self._together:
                 makers.append(partition)
             else:
                 self._makers[partition] = None
@@ -204,7 +228,31 @@ class Store:
             jobs.append(DirectoriesJob(new))
         for partition in makers:
             jobs += partition.take(now_ns)
-        return jobs + self.cursors.take(now_ns)
+        jobs += self.cursors.take(now_ns)
+        if self._together:
+            jobs.insert(0, self._transaction(jobs))
+        return jobs
+
+    def _transaction(self, jobs: list[Job]) -> TransactionJob:
+        appends = [job for job in jobs if isinstance(job, AppendJob) and job.atomic]
+        cursors = next((job for job in jobs if isinstance(job, CursorJob) and job.together), None)
+        start_over = not self._agenda.postponing and self.cursors.failed is None
+        waiters, outcomes = self.transaction_waiters, self._outcomes
+        self._together, self.transaction_waiters, self._outcomes = {}, [], []
+        return TransactionJob(self._transactions, appends, cursors, start_over, waiters, outcomes)
+
+    def together(
+        self, partitions: Iterable[Partition], acks: Iterable[tuple[Cursor, list[int]]], outcome: Outcome
+    ) -> None:
+        """What has just been appended to these partitions, and these acks, hold together or not at all, whatever
+        happens to the process or the machine. The acks have no effect yet: the caller settles them when ``outcome`` is
+        told True. Everything else in the same open batches comes along."""
+        for partition in partitions:
+            partition.open_batch.atomic = True
+            self._together[partition] = None
+        for cursor, offsets in acks:
+            self.cursors.together(cursor, offsets)
+        self._outcomes.append(outcome)
 
     def take_finished(self, now_ns: int) -> list[Job]:
         """Only what needs no disk (memory partitions), for turns in which the disk thread is at work."""

@@ -1,0 +1,126 @@
+"""What a start makes of the redo log: transactions that were decided, and maybe not written everywhere.
+
+An entry's batches are looked for in their partitions. What the log does not have is appended; the acks go to the
+cursors. It may be done again, however often a start is interrupted: a batch is known by its bytes (but for its offset,
+which moves if the machine lost what stood before it), and acks may be applied twice.
+
+If another batch stands at the offset of one of them, the entry is not the last word: it was taken back, or it is long
+done, and its batches have been rewritten or removed since. Then nothing is done.
+
+Runs on the hub, when partitions are recovered and before cursors are loaded. Raises OSError, StorageError.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from enum import Enum
+from zlib import crc32
+
+from radiator.errors import StorageError
+from radiator.storage import layout
+from radiator.storage.batch import RecordBatch
+from radiator.storage.file_partition import FilePartition
+from radiator.storage.format import HEADER_BYTES, BatchHeader, DamagedBatch, check, decode_columns, decode_header
+from radiator.storage.jobs import AppendJob
+from radiator.storage.recovery import RecoveryNote
+from radiator.storage.segment import Window, batch_at, headers, load_index, locate
+from radiator.storage.transaction_log import Entry
+
+PartitionOf = Callable[[str], FilePartition | None]
+
+
+class _State(Enum):
+    THERE = "there"
+    MISSING = "missing"
+    OTHER = "another batch stands there"
+
+
+class _Part:
+    """A batch of an entry, and whether its partition has it."""
+
+    def __init__(self, partition: FilePartition, data: bytes, wanted: int) -> None:
+        self.partition = partition
+        self.data = data
+        self.header = decode_header(data)
+        check(data, 0, self.header)
+        self.state = self._look(wanted)
+
+    def _look(self, wanted: int) -> _State:
+        """``wanted``: records that the redo log has for this partition, in all."""
+        partition, base = self.partition, self.header.base_offset
+        if _holds(partition, min(base, partition.next_offset - wanted), self.header, self.data):
+            return _State.THERE
+        return _State.OTHER if partition.next_offset > base else _State.MISSING
+
+    def append(self, now_ns: int) -> None:
+        partition, count = self.partition, self.header.records
+        columns = decode_columns(self.data, 0, self.header)
+        base = partition.next_offset
+        batch = RecordBatch(*columns._replace(offsets=range(base, base + count), base_offset=base))
+        partition.next_offset = batch.next_offset
+        partition.last_receive_ns = max(partition.last_receive_ns, batch.receive_ns[-1])
+        job = AppendJob(partition, batch, [], True, False)
+        job.write()
+        job.sync()
+        job.done(now_ns)
+        if job.error is not None:
+            raise job.error
+
+
+def redo(partition_of: PartitionOf, entries: Iterable[Entry], notes: list[RecoveryNote]) -> bytes:
+    """Appends what is missing; returns the acks that hold."""
+    acks = b""
+    entries = list(entries)
+    wanted: dict[str, int] = {}
+    for entry in entries:
+        for name, data in entry.batches:
+            wanted[name] = wanted.get(name, 0) + decode_header(data).records
+    for entry in entries:
+        parts = [_part(partition_of, name, data, wanted[name]) for name, data in entry.batches]
+        if any(part.state is _State.OTHER for part in parts):
+            continue
+        for part in parts:
+            if part.state is _State.MISSING:
+                part.append(part.header.max_receive_ns)
+                text = f"{part.header.records} messages of a transaction that was decided were not there yet: appended"
+                notes.append(RecoveryNote(part.partition.directory, text, "transaction"))
+        acks += entry.acks
+    return acks
+
+
+def _part(partition_of: PartitionOf, name: str, data: bytes, wanted: int) -> _Part:
+    partition = partition_of(name)
+    if partition is None:
+        raise StorageError(f"partition {name}: a transaction was decided over it, and it has no files")
+    return _Part(partition, data, wanted)
+
+
+def _holds(partition: FilePartition, low: int, wanted: BatchHeader, data: bytes) -> bool:
+    """Whether the partition has this batch, at ``low`` or above, whatever its offset."""
+    fs, end = partition.fs, partition.next_offset
+    content = crc32(memoryview(data)[HEADER_BYTES : wanted.total_len])
+    segments = partition.segments
+    first = max(bisect_right(segments, low, key=lambda segment: segment.base_offset) - 1, 0)
+    for info in segments[first:]:
+        path = layout.segment_path(partition.directory, info.base_offset)
+        fd = fs.open_read(path)
+        try:
+            window = Window(fs, fd, path=path)
+            entries = load_index(fs, partition.directory, info.base_offset)
+            start = locate(window, entries, max(low, info.base_offset), info.size_bytes)
+            if start is None:
+                continue
+            for position, header in headers(window, start, end):
+                if header.total_len != wanted.total_len or header.min_receive_ns != wanted.min_receive_ns:
+                    continue
+                try:
+                    batch_at(window, position)
+                except DamagedBatch:
+                    continue
+                place = window.at(position, header.total_len)
+                if crc32(memoryview(window.data)[place + HEADER_BYTES : place + header.total_len]) == content:
+                    return True
+        finally:
+            fs.close(fd)
+    return False

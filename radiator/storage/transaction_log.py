@@ -1,0 +1,184 @@
+"""The redo log of transactions over several files: ``<data_dir>/transactions``.
+
+What a COMMIT brings to one partition is one batch, and holds as a whole or not at all. When it touches several
+partitions, or a partition and cursors, an entry with all of it is written and synced here first. From then on the
+transaction is decided: whatever happens to the files that it changes, a start makes up for it (``redo``).
+
+    entry: magic 89 'RDT1' 0D 0A 1A | serial u64 | length u32 | crc u32 of serial and parts | parts | zeros to 8
+    part:  1 u8, name u16 length, batch u32 length, partition name in UTF-8, the batch as it is in the segment
+           2 u8, records u32 length, records of the cursors' journal: create and acked, for each cursor
+
+An entry is needed only until what it holds is synced where it belongs, which is at the end of the same group. So the
+file is written from its start again and again; serials tell where the entries of the last time end.
+
+Knows: bytes, one file. Must not know: partitions, cursors, who waits. The disk thread's, once the store is open.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from struct import Struct
+from struct import error as StructError
+from typing import NamedTuple
+from zlib import crc32
+
+from radiator import limits
+from radiator.errors import StorageError
+from radiator.storage import layout
+from radiator.storage.files import FileSystem, close_quietly, read_file, storage_error, write_all
+
+MAGIC = b"\x89RDT1\r\n\x1a"
+KEPT_BYTES = limits.MIB  # of the file, for the next time: inside it a sync has no size to record
+BATCH, ACKS = 1, 2
+_ENTRY = Struct("<8sQII")
+_SERIAL = Struct("<Q")
+_BATCH = Struct("<BHI")
+_ACKS = Struct("<BI")
+
+
+class Entry(NamedTuple):
+    """What one group decided: batches by partition name, in order, and records of the cursors' journal."""
+
+    batches: list[tuple[str, bytes]]
+    acks: bytes
+
+
+def encode_batch_part(partition: str, pieces: Iterable[bytes]) -> bytes:
+    name, batch = partition.encode(), b"".join(pieces)
+    return _BATCH.pack(BATCH, len(name), len(batch)) + name + batch
+
+
+def encode_acks_part(records: bytes) -> bytes:
+    return _ACKS.pack(ACKS, len(records)) + records
+
+
+def encode_entry(serial: int, parts: Iterable[bytes]) -> bytes:
+    body = b"".join(parts)
+    crc = crc32(body, crc32(_SERIAL.pack(serial)))
+    return _ENTRY.pack(MAGIC, serial, len(body), crc) + body + b"\0" * (-len(body) & 7)
+
+
+def decode_entries(data: bytes) -> list[Entry]:
+    """The entries that hold, up to the first that does not, or that is left over from an earlier time."""
+    entries: list[Entry] = []
+    at, expected = 0, None
+    while at + _ENTRY.size <= len(data):
+        magic, serial, length, crc = _ENTRY.unpack_from(data, at)
+        body = data[at + _ENTRY.size : at + _ENTRY.size + length]
+        whole = magic == MAGIC and len(body) == length and crc == crc32(body, crc32(_SERIAL.pack(serial)))
+        if not whole or expected not in (None, serial):
+            break
+        try:
+            entries.append(_parts(body))
+        except (StructError, UnicodeDecodeError):  # a crc that holds over nonsense: not ours
+            break
+        expected = serial + 1
+        at += _ENTRY.size + ((length + 7) & ~7)
+    return entries
+
+
+def _parts(body: bytes) -> Entry:
+    entry = Entry([], b"")
+    at = 0
+    while at < len(body):
+        if body[at] == BATCH:
+            _, name_len, batch_len = _BATCH.unpack_from(body, at)
+            at += _BATCH.size
+            name = body[at : at + name_len].decode()
+            at += name_len
+            entry.batches.append((name, body[at : at + batch_len]))
+            at += batch_len
+        elif body[at] == ACKS:
+            _, length = _ACKS.unpack_from(body, at)
+            at += _ACKS.size
+            entry = Entry(entry.batches, entry.acks + body[at : at + length])
+            at += length
+        else:
+            raise StructError("a part of a newer version")
+    return entry
+
+
+def load(fs: FileSystem, root: str) -> list[Entry]:
+    """Raises OSError."""
+    return decode_entries(read_file(fs, layout.transactions_path(root)) or b"")
+
+
+class TransactionLog:
+    """The writing end."""
+
+    __slots__ = ("failed", "fd", "fs", "position", "root", "serial", "size")
+
+    def __init__(self, fs: FileSystem, root: str) -> None:
+        self.fs = fs
+        self.root = root
+        self.failed: StorageError | None = None  # what could not be made void: final, in this run
+        self.fd = -1
+        self.position = 0
+        self.serial = 1
+        self.size = 0  # of the file
+
+    def write(self, parts: Iterable[bytes], start_over: bool) -> None:
+        """Decides a transaction: it is on disk when this returns. ``start_over``: nothing of before is needed any more.
+        Raises StorageError; then it is not there, and never was."""
+        if self.failed is not None:
+            raise StorageError(str(self.failed))
+        path = layout.transactions_path(self.root)
+        position = 0 if start_over else self.position
+        data = encode_entry(self.serial, parts)
+        if position + len(data) > limits.TRANSACTION_LOG_BYTES_MAX:
+            raise StorageError(
+                f"{path}: {limits.TRANSACTION_LOG_BYTES_MAX} bytes of transactions wait for files that cannot be "
+                "written; see the other errors, and commit less at once"
+            )
+        try:
+            if self.fd < 0:
+                self.fd = self.fs.open(path, create=True)
+                self.size = self.fs.size(self.fd)
+                self.fs.sync_dir(self.root)
+            write_all(self.fs, self.fd, [data], position)
+            self.size = max(self.size, position + len(data))
+            if start_over and self.size > max(KEPT_BYTES, len(data)):
+                self.fs.truncate(self.fd, len(data))
+                self.size = len(data)
+            self.fs.fdatasync(self.fd)
+        except OSError as error:
+            self._make_void(path, position)
+            raise storage_error(path, "write a transaction", error) from error
+        self.position = position + len(data)
+        self.serial += 1
+
+    def _make_void(self, path: str, position: int) -> None:
+        """The entry may be there, or half of it, and must not count. A file whose sync has failed is not used again."""
+        close_quietly(self.fs, self.fd)
+        self.fd = -1
+        try:
+            if position:  # earlier entries are still needed
+                fd = self.fs.open(path)
+                try:
+                    self.fs.truncate(fd, position)
+                    self.fs.fdatasync(fd)
+                finally:
+                    self.fs.close(fd)
+            else:
+                with contextlib.suppress(FileNotFoundError):
+                    self.fs.remove(path)
+                self.fs.sync_dir(self.root)
+        except OSError as error:
+            self.failed = storage_error(path, "take a transaction back", error)
+
+    def clear(self) -> None:
+        """Everything that was decided is where it belongs. Raises OSError."""
+        close_quietly(self.fs, self.fd)
+        self.fd = -1
+        self.position = self.size = 0
+        try:
+            self.fs.remove(layout.transactions_path(self.root))
+        except FileNotFoundError:
+            return
+        self.fs.sync_dir(self.root)
+
+    def close(self) -> None:
+        """Leaves the file for the next start."""
+        close_quietly(self.fs, self.fd)
+        self.fd = -1
