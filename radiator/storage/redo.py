@@ -18,13 +18,13 @@ from enum import Enum
 from zlib import crc32
 
 from radiator.errors import StorageError
-from radiator.storage import layout
+from radiator.storage import index, layout
 from radiator.storage.batch import RecordBatch
 from radiator.storage.file_partition import FilePartition
-from radiator.storage.format import HEADER_BYTES, BatchHeader, DamagedBatch, check, decode_columns, decode_header
+from radiator.storage.format import HEADER_BYTES, BatchHeader, check, decode_columns, decode_header
 from radiator.storage.jobs import AppendJob
 from radiator.storage.recovery import RecoveryNote
-from radiator.storage.segment import Window, batch_at, headers, load_index, locate
+from radiator.storage.segment import Window, load_index, start_of, whole_batches
 from radiator.storage.transaction_log import Entry
 
 PartitionOf = Callable[[str], FilePartition | None]
@@ -98,7 +98,7 @@ def _part(partition_of: PartitionOf, name: str, data: bytes, wanted: int) -> _Pa
 
 def _holds(partition: FilePartition, low: int, wanted: BatchHeader, data: bytes) -> bool:
     """Whether the partition has this batch, at ``low`` or above, whatever its offset."""
-    fs, end = partition.fs, partition.next_offset
+    fs = partition.fs
     content = crc32(memoryview(data)[HEADER_BYTES : wanted.total_len])
     segments = partition.segments
     first = max(bisect_right(segments, low, key=lambda segment: segment.base_offset) - 1, 0)
@@ -107,19 +107,13 @@ def _holds(partition: FilePartition, low: int, wanted: BatchHeader, data: bytes)
         fd = fs.open_read(path)
         try:
             window = Window(fs, fd, path=path)
-            entries = load_index(fs, partition.directory, info.base_offset)
-            start = locate(window, entries, max(low, info.base_offset), info.size_bytes)
-            if start is None:
-                continue
-            for position, header in headers(window, start, end):
+            entries = index.up_to_offset(load_index(fs, partition.directory, info.base_offset), low)
+            position, expected = start_of(window, entries)
+            for place, header in whole_batches(window, position, info.size_bytes, expected):
                 if header.total_len != wanted.total_len or header.min_receive_ns != wanted.min_receive_ns:
                     continue
-                try:
-                    batch_at(window, position)
-                except DamagedBatch:
-                    continue
-                place = window.at(position, header.total_len)
-                if crc32(memoryview(window.data)[place + HEADER_BYTES : place + header.total_len]) == content:
+                at = window.at(place, header.total_len)
+                if crc32(memoryview(window.data)[at + HEADER_BYTES : at + header.total_len]) == content:
                     return True
         finally:
             fs.close(fd)
