@@ -15,7 +15,10 @@ import errno
 import fcntl
 import mmap
 import os
+import stat
+import time
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from radiator.errors import StorageError
 from radiator.storage import layout
@@ -36,6 +39,19 @@ REMEDIES = {
 def storage_error(path: str, doing: str, error: OSError, remedy: str | None = None) -> StorageError:
     remedy = remedy or REMEDIES.get(error.errno or 0, "see the system's log, then restart the broker to recover")
     return StorageError(f"{path}: cannot {doing}: {error.strerror or error}; {remedy}")
+
+
+LOCK_TRIES = 3
+LOCK_AGAIN_SECONDS = 0.01  # whoever only asks for the holder is gone long before
+
+
+class Facts(NamedTuple):
+    """What a directory says of a name in it."""
+
+    size: int
+    mode: int  # permission bits
+    is_dir: bool
+    is_file: bool
 
 
 class FileSystem:
@@ -105,13 +121,46 @@ class FileSystem:
         """Takes the lock file and writes our pid into it; BlockingIOError if another process has it."""
         fd = self.open(path, create=True)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for tries in range(LOCK_TRIES):
+                try:
+                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if tries == LOCK_TRIES - 1:
+                        raise
+                    time.sleep(LOCK_AGAIN_SECONDS)
             os.ftruncate(fd, 0)
             os.pwrite(fd, b"%d\n" % os.getpid(), 0)
         except OSError:
             os.close(fd)
             raise
         return fd
+
+    def held(self, path: str) -> bool:
+        """Whether a process holds that lock file. To ask, it is shared for a moment; nothing is written."""
+        try:
+            fd = self.open_read(path)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(fd)
+        return False
+
+    def facts(self, path: str) -> Facts | None:
+        """None if there is nothing of that name. A symbolic link is neither a file nor a directory."""
+        try:
+            found = os.lstat(path)
+        except FileNotFoundError:
+            return None
+        mode = found.st_mode
+        return Facts(found.st_size, stat.S_IMODE(mode), stat.S_ISDIR(mode), stat.S_ISREG(mode))
+
+    def chmod(self, path: str, mode: int) -> None:
+        os.chmod(path, mode)
 
 
 def write_all(fs: FileSystem, fd: int, pieces: Sequence[bytes | memoryview], position: int) -> int:

@@ -8,6 +8,7 @@
                                          head                    end of what is synced; external readers stop here
                                          names                   destinations stored here; a cache
     <data_dir>/cursors/snapshot, journal-<generation>, delivered
+    <data_dir>/quarantine/<encoded name>/<base, 20 digits>@<position>.bin  copies of damaged bytes, by fsck --repair
 
 Knows: names and fixed bytes. Must not know: how to open anything. Invariants: ``decode_name(encode_name(x)) == x``, an
 encoded name is one path component that cannot leave its directory, and is at most DESTINATION_BYTES_MAX long.
@@ -28,6 +29,7 @@ SALT = "salt"
 TRANSACTIONS = "transactions"
 PARTITIONS = "partitions"
 CURSORS = "cursors"
+QUARANTINE = "quarantine"
 HEAD = "head"
 NAMES = "names"
 SEGMENT_SUFFIX = ".rlog"
@@ -114,6 +116,11 @@ def head_path(directory: str) -> str:
 
 def names_path(directory: str) -> str:
     return f"{directory}/{NAMES}"
+
+
+def quarantine_path(root: str, directory: str, base_offset: int, position: int) -> str:
+    """Where a copy of the damage at that place of a segment is kept; ``directory`` is its partition's."""
+    return f"{root}/{QUARANTINE}/{directory.rpartition('/')[2]}/{base_offset:020d}@{position}.bin"
 
 
 def segment_base(file_name: str) -> int | None:

@@ -97,9 +97,9 @@ def list_partitions(root: str, fs: FileSystem | None = None) -> list[StoredParti
 
 
 def _partition(fs: FileSystem, name: str, directory: str) -> StoredPartition:
-    head, written = _head(fs, directory)  # before the directory: what it speaks of is then listed
+    head, raw = read_head(fs, directory)  # before the directory: what it speaks of is then listed
     bases = sorted(base for base in map(layout.segment_base, fs.listdir(directory)) if base is not None)
-    if not bases or not written:
+    if not bases or (raw is not None and not any(raw)):
         return StoredPartition(name, directory, (), bases[0] if bases else 0, bases[0] if bases else 0)
     if head is None or head.segment_base not in bases:
         head = _walk(fs, directory, bases[-1])
@@ -129,16 +129,16 @@ def _first_receive_ns(window: Window) -> int | None:
         return None
 
 
-def _head(fs: FileSystem, directory: str) -> tuple[layout.Head | None, bool]:
-    """The head, and whether anything can have been committed at all."""
+def read_head(fs: FileSystem, directory: str) -> tuple[layout.Head | None, bytes | None]:
+    """The head, and the bytes of its file (None: there is none; nothing but zeros: nothing was ever committed)."""
     for _ in range(HEAD_TRIES):
         data = read_file(fs, layout.head_path(directory))
         if data is None:
-            return None, True
+            return None, None
         head = layout.decode_head(data)
         if head is not None:
-            return head, True
-    return None, any(data or b"")
+            break
+    return head, data
 
 
 def _walk(fs: FileSystem, directory: str, base: int) -> layout.Head:

@@ -5,7 +5,8 @@ lengths, crc and base offset. Where the walk stops:
 
     nothing but zeros behind     a clean end (zeros written ahead), or nothing at all
     no whole batch behind        a torn tail: cut off, and said how much
-    a whole batch behind         damage in the middle: left as it is, offsets reported, the walk goes on behind it
+    a whole batch behind         damage in the middle: left as it is (that is its quarantine: nobody writes or cuts
+                                 there, no reader is given it), offsets reported, the walk goes on behind it
 
 What the head covers was committed and may have been read: damage to it is damage in the middle too, and its offsets
 are not given again.

@@ -35,7 +35,7 @@ def of_partition(key: bytes, directory: str) -> int:
 def make_key(fs: FileSystem, root: str) -> bytes:
     """The key of this store, a new one if there is none. Raises OSError."""
     path = layout.salt_path(root)
-    key = _decode(read_file(fs, path))
+    key = decode_key(read_file(fs, path))
     if key is not None:
         return key
     key = fs.entropy(KEY_BYTES)
@@ -52,7 +52,8 @@ def make_key(fs: FileSystem, root: str) -> bytes:
     return key
 
 
-def _decode(data: bytes | None) -> bytes | None:
+def decode_key(data: bytes | None) -> bytes | None:
+    """The key in the bytes of its file; None if they do not hold."""
     if data is None or len(data) != _FILE.size:
         return None
     magic, key, crc = _FILE.unpack(data)
@@ -82,7 +83,7 @@ def of_segment(fs: FileSystem, path: str) -> frozenset[int]:
     directory = path.rpartition("/")[0]
     root = directory.rpartition("/")[0].rpartition("/")[0]
     try:
-        key = _decode(read_file(fs, layout.salt_path(root)))
+        key = decode_key(read_file(fs, layout.salt_path(root)))
         first = first_of(fs, path, whole=key is None)
     except OSError:
         return frozenset()

@@ -77,13 +77,7 @@ class Store:
         """Takes the directory, brings every file in order, and says what was not as it should be. Raises StorageError
         if another broker has the directory, or if the disk does not let us."""
         notes: list[RecoveryNote] = []
-        try:
-            self.fs.mkdir(layout.partitions_path(self.root))
-            self._take_lock()
-        except OSError as error:
-            elsewhere = error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG)
-            remedy = "there can be no directory of that name; choose another data_dir" if elsewhere else None
-            raise storage_error(self.root, "open the data directory", error, remedy) from error
+        self.acquire()
         try:
             self._key = salt.make_key(self.fs, self.root)
             for name in partition_names(self.fs, self.root, notes):
@@ -120,16 +114,26 @@ class Store:
             partition = self.partitions[name] = self._file_partition(name, PartitionOptions())
         return partition if isinstance(partition, FilePartition) else None
 
-    def _take_lock(self) -> None:
+    def acquire(self, remedy: str = "stop that one, or give this one another data_dir") -> None:
+        """Takes the directory, if we do not have it: the first part of ``open``, for tools that have something to do
+        before the files are brought in order. Raises StorageError."""
+        if self._lock >= 0:
+            return
         path = layout.lock_path(self.root)
         try:
+            self.fs.mkdir(layout.partitions_path(self.root))
             self._lock = self.fs.lock(path)
         except BlockingIOError:
             holder = (read_file(self.fs, path) or b"").decode("ascii", "replace").strip() or "unknown"
-            raise StorageError(
-                f"{self.root}: in use by another broker (process {holder}); "
-                "stop that one, or give this one another data_dir"
-            ) from None
+            raise StorageError(f"{self.root}: in use by another broker (process {holder}); {remedy}") from None
+        except OSError as error:
+            elsewhere = error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG)
+            told = "there can be no directory of that name; choose another data_dir" if elsewhere else None
+            raise storage_error(self.root, "open the data directory", error, told) from error
+
+    def release(self) -> None:
+        """Gives the directory back: for those who only acquired it. ``close`` does it for the others."""
+        self._unlock()
 
     def _unlock(self) -> None:
         close_quietly(self.fs, self._lock)

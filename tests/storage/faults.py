@@ -22,6 +22,9 @@ from collections import Counter
 from random import Random
 from typing import Any
 
+from radiator.storage import layout
+from radiator.storage.files import Facts
+
 
 class Node:
     """A file: what the cache holds, what the disk holds, and the writes in between."""
@@ -220,3 +223,15 @@ class FaultyFileSystem:
         self.locked.add(path)
         self.nodes[path].cache[:] = b"4711\n"
         return fd
+
+    def held(self, path: str) -> bool:
+        return path in self.locked
+
+    def facts(self, path: str) -> Facts | None:
+        if path in self.dirs:
+            return Facts(0, layout.DIRECTORY_MODE, True, False)
+        node = self.nodes.get(path)
+        return Facts(len(node.cache), layout.FILE_MODE, False, True) if node is not None else None
+
+    def chmod(self, path: str, mode: int) -> None:
+        self._call("chmod")

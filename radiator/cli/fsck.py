@@ -1,0 +1,177 @@
+"""``radiator fsck``: is a store as the document of its format says, and may it be mended?
+
+What is found is printed as it comes, the worst of it decides the exit code. ``--repair`` checks, mends under the lock
+that brokers take, and checks again: what it prints last is what is left.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from radiator.cli.common import DAMAGED, NOT_FOUND, OK, CommandFailed, json_option, out, progress, put_json
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from radiator.storage.findings import Finding
+    from radiator.storage.fsck import Fsck
+
+SHOWN_OF_A_KIND = 8  # for people; --json has all
+MB = 1_000_000
+
+
+@click.command(short_help="Check a data directory; repair it.")
+@click.argument("partitions", nargs=-1, metavar="[PARTITION]...")
+@click.option("--data", metavar="DIR", default="./data", show_default=True, help="The data directory.")
+@click.option("--repair", is_flag=True, help="Mend what can be mended; no broker may run.")
+@json_option
+def fsck(partitions: tuple[str, ...], data: str, repair: bool, as_json: bool) -> int:
+    """Check every byte of a data directory, or of the PARTITIONs named.
+
+    Needs no broker, and does not mind one: beside one, it looks at what is committed.
+    """
+    if not os.path.isdir(data):
+        raise CommandFailed(NOT_FOUND, f"{data}: no such directory; --data names the data_dir of a broker")
+    if repair and partitions:
+        raise click.UsageError("--repair brings the whole store in order: it takes no PARTITION")
+    from radiator.storage.fsck import Fsck, NoSuchStore
+
+    data = os.path.normpath(data)
+    with progress() as bar:
+        look = Look(bar)
+        try:
+            if repair:
+                return _repair(data, look, as_json)
+            run = Fsck(data, on_bytes=look.advance)
+            look.begin(run.total_bytes(set(partitions) or None))
+            findings = list(run.run(set(partitions) or None))
+        except NoSuchStore as error:
+            raise CommandFailed(NOT_FOUND, str(error)) from None
+    return _report(run, findings, look.seconds, as_json)
+
+
+class Look:
+    """The bar of one check, and how long that takes."""
+
+    def __init__(self, bar: Progress) -> None:
+        self.bar = bar
+        self.task = bar.add_task("checking", total=None, note="")
+        self.begin(None)
+
+    def begin(self, total: int | None) -> None:
+        self.started, self.done = time.perf_counter(), 0
+        self.bar.reset(self.task, total=total)
+
+    def advance(self, count: int) -> None:
+        self.done += count
+        self.bar.update(self.task, advance=count, note=f"{self.done / MB / max(self.seconds, 1e-9):,.0f} MB/s")
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self.started
+
+
+def _repair(data: str, look: Look, as_json: bool) -> int:
+    from radiator.cli.formats import visible
+    from radiator.clock import now_ns
+    from radiator.storage.repair import Repair
+
+    def tell(done: str) -> None:
+        if as_json:
+            put_json({"repaired": done})
+        else:
+            out().print(f"repaired  {visible(done)}", markup=False, soft_wrap=True)
+
+    with Repair(data, now_ns(), on_bytes=look.advance) as mending:
+        run, findings = mending.check()
+        _report(run, findings, look.seconds, as_json)
+        for done in mending.run(run, findings):
+            tell(done)
+        look.begin(None)
+        run, findings, more = mending.left()
+        seconds = look.seconds
+        for done in more:
+            tell(done)
+    return _report(run, findings, seconds, as_json)
+
+
+def _report(run: Fsck, findings: list[Finding], seconds: float, as_json: bool) -> int:
+    from radiator.storage.findings import DAMAGE, SEVERITIES
+
+    numbers = {severity: sum(each.severity == severity for each in findings) for severity in SEVERITIES}
+    counts = run.counts
+    rate = counts.bytes / MB / max(seconds, 1e-9)
+    if as_json:
+        for finding in findings:
+            put_json(_as_json(finding))
+        summary = {
+            "data_dir": run.root, "live": run.live, "partitions": counts.partitions, "segments": counts.segments,
+            "batches": counts.batches, "records": counts.records, "bytes": counts.bytes,
+            "seconds": round(seconds, 3), "mb_per_second": round(rate, 1), **numbers,
+        }  # fmt: skip
+        put_json({"summary": summary})
+    else:
+        _print(run.root, findings)
+        beside = ", beside a running broker" if run.live else ""
+        out().print(
+            f"{counts.partitions:,} partitions, {counts.segments:,} segments, {counts.batches:,} batches, "
+            f"{counts.records:,} records, {counts.bytes:,} bytes, {rate:,.0f} MB/s{beside}: "
+            + (", ".join(f"{number:,} {severity}" for severity, number in numbers.items() if number) or "all is well"),
+            markup=False,
+            soft_wrap=True,
+        )
+    return DAMAGED if numbers[DAMAGE] else OK
+
+
+def _as_json(finding: Finding) -> dict[str, Any]:
+    return {
+        "severity": finding.severity, "kind": finding.kind, "path": finding.path, "text": finding.text,
+        "start": finding.start, "end": finding.end,
+        "first_offset": finding.first_offset, "last_offset": finding.last_offset,
+    }  # fmt: skip
+
+
+def _print(root: str, findings: list[Finding]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from radiator.cli.formats import visible
+    from radiator.storage.findings import SEVERITIES
+
+    if not findings:
+        return
+    styles = dict(zip(SEVERITIES, ("bold red", "yellow", "dim"), strict=True))
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("", "kind", "bytes", "offsets"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("what", overflow="fold")
+    shown: dict[str, int] = {}
+    for finding in sorted(findings, key=lambda each: SEVERITIES.index(each.severity)):
+        shown[finding.kind] = shown.get(finding.kind, 0) + 1
+        if shown[finding.kind] <= SHOWN_OF_A_KIND:
+            severity = Text(finding.severity, styles[finding.severity])
+            offsets = _range(finding.first_offset, finding.last_offset)
+            end = None if finding.end is None or finding.start is None else max(finding.end - 1, finding.start)
+            table.add_row(
+                severity,
+                finding.kind,
+                _range(finding.start, end),
+                offsets,
+                Text(visible(str(finding).removeprefix(f"{root}/"))),
+            )
+    console = out()
+    console.print(table)
+    for kind, number in shown.items():
+        if number > SHOWN_OF_A_KIND:
+            console.print(f"and {number - SHOWN_OF_A_KIND:,} more {kind}; --json has all")
+    console.print()
+
+
+def _range(first: int | None, last: int | None) -> str:
+    if first is None or last is None:
+        return ""
+    return str(first) if first == last else f"{first}-{last}"

@@ -1,0 +1,116 @@
+"""fsck's look at the cursors: snapshot, journal, the file of hints.
+
+Beside a running broker a snapshot may be replaced at any moment, and then its journal is another: both are read until
+they fit. Nothing is said there of the last entry, which may be just being written, nor of cursors ahead of their log,
+whose head follows later.
+
+Knows: the files of ``cursors/``. Must not know: segments. No state: any thread, any process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+
+from radiator import limits
+from radiator.storage import cursor_journal, layout
+from radiator.storage.cursor_journal import CursorState
+from radiator.storage.cursor_store import DELIVERED, JOURNAL, SLOT_BYTES, SNAPSHOT
+from radiator.storage.files import FileSystem, read_file
+from radiator.storage.findings import Finding
+
+LOOKS = 8
+KEPT = SNAPSHOT + ".damaged"
+
+
+def run(fs: FileSystem, root: str, ends: Mapping[str, int] | None) -> Iterator[Finding]:
+    """``ends``: the next offset of each partition; None if a broker is at work."""
+    directory = layout.cursors_path(root)
+    if fs.facts(directory) is None:
+        return
+    path = f"{directory}/{SNAPSHOT}"
+    for _ in range(LOOKS):
+        states: dict[int, CursorState] = {}
+        raw = read_file(fs, path)
+        listed = fs.listdir(directory)
+        found = cursor_journal.load_snapshot(raw, states)
+        broken = raw is not None and found is None
+        generation = found if found is not None else max(_generations(listed), default=0)
+        journal_path = f"{directory}/{JOURNAL}{generation:010d}"
+        journal = read_file(fs, journal_path) or b""
+        if read_file(fs, path) == raw:
+            break
+    if broken:
+        yield Finding("snapshot", path, "cannot be read; cursors that only it knew start again", 0, len(raw or b""))
+    elif raw is None and generation:
+        text = f"missing, but the journal is of generation {generation}; cursors that only it knew start again"
+        yield Finding("snapshot", path, text)
+    for state in states.values():
+        if _unsorted(state):
+            text = f"{state.name} over {state.partition}: its intervals are not sorted above its floor {state.floor}"
+            yield Finding("cursor", path, text)
+    yield from _listing(fs, directory, listed, generation, ends is None)
+    end, lost = cursor_journal.replay(journal, states)
+    if lost:
+        text = f"{lost} bytes in the middle cannot be read; acknowledgements in them come again"
+        yield Finding("journal", journal_path, text, 0, end)
+    if ends is not None and journal[end:].strip(b"\0"):
+        text = f"torn tail of {len(journal) - end} bytes; acknowledgements in it come again"
+        yield Finding("tail", journal_path, text, end, len(journal))
+    yield from _cursors(path, states, ends)
+
+
+def _generations(listed: list[str]) -> list[int]:
+    return [int(name[len(JOURNAL) :]) for name in listed if name.startswith(JOURNAL) and name[len(JOURNAL) :].isdigit()]
+
+
+def _listing(fs: FileSystem, directory: str, listed: list[str], generation: int, live: bool) -> Iterator[Finding]:
+    for name in listed:
+        path = f"{directory}/{name}"
+        facts = fs.facts(path)
+        if facts is None:
+            continue
+        if facts.is_file and facts.mode & 0o077:
+            yield Finding("mode", path, f"mode {facts.mode:04o}, expected no more than {layout.FILE_MODE:04o}")
+        if name == DELIVERED:
+            wanted = limits.CURSORS_MAX * SLOT_BYTES
+            if facts.size != wanted and not live:
+                yield Finding("delivered", path, f"{facts.size} bytes, expected {wanted}")
+        elif name == KEPT:
+            yield Finding("kept", path, "a snapshot that could not be read; not needed any more")
+        elif generations := _generations([name]):
+            if generations[0] != generation and not live:
+                text = f"a journal of generation {generations[0]}, where {generation} is in use"
+                yield Finding("leftover", path, text, 0, facts.size)
+        elif name == SNAPSHOT + ".tmp":
+            if not live:
+                yield Finding("leftover", path, "a snapshot that was never finished", 0, facts.size)
+        elif name != SNAPSHOT:
+            yield Finding("foreign", path, "not of this store; left alone")
+
+
+def _cursors(path: str, states: Mapping[int, CursorState], ends: Mapping[str, int] | None) -> Iterator[Finding]:
+    slots: dict[int, str] = {}
+    keys: set[tuple[str, str]] = set()
+    for state in states.values():
+        who = f"{state.name} over {state.partition}"
+        if (state.name, state.partition) in keys:
+            yield Finding("cursor", path, f"{who}: stands there twice; the later one counts")
+        keys.add((state.name, state.partition))
+        if state.slot >= limits.CURSORS_MAX or state.slot in slots:
+            why = f"also that of {slots[state.slot]}" if state.slot in slots else f"not below {limits.CURSORS_MAX}"
+            yield Finding("cursor", path, f"{who}: its slot {state.slot} is {why}")
+        slots.setdefault(state.slot, who)
+        if any(start >= stop for start, stop in state.changes):
+            yield Finding("cursor", path, f"{who}: an interval of acknowledged offsets ends before it begins")
+        if ends is None:
+            continue
+        top, end = max([state.floor, *(stop for _, stop in state.changes)]), ends.get(state.partition, 0)
+        if top > end:
+            text = f"{who}: settled up to {top}, but the log ends at {end}; the next start sets it back"
+            yield Finding("cursor", path, text)
+
+
+def _unsorted(state: CursorState) -> bool:
+    """Of a snapshot: whether its intervals are not in order, or touch."""
+    return any(first[1] >= second[0] for first, second in pairwise([(0, state.floor), *state.changes]))

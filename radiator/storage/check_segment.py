@@ -1,0 +1,363 @@
+"""fsck's walk over one segment: every byte is read, every crc computed, every column looked at.
+
+Up to ``committed`` the log must be whole; what lies behind was never promised, and is told as what it is. Behind damage
+the walk goes on at the next whole batch, as any reader does.
+
+Knows: positions, batches, columns. Must not know: directories, other segments (the caller joins them), repair.
+Invariants: each byte below ``committed`` is in a batch, in a hole that was told, or behind the end that was told.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from itertools import pairwise
+from operator import gt
+from struct import Struct
+from typing import NamedTuple
+from zlib import crc32
+
+from radiator import limits
+from radiator.storage.files import FileSystem, read_fully
+from radiator.storage.findings import Finding, SegmentCheck, span
+from radiator.storage.format import (
+    BODIES_COMPRESSION_SHIFT,
+    COMPRESSION_MASK,
+    CRC_FROM,
+    EVENT_ABSENT,
+    HEADER,
+    HEADER_BYTES,
+    HEADERS_COMPRESSION_SHIFT,
+    MAGIC,
+    MAGIC_PREFIX,
+    SPARSE,
+    TRANSACTION,
+    TRANSMIT_ABSENT,
+    BatchHeader,
+    DamagedBatch,
+    UnknownVersion,
+    columns_len,
+    decode_columns,
+)
+from radiator.storage.index import IndexEntry
+from radiator.storage.segment import Window, batch_at, find_batch
+
+CHUNK_BYTES = 4 * 1024 * 1024
+FINDINGS_MAX = 1_000  # of one segment: what has more is described by the first ones
+COMPRESSED = COMPRESSION_MASK << HEADERS_COMPRESSION_SHIFT | COMPRESSION_MASK << BODIES_COMPRESSION_SHIFT
+_PLAIN = EVENT_ABSENT | TRANSMIT_ABSENT | TRANSACTION
+_ONE = Struct("<iiiiI4xI")  # the columns of a single record behind its times
+_I64 = Struct("<q")
+_PREFIX = Struct("<8sII")
+
+
+class Committed(NamedTuple):
+    """Up to where the segment must be whole: ``position``, and the offset that follows there (None: not known).
+    ``sealed``: that is the end of the file, and the offset the one with which the next segment begins."""
+
+    position: int
+    next_offset: int | None
+    sealed: bool = False
+
+
+PASSED = Committed(-1, None)
+
+
+class Walk:
+    """One segment file that is open as ``fd``; ``size`` is how much of it is looked at."""
+
+    def __init__(
+        self, fs: FileSystem, fd: int, path: str, base_offset: int, size: int, committed: Committed, latest_ns: int
+    ) -> None:
+        self.window = Window(fs, fd, CHUNK_BYTES, path)
+        self.found = SegmentCheck(path, base_offset, latest_ns=latest_ns)
+        self.size = size
+        self.committed = committed
+        self.expected = base_offset
+        self.indexed = -limits.INDEX_INTERVAL_BYTES
+        self.foreign_salts = 0
+        self.ended: int | None = None  # behind the last batch, if something else stands there
+        self.uncommitted: list[tuple[int, int, int]] = []  # position, first offset, records
+
+    def run(self) -> SegmentCheck:
+        found, position = self.found, 0
+        while position < self.size:
+            if position == self.committed.position:
+                self._at_head(position)
+            position = self._ones(position)
+            if position >= self.size:
+                break
+            if position == self.committed.position:
+                self._at_head(position)
+            try:
+                header = batch_at(self.window, position)
+                if position + header.total_len > self.size:
+                    raise DamagedBatch(f"{header.total_len} bytes expected, {self.size - position} there")
+                if header.base_offset < self.expected:
+                    raise DamagedBatch(f"base offset {header.base_offset}, expected {self.expected}")
+            except (DamagedBatch, UnknownVersion) as damage:
+                position = self._damaged(position, damage)
+                continue
+            self._batch(position, header)
+            position += header.total_len
+        if position <= self.committed.position:
+            self._at_head(position)
+        found.position = min(position, self.size) if self.ended is None else self.ended
+        found.next_offset = self.expected
+        if self.foreign_salts:
+            self._note("salt", f"{self.foreign_salts} batches have not the salt of their partition", 0, self.size)
+        if self.uncommitted:
+            start, first, _ = self.uncommitted[0]
+            stop = self.uncommitted[-1][1] + self.uncommitted[-1][2]
+            text = f"{len(self.uncommitted)} whole batches behind head ({span(first, stop)}), not known to be synced"
+            self._note("uncommitted", text, start, found.position)
+        return found
+
+    def stands(self, entry: IndexEntry) -> bool:
+        """Whether the batch that an index entry names is where it says."""
+        try:
+            header = batch_at(self.window, entry.position)
+        except (DamagedBatch, UnknownVersion):
+            return False
+        return header.base_offset == entry.base_offset and header.min_receive_ns == entry.min_receive_ns
+
+    def _note(
+        self, kind: str, text: str, start: int, end: int, first: int | None = None, last: int | None = None
+    ) -> None:
+        if len(self.found.findings) < FINDINGS_MAX:
+            self.found.findings.append(Finding(kind, self.found.path, text, start, end, first, last))
+
+    def _lost(self, kind: str, text: str, start: int, end: int, stop: int) -> None:
+        """Damage that costs the offsets from ``expected`` up to ``stop``."""
+        if stop > self.expected:
+            self._note(kind, f"{text}; {span(self.expected, stop)} lost", start, end, self.expected, stop - 1)
+            self.expected = stop
+        else:
+            self._note(kind, f"{text}; no offset is missing", start, end)
+
+    # --- damage, and the end ------------------------------------------------------------------------------------------
+
+    def _at_head(self, position: int) -> None:
+        """Here the committed part ends, or the file does before it."""
+        wanted = self.committed.next_offset
+        if wanted is None:
+            return
+        if self.committed.sealed and wanted < self.expected:
+            text = f"the next segment begins with offset {wanted}, the batches here end at {self.expected}"
+            self._note("contradiction", text, position, position)
+        elif position < self.committed.position:
+            text = f"the file ends at byte {self.size}, its committed part at {self.committed.position}"
+            self._lost("gap", text, position, self.committed.position, wanted)
+        elif wanted > self.expected:
+            self._lost("gap", f"the batches end at byte {position}, too early", position, position, wanted)
+        elif wanted < self.expected:
+            text = f"head says that offset {wanted} follows at byte {position}, the batches say {self.expected}"
+            self._note("head", text, position, position)
+        self.committed = PASSED
+
+    def _damaged(self, position: int, damage: Exception) -> int:
+        """Where the walk goes on."""
+        after = self._newer(position) if isinstance(damage, UnknownVersion) else None
+        if after is not None:
+            self._note("version", str(damage), position, after)
+            self.found.holes.append((position, after))
+            return after
+        try:
+            way_on = find_batch(self.window, position + 8, self.size, self.expected)
+        except UnknownVersion:
+            way_on = None
+        before_head = self.committed.next_offset is not None and position < self.committed.position
+        if way_on is None and not before_head:
+            self._end(position, damage)
+            return self.size + 1
+        if way_on is None and self.committed.sealed and self.committed.next_offset == self.expected:
+            text = f"bytes {position} to {self.size - 1} are no batch; no offset is missing"
+            self._note("trailing", text, position, self.size)
+            self.ended = position
+            self.committed = PASSED
+            return self.size + 1
+        if way_on is None:
+            end, following = min(self.committed.position, self.size), self.committed.next_offset or self.expected
+            self.committed = PASSED
+        else:
+            end, following = way_on[0], way_on[1].base_offset
+        self.found.holes.append((position, end))
+        self._lost("damaged", f"bytes {position} to {end - 1} damaged ({damage})", position, end, following)
+        return end
+
+    def _newer(self, position: int) -> int | None:
+        """Where a batch of a newer version ends, if its crc holds where ours would stand."""
+        place = self.window.at(position, HEADER_BYTES)
+        data = self.window.data[place : place + HEADER_BYTES]
+        if len(data) < HEADER_BYTES or not data.startswith(MAGIC_PREFIX):
+            return None
+        _, total, crc = _PREFIX.unpack_from(data)
+        if not HEADER_BYTES <= total <= self.size - position or total & 7:
+            return None
+        place = self.window.at(position, total)
+        return position + total if crc32(self.window.data[place + CRC_FROM : place + total]) == crc else None
+
+    def _end(self, position: int, damage: Exception) -> None:
+        """No batch follows."""
+        self.ended = position
+        at, size = position, self.size
+        while at < size:
+            data = read_fully(self.window.fs, self.window.fd, min(CHUNK_BYTES, size - at), at)
+            if data.strip(b"\0"):
+                text = f"bytes {position} to {size - 1} are no whole batch, and none follows ({damage})"
+                self._note("torn", text, position, size)
+                return
+            if not data:
+                break
+            at += len(data)
+        self._note("zeros", f"{size - position} bytes of zeros ahead of the next batch", position, size)
+
+    # --- batches ------------------------------------------------------------------------------------------------------
+
+    def _ones(self, position: int) -> int:
+        """Over plain batches of one record that are as they should be: the quick way. The place behind them."""
+        window, found, expected, latest = self.window, self.found, self.expected, self.found.latest_ns
+        if self.committed.position < 0:
+            return position
+        at = window.at(position, HEADER_BYTES)
+        base, data, view, salts = window.position, window.data, memoryview(window.data), window.salts
+        stop = min(len(data), self.size - base)
+        limit = self.indexed + limits.INDEX_INTERVAL_BYTES - base  # an index entry is due there
+        if self.committed.next_offset is not None:
+            if position >= self.committed.position:
+                return position
+            stop = min(stop, self.committed.position - base)
+        unpack, names_seen = HEADER.unpack_from, found.dictionaries
+        while at < limit and at + HEADER_BYTES <= stop:
+            magic, total, crc, offset, low, high, count, flags, names, *lengths, salt = unpack(data, at)
+            names_len, headers_len, bodies_len = lengths
+            end = at + total
+            if (
+                count != 1
+                or names != 1
+                or magic != MAGIC
+                or offset != expected
+                or flags & ~_PLAIN
+                or end > stop
+                or low != high
+                or low < latest
+                or salt not in salts
+                or crc32(view[at + CRC_FROM : end]) != crc
+            ):
+                break
+            place = at + HEADER_BYTES + 24 - (8 if flags & EVENT_ABSENT else 0) - (8 if flags & TRANSMIT_ABSENT else 0)
+            dictionary = data[place + 24 : place + 24 + names_len]
+            if (
+                _ONE.unpack_from(data, place) != (0, headers_len, 0, bodies_len, 0, names_len - 4)
+                or _I64.unpack_from(data, at + HEADER_BYTES)[0] != low
+                or place + 24 + ((names_len + 7) & ~7) + ((headers_len + 7) & ~7) + ((bodies_len + 7) & ~7) != end
+                or (dictionary not in names_seen and not _are_names(dictionary, 1))
+            ):
+                break
+            names_seen.add(dictionary)
+            expected += 1
+            latest = low
+            at = end
+        passed = expected - self.expected
+        if passed:
+            found.batches += passed
+            found.records += passed
+            found.latest_ns = latest
+            self.expected = expected
+        return base + at
+
+    def _batch(self, position: int, header: BatchHeader) -> None:
+        """A whole batch whose crc holds; its bytes are in the window."""
+        found, end = self.found, position + header.total_len
+        if self.committed.position < 0:
+            self.uncommitted.append((position, header.base_offset, header.records))
+        elif self.committed.next_offset is not None and position < self.committed.position < end:
+            text = f"head stands at byte {self.committed.position}, inside of the batch at {position}"
+            self._note("head", text, position, end)
+            self.committed = PASSED
+        if header.base_offset > self.expected:
+            text = f"at byte {position} follows offset {header.base_offset}"
+            self._lost("gap", text, position, position, header.base_offset)
+        wrong = self._columns(position, header)
+        if wrong is not None:
+            self._note("contradiction", f"batch at offset {header.base_offset}: {wrong}", position, end)
+        if header.min_receive_ns < found.latest_ns or header.max_receive_ns < header.min_receive_ns:
+            text = f"batch at offset {header.base_offset}: receive times from {header.min_receive_ns} to "
+            text += f"{header.max_receive_ns}, where {found.latest_ns} came before"
+            self._note("times", text, position, end)
+        if header.salt not in self.window.salts and self.window.salts:
+            self.foreign_salts += 1
+        if position >= self.indexed + limits.INDEX_INTERVAL_BYTES:
+            found.entries.append(IndexEntry(header.base_offset, position, header.min_receive_ns))
+            self.indexed = position
+        found.latest_ns = max(found.latest_ns, header.max_receive_ns)
+        found.batches += 1
+        found.records += header.records
+
+    def _columns(self, position: int, header: BatchHeader) -> str | None:
+        """What is wrong with the columns, in words; moves ``expected`` behind the batch."""
+        data, at = self.window.data, position - self.window.position + HEADER_BYTES
+        count, flags = header.records, header.flags
+        self.expected = header.base_offset + count
+        names_at = at + columns_len(count, flags)
+        ids_len, offs_len = (4 * count + 7) & ~7, (4 * (count + 1) + 7) & ~7
+        if flags & SPARSE:
+            deltas = _column("I", data[names_at - ids_len : names_at - ids_len + 4 * count])
+            self.expected = header.base_offset + deltas[-1] + 1
+            if any(first >= second for first, second in pairwise(deltas)):
+                self.expected = header.base_offset + max(deltas) + 1
+                return "the offsets of its records do not rise"
+            names_at -= ids_len
+        ids = _column("I", data[names_at - ids_len : names_at - ids_len + 4 * count])
+        regions = names_at - ids_len
+        bodies = _column("i", data[regions - offs_len : regions - offs_len + 4 * (count + 1)])
+        heads = _column("i", data[regions - 2 * offs_len : regions - 2 * offs_len + 4 * (count + 1)])
+        receive = _column("q", data[at : at + 8 * count])
+        names_at = at + columns_len(count, flags)
+        dictionary = data[names_at : names_at + header.names_len]
+        if dictionary not in self.found.dictionaries:
+            if not _are_names(dictionary, header.destination_count):
+                return f"its names are not {header.destination_count} texts in UTF-8 of {header.names_len} bytes"
+            self.found.dictionaries.add(dictionary)
+        if _falls(heads) or _falls(bodies) or heads[0] or bodies[0]:
+            return "its value offsets do not rise from 0"
+        if not flags & COMPRESSED and (heads[-1] != header.headers_len or bodies[-1] != header.bodies_len):
+            ends = f"its regions at {header.headers_len} and {header.bodies_len}"
+            return f"its value offsets end at {heads[-1]} and {bodies[-1]}, {ends}"
+        if max(ids) >= header.destination_count:
+            return f"destination id {max(ids)} of {header.destination_count} names"
+        if _falls(receive) or receive[0] != header.min_receive_ns or receive[-1] != header.max_receive_ns:
+            return f"its receive times are not sorted from {header.min_receive_ns} to {header.max_receive_ns}"
+        if flags & COMPRESSED:
+            try:
+                decode_columns(data, at - HEADER_BYTES, header)
+            except DamagedBatch as damage:
+                return str(damage)
+        return None
+
+
+def _column(typecode: str, data: bytes) -> array[int]:
+    column = array(typecode, data)
+    if sys.byteorder == "big":
+        column.byteswap()
+    return column
+
+
+def _falls(column: array[int]) -> bool:
+    """Whether any value is less than the one before it."""
+    return any(map(gt, column, column[1:]))
+
+
+def _are_names(dictionary: bytes, count: int) -> bool:
+    """Whether these are ``count`` names, each with its length before it, in UTF-8, and nothing else."""
+    at = 0
+    for _ in range(count):
+        start = at + 4
+        at = start + int.from_bytes(dictionary[at:start], "little")
+        if start > len(dictionary) or at > len(dictionary):
+            return False
+        try:
+            dictionary[start:at].decode("utf-8")
+        except UnicodeDecodeError:
+            return False
+    return at == len(dictionary)

@@ -1,0 +1,85 @@
+"""What fsck can find, as a table: each kind with how bad it is and what it means. ``docs/cli.md`` has the same table.
+
+damage    stored messages, or what a cursor has settled, are lost or in doubt: only this makes fsck fail
+warning   nothing is lost; something can be rebuilt, is lost no more than was told, or should be looked at
+note      as it should be after a kill
+
+Knows: words. Must not know: files. Pure: any thread.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from radiator.storage.index import IndexEntry
+
+DAMAGE, WARNING, NOTE = SEVERITIES = ("damage", "warning", "note")
+
+KINDS: dict[str, tuple[str, str]] = {
+    "damaged": (DAMAGE, "bytes of a segment in which no whole batch stands"),
+    "gap": (DAMAGE, "offsets that no batch has, where the next one follows at once, or the log ends too early"),
+    "contradiction": (DAMAGE, "a batch whose crc holds, and whose parts contradict one another"),
+    "version": (DAMAGE, "a batch that says that a newer radiator wrote it: that, or a flipped bit"),
+    "head": (DAMAGE, "`head` is missing or damaged, or does not fit the segments"),
+    "snapshot": (DAMAGE, "the snapshot of the cursors is missing or cannot be read"),
+    "journal": (DAMAGE, "entries in the middle of the cursors' journal cannot be read"),
+    "quarantined": (WARNING, "damage, or a gap, that an earlier repair has put aside: readers are told of it"),
+    "times": (WARNING, "a receive time that falls: a replay by time may begin too late"),
+    "key": (WARNING, "`salt` is missing or damaged; the next start makes a new one"),
+    "salt": (WARNING, "a batch that has not its partition's salt: behind damage it would not be found"),
+    "torn": (WARNING, "a torn batch at the end, never committed: the next start cuts it off"),
+    "trailing": (WARNING, "bytes behind the last batch of a sealed segment; no offset is missing"),
+    "index": (WARNING, "an index that is missing, incomplete, damaged or wrong: reading costs more time"),
+    "names": (WARNING, "a list of destinations that is damaged or incomplete"),
+    "cursor": (WARNING, "a cursor that is ahead of its log, or whose records contradict one another"),
+    "delivered": (WARNING, "the file of hints has not its size"),
+    "mode": (WARNING, "a file or directory that others than its owner may read or write"),
+    "leftover": (WARNING, "a temporary file, or part of what was removed: the broker does not need it"),
+    "foreign": (NOTE, "not of this store; left alone"),
+    "kept": (NOTE, "a damaged file that an earlier start has put aside"),
+    "tail": (NOTE, "the last entry of the journal is torn: acknowledgements in it come again"),
+    "zeros": (NOTE, "zeros written ahead of the next batch: the broker was killed, or runs"),
+    "uncommitted": (NOTE, "whole batches behind `head`, without receipt: the next start keeps them"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is not as a clean stop leaves it. ``end`` is exclusive, ``last_offset`` is not."""
+
+    kind: str
+    path: str
+    text: str
+    start: int | None = None
+    end: int | None = None
+    first_offset: int | None = None
+    last_offset: int | None = None
+
+    @property
+    def severity(self) -> str:
+        return KINDS[self.kind][0]
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.text}"
+
+
+@dataclass(slots=True)
+class SegmentCheck:
+    """What a walk over one segment has found, and what it knows then."""
+
+    path: str
+    base_offset: int
+    position: int = 0  # behind the last batch
+    next_offset: int = 0
+    latest_ns: int = 0
+    batches: int = 0
+    records: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    entries: list[IndexEntry] = field(default_factory=list)  # that its index should have
+    dictionaries: set[bytes] = field(default_factory=set)  # the names, as they lie
+    holes: list[tuple[int, int]] = field(default_factory=list)  # bytes that are damaged
+
+
+def span(first: int, stop: int) -> str:
+    """Offsets in words."""
+    return f"offset {first}" if stop == first + 1 else f"offsets {first} to {stop - 1}"

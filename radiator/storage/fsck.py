@@ -1,0 +1,341 @@
+"""fsck: is everything in a data directory as ``docs/storage-format.md`` says? It writes nothing and takes no lock.
+
+    offline                  every byte is looked at, also what lies behind ``head``
+    beside a running broker  each partition up to its ``head``. What changes meanwhile (retention removes segments, the
+                             rewriter replaces them) is not damage: a partition in which something was found is looked
+                             at again, and only what is found twice counts
+
+Knows: which files a store has, how segments join. Must not know: batches (``check_segment``), how to mend (``repair``).
+No state but the run's own: any thread, any process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import zip_longest
+
+from radiator.errors import StorageError
+from radiator.storage import check_cursors, index, layout, names, salt
+from radiator.storage.check_segment import CHUNK_BYTES, Committed, Walk
+from radiator.storage.files import FileSystem, close_quietly, read_file, read_fully
+from radiator.storage.findings import Finding, SegmentCheck, span
+from radiator.storage.format import split_names
+from radiator.storage.index import IndexEntry
+from radiator.storage.reader import read_head
+
+LEFTOVERS = (".tmp", ".new")
+LOOKS = 3  # at a partition of a running broker
+ROOT_FILES = {layout.LOCK, layout.SALT}
+ROOT_DIRECTORIES = {layout.PARTITIONS, layout.CURSORS, layout.QUARANTINE}
+PARTITION_FILES = {layout.HEAD, layout.NAMES}
+
+
+class NoSuchStore(StorageError):
+    """There is no store, or no partition of that name."""
+
+
+@dataclass(slots=True)
+class Counts:
+    partitions: int = 0
+    segments: int = 0
+    batches: int = 0
+    records: int = 0
+    bytes: int = 0
+
+
+@dataclass(slots=True)
+class PartitionCheck:
+    """What is known of a partition when all of it has been read."""
+
+    name: str
+    directory: str
+    next_offset: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    segments: list[SegmentCheck] = field(default_factory=list)
+    destinations: set[str] = field(default_factory=set)
+
+
+class Fsck:
+    """One run over the store in ``root``. ``on_bytes`` hears how many bytes have been read since the last time."""
+
+    def __init__(
+        self,
+        root: str,
+        fs: FileSystem | None = None,
+        on_bytes: Callable[[int], None] | None = None,
+        live: bool | None = None,
+    ) -> None:
+        self.root = root
+        self.fs = fs or FileSystem()
+        self.counts = Counts()
+        self.live = self.fs.held(layout.lock_path(root)) if live is None else live
+        self.checked: list[PartitionCheck] = []
+        self._on_bytes = on_bytes or (lambda count: None)
+
+    def total_bytes(self, only: set[str] | None = None) -> int:
+        """About how much there is to read."""
+        total = 0
+        for _, directory in self._partitions(only):
+            for file in self.fs.listdir(directory):
+                facts = self.fs.facts(f"{directory}/{file}") if layout.segment_base(file) is not None else None
+                total += facts.size if facts is not None else 0
+        return total
+
+    def run(self, only: set[str] | None = None) -> Iterator[Finding]:
+        """Everything that is found; ``only``: in these partitions (by name), and nowhere else. Raises NoSuchStore
+        if this is no store, or has no partition of such a name."""
+        listed = self.fs.listdir(self.root)
+        if layout.PARTITIONS not in listed and layout.LOCK not in listed:
+            raise NoSuchStore(f"{self.root}: no radiator store here; expected the data_dir of a broker")
+        if only is None:
+            yield from self._root(listed)
+        for name, directory in self._partitions(only):
+            found = self._partition(name, directory)
+            self.checked.append(found)
+            self.counts.partitions += 1
+            self.counts.segments += len(found.segments)
+            self.counts.batches += sum(segment.batches for segment in found.segments)
+            self.counts.records += sum(segment.records for segment in found.segments)
+            self.counts.bytes += sum(segment.position for segment in found.segments)
+            yield from found.findings
+        if only is None:
+            ends = {each.name: each.next_offset for each in self.checked}
+            yield from check_cursors.run(self.fs, self.root, None if self.live else ends)
+
+    def _partitions(self, only: set[str] | None) -> list[tuple[str, str]]:
+        """(name, directory) of all, or of those that are asked for."""
+        root, found = layout.partitions_path(self.root), []
+        for encoded in self.fs.listdir(root):
+            facts = self.fs.facts(f"{root}/{encoded}")
+            if facts is None or not facts.is_dir:
+                continue
+            try:
+                name = layout.decode_name(encoded)
+            except ValueError:
+                continue
+            if only is None or name in only or encoded in only:
+                found.append((name, f"{root}/{encoded}"))
+        known = {name for pair in found for name in (pair[0], pair[1].rpartition("/")[2])}
+        for missing in sorted((only or set()) - known):
+            raise NoSuchStore(f"{self.root}: no partition {missing!r} here; `radiator ls` lists them")
+        return found
+
+    # --- what lies about ----------------------------------------------------------------------------------------------
+
+    def _root(self, listed: list[str]) -> Iterator[Finding]:
+        yield from self._mode(self.root)
+        key = read_file(self.fs, layout.salt_path(self.root))
+        if salt.decode_key(key) is None:
+            text = "missing" if key is None else "damaged"
+            why = "a new key is made; what the old one has marked is known by the first header of its segment"
+            yield Finding("key", layout.salt_path(self.root), f"{text}; {why}", 0, len(key or b""))
+        yield from self._listed(self.root, listed, ROOT_FILES, ROOT_DIRECTORIES)
+        root = layout.partitions_path(self.root)
+        for encoded in self.fs.listdir(root):
+            facts = self.fs.facts(f"{root}/{encoded}")
+            try:
+                if facts is not None and facts.is_dir and layout.decode_name(encoded):
+                    continue
+            except ValueError:
+                pass
+            if facts is not None:
+                yield Finding("foreign", f"{root}/{encoded}", "not a partition; left alone")
+
+    def _listed(self, directory: str, listed: list[str], files: set[str], directories: set[str]) -> Iterator[Finding]:
+        """The modes of what belongs here, and what does not belong here."""
+        for name in listed:
+            path = f"{directory}/{name}"
+            facts = self.fs.facts(path)
+            if facts is None:
+                continue
+            if (facts.is_file and name in files) or (facts.is_dir and name in directories):
+                yield from self._mode(path)
+            elif facts.is_file and name.endswith(LEFTOVERS):
+                if not self.live:
+                    yield Finding("leftover", path, "a temporary file that was never finished", 0, facts.size)
+            else:
+                yield Finding("foreign", path, "not of this store; left alone")
+
+    def _mode(self, path: str) -> Iterator[Finding]:
+        facts = self.fs.facts(path)
+        if facts is not None and facts.mode & 0o077:
+            wanted = layout.DIRECTORY_MODE if facts.is_dir else layout.FILE_MODE
+            yield Finding("mode", path, f"mode {facts.mode:04o}, expected no more than {wanted:04o}")
+
+    # --- a partition --------------------------------------------------------------------------------------------------
+
+    def _partition(self, name: str, directory: str) -> PartitionCheck:
+        """With a broker at work: looked at until it is found well, or found ill in the same way again."""
+        found = self._look(name, directory)
+        for _ in range(LOOKS - 1 if self.live else 0):
+            before = set(found.findings)
+            if not before:
+                break
+            found = self._look(name, directory)
+            found.findings = [each for each in found.findings if each in before]
+        return found
+
+    def _look(self, name: str, directory: str) -> PartitionCheck:
+        fs, found = self.fs, PartitionCheck(name, directory)
+        head, raw = read_head(fs, directory)  # before the directory: what it speaks of is then listed
+        listed = fs.listdir(directory)
+        bases = sorted(base for base in map(layout.segment_base, listed) if base is not None)
+        found.findings += self._strays(directory, listed, bases)
+        if head is None and not (raw is not None and not any(raw) and len(bases) < 2):
+            self._no_head(found, raw, bases)
+        elif head is None:
+            head = layout.Head(bases[0] if bases else 0, 0, bases[0] if bases else 0)  # nothing was ever committed
+        if bases and head is not None and head.segment_base not in bases:
+            text = f"speaks of the segment {head.segment_base}, which is not there"
+            found.findings.append(Finding("head", layout.head_path(directory), text))
+            head = None
+        found.next_offset = head.next_offset if head is not None else 0
+        if not bases and head is not None and head.next_offset:
+            text = "all segments are gone; the offsets are not given again"
+            found.findings.append(Finding("gap", directory, text, None, None, 0, head.next_offset - 1))
+        if self.live and head is not None:
+            bases = [base for base in bases if base <= head.segment_base]
+        self._segments(found, bases, head)
+        found.destinations = {
+            name for segment in found.segments for names in segment.dictionaries for name in split_names(names)
+        }
+        self._names(found)
+        return found
+
+    def _no_head(self, found: PartitionCheck, raw: bytes | None, bases: list[int]) -> None:
+        if any(self._size(found.directory, base) for base in bases) or (raw is not None and any(raw)):
+            text = "missing" if raw is None else "damaged"
+            path = layout.head_path(found.directory)
+            found.findings.append(Finding("head", path, f"{text}; the batches themselves tell where the log ends"))
+
+    def _size(self, directory: str, base: int) -> int:
+        facts = self.fs.facts(layout.segment_path(directory, base))
+        return facts.size if facts is not None else 0
+
+    def _strays(self, directory: str, listed: list[str], bases: list[int]) -> Iterator[Finding]:
+        yield from self._mode(directory)
+        files = {layout.segment_path("", base)[1:] for base in bases} | {
+            layout.index_path("", base)[1:] for base in bases
+        }
+        for name in listed:
+            base = layout.index_base(name)
+            if base is not None and base not in bases and not self.live:
+                yield Finding("leftover", f"{directory}/{name}", "the index of a segment that was removed")
+                files.add(name)
+        yield from self._listed(directory, listed, files | PARTITION_FILES, set())
+
+    def _segments(self, found: PartitionCheck, bases: list[int], head: layout.Head | None) -> None:
+        latest = 0
+        for base, following in zip_longest(bases, bases[1:]):
+            path = layout.segment_path(found.directory, base)
+            try:
+                fd = self.fs.open_read(path)
+            except FileNotFoundError:
+                continue  # taken by retention, just now
+            try:
+                size = self.fs.size(fd)
+                walk = Walk(self.fs, fd, path, base, *_bounds(base, size, following, head, self.live), latest)
+                segment = walk.run()
+                if self.live and head is None:
+                    segment.findings = [each for each in segment.findings if each.kind not in ("torn", "zeros")]
+                self._index(found.directory, segment, walk, following is not None)
+            finally:
+                self.fs.close(fd)
+            if head is not None and base > head.segment_base and found.segments:
+                self._joined(found.segments[-1], base)
+            latest = segment.latest_ns
+            self._on_bytes(size)
+            found.segments.append(segment)
+            found.next_offset = max(found.next_offset, segment.next_offset)
+            found.findings += [known(self.fs, self.root, each) for each in segment.findings]
+
+    def _joined(self, before: SegmentCheck, base: int) -> None:
+        """Two segments of which the second begins behind the head: nobody promised that they join."""
+        if before.next_offset < base:
+            text = f"the batches end at byte {before.position}; {span(before.next_offset, base)} lost"
+            place = (before.position, before.position, before.next_offset, base - 1)
+            before.findings.append(Finding("gap", before.path, text, *place))
+
+    # --- caches -------------------------------------------------------------------------------------------------------
+
+    def _index(self, directory: str, segment: SegmentCheck, walk: Walk, sealed: bool) -> None:
+        path = layout.index_path(directory, segment.base_offset)
+        raw = read_file(self.fs, path)
+        if raw is None or not raw:
+            if sealed and segment.position and not self.live:
+                segment.findings.append(Finding("index", path, "missing; made anew by --repair"))
+            return
+        entries = index.decode(raw, segment.base_offset)
+        behind = index.ENTRY_BYTES * (1 + len(entries))
+        if behind < len(raw) and not (self.live and not sealed):
+            text = f"nothing from byte {behind if entries else 0} on holds"
+            segment.findings.append(Finding("index", path, text, behind if entries else 0, len(raw)))
+        below = [entry for entry in entries if entry.position < segment.position]
+        wrong = [entry for entry in below if entry not in segment.entries and not self._true(walk, entry, segment)]
+        if wrong or (len(below) < len(entries) and sealed):
+            entry = (wrong or entries[len(below) :])[0]
+            text = f"says that the batch at offset {entry.base_offset} stands at byte {entry.position}; it does not"
+            segment.findings.append(Finding("index", path, text))
+        elif sealed and len(entries) < len(segment.entries) and not segment.holes:
+            text = f"has {len(entries)} entries of {len(segment.entries)}"
+            segment.findings.append(Finding("index", path, text, behind, behind))
+
+    def _true(self, walk: Walk, entry: IndexEntry, segment: SegmentCheck) -> bool:
+        """Whether an entry that the walk did not expect is right all the same, or was until the damage."""
+        if any(start <= entry.position < end for start, end in segment.holes):
+            return True
+        return walk.stands(entry)
+
+    def _names(self, found: PartitionCheck) -> None:
+        path = layout.names_path(found.directory)
+        raw = read_file(self.fs, path)
+        listed, position = names.decode(raw or b"")
+        missing = found.destinations - set(listed or [found.name])
+        if raw is not None and position < len(raw):
+            text = f"nothing from byte {position} on holds"
+            found.findings.append(Finding("names", path, text, position, len(raw)))
+        elif missing:
+            shown = ", ".join(sorted(missing)[:3])
+            text = f"does not list {len(missing)} of {len(found.destinations)} destinations: {shown}"
+            found.findings.append(Finding("names", path, text if raw is not None else f"missing; it {text}"))
+
+
+def quarantine_of(root: str, finding: Finding) -> str | None:
+    """Where a copy of the damage is kept, or would be; None if this is nothing of which there can be a copy."""
+    directory, _, file = finding.path.rpartition("/")
+    base = layout.segment_base(file)
+    if finding.kind not in ("damaged", "gap", "torn") or finding.start is None or base is None:
+        return None
+    return layout.quarantine_path(root, directory, base, finding.start)
+
+
+def known(fs: FileSystem, root: str, finding: Finding) -> Finding:
+    """Damage that has been put aside, byte for byte, is told as such."""
+    path = quarantine_of(root, finding)
+    if path is None or finding.start is None or finding.end is None or fs.facts(path) is None:
+        return finding
+    damaged, kept = fs.open_read(finding.path), -1
+    try:
+        kept = fs.open_read(path)
+        for at in range(0, max(finding.end - finding.start, 1), CHUNK_BYTES):
+            size = min(CHUNK_BYTES, finding.end - finding.start - at)
+            if read_fully(fs, damaged, size, finding.start + at) != read_fully(fs, kept, size + 1, at)[: size or 1]:
+                return finding
+    finally:
+        close_quietly(fs, kept)
+        fs.close(damaged)
+    text = f"{finding.text}; put aside in {path}"
+    place = (finding.start, finding.end, finding.first_offset, finding.last_offset)
+    return Finding("quarantined", finding.path, text, *place)
+
+
+def _bounds(base: int, size: int, following: int | None, head: layout.Head | None, live: bool) -> tuple[int, Committed]:
+    """How much of a segment is looked at, and up to where it must be whole."""
+    if head is None:
+        return size, Committed(size, following, following is not None)
+    if base < head.segment_base:
+        return size, Committed(size, following, True)
+    if base == head.segment_base:
+        return min(head.position, size) if live else size, Committed(head.position, head.next_offset)
+    return size, Committed(0, base)

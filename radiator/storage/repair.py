@@ -1,0 +1,184 @@
+"""Mending a store, under the lock that brokers take: what a start does, and what a start has no time for.
+
+    1  check; damage in the middle is copied aside, and stays where it is
+    2  lists of destinations and indexes that are wrong are written anew, leftovers removed, modes narrowed
+    3  the store is opened as a broker opens it (``recovery``): torn tails cut, heads and the cursors' snapshot written
+    4  check again; gaps that only show now are marked as known
+
+Nothing that holds a message is ever removed or changed, but for what a start cuts off: bytes behind the last whole
+batch, which were never committed. Where ``head`` is lost nobody knows that, so then they are copied aside as well.
+
+Knows: findings and what to do about each. Must not know: how they were found (``fsck``). Offline only, one thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from radiator.storage import index, layout, names
+from radiator.storage.check_segment import CHUNK_BYTES
+from radiator.storage.files import FileSystem, read_file, read_fully, storage_error, write_all
+from radiator.storage.findings import Finding, SegmentCheck
+from radiator.storage.fsck import Fsck, NoSuchStore, PartitionCheck, known, quarantine_of
+from radiator.storage.store import Store
+
+REMEDY = "stop it first: beside a running broker fsck only checks"
+
+# Kinds that opening the store mends, and in what words that is told.
+BY_OPENING = {
+    "head": "head written anew",
+    "key": "a new key made",
+    "zeros": "zeros at the end cut off",
+    "uncommitted": "whole batches behind head kept and committed",
+    "snapshot": "a snapshot of the cursors written anew",
+    "journal": "a snapshot of the cursors written anew",
+    "tail": "a snapshot of the cursors written anew",
+    "cursor": "a snapshot of the cursors written anew",
+    "delivered": "the file of hints brought to its size",
+}
+
+
+class Repair:
+    """``with Repair(...) as mending``: the directory is ours meanwhile. Raises StorageError if a broker has it, or
+    if there is no store."""
+
+    def __init__(
+        self,
+        root: str,
+        now_ns: int,
+        fs: FileSystem | None = None,
+        on_bytes: Callable[[int], None] | None = None,
+    ) -> None:
+        self.root = root
+        self.fs = fs or FileSystem()
+        self._now_ns = now_ns
+        self._on_bytes = on_bytes
+        self._store = Store(root, self.fs)
+        self._opened = False
+
+    def __enter__(self) -> Repair:
+        if layout.PARTITIONS not in self.fs.listdir(self.root):
+            raise NoSuchStore(f"{self.root}: no radiator store here; expected the data_dir of a broker")
+        self._store.acquire(REMEDY)
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        if self._opened:
+            self._store.close()
+        else:
+            self._store.release()
+
+    def check(self) -> tuple[Fsck, list[Finding]]:
+        """A look at everything; what ``run`` needs."""
+        fsck = Fsck(self.root, self.fs, self._on_bytes, live=False)
+        return fsck, list(fsck.run())
+
+    def run(self, fsck: Fsck, findings: list[Finding]) -> Iterator[str]:
+        """Mends what a check has found; says what was done."""
+        for partition in fsck.checked:
+            kinds = {finding.kind for finding in partition.findings}
+            for finding in partition.findings:
+                if finding.kind in ("damaged", "gap") or (finding.kind == "torn" and "head" in kinds):
+                    yield from self._put_aside(finding)
+            yield from self._names(partition, kinds)
+            for segment in partition.segments:
+                yield from self._index(partition, segment)
+        for finding in findings:
+            if finding.kind == "leftover":
+                self._do(finding.path, "remove", self.fs.remove, finding.path)
+                yield f"{finding.path}: removed"
+            elif finding.kind == "mode":
+                facts = self.fs.facts(finding.path)
+                mode = layout.DIRECTORY_MODE if facts is not None and facts.is_dir else layout.FILE_MODE
+                self._do(finding.path, "change the mode", self.fs.chmod, finding.path, mode)
+                yield f"{finding.path}: mode {mode:04o}"
+        self._opened = True
+        for note in self._store.open(self._now_ns):
+            if note.kind == "torn":
+                yield str(note)
+        for path, kind in {(finding.path, finding.kind): None for finding in findings if finding.kind in BY_OPENING}:
+            yield f"{path}: {BY_OPENING[kind]}"
+        for partition in fsck.checked:
+            if partition.next_offset and not partition.segments:
+                begin = (empty_log, self.fs, partition.directory, partition.next_offset)
+                self._do(partition.directory, "begin a segment", *begin)
+                yield f"{partition.directory}: begun anew at offset {partition.next_offset}"
+
+    def left(self) -> tuple[Fsck, list[Finding], list[str]]:
+        """Another check; what only shows now is put aside too (told in words)."""
+        fsck, findings = self.check()
+        told = [done for finding in findings if finding.kind in ("damaged", "gap") for done in self._put_aside(finding)]
+        return fsck, [known(self.fs, self.root, finding) for finding in findings], told
+
+    def _put_aside(self, finding: Finding) -> Iterator[str]:
+        path = quarantine_of(self.root, finding)
+        if path is None or finding.start is None or finding.end is None:
+            return
+        self._do(path, "copy damaged bytes", self._copy, finding.path, finding.start, finding.end, path)
+        size = finding.end - finding.start
+        yield f"{finding.path}: {f'{size} damaged bytes at {finding.start} copied' if size else 'gap noted'} to {path}"
+
+    def _copy(self, source: str, start: int, end: int, target: str) -> None:
+        fs, directory = self.fs, target.rpartition("/")[0]
+        fs.mkdir(directory)
+        with contextlib.suppress(FileNotFoundError):
+            fs.remove(target + ".tmp")
+        read, write = fs.open_read(source), fs.open(target + ".tmp", create=True)
+        try:
+            for at in range(start, end, CHUNK_BYTES):
+                data = read_fully(fs, read, min(CHUNK_BYTES, end - at), at)
+                write_all(fs, write, [data], at - start)
+            fs.fdatasync(write)
+        finally:
+            fs.close(read)
+            fs.close(write)
+        fs.rename(target + ".tmp", target)
+        for each in (directory, directory.rpartition("/")[0], self.root):
+            fs.sync_dir(each)
+
+    def _names(self, partition: PartitionCheck, kinds: set[str]) -> Iterator[str]:
+        if "names" not in kinds:
+            return
+        path = layout.names_path(partition.directory)
+        listed, _ = names.decode(read_file(self.fs, path) or b"")
+        self._replace(path, b"".join(map(names.encode_entry, sorted(partition.destinations | set(listed)))))
+        yield f"{path}: written anew"
+
+    def _index(self, partition: PartitionCheck, segment: SegmentCheck) -> Iterator[str]:
+        path = layout.index_path(partition.directory, segment.base_offset)
+        if any(finding.path == path and finding.kind == "index" for finding in segment.findings):
+            self._replace(path, index.encode_head(segment.base_offset) + index.encode_entries(segment.entries))
+            yield f"{path}: written anew, {len(segment.entries)} entries"
+
+    def _replace(self, path: str, data: bytes) -> None:
+        self._do(path, "write", replace, self.fs, path, data)
+
+    def _do(self, path: str, doing: str, function: Callable[..., None], *args: Any) -> None:
+        try:
+            function(*args)
+        except OSError as error:
+            raise storage_error(path, doing, error) from error
+
+
+def replace(fs: FileSystem, path: str, data: bytes) -> None:
+    """A small file as a whole, or as it was. Raises OSError."""
+    with contextlib.suppress(FileNotFoundError):
+        fs.remove(path + ".tmp")
+    fd = fs.open(path + ".tmp", create=True)
+    try:
+        write_all(fs, fd, [data], 0)
+        fs.fdatasync(fd)
+    finally:
+        fs.close(fd)
+    fs.rename(path + ".tmp", path)
+    fs.sync_dir(path.rpartition("/")[0])
+
+
+def empty_log(fs: FileSystem, directory: str, next_offset: int) -> None:
+    """The file of a segment that holds nothing yet, and a head that says so: offsets go on from there."""
+    fs.close(fs.open(layout.segment_path(directory, next_offset), create=True))
+    fs.sync_dir(directory)
+    head = layout.encode_head(next_offset, 0, next_offset)
+    replace(fs, layout.head_path(directory), head.ljust(layout.HEAD_FILE_BYTES, b"\0"))
