@@ -20,35 +20,33 @@ from zlib import crc32
 from radiator import limits
 from radiator.storage.files import FileSystem, read_fully
 from radiator.storage.findings import Finding, SegmentCheck, span
-from radiator.storage.format import (
-    BODIES_COMPRESSION_SHIFT,
-    COMPRESSION_MASK,
+from radiator.storage.format import decode_columns
+from radiator.storage.header import (
+    BODIES_ZSTD,
+    COMPRESSED,
     CRC_FROM,
     EVENT_ABSENT,
     HEADER,
     HEADER_BYTES,
-    HEADERS_COMPRESSION_SHIFT,
+    HEADERS_ZSTD,
     MAGIC,
     MAGIC_PREFIX,
+    PLAIN,
+    PREFIX,
     SPARSE,
-    TRANSACTION,
     TRANSMIT_ABSENT,
     BatchHeader,
     DamagedBatch,
     UnknownVersion,
     columns_len,
-    decode_columns,
 )
 from radiator.storage.index import IndexEntry
 from radiator.storage.segment import Window, batch_at, find_batch
 
 CHUNK_BYTES = 4 * 1024 * 1024
 FINDINGS_MAX = 1_000  # of one segment: what has more is described by the first ones
-COMPRESSED = COMPRESSION_MASK << HEADERS_COMPRESSION_SHIFT | COMPRESSION_MASK << BODIES_COMPRESSION_SHIFT
-_PLAIN = EVENT_ABSENT | TRANSMIT_ABSENT | TRANSACTION
 _ONE = Struct("<iiiiI4xI")  # the columns of a single record behind its times
 _I64 = Struct("<q")
-_PREFIX = Struct("<8sII")
 
 
 class Committed(NamedTuple):
@@ -191,7 +189,7 @@ class Walk:
         data = self.window.data[place : place + HEADER_BYTES]
         if len(data) < HEADER_BYTES or not data.startswith(MAGIC_PREFIX):
             return None
-        _, total, crc = _PREFIX.unpack_from(data)
+        _, total, crc = PREFIX.unpack_from(data)
         if not HEADER_BYTES <= total <= self.size - position or total & 7:
             return None
         place = self.window.at(position, total)
@@ -237,7 +235,7 @@ class Walk:
                 or names != 1
                 or magic != MAGIC
                 or offset != expected
-                or flags & ~_PLAIN
+                or flags & ~PLAIN
                 or end > stop
                 or low != high
                 or low < latest
@@ -321,7 +319,8 @@ class Walk:
             self.found.dictionaries.add(dictionary)
         if _falls(heads) or _falls(bodies) or heads[0] or bodies[0]:
             return "its value offsets do not rise from 0"
-        if not flags & COMPRESSED and (heads[-1] != header.headers_len or bodies[-1] != header.bodies_len):
+        wrong_heads = not flags & HEADERS_ZSTD and heads[-1] != header.headers_len
+        if wrong_heads or (not flags & BODIES_ZSTD and bodies[-1] != header.bodies_len):
             ends = f"its regions at {header.headers_len} and {header.bodies_len}"
             return f"its value offsets end at {heads[-1]} and {bodies[-1]}, {ends}"
         if max(ids) >= header.destination_count:

@@ -215,15 +215,12 @@ class Fsck:
 
     def _strays(self, directory: str, listed: list[str], bases: list[int]) -> Iterator[Finding]:
         yield from self._mode(directory)
-        files = {layout.segment_path("", base)[1:] for base in bases} | {
-            layout.index_path("", base)[1:] for base in bases
-        }
-        for name in listed:
-            base = layout.index_base(name)
-            if base is not None and base not in bases and not self.live:
+        segments = {name for name in listed if layout.segment_base(name) is not None}
+        indexes = {name for name in listed if layout.index_base(name) is not None}
+        for name in sorted(indexes):
+            if layout.index_base(name) not in bases and not self.live:
                 yield Finding("leftover", f"{directory}/{name}", "the index of a segment that was removed")
-                files.add(name)
-        yield from self._listed(directory, listed, files | PARTITION_FILES, set())
+        yield from self._listed(directory, listed, segments | indexes | PARTITION_FILES, set())
 
     def _segments(self, found: PartitionCheck, bases: list[int], head: layout.Head | None) -> None:
         latest = 0

@@ -18,6 +18,18 @@ from tests.cli.test_main import section
 from tests.running import BrokerProcess
 from tests.storage.driving import ALWAYS, commit, opened, put
 
+CONFIG = """
+version: 1
+destinations:
+  - match: /topic/*
+    partition: topics
+    segment: {size: 256KiB}
+    retention: {size: 1MiB}
+  - match: /queue/*
+    segment: {size: 64KiB}
+    fsync: 10ms
+"""
+
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
@@ -74,8 +86,7 @@ def test_what_is_not_there_is_5(data: Path, tmp_path: Path, capfd: pytest.Captur
 def test_beside_a_broker_under_load_nothing_is_found_and_repair_is_refused(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    config = "version: 1\nsegment_bytes: 64KiB\n" if False else CONFIG
-    broker = BrokerProcess(tmp_path, config)
+    broker = BrokerProcess(tmp_path, CONFIG)
     broker.start()
     stop = threading.Event()
 
