@@ -30,7 +30,6 @@ from radiator.storage.header import (
     HEADER_BYTES,
     HEADERS_ZSTD,
     MAGIC,
-    MAGIC_PREFIX,
     PLAIN,
     PREFIX,
     SPARSE,
@@ -41,7 +40,7 @@ from radiator.storage.header import (
     columns_len,
 )
 from radiator.storage.index import IndexEntry
-from radiator.storage.segment import Window, batch_at, find_batch
+from radiator.storage.segment import Window, batch_at, find_batch, whole_batches
 
 CHUNK_BYTES = 4 * 1024 * 1024
 FINDINGS_MAX = 1_000  # of one segment: what has more is described by the first ones
@@ -91,10 +90,12 @@ class Walk:
                 header = batch_at(self.window, position)
                 if position + header.total_len > self.size:
                     raise DamagedBatch(f"{header.total_len} bytes expected, {self.size - position} there")
-                if header.base_offset < self.expected:
-                    raise DamagedBatch(f"base offset {header.base_offset}, expected {self.expected}")
+                if header.base_offset != self.expected and not self._belongs(position):
+                    misplaced = DamagedBatch(f"base offset {header.base_offset}, expected {self.expected}")
+                    position = self._damaged(position, position, misplaced)
+                    continue
             except (DamagedBatch, UnknownVersion) as damage:
-                position = self._damaged(position, damage)
+                position = self._damaged(position, position + 8, damage)
                 continue
             self._batch(position, header)
             position += header.total_len
@@ -110,6 +111,15 @@ class Walk:
             text = f"{len(self.uncommitted)} whole batches behind head ({span(first, stop)}), not known to be synced"
             self._note("uncommitted", text, start, found.position)
         return found
+
+    def _belongs(self, position: int) -> bool:
+        """Whether a whole batch that does not follow at once is where any reader would go on."""
+        try:
+            way_on = find_batch(self.window, position, self.size, self.expected)
+        except UnknownVersion:
+            return True
+        batch_at(self.window, position)  # its bytes are in the window again
+        return way_on is not None and way_on[0] == position
 
     def stands(self, entry: IndexEntry) -> bool:
         """Whether the batch that an index entry names is where it says."""
@@ -153,50 +163,53 @@ class Walk:
             self._note("head", text, position, position)
         self.committed = PASSED
 
-    def _damaged(self, position: int, damage: Exception) -> int:
-        """Where the walk goes on."""
-        after = self._newer(position) if isinstance(damage, UnknownVersion) else None
-        if after is not None:
+    def _damaged(self, position: int, search: int, damage: Exception) -> int:
+        """Where the walk goes on; ``search``: where the next batch may begin."""
+        if isinstance(damage, UnknownVersion):  # whole, by its crc
+            place = self.window.at(position, HEADER_BYTES)
+            after = min(position + int(PREFIX.unpack_from(self.window.data, place)[1]), self.size)
             self._note("version", str(damage), position, after)
             self.found.holes.append((position, after))
+            self.expected = self._next_offset(after)
             return after
         try:
-            way_on = find_batch(self.window, position + 8, self.size, self.expected)
+            way_on = find_batch(self.window, search, self.size, self.expected)
         except UnknownVersion:
             way_on = None
         before_head = self.committed.next_offset is not None and position < self.committed.position
-        if way_on is None and not before_head:
-            self._end(position, damage)
-            return self.size + 1
-        if way_on is None and self.committed.sealed and self.committed.next_offset == self.expected:
-            text = f"bytes {position} to {self.size - 1} are no batch; no offset is missing"
+        if way_on is not None:
+            end, following = way_on[0], way_on[1].base_offset
+        elif not before_head:
+            return self._end(position, search, damage)
+        elif self.committed.sealed and self.committed.next_offset == self.expected:
+            text = f"bytes {position} to {self.size - 1} are no batch that follows; no offset is missing"
             self._note("trailing", text, position, self.size)
             self.ended = position
             self.committed = PASSED
             return self.size + 1
-        if way_on is None:
+        else:
             end, following = min(self.committed.position, self.size), self.committed.next_offset or self.expected
             self.committed = PASSED
-        else:
-            end, following = way_on[0], way_on[1].base_offset
         self.found.holes.append((position, end))
         self._lost("damaged", f"bytes {position} to {end - 1} damaged ({damage})", position, end, following)
         return end
 
-    def _newer(self, position: int) -> int | None:
-        """Where a batch of a newer version ends, if its crc holds where ours would stand."""
-        place = self.window.at(position, HEADER_BYTES)
-        data = self.window.data[place : place + HEADER_BYTES]
-        if len(data) < HEADER_BYTES or not data.startswith(MAGIC_PREFIX):
-            return None
-        _, total, crc = PREFIX.unpack_from(data)
-        if not HEADER_BYTES <= total <= self.size - position or total & 7:
-            return None
-        place = self.window.at(position, total)
-        return position + total if crc32(self.window.data[place + CRC_FROM : place + total]) == crc else None
+    def _next_offset(self, position: int) -> int:
+        """Behind a batch that cannot be read: what the next one says, if there is one."""
+        try:
+            return max(batch_at(self.window, position).base_offset, self.expected)
+        except (DamagedBatch, UnknownVersion):
+            return self.expected
 
-    def _end(self, position: int, damage: Exception) -> None:
-        """No batch follows."""
+    def _end(self, position: int, search: int, damage: Exception) -> int:
+        """No batch follows; maybe some whose offsets have been given out already: a start does not cut these off."""
+        others = whole_batches(self.window, search, self.size, self.found.base_offset)
+        if end := max([at + header.total_len for at, header in others], default=0):
+            self.found.holes.append((position, end))
+            self._lost(
+                "damaged", f"bytes {position} to {end - 1} repeat offsets ({damage})", position, end, self.expected
+            )
+            return end
         self.ended = position
         at, size = position, self.size
         while at < size:
@@ -204,11 +217,12 @@ class Walk:
             if data.strip(b"\0"):
                 text = f"bytes {position} to {size - 1} are no whole batch, and none follows ({damage})"
                 self._note("torn", text, position, size)
-                return
+                return size + 1
             if not data:
                 break
             at += len(data)
         self._note("zeros", f"{size - position} bytes of zeros ahead of the next batch", position, size)
+        return size + 1
 
     # --- batches ------------------------------------------------------------------------------------------------------
 
