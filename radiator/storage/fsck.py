@@ -26,7 +26,7 @@ from radiator.storage.reader import read_head
 
 LEFTOVERS = (".tmp", ".new")
 LOOKS = 3  # at a partition of a running broker
-ROOT_FILES = {layout.LOCK, layout.SALT}
+ROOT_FILES = {layout.LOCK, layout.SALT, layout.TRANSACTIONS}
 ROOT_DIRECTORIES = {layout.PARTITIONS, layout.CURSORS, layout.QUARANTINE}
 PARTITION_FILES = {layout.HEAD, layout.NAMES}
 

@@ -22,6 +22,7 @@ from radiator.storage.index import IndexEntry
 from radiator.storage.options import PartitionOptions, SyncPolicy
 from radiator.storage.repair import Repair
 from radiator.storage.salt import of_partition
+from tests.formats.newer import newer
 from tests.storage.driving import ALWAYS, NOW, commit, opened, put, read_all
 
 QUEUE = "/queue/a"
@@ -409,7 +410,7 @@ def test_a_batch_of_a_newer_version_is_told(made: Made) -> None:
     data[at + 4] = ord("2")
     made.segment(0).write_bytes(data)
     assert kinds(made.root) == ["damaged"], "one flipped bit makes another digit"
-    data[at:end] = as_newer(bytes(data[at:end]))
+    data[at:end] = newer(bytes(data[at : at + 64]), tail=bytes(data[at + 64 : end]))
     made.segment(0).write_bytes(data)
     (found,) = check(made.root)
     assert (found.kind, found.start, found.end) == ("version", at, end)
