@@ -1,4 +1,4 @@
-"""README.md and docs/quickstart.md are run: every fenced block, from top to bottom, in one shell session each.
+"""Some pages (``PAGES``) are run: every fenced block, from top to bottom, in one shell session each.
 
 What a block is stands in a comment on the line before it, which readers of the rendered page do not see:
 
@@ -165,10 +165,17 @@ def session(tmp_path: Path) -> Iterator[Session]:
     opened.close()
 
 
-PAGES = [pytest.param("README.md"), pytest.param("docs/quickstart.md", marks=pytest.mark.spark)]
+PAGES = ["README.md", "docs/operations.md", "docs/quickstart.md"]
+SPARK_PAGES = {"docs/quickstart.md"}
+    pytest.param("README.md"),
+    pytest.param("docs/operations.md"),
+    pytest.param("docs/quickstart.md", marks=pytest.mark.spark),
+]
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.spark if name in SPARK_PAGES else ()) for name in PAGES]
+)
 def test_a_page_runs_from_top_to_bottom(name: str, session: Session) -> None:
     for block in blocks((ROOT / name).read_text("utf-8")):
         try:
@@ -178,7 +185,7 @@ def test_a_page_runs_from_top_to_bottom(name: str, session: Session) -> None:
     assert session.background is None, f"{name} leaves the broker running"
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/quickstart.md"])
+@pytest.mark.parametrize("name", PAGES)
 def test_every_block_of_a_page_says_what_it_is(name: str) -> None:
     for block in blocks((ROOT / name).read_text("utf-8")):
         assert block.kind in KINDS, f"{name}, line {block.line}: what is this block?"

@@ -28,6 +28,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "ls": ("radiator.cli.ls:ls", "List what a data directory holds."),
     "dump": ("radiator.cli.dump:dump", "Print the records of segment files."),
     "fsck": ("radiator.cli.fsck:fsck", "Check a data directory; repair it."),
+    "backup": ("radiator.cli.backup:backup", "Copy a data directory, beside a running broker."),
+    "restore": ("radiator.cli.restore:restore", "Verify a backup, and make a data directory of it."),
     "check-config": ("radiator.cli.check_config:check_config", "Check a configuration and explain its rules."),
     "bench": ("radiator.cli.bench:bench", "Measure a broker: throughput, latency, memory."),
     "report": ("radiator.cli.report:report", "Make a report on a data directory with Spark."),

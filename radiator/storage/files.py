@@ -35,6 +35,8 @@ REMEDIES = {
     errno.EIO: "check the disk (dmesg, smartctl), then restart the broker to recover",
 }
 
+READ_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
+
 
 def storage_error(path: str, doing: str, error: OSError, remedy: str | None = None) -> StorageError:
     remedy = remedy or REMEDIES.get(error.errno or 0, "see the system's log, then restart the broker to recover")
@@ -85,6 +87,46 @@ class FileSystem:
 
     def remove(self, path: str) -> None:
         os.unlink(path)
+
+    def rmdir(self, path: str) -> None:
+        """An empty directory."""
+        os.rmdir(path)
+
+    def link(self, old: str, new: str) -> None:
+        """A second name of the same file."""
+        os.link(old, new)
+
+    def stamp(self, fd: int) -> tuple[int, int]:
+        """(inode, time of the last write in nanoseconds): what differs if the file is another, or was written to."""
+        status = os.fstat(fd)
+        return status.st_ino, status.st_mtime_ns
+
+    def free_bytes(self, path: str) -> int:
+        """Room that is left for us on the file system of ``path``."""
+        room = os.statvfs(path)
+        return room.f_bavail * room.f_frsize
+
+    def pread_once(self, fd: int, size: int, position: int) -> bytes:
+        """``pread`` for whoever reads a large file once: what was not in the page cache before is not left there."""
+        if not READ_NOWAIT:
+            return os.pread(fd, size, position)
+        buffer = bytearray(size)
+        try:
+            if os.preadv(fd, [buffer], position, READ_NOWAIT) == size:
+                return bytes(buffer)
+        except BlockingIOError:
+            pass  # none of it is in the cache
+        except OSError:
+            return os.pread(fd, size, position)  # this file system cannot tell
+        data = os.pread(fd, size, position)
+        self.uncache(fd, position, len(data))
+        return data
+
+    def uncache(self, fd: int, position: int = 0, size: int = 0) -> None:
+        """Synced pages of this file are no longer needed in the page cache; size 0 is to the end."""
+        if hasattr(os, "posix_fadvise"):
+            with contextlib.suppress(OSError):
+                os.posix_fadvise(fd, position, size, os.POSIX_FADV_DONTNEED)
 
     def mkdir(self, path: str) -> None:
         """With parents; no error if it is there."""

@@ -88,7 +88,7 @@ def list_partitions(root: str, fs: FileSystem | None = None) -> list[StoredParti
         except ValueError:
             continue  # not ours: lost+found and the like
         try:
-            found.append(_partition(fs, name, f"{layout.partitions_path(root)}/{encoded}"))
+            found.append(stored_partition(fs, name, f"{layout.partitions_path(root)}/{encoded}"))
         except NotADirectoryError:
             continue  # somebody's notes
         except OSError as error:
@@ -96,7 +96,8 @@ def list_partitions(root: str, fs: FileSystem | None = None) -> list[StoredParti
     return found
 
 
-def _partition(fs: FileSystem, name: str, directory: str) -> StoredPartition:
+def stored_partition(fs: FileSystem, name: str, directory: str) -> StoredPartition:
+    """One partition, as it is at this moment. Raises OSError."""
     head, raw = read_head(fs, directory)  # before the directory: what it speaks of is then listed
     bases = sorted(base for base in map(layout.segment_base, fs.listdir(directory)) if base is not None)
     if not bases or (raw is not None and not any(raw)):

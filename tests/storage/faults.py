@@ -33,6 +33,7 @@ class Node:
         self.cache = bytearray()
         self.disk = bytearray()
         self.pending: list[tuple[int, bytes]] = []  # (position, bytes); (-1 - size, b"") is a truncation
+        self.writes = 0
 
 
 def _apply(data: bytearray, position: int, piece: bytes) -> None:
@@ -51,6 +52,10 @@ def _truncate(data: bytearray, size: int) -> None:
         data += bytes(size - len(data))
 
 
+def _moved(path: str, old: str, new: str) -> str:
+    return new + path[len(old) :] if path == old or path.startswith(f"{old}/") else path
+
+
 class FaultyFileSystem:
     """See the top of the file. Not thread-safe; drive the jobs by hand."""
 
@@ -60,6 +65,7 @@ class FaultyFileSystem:
         self.dirs: set[str] = {"/"}
         self.disk_names: dict[str, Node] = {}  # names that a sync_dir has covered
         self.disk_dirs: set[str] = {"/"}
+        self.moves: list[tuple[str, str]] = []  # directories renamed, not yet synced
         self.descriptors: dict[int, tuple[str, Node]] = {}
         self.locked: set[str] = set()
         self.calls: Counter[str] = Counter()
@@ -97,6 +103,11 @@ class FaultyFileSystem:
                 _apply(node.disk, position + start if position >= 0 else position, piece[start:stop])
             node.pending.clear()
             node.cache = bytearray(node.disk)
+        while self.moves and random.random() < 0.5:
+            self._settle(*self.moves.pop(0))
+        for old, new in reversed(self.moves):
+            self.nodes = {_moved(path, new, old): node for path, node in self.nodes.items()}
+        self.moves.clear()
         names = dict(self.disk_names)
         for path, node in self.nodes.items():
             if path not in names and random.random() < 0.5 and os.path.dirname(path) in self.disk_dirs:
@@ -107,6 +118,11 @@ class FaultyFileSystem:
         self.nodes = names
         self.disk_names = dict(names)
         self.dirs = set(self.disk_dirs)
+
+    def _settle(self, old: str, new: str) -> None:
+        """A renamed directory is on the disk under its new name."""
+        self.disk_names = {_moved(path, old, new): node for path, node in self.disk_names.items()}
+        self.disk_dirs = {_moved(path, old, new) for path in self.disk_dirs}
 
     def _call(self, verb: str) -> None:
         self.calls[verb] += 1
@@ -158,13 +174,13 @@ class FaultyFileSystem:
         if self.short_writes and len(data) > 1:
             data = data[: len(data) // 2]
         if self.capacity is not None:
-            used = sum(len(each.cache) for each in self.nodes.values())
-            room = self.capacity - used + max(0, len(node.cache) - position)
+            room = self.capacity - self._used() + max(0, len(node.cache) - position)
             if room <= 0:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             data = data[:room]
         _apply(node.cache, position, data)
         node.pending.append((position, data))
+        node.writes += 1
         return len(data)
 
     def fdatasync(self, fd: int) -> None:
@@ -186,10 +202,48 @@ class FaultyFileSystem:
 
     def rename(self, old: str, new: str) -> None:
         self._call("rename")
-        self.nodes[new] = self.nodes.pop(old)
+        if old in self.dirs:
+            self._move(old, new)
+        else:
+            self.nodes[new] = self.nodes.pop(old)
+
+    def _move(self, old: str, new: str) -> None:
+        """A directory: the disk follows with the ``sync_dir`` of its parent."""
+        self.nodes = {_moved(path, old, new): node for path, node in self.nodes.items()}
+        self.dirs = {_moved(path, old, new) for path in self.dirs}
+        self.moves.append((old, new))
+
+    def link(self, old: str, new: str) -> None:
+        self._call("link")
+        if new in self.nodes:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), new)
+        self.nodes[new] = self.nodes[old]
+
+    def rmdir(self, path: str) -> None:
+        self._call("rmdir")
+        assert not self.listdir(path)
+        self.dirs.remove(path)
+
+    def stamp(self, fd: int) -> tuple[int, int]:
+        node = self.descriptors[fd][1]
+        return id(node), node.writes
+
+    def free_bytes(self, path: str) -> int:
+        return (1 << 60) if self.capacity is None else self.capacity - self._used()
+
+    def pread_once(self, fd: int, size: int, position: int) -> bytes:
+        return self.pread(fd, size, position)
+
+    def uncache(self, fd: int, position: int = 0, size: int = 0) -> None:
+        assert not self.descriptors[fd][1].pending or not position, "only what is synced can leave the cache"
+
+    def _used(self) -> int:
+        return sum(len(node.cache) for node in {id(node): node for node in self.nodes.values()}.values())
 
     def remove(self, path: str) -> None:
         self._call("remove")
+        if path in self.dirs:
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         if path not in self.nodes:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         del self.nodes[path]
@@ -206,6 +260,10 @@ class FaultyFileSystem:
 
     def sync_dir(self, path: str) -> None:
         self._call("sync_dir")
+        for old, new in self.moves:
+            if os.path.dirname(new) == path:
+                self._settle(old, new)
+        self.moves = [move for move in self.moves if os.path.dirname(move[1]) != path]
         for each in [each for each in self.disk_names if os.path.dirname(each) == path and each not in self.nodes]:
             del self.disk_names[each]
         for each, node in self.nodes.items():

@@ -1,0 +1,109 @@
+"""``radiator backup``: a copy of a data directory that can be restored, made beside a running broker or without one."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+import click
+
+from radiator.cli.common import DAMAGED, NOT_FOUND, OK, CommandFailed, json_option, progress, put_json
+
+
+def pacer(bytes_per_second: int | None) -> Callable[[int], None] | None:
+    """Sleeps so that no more than so many bytes a second are asked for."""
+    if not bytes_per_second:
+        return None
+    begun, asked = time.monotonic(), 0
+
+    def pace(size: int) -> None:
+        nonlocal asked
+        due = begun + asked / bytes_per_second
+        asked += size
+        time.sleep(max(0.0, due - time.monotonic()))
+
+    return pace
+
+
+def read_rate(ctx: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
+    from radiator.config.units import parse_size
+
+    if value is None:
+        return None
+    try:
+        size = parse_size(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{error} a second") from None
+    if not size:
+        raise click.BadParameter("expected at least 1B a second")
+    return size
+
+
+@click.command(short_help="Copy a data directory, beside a running broker.")
+@click.option("--data", metavar="DIR", default="./data", show_default=True, help="The data directory.")
+@click.option("--to", "target", metavar="TARGET", required=True, help="The new directory of the backup.")
+@click.option("--since", metavar="BACKUP", help="An earlier backup: what has not changed is linked to, not copied.")
+@click.option("--rate", metavar="SIZE", callback=read_rate, help="Read at most this much a second, such as 50MiB.")
+@json_option
+def backup(data: str, target: str, since: str | None, rate: int | None, as_json: bool) -> int:
+    """Copy a data directory into the new directory TARGET, with a manifest of checksums.
+
+    The broker may be running: the copy is an exact prefix of each of its logs. `radiator restore` reads it back.
+    """
+    from radiator import __version__
+    from radiator.cli.ls import size
+    from radiator.clock import now_ns
+    from radiator.storage.backup import back_up
+    from radiator.storage.files import FileSystem
+    from radiator.storage.manifest import DamagedBackup
+
+    root, whole = os.path.realpath(data), os.path.realpath(target)
+    if not os.path.isdir(os.path.join(root, "partitions")):
+        raise CommandFailed(NOT_FOUND, f"{data}: no radiator store here; --data names the data_dir of a broker")
+    if not os.path.isdir(os.path.dirname(whole)):
+        raise CommandFailed(NOT_FOUND, f"{os.path.dirname(whole)}: no such directory; make it, and then back up")
+    begun = time.monotonic()
+    with progress() as bar:
+        task = bar.add_task("backing up", total=None, note="")
+        try:
+            made = back_up(
+                FileSystem(),
+                root,
+                whole,
+                now_ns=now_ns(),
+                version=__version__,
+                since=os.path.realpath(since) if since is not None else None,
+                pace=pacer(rate),
+                planned=lambda total: bar.update(task, total=total),
+                progress=lambda done: bar.update(task, advance=done),
+            )
+        except DamagedBackup as error:
+            raise CommandFailed(DAMAGED, str(error)) from None
+    seconds = time.monotonic() - begun
+    records = sum(each.next_offset - each.first_offset for each in made.manifest.partitions)
+    if as_json:
+        put_json(
+            {
+                "backup": whole,
+                "time_ns": made.manifest.time_ns,
+                "partitions": [
+                    {"partition": each.name, "first_offset": each.first_offset, "next_offset": each.next_offset}
+                    for each in made.manifest.partitions
+                ],
+                "records": records,
+                "files": len(made.manifest.files),
+                "bytes": made.manifest.size_bytes,
+                "copied_bytes": made.copied_bytes,
+                "linked_bytes": made.linked_bytes,
+                "left_out": made.manifest.left_out,
+                "seconds": seconds,
+            }
+        )
+        return OK
+    linked = f", {size(made.linked_bytes)} of it shared with {since}" if made.linked_bytes else ""
+    click.echo(
+        f"{target}: {records:,} records of {len(made.manifest.partitions)} partitions, "
+        f"{size(made.manifest.size_bytes)}{linked}, in {seconds:.1f} s"
+    )
+    return OK

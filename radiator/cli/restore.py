@@ -1,0 +1,64 @@
+"""``radiator restore``: verify a backup, and make a data directory of it."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from radiator.cli.common import DAMAGED, NOT_FOUND, OK, CommandFailed, json_option, progress, put_json
+
+
+@click.command(short_help="Verify a backup, and make a data directory of it.")
+@click.argument("backup", metavar="BACKUP")
+@click.option("--to", "target", metavar="DIR", help="The data directory to make: new, or empty.")
+@click.option("--verify-only", is_flag=True, help="Only read the backup and compare every checksum.")
+@json_option
+def restore(backup: str, target: str | None, verify_only: bool, as_json: bool) -> int:
+    """Make the data directory DIR of what `radiator backup` wrote.
+
+    Every file is compared with its checksum before anything is written. What is damaged is named, and the exit code
+    is then 6.
+    """
+    from radiator.cli.formats import rfc3339
+    from radiator.cli.ls import size
+    from radiator.storage.copying import Copier
+    from radiator.storage.files import FileSystem
+    from radiator.storage.manifest import MANIFEST, DamagedBackup
+    from radiator.storage.restore import restore as restore_to
+    from radiator.storage.restore import verify
+
+    if verify_only == (target is not None):
+        raise click.UsageError("expected either --to DIR or --verify-only")
+    path, fs = os.path.realpath(backup), FileSystem()
+    if not os.path.exists(os.path.join(path, MANIFEST)):
+        raise CommandFailed(NOT_FOUND, f"{backup}: no backup here; expected {MANIFEST}, which a backup writes last")
+    with progress() as bar:
+        task = bar.add_task("verifying" if verify_only else "restoring", total=None, note="")
+        copier = Copier(fs, progress=lambda done: bar.update(task, advance=done))
+        try:
+            if target is None:
+                manifest = verify(fs, path, copier, lambda total: bar.update(task, total=total))
+            else:
+                whole = os.path.realpath(target)
+                manifest = restore_to(fs, path, whole, copier, lambda total: bar.update(task, total=total))
+        except DamagedBackup as error:
+            raise CommandFailed(DAMAGED, str(error)) from None
+    if as_json:
+        put_json(
+            {
+                "backup": path,
+                "data_dir": target,
+                "time_ns": manifest.time_ns,
+                "files": len(manifest.files),
+                "bytes": manifest.size_bytes,
+                "records": sum(each.next_offset - each.first_offset for each in manifest.partitions),
+            }
+        )
+    else:
+        done = "every checksum holds" if target is None else f"restored to {target}"
+        click.echo(
+            f"{backup}: {done}; {len(manifest.files):,} files, {size(manifest.size_bytes)}, "
+            f"as of {rfc3339(manifest.time_ns)[:19]}Z"
+        )
+    return OK

@@ -1,0 +1,300 @@
+"""Making a backup: a copy of a store that is an exact prefix of every log, beside a running broker or without one.
+
+In this order, and the order is the promise:
+
+    1  key, cursors        so no cursor of the copy has settled what the copy does not have
+    2  where each log ends, of all partitions at once
+    3  the partitions      up to there: whole batches, byte for byte, each file synced
+    4  the manifest, and then the name: what is called TARGET is complete
+
+It takes no lock and writes nothing in the store. What the broker does meanwhile: it appends (behind the ends), it
+removes old segments (the copy of that partition then begins later), it replaces a sealed segment by a rewritten one
+(either is right, the offsets are the same; if it was the active one at step 2, the end is looked up again).
+
+Knows: files. Must not know: threads, time (it is told). One thread, any process.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256
+
+from radiator.errors import StorageError
+from radiator.storage import index, layout, names
+from radiator.storage import manifest as manifests
+from radiator.storage.copying import Copier, remove_tree
+from radiator.storage.cursor_copy import CursorCopy, read_cursors
+from radiator.storage.files import FileSystem, close_quietly, read_file, storage_error
+from radiator.storage.format import DamagedBatch
+from radiator.storage.layout import Head
+from radiator.storage.manifest import CopiedFile, CopiedPartition, Manifest
+from radiator.storage.reader import StoredPartition, list_partitions, stored_partition
+from radiator.storage.segment import Window, batch_at, load_index
+
+PARTIAL = ".partial"
+TRIES_MAX = 100  # each finds that retention or the rewriter went on; they are slower than a copy of one segment
+HEADROOM_BYTES = 1 << 20  # the manifest, directories
+NOT_COPIED = {layout.LOCK, layout.SALT, layout.PARTITIONS, layout.CURSORS, "transactions", "lost+found"}
+NO_LINK = (errno.EXDEV, errno.EMLINK, errno.EPERM, errno.ENOENT, errno.ENOTSUP)
+
+
+@dataclass(frozen=True)
+class Previous:
+    """An earlier backup of the same store, whose files may be linked to."""
+
+    path: str
+    manifest: Manifest
+
+
+@dataclass(frozen=True)
+class BackupMade:
+    manifest: Manifest
+    copied_bytes: int
+    linked_bytes: int  # shared with the previous backup
+
+
+class _Changed(Exception):
+    """The broker went on under us: look again."""
+
+
+def back_up(
+    fs: FileSystem,
+    root: str,
+    target: str,
+    *,
+    now_ns: int,
+    version: str,
+    since: str | None = None,
+    pace: Callable[[int], None] | None = None,
+    planned: Callable[[int], None] | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> BackupMade:
+    """Paths are absolute, without links. ``planned`` hears how many bytes there will be, ``progress`` of each piece.
+    Raises StorageError; nothing is then left of the copy."""
+    if f"{target}/".startswith(f"{root}/"):
+        raise StorageError(f"{target}: lies inside the data directory {root}, and would be a part of what it copies")
+    parent, _, name = target.rpartition("/")
+    lock, partial = -1, target + PARTIAL
+    try:
+        previous = _previous(fs, since, root)
+        if name in fs.listdir(parent or "/"):
+            raise StorageError(f"{target}: exists already; each backup needs a name of its own")
+        lock = _begin(fs, partial)
+        try:
+            made = _Backup(fs, root, partial, Copier(fs, pace, progress), previous).run(now_ns, version, planned)
+            fs.remove(layout.lock_path(partial))
+            fs.sync_dir(partial)
+            fs.rename(partial, target)
+            fs.sync_dir(parent or "/")
+        except BaseException:
+            remove_tree(fs, partial)
+            raise
+        return made
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        remedy = "free space there, or give the backup another place; nothing of it was kept" if full else None
+        raise storage_error(error.filename or target, "make the backup", error, remedy) from error
+    finally:
+        close_quietly(fs, lock)
+
+
+def _previous(fs: FileSystem, since: str | None, root: str) -> Previous | None:
+    if since is None:
+        return None
+    found = manifests.read(fs, since)
+    if found.store != store_digest(fs, root):
+        raise StorageError(f"{since}: a backup of another store than {root}; --since needs an earlier one of the same")
+    return Previous(since, found)
+
+
+def store_digest(fs: FileSystem, root: str) -> str:
+    """Tells stores apart, and does not tell the key."""
+    return sha256(read_file(fs, layout.salt_path(root)) or b"").hexdigest()
+
+
+def _begin(fs: FileSystem, partial: str) -> int:
+    """Makes the directory of an unfinished backup, in place of what an interrupted one left; returns its lock."""
+    path = layout.lock_path(partial)
+    if fs.listdir(partial) and layout.LOCK not in fs.listdir(partial):
+        raise StorageError(f"{partial}: exists, and is not what an interrupted backup leaves; remove or rename it")
+    fs.mkdir(partial)
+    try:
+        lock = fs.lock(path)
+    except BlockingIOError:
+        holder = (read_file(fs, path) or b"").decode("ascii", "replace").strip() or "unknown"
+        raise StorageError(f"{partial}: another backup is being written there (process {holder})") from None
+    for name in fs.listdir(partial):
+        if name != layout.LOCK:
+            remove_tree(fs, f"{partial}/{name}")
+    return lock
+
+
+class _Backup:
+    def __init__(self, fs: FileSystem, root: str, partial: str, copier: Copier, previous: Previous | None) -> None:
+        self.fs = fs
+        self.root = root
+        self.partial = partial
+        self.copier = copier
+        self.previous = previous
+        self.known = {file.path: file for file in previous.manifest.files} if previous else {}
+        self.files: list[CopiedFile] = []
+        self.left_out: list[str] = []
+        self.copied_bytes = self.linked_bytes = 0
+
+    def run(self, now_ns: int, version: str, planned: Callable[[int], None] | None) -> BackupMade:
+        fs, partial = self.fs, self.partial
+        store = store_digest(fs, self.root)
+        key = read_file(fs, layout.salt_path(self.root))
+        cursors = read_cursors(fs, layout.cursors_path(self.root))
+        partitions = list_partitions(self.root, fs)
+        self._room(partitions, cursors, planned)
+        self.left_out = [name for name in fs.listdir(self.root) if name not in NOT_COPIED]
+        if key is not None:
+            self._write(layout.SALT, key)
+        fs.mkdir(layout.partitions_path(partial))
+        copied = [self._partition(stored) for stored in partitions]
+        cursors.limit({each.name: each.next_offset for each in copied})
+        fs.mkdir(layout.cursors_path(partial))
+        for name, data in cursors.files():
+            self._write(f"{layout.CURSORS}/{name}", data)
+        for directory in manifests.directories(self.files):
+            fs.sync_dir(f"{partial}/{directory}" if directory else partial)
+        fs.sync_dir(layout.partitions_path(partial))
+        made = Manifest(now_ns, version, store, copied, cursors.facts(), self.files, self.left_out)
+        self.copier.write(f"{partial}/{manifests.MANIFEST}", manifests.encode(made))
+        return BackupMade(made, self.copied_bytes, self.linked_bytes)
+
+    def _room(
+        self, partitions: list[StoredPartition], cursors: CursorCopy, planned: Callable[[int], None] | None
+    ) -> None:
+        """Refuses what cannot fit before the first byte."""
+        total = sum(stored.size_bytes for stored in partitions) + cursors.size_bytes
+        needed = total + HEADROOM_BYTES
+        for stored in partitions:
+            for segment in stored.segments[:-1]:
+                known = self.known.get(_relative(stored, segment.base_offset))
+                if known is not None and known.size_bytes == segment.size_bytes:
+                    needed -= segment.size_bytes
+        free = self.fs.free_bytes(self.partial)
+        if needed > free:
+            raise StorageError(f"{self.partial}: the backup needs {needed} bytes, and there is room for {free}")
+        if planned is not None:
+            planned(total)
+
+    # --- a partition --------------------------------------------------------------------------------------------------
+
+    def _partition(self, stored: StoredPartition) -> CopiedPartition:
+        fs, partial = self.fs, f"{self.partial}/{_relative(stored)}"
+        fs.mkdir(partial)
+        head = _end(stored)
+        copied: dict[int, CopiedFile] = {}
+        for _ in range(TRIES_MAX):
+            bases = [each.base_offset for each in stored.segments if head and each.base_offset <= head.segment_base]
+            try:
+                for base in bases:
+                    if base not in copied:
+                        copied[base] = self._segment(stored, base, head)
+                break
+            except (FileNotFoundError, _Changed) as change:
+                stored = stored_partition(fs, stored.name, stored.directory)
+                there = head and head.segment_base in [each.base_offset for each in stored.segments]
+                if not there or isinstance(change, _Changed):
+                    head = _end(stored)
+        else:
+            raise StorageError(f"{stored.directory}: changes faster than it can be copied; try again when it is calmer")
+        for base in [base for base in copied if base not in bases]:
+            del copied[base]
+            fs.remove(layout.segment_path(partial, base))  # retention has passed it: it would stand before a hole
+        self.files += copied.values()
+        self._small_files(stored, bases, copied, head)
+        start = bases[0] if bases else stored.next_offset
+        end = head.next_offset if head else stored.next_offset
+        return CopiedPartition(stored.name, start, end, sum(file.size_bytes for file in copied.values()))
+
+    def _segment(self, stored: StoredPartition, base: int, head: Head | None) -> CopiedFile:
+        fs, path = self.fs, _relative(stored, base)
+        fd = fs.open_read(f"{self.root}/{path}")
+        try:
+            before, size, mtime_ns = fs.stamp(fd), fs.size(fd), fs.stamp(fd)[1]
+            if head is not None and base == head.segment_base:
+                if not self._holds(stored_partition(fs, stored.name, stored.directory), head, fd):
+                    raise _Changed
+                size, mtime_ns = head.position, 0
+            elif (known := self.known.get(path)) is not None and known.size_bytes == size:
+                same = known.mtime_ns == mtime_ns or self.copier.digest(fd, size) == (size, known.sha256)
+                if same and self._link(path):
+                    self.linked_bytes += size
+                    self.copier.done(size)
+                    return CopiedFile(path, size, known.sha256, mtime_ns)
+            got, digest = self.copier.copy(fd, size, f"{self.partial}/{path}")
+            self.copied_bytes += got
+            if got != size or (mtime_ns and fs.stamp(fd) != before):
+                fs.remove(f"{self.partial}/{path}")
+                raise _Changed
+            return CopiedFile(path, size, digest, mtime_ns)
+        finally:
+            fs.close(fd)
+
+    def _link(self, path: str) -> bool:
+        assert self.previous is not None
+        try:
+            self.fs.link(f"{self.previous.path}/{path}", f"{self.partial}/{path}")
+            return True
+        except OSError as error:
+            if error.errno in NO_LINK:
+                return False
+            raise
+
+    def _holds(self, now: StoredPartition, head: Head, fd: int) -> bool:
+        """Whether the open segment is still the file of which ``head`` spoke. Nothing but the broker's appends touches
+        an active segment; one that was sealed meanwhile may have been written anew, and its positions are others."""
+        if now.segments and now.segments[-1].base_offset == head.segment_base:
+            return now.segments[-1].size_bytes >= head.position
+        size = self.fs.size(fd)
+        if size <= head.position:
+            return size == head.position
+        try:
+            return batch_at(Window(self.fs, fd, 4096), head.position).base_offset >= head.next_offset
+        except DamagedBatch:
+            return False
+
+    def _small_files(
+        self, stored: StoredPartition, bases: list[int], copied: dict[int, CopiedFile], head: Head | None
+    ) -> None:
+        """Head, index and names are made to fit what was copied."""
+        fs, partial = self.fs, _relative(stored)
+        for base in bases:
+            entries = load_index(fs, stored.directory, base)
+            entries = [each for each in entries if each.position < copied[base].size_bytes]
+            if entries:
+                self._write(layout.index_path(partial, base), index.encode_head(base) + index.encode_entries(entries))
+        if head is not None:
+            data = layout.encode_head(*head).ljust(layout.HEAD_FILE_BYTES, b"\0")
+            self._write(layout.head_path(partial), data)
+        raw = read_file(fs, layout.names_path(stored.directory)) or b""
+        _, end = names.decode(raw)
+        if end:
+            self._write(layout.names_path(partial), raw[:end])
+        for name in fs.listdir(stored.directory):
+            if not (name in (layout.HEAD, layout.NAMES) or name.endswith((layout.SEGMENT_SUFFIX, layout.INDEX_SUFFIX))):
+                self.left_out.append(f"{partial}/{name}")
+
+    def _write(self, path: str, data: bytes) -> None:
+        digest = self.copier.write(f"{self.partial}/{path}", data)
+        self.copied_bytes += len(data)
+        self.files.append(CopiedFile(path, len(data), digest))
+
+
+def _end(stored: StoredPartition) -> Head | None:
+    """Where its committed records end; None if there are none."""
+    if not stored.segments:
+        return None
+    last = stored.segments[-1]
+    return Head(last.base_offset, last.size_bytes, stored.next_offset)
+
+
+def _relative(stored: StoredPartition, base: int | None = None) -> str:
+    directory = f"{layout.PARTITIONS}/{layout.encode_name(stored.name)}"
+    return directory if base is None else layout.segment_path(directory, base)

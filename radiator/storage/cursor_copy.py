@@ -1,0 +1,90 @@
+"""The cursors of a store as a copy of it needs them: read beside a running broker, folded into one snapshot.
+
+A copy of the logs made afterwards may end before what a cursor has settled (an interval's sync was not due yet), so
+``limit`` sets cursors back to where the copied logs end: the offsets above it will be given to other messages.
+
+Knows: the bytes of the cursors. Must not know: what is copied besides. One thread, any process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from radiator.errors import StorageError
+from radiator.storage import cursor_journal as journal
+from radiator.storage.cursor import Cursor
+from radiator.storage.cursor_journal import CursorState
+from radiator.storage.cursor_store import DELIVERED, JOURNAL, SLOT_BYTES, SNAPSHOT
+from radiator.storage.files import FileSystem, read_file
+from radiator.storage.manifest import CopiedCursor
+
+TRIES_MAX = 100  # each finds that the broker has just replaced the snapshot, which it does after 16 MiB of acks
+
+
+def read_cursors(fs: FileSystem, directory: str) -> CursorCopy:
+    """The cursors at one moment. Raises OSError, StorageError."""
+    for _ in range(TRIES_MAX):
+        delivered = read_file(fs, f"{directory}/{DELIVERED}") or b""
+        states: dict[int, CursorState] = {}
+        snapshot = read_file(fs, f"{directory}/{SNAPSHOT}")
+        generation = journal.load_snapshot(snapshot, states)
+        if snapshot is not None and generation is None:
+            raise StorageError(
+                f"{directory}/{SNAPSHOT}: damaged; a backup made now would lose cursors. "
+                "Restart the broker, which keeps what can be kept, and then back up"
+            )
+        data = read_file(fs, f"{directory}/{JOURNAL}{generation or 0:010d}")
+        if data is not None:
+            journal.replay(data, states)
+        if read_file(fs, f"{directory}/{SNAPSHOT}") == snapshot:  # else the journal was of another generation
+            return CursorCopy(generation or 0, states, delivered)
+    raise StorageError(f"{directory}: the snapshot changes faster than it can be read")
+
+
+class CursorCopy:
+    def __init__(self, generation: int, states: dict[int, CursorState], delivered: bytes) -> None:
+        self.generation = generation
+        latest = {(state.name, state.partition): state for state in states.values()}
+        self._cursors = [(state, _cursor(state, 1 << 63)) for state in latest.values()]
+        self._delivered = bytearray(delivered)
+
+    def limit(self, ends: Mapping[str, int]) -> None:
+        """Nothing is settled at or above the end of its log; a log that is not there ends at 0."""
+        for place, (state, _) in enumerate(self._cursors):
+            end = ends.get(state.partition, 0)
+            self._cursors[place] = state, _cursor(state, end)
+            at = state.slot * SLOT_BYTES
+            hint = min(int.from_bytes(self._delivered[at : at + SLOT_BYTES], "little"), end)
+            if at + SLOT_BYTES <= len(self._delivered):
+                self._delivered[at : at + SLOT_BYTES] = hint.to_bytes(SLOT_BYTES, "little")
+
+    def files(self) -> Iterator[tuple[str, bytes]]:
+        """Names and bytes: a snapshot of all cursors, and the hints about deliveries."""
+        records = []
+        for state, cursor in self._cursors:
+            records.append(journal.create(state.number, state.slot, cursor.floor, state.name, state.partition))
+            if cursor.intervals:
+                records.append(journal.acked(state.number, cursor.intervals))
+            if cursor.counts:
+                records.append(journal.counts(state.number, cursor.counts))
+        yield SNAPSHOT, journal.snapshot(self.generation, records)
+        used = (len(self._delivered.rstrip(b"\0")) + SLOT_BYTES - 1) & -SLOT_BYTES  # the store makes it whole again
+        if used:
+            yield DELIVERED, bytes(self._delivered[:used])
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(len(data) for _, data in self.files())
+
+    def facts(self) -> list[CopiedCursor]:
+        return [CopiedCursor(state.name, state.partition, cursor.floor) for state, cursor in self._cursors]
+
+
+def _cursor(state: CursorState, end: int) -> Cursor:
+    cursor = Cursor(min(state.floor, end))
+    for start, stop in state.changes:
+        cursor.ack_range(start, min(stop, end))
+    for offset, count in state.counts.items():
+        if offset < end and not cursor.is_acked(offset):
+            cursor.counts[offset] = count
+    return cursor

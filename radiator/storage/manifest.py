@@ -1,0 +1,127 @@
+"""``MANIFEST.json`` of a backup: what was copied, each file with its size and checksum. ``docs/operations.md`` has it.
+
+It is written last, so a directory without one is no backup. Its own checksum is over its text without that line, so a
+bit that flips in the manifest is found as well.
+
+Knows: the JSON. Must not know: how files are copied. Pure, but for ``read``: any thread.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from hashlib import sha256
+from typing import Any
+
+from radiator.errors import StorageError
+from radiator.storage.files import FileSystem, read_file, storage_error
+
+MANIFEST = "MANIFEST.json"
+BACKUP_FORMAT = 1
+
+
+class DamagedBackup(StorageError):
+    """A backup is not what its manifest says; ``str()`` names the file."""
+
+
+@dataclass(frozen=True)
+class CopiedFile:
+    """``path`` is relative to the backup. ``mtime_ns`` is that of the source, of a sealed segment; else 0."""
+
+    path: str
+    size_bytes: int
+    sha256: str
+    mtime_ns: int = 0
+
+
+@dataclass(frozen=True)
+class CopiedPartition:
+    """``first_offset`` to ``next_offset`` (exclusive) is what the copy holds of it."""
+
+    name: str
+    first_offset: int
+    next_offset: int
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class CopiedCursor:
+    name: str
+    partition: str
+    floor: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    time_ns: int
+    radiator: str  # the version that made it
+    store: str  # tells stores apart: a digest of the key of the salts
+    partitions: list[CopiedPartition] = field(default_factory=list)
+    cursors: list[CopiedCursor] = field(default_factory=list)
+    files: list[CopiedFile] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)  # files of the store that no backup needs, or that are not ours
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.size_bytes for file in self.files)
+
+
+def encode(manifest: Manifest) -> bytes:
+    fields = {"format": BACKUP_FORMAT, **asdict(manifest)}
+    return _text({**fields, "sha256": sha256(_text(fields)).hexdigest()})
+
+
+def _text(fields: dict[str, Any]) -> bytes:
+    return json.dumps(fields, indent=1).encode() + b"\n"
+
+
+def decode(data: bytes, path: str) -> Manifest:
+    """Raises DamagedBackup, or StorageError if a newer radiator wrote it."""
+    try:
+        fields = json.loads(data)
+        claimed = fields.pop("sha256")
+        version = fields.pop("format")
+        if isinstance(version, int) and version > BACKUP_FORMAT:
+            raise StorageError(
+                f"{path}: a backup of format {version}; this radiator reads up to {BACKUP_FORMAT}: use a newer one"
+            )
+        if claimed != sha256(_text({"format": version, **fields})).hexdigest():
+            raise DamagedBackup(f"{path}: its own checksum does not hold, so no file can be judged by it")
+        for each in fields["files"]:
+            if ".." in each["path"].split("/") or each["path"].startswith("/"):
+                raise ValueError(f"the path {each['path']!r} leads out of the backup")
+        return Manifest(
+            fields["time_ns"],
+            fields["radiator"],
+            fields["store"],
+            [CopiedPartition(**each) for each in fields["partitions"]],
+            [CopiedCursor(**each) for each in fields["cursors"]],
+            [CopiedFile(**each) for each in fields["files"]],
+            fields["left_out"],
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DamagedBackup(f"{path}: expected the manifest of a backup, got something else: {error!r}") from error
+
+
+def read(fs: FileSystem, backup: str) -> Manifest:
+    """Raises StorageError if there is none, DamagedBackup if it does not hold."""
+    path = f"{backup}/{MANIFEST}"
+    try:
+        data = read_file(fs, path)
+    except OSError as error:
+        raise storage_error(path, "read", error) from error
+    if data is None:
+        raise StorageError(f"{backup}: no backup here; expected {MANIFEST}, which `radiator backup` writes last")
+    return decode(data, path)
+
+
+def directories(files: list[CopiedFile]) -> Iterator[str]:
+    """All that the files lie in, the deepest last; "" is the backup itself."""
+    found = {""}
+    for file in files:
+        above = file.path
+        while "/" in above:
+            above = above.rpartition("/")[0]
+            found.add(above)
+    yield from sorted(found)

@@ -1,0 +1,119 @@
+"""Reading a backup back: is every file what the manifest says, and a data directory made of them.
+
+Everything is verified before the first byte is written, and once more while it is copied. The files are gathered under
+one name beside their places, and take them at the end, the partitions last; LOCK is held meanwhile. So a broker never
+finds a part of a store, and an interrupted restore can be repeated.
+
+Knows: manifests, files. Must not know: what is in the files. One thread, any process.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+
+from radiator.errors import StorageError
+from radiator.storage import layout
+from radiator.storage import manifest as manifests
+from radiator.storage.copying import Copier, remove_tree
+from radiator.storage.files import FileSystem, close_quietly, read_file, storage_error
+from radiator.storage.manifest import CopiedFile, DamagedBackup, Manifest
+
+GATHERED = "restore.partial"  # in the data directory, while it is being filled
+TOP = (layout.SALT, layout.CURSORS, layout.PARTITIONS)  # take their places in this order
+OURS = (GATHERED, *TOP)
+NAMED_MAX = 10
+
+
+def verify(fs: FileSystem, backup: str, copier: Copier, planned: Callable[[int], None] | None = None) -> Manifest:
+    """Reads the whole backup. Raises DamagedBackup, which names what is wrong, or StorageError if there is none."""
+    manifest = manifests.read(fs, backup)
+    if planned is not None:
+        planned(manifest.size_bytes)
+    wrong = [reason for file in manifest.files if (reason := _fault(fs, backup, copier, file))]
+    if wrong:
+        more = [f"and {len(wrong) - NAMED_MAX} more"] if len(wrong) > NAMED_MAX else []
+        raise DamagedBackup("\n".join([*wrong[:NAMED_MAX], *more]))
+    return manifest
+
+
+def _fault(fs: FileSystem, backup: str, copier: Copier, file: CopiedFile) -> str:
+    """What is wrong with a file of the backup, in words; "" if nothing is."""
+    path = f"{backup}/{file.path}"
+    try:
+        fd = fs.open_read(path)
+    except FileNotFoundError:
+        return f"{path}: missing"
+    except OSError as error:
+        return f"{path}: cannot be read: {error.strerror}"
+    try:
+        size = fs.size(fd)
+        if size != file.size_bytes:
+            return f"{path}: {size} bytes, the manifest says {file.size_bytes}"
+        _, digest = copier.digest(fd, size)
+        return "" if digest == file.sha256 else f"{path}: its checksum does not hold"
+    except OSError as error:
+        return f"{path}: cannot be read: {error.strerror}"
+    finally:
+        fs.close(fd)
+
+
+def restore(
+    fs: FileSystem, backup: str, root: str, copier: Copier, planned: Callable[[int], None] | None = None
+) -> Manifest:
+    """Verifies, and makes the data directory ``root``, which must be new or empty. Raises StorageError."""
+    if f"{root}/".startswith(f"{backup}/"):
+        raise StorageError(f"{root}: lies inside the backup {backup}; choose another directory")
+    there = fs.listdir(root)
+    begun = GATHERED in there and layout.PARTITIONS not in there  # by a restore that was interrupted
+    found = [name for name in there if not (name in ("lost+found", layout.LOCK) or (begun and name in OURS))]
+    if found:
+        raise StorageError(f"{root}: not empty ({', '.join(found[:3])}); a backup is restored into a new directory")
+    manifest = verify(fs, backup, copier, planned and (lambda size: planned(2 * size)))
+    lock, path = -1, layout.lock_path(root)
+    try:
+        free = fs.free_bytes(root.rpartition("/")[0] or "/")
+        if manifest.size_bytes > free:
+            raise StorageError(f"{root}: the backup has {manifest.size_bytes} bytes, and there is room for {free}")
+        fs.mkdir(root)
+        try:
+            lock = fs.lock(path)
+        except BlockingIOError:
+            holder = (read_file(fs, path) or b"").decode("ascii", "replace").strip() or "unknown"
+            raise StorageError(f"{root}: in use by process {holder}; choose another directory") from None
+        gathered = f"{root}/{GATHERED}"
+        for name in OURS if begun else ():
+            remove_tree(fs, f"{root}/{name}")
+        _gather(fs, backup, gathered, manifest, copier)
+        there = fs.listdir(gathered)
+        for name in TOP:
+            if name in there:
+                fs.rename(f"{gathered}/{name}", f"{root}/{name}")
+        fs.rmdir(gathered)
+        fs.sync_dir(root)
+        fs.sync_dir(root.rpartition("/")[0] or "/")
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        remedy = "free space there, and start again with the same command" if full else None
+        raise storage_error(error.filename or root, "restore", error, remedy) from error
+    finally:
+        close_quietly(fs, lock)
+    return manifest
+
+
+def _gather(fs: FileSystem, backup: str, gathered: str, manifest: Manifest, copier: Copier) -> None:
+    fs.mkdir(f"{gathered}/{layout.PARTITIONS}")
+    for partition in manifest.partitions:  # one may have no file yet
+        fs.mkdir(f"{gathered}/{layout.PARTITIONS}/{layout.encode_name(partition.name)}")
+    directories = list(manifests.directories(manifest.files))
+    for directory in directories:
+        fs.mkdir(f"{gathered}/{directory}" if directory else gathered)
+    for file in manifest.files:
+        fd = fs.open_read(f"{backup}/{file.path}")
+        try:
+            if copier.copy(fd, file.size_bytes, f"{gathered}/{file.path}") != (file.size_bytes, file.sha256):
+                raise DamagedBackup(f"{backup}/{file.path}: has changed since it was verified, a moment ago")
+        finally:
+            fs.close(fd)
+    for directory in {*directories, layout.PARTITIONS}:
+        fs.sync_dir(f"{gathered}/{directory}" if directory else gathered)
