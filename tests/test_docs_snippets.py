@@ -167,10 +167,6 @@ def session(tmp_path: Path) -> Iterator[Session]:
 
 PAGES = ["README.md", "docs/operations.md", "docs/quickstart.md"]
 SPARK_PAGES = {"docs/quickstart.md"}
-    pytest.param("README.md"),
-    pytest.param("docs/operations.md"),
-    pytest.param("docs/quickstart.md", marks=pytest.mark.spark),
-]
 
 
 @pytest.mark.parametrize(

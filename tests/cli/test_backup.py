@@ -13,7 +13,8 @@ import pytest
 from radiator.cli.backup import pacer
 from radiator.cli.main import run
 from radiator.client import connect
-from tests.crash.load import QUEUE, TOPIC, Client, Consumer, Producer, Records, drain, replay
+from tests.crash.asking import drain, replay
+from tests.load import QUEUE, TOPIC, Brief, Client, Consumer, Producer, Records
 from tests.running import BrokerProcess
 
 StartBroker = Callable[..., BrokerProcess]
@@ -38,19 +39,6 @@ def backed_up(capfd: pytest.CaptureFixture[str], broker: BrokerProcess, target: 
 
 def segments(data: Path, partition: str) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted((data / "partitions" / partition).glob("*.rlog"))}
-
-
-class Brief(Producer):
-    """To a topic of which little is kept: retention is at work while backups are made."""
-
-    def work(self) -> None:
-        number = 0
-        while True:
-            self.wire.say("SEND", b"%d" % number * 500, destination="/topic/brief", receipt="r")
-            self.wire.inbox.clear()
-            if not self.wire.more():
-                return
-            number += 1
 
 
 def test_backups_made_under_load_are_exact_prefixes_and_restore_to_a_store_that_works(
