@@ -99,7 +99,8 @@ def apply(records: bytes, states: dict[int, CursorState]) -> None:
             at += _U16.size
             partition = records[at : at + length].decode("utf-8", "replace")
             at += length
-            states[number] = CursorState(number, slot, floor, name, partition)
+            if state is None or (state.name, state.partition) != (name, partition):  # told again: it keeps its acks
+                states[number] = CursorState(number, slot, floor, name, partition)
         elif kind == DELETE:
             at += _RECORD.size
             states.pop(number, None)

@@ -56,6 +56,16 @@ def test_entries_behind_damage_still_hold() -> None:
         assert end == sum(map(len, ENTRIES)) and lost in (0, len(ENTRIES[1]))  # padding may be hit
 
 
+def test_a_cursor_that_is_told_of_again_keeps_what_it_has_settled() -> None:
+    """Each transaction over several files names its cursors."""
+    again = journal.entry([journal.create(1, 0, 5, "queue:ä", "p"), journal.acked(1, [(40, 41)])])
+    before = replayed(ENTRIES[0] + ENTRIES[1])[1]
+    state = replayed(ENTRIES[0] + ENTRIES[1] + again)[1][1]
+    assert state == (*before[1][:4], [(5, 9), (20, 30), (40, 41)], before[1][5])
+    anew = journal.entry([journal.delete(1), journal.create(1, 0, 5, "queue:ä", "p")])
+    assert replayed(ENTRIES[0] + ENTRIES[1] + anew)[1][1][4] == []
+
+
 def test_applying_twice_does_no_harm() -> None:
     once, twice = replayed(b"".join(ENTRIES))[1], replayed(b"".join(ENTRIES * 2))[1]
     assert {number: state[3] for number, state in once.items()} == {number: state[3] for number, state in twice.items()}
