@@ -126,16 +126,21 @@ class Printer:
 
     def segment(self, piece: Piece) -> None:
         """Everything in one segment file."""
-        from radiator.storage.reader import Damage, read_batch, segment_batches
+        from radiator.storage.reader import Damage, segment_records, segment_spans
 
         try:
-            for position, found in segment_batches(piece.path, end=piece.end):
+            if self._only_batches:
+                for position, header, following in segment_spans(piece.path, end=piece.end):
+                    if isinstance(header, Damage):
+                        self._damage(piece, header.position, header.end, header.reason)
+                    else:
+                        self._batch(piece, position, header, following)
+                return
+            for position, found in segment_records(piece.path, end=piece.end):
                 if isinstance(found, Damage):
                     self._damage(piece, found.position, found.end, found.reason)
-                elif self._only_batches:
-                    self._batch(piece, position, found)
                 else:
-                    self._records(piece, position, read_batch(piece.path, position))
+                    self._records(piece, position, found)
         except FileNotFoundError:
             say(f"{piece.path}: gone meanwhile, taken by retention")
 
@@ -149,23 +154,25 @@ class Printer:
             found = {"segment": piece.path, "position": position, "end": end, "reason": reason}
             self._write(msgspec.json.encode({"damage": found}) + b"\n")
 
-    def _batch(self, piece: Piece, position: int, header: BatchHeader) -> None:
+    def _batch(self, piece: Piece, position: int, header: BatchHeader, following: int) -> None:
         import msgspec
 
         from radiator.cli.formats import rfc3339
+        from radiator.storage.format import COMPRESSED
 
-        last = header.base_offset + header.records - 1
+        packed = bool(header.flags & COMPRESSED)
         if self._as_json:
             fields = {
                 "segment": piece.path, "partition": piece.name, "position": position, "bytes": header.total_len,
-                "base_offset": header.base_offset, "records": header.records, "flags": header.flags,
+                "base_offset": header.base_offset, "next_offset": following, "records": header.records,
+                "flags": header.flags, "compressed": packed,
                 "min_receive_time": header.min_receive_ns, "max_receive_time": header.max_receive_ns,
             }  # fmt: skip
             self._write(msgspec.json.encode(fields) + b"\n")
         else:
             text = (
-                f"{position}: offsets {header.base_offset} to {last}, {header.records} records, "
-                f"{header.total_len} bytes, received {rfc3339(header.min_receive_ns)} to "
+                f"{position}: offsets {header.base_offset} to {following - 1}, {header.records} records, "
+                f"{header.total_len} bytes{' (zstd)' if packed else ''}, received {rfc3339(header.min_receive_ns)} to "
                 f"{rfc3339(header.max_receive_ns)}\n"
             )
             self._write(text.encode())

@@ -15,7 +15,7 @@ import click
 from radiator.cli.common import NOT_FOUND, OK, CommandFailed, json_option, out, progress, put_json
 
 if TYPE_CHECKING:
-    from radiator.storage.reader import StoredCursor, StoredPartition, StoredSegment
+    from radiator.storage.reader import StoredCursor, StoredPartition
 
 SHOWN_DESTINATIONS = 3
 
@@ -26,6 +26,7 @@ class Listed:
 
     partition: StoredPartition
     destinations: list[str]
+    records: int
     oldest_ns: int | None
     newest_ns: int | None
 
@@ -37,7 +38,7 @@ class Listed:
             "destinations": self.destinations,
             "log_start_offset": stored.log_start_offset,
             "next_offset": stored.next_offset,
-            "records": stored.next_offset - stored.log_start_offset,
+            "records": self.records,
             "bytes": stored.size_bytes,
             "segments": len(stored.segments),
             "oldest_receive_ns": self.oldest_ns,
@@ -83,39 +84,14 @@ def ls(data: str, as_json: bool) -> int:
 def _listed(partition: StoredPartition) -> Listed:
     from radiator.storage import layout, names
     from radiator.storage.files import FileSystem, read_file
+    from radiator.storage.reader import count_records, newest_receive_ns
 
     found, _ = names.decode(read_file(FileSystem(), layout.names_path(partition.directory)) or b"")
     filled = [segment for segment in partition.segments if segment.size_bytes]
     oldest = next((segment.first_receive_ns for segment in filled if segment.first_receive_ns is not None), None)
-    newest = _newest(partition.directory, filled[-1]) if filled else None
-    return Listed(partition, found or [partition.name], oldest, newest if newest is not None else oldest)
-
-
-def _newest(directory: str, segment: StoredSegment) -> int | None:
-    """The last receive-time of a segment, by the headers behind its last index entry."""
-    from radiator.storage.files import FileSystem
-    from radiator.storage.format import DamagedBatch
-    from radiator.storage.segment import Window, header_at, load_index
-
-    fs = FileSystem()
-    newest = None
-    try:
-        entries = [e for e in load_index(fs, directory, segment.base_offset) if e.position < segment.size_bytes]
-        fd = fs.open_read(segment.path)
-    except OSError:
-        return None  # taken by retention, just now
-    try:
-        window = Window(fs, fd, 4096)
-        position = entries[-1].position if entries else 0
-        while position < segment.size_bytes:
-            header = header_at(window, position)
-            newest = header.max_receive_ns
-            position += header.total_len
-    except DamagedBatch:
-        pass  # `dump` is the command that looks for damage
-    finally:
-        fs.close(fd)
-    return newest
+    newest = newest_receive_ns(filled[-1]) if filled else None
+    records = sum(map(count_records, partition.segments))
+    return Listed(partition, found or [partition.name], records, oldest, newest if newest is not None else oldest)
 
 
 def _backlog(cursor: StoredCursor, listed: list[Listed]) -> int | None:
@@ -155,8 +131,7 @@ def _print(data: str, listed: list[Listed], cursors: list[tuple[StoredCursor, in
     table.add_column("newest", no_wrap=True)
     for each in listed:
         stored = each.partition
-        records = stored.next_offset - stored.log_start_offset
-        numbers = [f"{value:,}" for value in (stored.log_start_offset, stored.next_offset, records)]
+        numbers = [f"{value:,}" for value in (stored.log_start_offset, stored.next_offset, each.records)]
         figures = [*numbers, size(stored.size_bytes), str(len(stored.segments))]
         table.add_row(_plain(stored.name), _destinations(each), *figures, _when(each.oldest_ns), _when(each.newest_ns))
     console.print(table)

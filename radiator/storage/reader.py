@@ -1,7 +1,8 @@
 """Reading a store from outside: beside a running broker or without one, without a lock, without writing a byte.
 
 What a reader sees ends at ``head``, so it is exactly what the broker has committed; behind it the broker may write.
-A head that is missing or damaged is replaced by a walk over the last segment by its crcs.
+A head that is missing or damaged is replaced by a walk over the last segment by its crcs. The broker may rewrite a
+sealed segment between a listing and a read: offsets hold, positions do not, so records are read by their offsets.
 
 Knows: files. Must not know: partitions, jobs, threads. Used by ``ls`` and ``dump``; ``radiator.spark`` has a reader of
 its own, which decodes columns instead of records. No state: any thread, any process.
@@ -19,7 +20,7 @@ from radiator.storage.batch import RecordBatch
 from radiator.storage.cursor import Cursor
 from radiator.storage.cursor_store import JOURNAL, SNAPSHOT
 from radiator.storage.files import FileSystem, read_file, storage_error
-from radiator.storage.format import BatchHeader, DamagedBatch, decode_columns
+from radiator.storage.format import SPARSE, BatchHeader, DamagedBatch, decode_columns
 from radiator.storage.segment import (
     Window,
     base_of,
@@ -30,6 +31,8 @@ from radiator.storage.segment import (
     load_index,
     locate,
     read_run,
+    start_of,
+    whole_batches,
 )
 
 HEAD_TRIES = 16  # a torn head is a race with a store of 40 bytes; losing it this often is damage
@@ -42,6 +45,7 @@ class StoredSegment:
     end_offset: int  # exclusive
     size_bytes: int  # committed
     first_receive_ns: int | None  # None: nothing in it, or its first header is damaged
+    sparse: bool = False  # records were removed from it: it holds fewer than offsets
 
 
 @dataclass(frozen=True)
@@ -114,20 +118,21 @@ def stored_partition(fs: FileSystem, name: str, directory: str) -> StoredPartiti
             continue  # taken by retention, just now
         try:
             size = head.position if base == head.segment_base else fs.size(fd)
-            segments.append(
-                StoredSegment(path, base, end, size, _first_receive_ns(Window(fs, fd, 4096)) if size else None)
-            )
+            first, sparse = _first_header(Window(fs, fd, 4096)) if size else (None, False)
+            segments.append(StoredSegment(path, base, end, size, first, sparse))
         finally:
             fs.close(fd)
     start = segments[0].base_offset if segments else head.next_offset
     return StoredPartition(name, directory, tuple(segments), start, head.next_offset)
 
 
-def _first_receive_ns(window: Window) -> int | None:
+def _first_header(window: Window) -> tuple[int | None, bool]:
+    """What it says of the segment: the first receive-time, and whether records were removed."""
     try:
-        return header_at(window, 0).min_receive_ns
+        header = header_at(window, 0)
     except DamagedBatch:
-        return None
+        return None, False
+    return header.min_receive_ns, bool(header.flags & SPARSE)
 
 
 def read_head(fs: FileSystem, directory: str) -> tuple[layout.Head | None, bytes | None]:
@@ -145,9 +150,9 @@ def read_head(fs: FileSystem, directory: str) -> tuple[layout.Head | None, bytes
 def _walk(fs: FileSystem, directory: str, base: int) -> layout.Head:
     """Where the last segment ends by its crcs."""
     position, following = 0, base
-    for place, batch in segment_batches(layout.segment_path(directory, base), fs):
+    for window, place, batch in _walked(fs, layout.segment_path(directory, base), None):
         if isinstance(batch, BatchHeader):
-            position, following = place + batch.total_len, batch.base_offset + batch.records
+            position, following = place + batch.total_len, last_offset(window, place, batch) + 1
     return layout.Head(base, position, following)
 
 
@@ -156,11 +161,38 @@ def segment_batches(
 ) -> Iterator[tuple[int, BatchHeader | Damage]]:
     """(position, header) of every whole batch of a segment file, and what is damaged between them. A tail of zeros
     is the end, and so is ``end``."""
-    fs = fs or FileSystem()
+    for _, position, found in _walked(fs or FileSystem(), path, end):
+        yield position, found
+
+
+def segment_records(
+    path: str, fs: FileSystem | None = None, end: int | None = None
+) -> Iterator[tuple[int, RecordBatch | Damage]]:
+    """As ``segment_batches``, with the records. A region that cannot be unpacked is damage, whatever its crc says."""
+    for window, position, found in _walked(fs or FileSystem(), path, end):
+        if isinstance(found, Damage):
+            yield position, found
+            continue
+        try:
+            yield position, _records(window, position, found)
+        except DamagedBatch as damage:
+            yield position, Damage(position, position + found.total_len, str(damage))
+
+
+def segment_spans(
+    path: str, fs: FileSystem | None = None, end: int | None = None
+) -> Iterator[tuple[int, BatchHeader | Damage, int]]:
+    """As ``segment_batches``, with the offset behind the batch: it covers those from ``base_offset`` to there. 0 for
+    damage."""
+    for window, position, found in _walked(fs or FileSystem(), path, end):
+        yield position, found, 0 if isinstance(found, Damage) else last_offset(window, position, found) + 1
+
+
+def _walked(fs: FileSystem, path: str, end: int | None) -> Iterator[tuple[Window, int, BatchHeader | Damage]]:
     fd = fs.open_read(path)
     try:
         window = Window(fs, fd, path=path)
-        size = fs.size(fd) if end is None else end
+        size = fs.size(fd) if end is None else min(end, fs.size(fd))
         position, expected = 0, base_of(path)
         while position < size:
             try:
@@ -173,17 +205,22 @@ def segment_batches(
                     if header is not None:
                         reason = f"base offset {header.base_offset}, expected {expected}"
                     if not _only_zeros(window, position, size):
-                        yield position, Damage(position, size, reason)
+                        yield window, position, Damage(position, size, reason)
                     return
                 if found[0] > position:
                     reason = reason or "a batch that belongs elsewhere"
-                    yield position, Damage(position, found[0], reason)
+                    yield window, position, Damage(position, found[0], reason)
                 position, header = found
             expected = last_offset(window, position, header) + 1
-            yield position, header
+            yield window, position, header
             position += header.total_len
     finally:
         fs.close(fd)
+
+
+def _records(window: Window, position: int, header: BatchHeader) -> RecordBatch:
+    place = window.at(position, header.total_len)
+    return RecordBatch(*decode_columns(window.data, place, header))
 
 
 def _only_zeros(window: Window, position: int, size: int) -> bool:
@@ -204,8 +241,7 @@ def read_batch(path: str, position: int, fs: FileSystem | None = None) -> Record
     fd = fs.open_read(path)
     try:
         window = Window(fs, fd, 4096)
-        header = batch_at(window, position)
-        return RecordBatch(*decode_columns(window.data, position - window.position, header))
+        return _records(window, position, batch_at(window, position))
     finally:
         fs.close(fd)
 
@@ -217,8 +253,9 @@ def batches(
     fs: FileSystem | None = None,
     bytes_max: int = limits.READ_CHUNK_BYTES,
 ) -> Iterator[RecordBatch]:
-    """The committed records from ``start_offset`` on (the first batch may begin before it), small batches merged.
-    ``on_gap(first, last)`` hears of offsets that are lost."""
+    """The committed records from ``start_offset`` on, small batches merged. The first batch may begin before it, and
+    the last one end behind ``partition.next_offset`` if its segment was rewritten since the listing.
+    ``on_gap(first, last)`` hears of offsets that are lost; of those that were removed on purpose nobody hears."""
     fs = fs or FileSystem()
     expected = max(start_offset, partition.log_start_offset)
     for segment in partition.segments:
@@ -243,21 +280,68 @@ def _segment_records(fs: FileSystem, segment: StoredSegment, offset: int, bytes_
     try:
         window = Window(fs, fd, bytes_max, segment.path)
         entries = load_index(fs, segment.path.rpartition("/")[0], segment.base_offset)
-        position = locate(window, entries, offset, segment.size_bytes)
-        while position is not None and position < segment.size_bytes:
-            batch, after = read_run(window, position, segment.end_offset, bytes_max)
+        size, end = fs.size(fd), segment.end_offset
+        position = locate(window, entries, offset, size)
+        while position is not None and position < size and offset < end:
+            batch, after = read_run(window, position, end, bytes_max)
             if batch is None or batch.base_offset > offset:  # damage: whoever locates knows the way on
-                found = locate(window, entries, offset, segment.size_bytes)
-                if found is None or found < position or (found == position and batch is None):
+                found = locate(window, entries, offset, size)
+                if found is None or found < position:
                     return
                 if found > position:
                     position = found
                     continue
-            assert batch is not None
+            if batch is None:  # it is whole, and yet it cannot be unpacked: told as a gap
+                header = header_at(window, position)
+                offset = last_offset(window, position, header) + 1
+                position += header.total_len
+                continue
             if batch.next_offset > offset:
                 offset = batch.next_offset
                 yield batch
             position = after
+    finally:
+        fs.close(fd)
+
+
+def newest_receive_ns(segment: StoredSegment, fs: FileSystem | None = None) -> int | None:
+    """The last receive-time of a segment, by the headers behind its last index entry; None if it cannot be told."""
+    return max((header.max_receive_ns for header in _headers(fs or FileSystem(), segment, indexed=True)), default=None)
+
+
+def count_records(segment: StoredSegment, fs: FileSystem | None = None) -> int:
+    """How many records a segment holds; where some were removed, its headers are read for it."""
+    if not segment.sparse:
+        return segment.end_offset - segment.base_offset
+    return sum(header.records for header in _headers(fs or FileSystem(), segment, indexed=False))
+
+
+def _headers(fs: FileSystem, segment: StoredSegment, indexed: bool) -> Iterator[BatchHeader]:
+    """All of a segment, or those behind its last index entry; none if retention took it, just now. Crcs are looked at
+    behind damage only."""
+    try:
+        entries = load_index(fs, segment.path.rpartition("/")[0], segment.base_offset) if indexed else []
+        fd = fs.open_read(segment.path)
+    except OSError:
+        return
+    try:
+        window, size, end = Window(fs, fd, 4096, segment.path), fs.size(fd), segment.end_offset
+        position, expected = start_of(window, [entry for entry in entries if entry.base_offset < end])
+        while position < size and expected < end:
+            try:
+                header = header_at(window, position)
+            except DamagedBatch:
+                break
+            if header.base_offset != expected:
+                break
+            yield header
+            expected = last_offset(window, position, header) + 1
+            position += header.total_len
+        if expected < end:
+            for _, header in whole_batches(window, position, size, expected):
+                if header.base_offset >= end:
+                    return
+                yield header
     finally:
         fs.close(fd)
 

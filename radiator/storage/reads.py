@@ -23,6 +23,8 @@ from radiator.storage.format import decode_destinations
 from radiator.storage.segment import (
     Window,
     confirms,
+    header_at,
+    last_offset,
     load_index,
     locate,
     locate_time,
@@ -125,8 +127,11 @@ class ReadJob:
             position, batch = locate(window, entries, self.offset, size), None
             if position is not None:
                 batch, after = read_run(window, position, end, self.bytes_max)
-        if batch is None or position is None:
+        if position is None:
             self.skip_to = end
+        elif batch is None:  # it cannot be unpacked, or all that is left begins behind the end
+            header = header_at(window, position)
+            self.skip_to = min(end, max(last_offset(window, position, header) + 1, self.offset + 1))
         elif batch.base_offset <= self.offset:
             densify(batch)  # here, not on the hub: it is going to be kept
             self.result = batch
