@@ -295,6 +295,11 @@ class Broker:
                 what = "acknowledgement" if job.batch is None else "message"
                 failure = ProtocolError("storage", f"the {what} could not be stored", str(job.error))
             log.error("storage: %s", job.error)
+        elif job.note:
+            log.warning("storage: %s", job.note)
+        for first, last in job.lost:
+            self.stats.lost_to_failures += last - first + 1
+            log.error("storage: %s: offsets %d to %d are lost", job.partition.name, first, last)
         batch = job.batch
         if batch is not None and not job.postponed:
             self.stats.commits += 1

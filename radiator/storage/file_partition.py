@@ -15,17 +15,18 @@ from typing import Any
 from radiator import limits
 from radiator.errors import StorageError
 from radiator.storage.batch import RecordBatch
-from radiator.storage.jobs import AppendJob, Job, RemoveJob, RetryJob, RollJob, SyncJob
+from radiator.storage.jobs import AppendJob, CutJob, Job, RemoveJob, RetryJob, RollJob, SyncJob
 from radiator.storage.log import Log
 from radiator.storage.options import PartitionOptions
 from radiator.storage.partition import IDLE, Agenda, Partition
 from radiator.storage.reads import Hint, ReadJob
 from radiator.storage.recovery import Recovered
+from radiator.storage.reopen import Reopened
 from radiator.storage.retention import roll_due_ns, to_drop
 from radiator.storage.segment import SegmentInfo
 from radiator.storage.tail import ColdCache, Tail, find_cold
 
-RETRY_EVERY_NS = 2_000_000_000  # how soon a partition that met a full disk takes messages again when there is room
+RETRY_EVERY_NS = 2_000_000_000  # how soon a partition that failed takes messages again when the disk lets it
 HINTS_MAX = 1_024  # remembered file positions of readers that go on
 
 
@@ -35,6 +36,8 @@ class FilePartition(Partition):
     __slots__ = (
         "_cold",
         "_cold_cache",
+        "_cut_due_ns",
+        "_cuts",
         "_hints",
         "_pending",
         "_postponed",
@@ -63,6 +66,8 @@ class FilePartition(Partition):
         self._postponed: list[
             tuple[RecordBatch, list[Any]]
         ] = []  # of decided transactions: they will be there, at these offsets
+        self._cuts: list[tuple[int, int]] = []  # failed files, and how much of them is still of use
+        self._cut_due_ns: int | None = None
         self._cold: list[RecordBatch] = []
         self._cold_cache = cold_cache
         self._hints: dict[int, Hint] = {}
@@ -120,7 +125,9 @@ class FilePartition(Partition):
             jobs.append(SyncJob(self, needs_sync=True))
         if self._retry_wanted:
             self._retry_wanted = False
-            jobs.append(RetryJob(self))
+            jobs.append(RetryJob(self, self.tail.newest_first()[::-1]))
+        if self._cuts and self._cut_due_ns is None:
+            jobs += self.take_cuts()
         if self.retention_wanted:
             self.retention_wanted = False
             bases = to_drop(self, now_ns)
@@ -130,13 +137,15 @@ class FilePartition(Partition):
 
     def committed(self, job: AppendJob, now_ns: int) -> None:
         """An append came back: its records become visible, or the partition has failed."""
+        if job.error is None and self.failed is not None:  # an earlier batch of this group asked for a sync, in vain
+            job.error = StorageError(str(self.failed))
         if job.error is not None:
             if job.decided:
                 self._postpone(job)
             self.fail(job.error, now_ns)
             return
         batch = job.batch
-        assert batch.base_offset >= self.high_watermark and self.failed is None
+        assert batch.base_offset >= self.high_watermark
         if job.rolled:
             self.begin_segment(batch.base_offset, batch.receive_ns[0])
         segment = self.segments[-1]
@@ -192,7 +201,7 @@ class FilePartition(Partition):
         self._wake()
 
     def _wake(self) -> None:
-        dues = (self.sync_due_ns, self.roll_due_ns, self.age_due_ns, self._retry_due_ns)
+        dues = (self.sync_due_ns, self.roll_due_ns, self.age_due_ns, self._retry_due_ns, self._cut_due_ns)
         deadline_ns = min((due for due in dues if due is not None), default=None)
         if deadline_ns is not None:
             self._agenda.wake(self, deadline_ns)
@@ -207,15 +216,38 @@ class FilePartition(Partition):
     def retried(self, job: RetryJob, now_ns: int) -> None:
         """The disk was asked again."""
         if job.error is not None:
-            if not job.final:
-                self.fail(job.error, now_ns)
+            self.fail(job.error, now_ns)
             return
         self.failed = None
         if self._postponed:
             self.queue()
         self._retry_due_ns = None  # set again if an append of the same group came back with the old error
         self._retry_wanted = False
+        if job.reopened is not None:
+            self._goes_on_in(job.reopened, now_ns)
         self.set_deadlines()
+
+    def _goes_on_in(self, found: Reopened, now_ns: int) -> None:
+        """The active segment has failed, and another has taken its place or follows it."""
+        first_receive_ns = self.last_receive_ns if found.first_receive_ns is None else found.first_receive_ns
+        self._hints.clear()
+        if self.segments and self.segments[-1].base_offset == found.failed_base != found.base_offset:
+            failed = self.segments[-1]
+            failed.size_bytes = found.kept_bytes
+            failed.last_receive_ns = min(failed.last_receive_ns, first_receive_ns)
+            if found.kept_bytes:
+                # Reads that are under way know the log as it was: they are given time to end.
+                self._cuts.append((failed.base_offset, found.kept_bytes))
+                self._cut_due_ns = now_ns + RETRY_EVERY_NS
+        self.begin_segment(found.base_offset, first_receive_ns)
+        segment = self.segments[-1]
+        segment.size_bytes = found.size_bytes
+        segment.last_receive_ns = max(segment.first_receive_ns, found.last_receive_ns)
+
+    def take_cuts(self) -> list[Job]:
+        """Nobody reads the failed files as they were any more."""
+        cuts, self._cuts = self._cuts, []
+        return [CutJob(self, base_offset, size_bytes) for base_offset, size_bytes in cuts]
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -262,6 +294,9 @@ class FilePartition(Partition):
             self._retry_due_ns = None
             self._retry_wanted = True
             self.queue()
+        if self._cut_due_ns is not None and self._cut_due_ns <= now_ns:
+            self._cut_due_ns = now_ns + RETRY_EVERY_NS if self._pending else None
+            self.queue()
         if self.age_due_ns is not None and self.age_due_ns <= now_ns:
             self.age_due_ns = None  # what is held back by retain_from is looked at again by the store's sweep
             self.want_retention()
@@ -272,4 +307,6 @@ class FilePartition(Partition):
             self.sync_due_ns = min(self.sync_due_ns, now_ns + (self.options.sync.interval_ns or 0))
         if self._retry_due_ns is not None:
             self._retry_due_ns = min(self._retry_due_ns, now_ns + RETRY_EVERY_NS)
+        if self._cut_due_ns is not None:
+            self._cut_due_ns = min(self._cut_due_ns, now_ns + RETRY_EVERY_NS)
         self._wake()

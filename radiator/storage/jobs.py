@@ -12,11 +12,13 @@ A job belongs to one thread at a time: the hub until it is handed over, the disk
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from radiator.errors import StorageError
 from radiator.storage.batch import RecordBatch, densify
 from radiator.storage.log import Log, make_directories
+from radiator.storage.reopen import Reopened, cut, reopen
 
 if TYPE_CHECKING:
     from radiator.storage.file_partition import FilePartition
@@ -30,6 +32,8 @@ class Job:
     __slots__ = ("batch", "error", "needs_sync", "partition", "waiters")
     finished = False
     postponed = False  # it could not be done, and holds all the same (``AppendJob``)
+    lost: Sequence[tuple[int, int]] = ()  # offsets, first and last, that were told as stored and are gone
+    note = ""  # for the operator's log
 
     def __init__(self, partition: Any = None, needs_sync: bool = False) -> None:
         self.partition = partition
@@ -157,26 +161,56 @@ class RollJob(Job):
 
 
 class RetryJob(Job):
-    """A write has failed a while ago: is there room again? ``final``: that is not the question, do not ask again."""
+    """A write or a sync has failed a while ago: is there room again, does a new file work? ``recent`` is what is in
+    memory, oldest first."""
 
-    __slots__ = ("final", "next_offset")
+    __slots__ = ("lost", "next_offset", "note", "recent", "reopened")
     partition: FilePartition
 
-    def __init__(self, partition: FilePartition) -> None:
+    def __init__(self, partition: FilePartition, recent: Sequence[RecordBatch]) -> None:
         super().__init__(partition)
         self.next_offset = partition.high_watermark
-        self.final = False
+        self.recent = recent
+        self.reopened: Reopened | None = None
+        self.lost = ()
+        self.note = ""
 
     def write(self) -> None:
         log = self.partition.log
         try:
-            self.final = log.final(self.next_offset)
-            log.retry(self.next_offset)
+            if log.must_reopen(self.next_offset):
+                self.reopened = found = reopen(log, self.next_offset, self.recent)
+                self.lost = found.lost
+                self.note = (
+                    f"{log.directory}: goes on in segment {found.base_offset} after a failure; "
+                    f"{found.saved} messages behind the last sync were written again"
+                )
+            else:
+                log.retry(self.next_offset)
         except StorageError as error:
             self.error = error
+        self.recent = ()
 
     def done(self, now_ns: int) -> None:
         self.partition.retried(self, now_ns)
+
+
+class CutJob(Job):
+    """What a failed file holds behind its last sync is read by nobody any more."""
+
+    __slots__ = ("base_offset", "size_bytes")
+    partition: FilePartition
+
+    def __init__(self, partition: FilePartition, base_offset: int, size_bytes: int) -> None:
+        super().__init__(partition)
+        self.base_offset = base_offset
+        self.size_bytes = size_bytes
+
+    def write(self) -> None:
+        try:
+            cut(self.partition.log, self.base_offset, self.size_bytes)
+        except StorageError as error:
+            self.error = error  # told, not fatal: it only takes space
 
 
 class RemoveJob(Job):

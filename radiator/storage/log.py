@@ -9,14 +9,15 @@ has no file size to record; that takes 30 to 40 % off it (``docs/adr/``). Recove
 Index entries are buffered, and written when a sync has covered what they point to.
 
 Knows: bytes, positions, descriptors. Must not know: waiters, receipts, the hub's offsets, time.
-Invariants: ``position`` is the end of the last whole batch. After a write that failed nothing more is written until
-``retry`` finds room; what was whole before it is still synced, so that its group can be told. After a sync that failed
-(``sync_failed``) nothing is written or synced in this run. At most OpenLogs.limit logs hold descriptors.
+Invariants: ``position`` is the end of the last whole batch. After a write that found the disk full nothing more is
+written until ``retry`` finds room; what was whole before it is still synced, so that its group can be told. After any
+other failure (``file_failed``) the file is never written or synced again: ``reopen`` goes on in another one. At most
+OpenLogs.limit logs hold descriptors.
 """
 
 from __future__ import annotations
 
-from collections import deque
+import errno
 
 from radiator import limits
 from radiator.errors import StorageError
@@ -25,6 +26,7 @@ from radiator.storage.batch import RecordBatch
 from radiator.storage.files import FileSystem, close_quietly, storage_error, write_all
 from radiator.storage.format import encode_batch
 from radiator.storage.index import IndexEntry
+from radiator.storage.open_logs import OpenLogs
 from radiator.storage.options import PartitionOptions
 
 AHEAD_BYTES_MIN = 64 * 1024
@@ -32,29 +34,8 @@ AHEAD_BYTES_MAX = 512 * 1024
 AHEAD_BATCH_BYTES_MAX = 32 * 1024  # larger batches pay for the size's change themselves
 AHEAD_AFTER = 8  # small synced batches in a row, so that a file that gets only a few stays small
 ZEROS = memoryview(bytes(AHEAD_BYTES_MAX))
+NO_ROOM = frozenset((errno.ENOSPC, errno.EDQUOT))  # the file itself is as good as before
 INDEX_ENTRIES_BUFFERED = 4  # a recovery walks as much of the log as this
-
-
-class OpenLogs:
-    """Bounds the descriptors: when too many logs are open, the one that has not been used for longest is closed."""
-
-    __slots__ = ("limit", "queue", "syncs")
-
-    def __init__(self, limit: int = limits.OPEN_LOGS_MAX) -> None:
-        self.limit = limit
-        self.syncs = 0  # made so far, for metrics (the hub may read it)
-        self.queue: deque[Log] = deque()
-
-    def opened(self, log: Log) -> None:
-        queue = self.queue
-        queue.append(log)
-        while len(queue) > self.limit:
-            oldest = queue.popleft()
-            if oldest is log or oldest.used:
-                oldest.used = False  # a second chance
-                queue.append(oldest)
-            else:
-                oldest.release()
 
 
 def make_directories(logs: list[Log]) -> None:
@@ -79,6 +60,7 @@ class Log:
         "exists",
         "failed",
         "fd",
+        "file_failed",
         "fs",
         "head",
         "index_count",
@@ -92,8 +74,8 @@ class Log:
         "position",
         "salt",
         "small_syncs",
-        "sync_failed",
         "synced",
+        "synced_offset",
         "used",
     )
 
@@ -105,12 +87,13 @@ class Log:
         self.options = options
         self.open_logs = open_logs
         self.failed: StorageError | None = None
-        self.sync_failed = False  # then it is final; a write that found the disk full may be tried again
+        self.file_failed = False  # then that is final for the file; a write that found the disk full may be repeated
         self.exists = False  # the directory does
         self.base_offset = 0  # of the active segment
         self.next_offset = 0
         self.position = 0  # where the next batch goes
         self.synced = 0  # position up to which fdatasync has covered the active segment
+        self.synced_offset = 0  # the offset that follows there
         self.ahead = 0  # position up to which zeros have been written
         self.small_syncs = 0
         self.fd = -1
@@ -168,7 +151,7 @@ class Log:
             if self.fs.pwritev(self.fd, pieces, position) != size:
                 write_all(self.fs, self.fd, pieces, position)
         except OSError as error:
-            raise self._fail("write", error) from error
+            raise self.fail("write", error) from error
         if position >= self.indexed_position + limits.INDEX_INTERVAL_BYTES:
             self.entries.append(IndexEntry(batch.base_offset, position, batch.receive_ns[0]))
             self.indexed_position = position
@@ -181,8 +164,8 @@ class Log:
 
     def sync(self) -> None:
         """Everything appended so far is on disk when this returns, and the head says so. Raises StorageError, and that
-        is final: the hub takes the offsets back, and the file holds them."""
-        if self.sync_failed:
+        is final for the file: the hub takes the offsets back, and the file holds them."""
+        if self.file_failed:
             raise StorageError(str(self.failed))
         if self.synced == self.position:
             return
@@ -190,11 +173,10 @@ class Log:
             if self.fd < 0:
                 self._open(self.base_offset)
             self._sync(self.fd)
-            self.synced = self.position
             self._covered()
         except OSError as error:
-            self.sync_failed = True
-            raise self._fail("sync", error) from error
+            self.file_failed = True
+            raise self.fail("sync", error) from error
 
     def roll(self, next_offset: int) -> bool:
         """Seals the active segment, and begins the next one if it holds anything."""
@@ -206,7 +188,7 @@ class Log:
             self._roll(next_offset)
             self._open(next_offset)
         except OSError as error:
-            raise self._fail("roll", error) from error
+            raise self.fail("roll", error) from error
         return True
 
     def remove(self, bases: list[int]) -> None:
@@ -232,13 +214,14 @@ class Log:
         if new:
             self.base_offset = base_offset
         self.fd = fs.open(layout.segment_path(self.directory, self.base_offset), create=new)
-        if self.head is None:
-            self._map_head()
-            self.open_logs.opened(self)
+        self.map_head()
         if new:
             fs.sync_dir(self.directory)
 
-    def _map_head(self) -> None:
+    def map_head(self) -> None:
+        """From now on this log counts among the open ones."""
+        if self.head is not None:
+            return
         fd = self.fs.open(layout.head_path(self.directory), create=True)
         try:
             if self.fs.size(fd) < layout.HEAD_FILE_BYTES:  # allocated before it is mapped: a hole could be a SIGBUS
@@ -246,16 +229,16 @@ class Log:
             self.head = self.fs.map(fd, layout.HEAD_FILE_BYTES)
         finally:
             self.fs.close(fd)
+        self.open_logs.opened(self)
 
     def release(self) -> None:
         """Gives the descriptors back; the next append opens them again."""
-        if self.fd >= 0 and not self.sync_failed and self.synced != self.position and not self.options.sync.never:
+        if self.fd >= 0 and not self.file_failed and self.synced != self.position and not self.options.sync.never:
             try:
                 self._sync(self.fd)  # a later sync through another descriptor might not hear of an error
-                self.synced = self.position
                 self._covered()
             except OSError as error:
-                self._fail("sync", error)
+                self.fail("sync", error)
         close_quietly(self.fs, self.fd)
         self.fd = -1
         if self.head is not None:
@@ -265,12 +248,12 @@ class Log:
     def close(self) -> None:
         """The clean end: zeros cut off, synced, index complete."""
         try:
-            if not self.sync_failed and (self.fd >= 0 or self.ahead > self.position or self.synced != self.position):
+            if not self.file_failed and (self.fd >= 0 or self.ahead > self.position or self.synced != self.position):
                 if self.fd < 0:
                     self._open(self.base_offset)
                 self._seal()
         except OSError as error:
-            raise self._fail("close", error) from error
+            raise self.fail("close", error) from error
         finally:
             self.release()
 
@@ -280,9 +263,12 @@ class Log:
         self._seal()
         close_quietly(self.fs, self.fd)
         self.fd = -1
-        self.base_offset = self.next_offset = next_offset
+        self._begin(next_offset)
+
+    def _begin(self, base_offset: int) -> None:
+        self.base_offset = self.next_offset = self.synced_offset = base_offset
         self.position = self.synced = self.ahead = self.index_count = self.small_syncs = 0
-        self.entries.clear()
+        self.entries = []
         self.indexed_position = -limits.INDEX_INTERVAL_BYTES
 
     def _seal(self) -> None:
@@ -291,7 +277,6 @@ class Log:
             self.ahead = 0
         if not self.options.sync.never:
             self._sync(self.fd)
-        self.synced = self.position
         self._covered()
         self._write_index()
 
@@ -300,35 +285,55 @@ class Log:
         try:
             self.fs.fdatasync(fd)
         except OSError:
-            self.sync_failed = True
+            self.file_failed = True
             raise
+        self.synced, self.synced_offset = self.position, self.next_offset
 
     def retry(self, next_offset: int) -> None:
-        """After a write that failed: if there is room again, the log goes on behind its last whole batch, which must
-        end where ``next_offset`` is: what the hub has not told must not be there."""
+        """After a write that found no room: if there is some again, the log goes on behind its last whole batch."""
         if self.failed is None:
             return
-        if self.final(next_offset):
-            raise StorageError(str(self.failed))
+        assert not self.must_reopen(next_offset)
         try:
             if self.fd >= 0:
                 self.fs.truncate(self.fd, self.position)
                 write_all(self.fs, self.fd, [ZEROS[:AHEAD_BYTES_MIN]], self.position)
                 self.fs.truncate(self.fd, self.position)
         except OSError as error:
-            raise self._fail("write", error) from error
+            raise self.fail("write", error) from error
         close_quietly(self.fs, self.fd)  # opened anew: what was under way when the disk was full is then complete
         self.fd = -1
         self.ahead = self.small_syncs = 0
         self.failed = None
 
-    def final(self, next_offset: int) -> bool:
-        """Whether only another start can help: see ``retry``."""
-        return self.failed is not None and (self.sync_failed or self.next_offset != next_offset)
+    def must_reopen(self, next_offset: int) -> bool:
+        """Whether the log can go on only in another file: this one cannot be trusted, or holds what the hub has not
+        told (it ends at ``next_offset``)."""
+        return self.failed is not None and (self.file_failed or self.next_offset != next_offset)
 
-    def _fail(self, doing: str, error: OSError) -> StorageError:
+    def goes_on_in(
+        self, fd: int, base_offset: int, position: int, next_offset: int, ahead: int, entries: list[IndexEntry]
+    ) -> None:
+        """The active segment is another file, all of it synced, its name too (``reopen``)."""
+        close_quietly(self.fs, self.fd)
+        self._begin(base_offset)
+        self.fd = fd
+        self.position = self.synced = position
+        self.next_offset = self.synced_offset = next_offset
+        self.ahead = ahead
+        self.entries = entries
+        if entries:
+            self.indexed_position = entries[-1].position
+        self.failed = None
+        self.file_failed = False
+        self._covered()
+
+    def fail(self, doing: str, error: OSError) -> StorageError:
+        """Nothing more is appended until ``retry`` or ``reopen``; returns what is to be raised."""
         path = layout.segment_path(self.directory, self.base_offset)
-        if doing == "write" and self.fd >= 0:
+        if error.errno not in NO_ROOM:
+            self.file_failed = True
+        elif doing == "write" and self.fd >= 0:
             try:
                 self.fs.truncate(self.fd, self.position)  # no half record is left, if the disk still lets us
             except OSError:

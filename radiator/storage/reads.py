@@ -222,7 +222,8 @@ class PositionJob:
 
     def _run_time(self) -> None:
         place = max(bisect_left(self._segments, self.receive_ns, key=lambda segment: segment.first_receive_ns) - 1, 0)
-        for segment in self._segments[place:]:
+        ends = [segment.base_offset for segment in self._segments[place + 1 :]] + [self.end_offset]
+        for segment, end_offset in zip(self._segments[place:], ends, strict=True):
             base_offset = segment.base_offset
             if segment.first_receive_ns >= self.receive_ns:
                 self.offset = max(base_offset, self.log_start_offset)
@@ -234,7 +235,7 @@ class PositionJob:
                 continue  # taken by retention meanwhile
             try:
                 entries = load_index(self.fs, self.directory, base_offset)
-                found = locate_time(Window(self.fs, fd, SCAN_BYTES, path), entries, self.receive_ns, self.end_offset)
+                found = locate_time(Window(self.fs, fd, SCAN_BYTES, path), entries, self.receive_ns, end_offset)
             finally:
                 self.fs.close(fd)
             if found is not None:

@@ -84,12 +84,14 @@ def _recover(fs: FileSystem, log: Log, own_name: str, notes: list[RecoveryNote])
     bases = sorted(base for base in map(layout.segment_base, files) if base is not None)
     for base in [each for each in map(layout.index_base, files) if each is not None and each not in bases]:
         fs.remove(layout.index_path(directory, base))  # its segment was taken by retention
+    for name in [each for each in files if each.endswith(layout.NEW_SUFFIX)]:
+        fs.remove(f"{directory}/{name}")  # never took its place: what it was to replace is still there
     log.exists = True
     destinations = _load_names(fs, log)
     raw = read_file(fs, layout.head_path(directory))
     head = (layout.decode_head(raw) if raw else None) or layout.Head(0, 0, 0)
     if not bases:
-        log.next_offset = head.next_offset
+        log.next_offset = log.synced_offset = head.next_offset
         if head.next_offset:
             notes.append(_gone(directory, 0, head.next_offset))
         return Recovered([], head.next_offset, 0, destinations)
@@ -327,7 +329,7 @@ def _confirm(fs: FileSystem, log: Log, path: str, head: layout.Head) -> None:
             fs.close(fd)
         fs.sync_dir(log.directory)
         _write_head(fs, log.directory, wanted)
-    log.synced = log.position
+    log.synced, log.synced_offset = log.position, log.next_offset
 
 
 def _write_head(fs: FileSystem, directory: str, head: layout.Head) -> None:

@@ -25,8 +25,9 @@ from radiator.storage.file_partition import FilePartition
 from radiator.storage.files import FileSystem, close_quietly, read_file, storage_error
 from radiator.storage.format import UnknownVersion
 from radiator.storage.jobs import AppendJob, DirectoriesJob, Job
-from radiator.storage.log import Log, OpenLogs
+from radiator.storage.log import Log
 from radiator.storage.memory import MemoryBudget, MemoryPartition
+from radiator.storage.open_logs import OpenLogs
 from radiator.storage.options import PartitionOptions, SyncPolicy
 from radiator.storage.partition import Agenda, Partition
 from radiator.storage.recovery import RecoveryNote, partition_names, recover
@@ -153,6 +154,8 @@ class Store:
                     errors.append(job.error)
         for partition in self.partitions.values():
             if isinstance(partition, FilePartition):
+                for job in partition.take_cuts():
+                    job.write()
                 try:
                     partition.log.close()
                 except StorageError as error:

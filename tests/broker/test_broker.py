@@ -588,6 +588,7 @@ def test_what_happened_is_counted(world: World) -> None:
         "refused": 1,
         "read_errors": 0,
         "lost_to_retention": 0,
+        "lost_to_failures": 0,
     }
     assert {key: stats[key] for key in expected} == expected
     assert stats["commits"] >= 1

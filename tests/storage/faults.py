@@ -8,6 +8,8 @@ have written already, chosen by ``random``: any subset of the unsynced writes, i
     power_cut()     the cache is gone; bytes in a mapping that nobody synced too
     fail(verb, n)   the n-th call of that verb from now on raises an OSError; fdatasync then forgets what it should
                     have written, as Linux does
+    evict(path)     the cache gives up clean pages: what is read then is what the disk has
+    crash_at(n)     the n-th verb from now on, whichever it is, is never reached: it raises ``Crash``
     capacity        bytes that all files may have together: beyond it writes come back short, then ENOSPC
     short_writes    every write of more than one byte is cut in two
 
@@ -24,6 +26,10 @@ from typing import Any
 
 from radiator.storage import layout
 from radiator.storage.files import Facts
+
+
+class Crash(BaseException):
+    """The process ends here; no handler of errors runs."""
 
 
 class Node:
@@ -73,6 +79,7 @@ class FaultyFileSystem:
         self.short_writes = False
         self._next = 3
         self._faults: dict[str, tuple[int, int]] = {}
+        self._crash_at: int | None = None
 
     # --- faults -------------------------------------------------------------------------------------------------------
 
@@ -80,9 +87,20 @@ class FaultyFileSystem:
         """The ``nth`` call of ``verb`` from now on fails."""
         self._faults[verb] = (self.calls[verb] + nth, error)
 
+    def crash_at(self, nth: int) -> None:
+        self._crash_at = self.calls.total() + nth
+
+    def evict(self, path: str) -> None:
+        """Pages that are clean are forgotten; what is still to be written stays."""
+        node = self.nodes[path]
+        node.cache = bytearray(node.disk)
+        for position, piece in node.pending:
+            _apply(node.cache, position, piece)
+
     def heal(self) -> None:
         """What was going to fail no longer does."""
         self._faults.clear()
+        self._crash_at = None
 
     def kill(self) -> None:
         """The process is gone, the machine is not."""
@@ -126,6 +144,8 @@ class FaultyFileSystem:
 
     def _call(self, verb: str) -> None:
         self.calls[verb] += 1
+        if self._crash_at is not None and self.calls.total() >= self._crash_at:
+            raise Crash
         fault = self._faults.get(verb)
         if fault is not None and fault[0] == self.calls[verb]:
             del self._faults[verb]

@@ -109,8 +109,8 @@ def test_what_was_written_whole_before_the_failure_is_synced_and_told() -> None:
     assert read_all(store.partitions["q"]) == {0: b"first", 1: b"A0", 2: b"A1", 3: b"D"}
 
 
-def test_a_sync_that_cannot_even_begin_is_final() -> None:
-    """The hub took those offsets back while the file holds them: only a start can tell."""
+def test_a_sync_that_cannot_even_begin_is_final_for_the_file() -> None:
+    """The hub took those offsets back while the file holds them."""
     fs = FaultyFileSystem()
     store, _ = opened(fs)
     log = store.partition("q", ALWAYS)
@@ -128,8 +128,10 @@ def test_a_sync_that_cannot_even_begin_is_final() -> None:
         job.done(NOW)
     fs.close(fd)
     assert all(job.error is not None for job in jobs) and log.high_watermark == 1
-    recovered(store, NOW)
-    assert log.failed is not None, "its offsets must not be given again"
+    now = recovered(store, NOW)
+    assert log.failed is None and put(log, b"next") == [1], "nobody was told of the offset"
+    assert error_of(commit(store, now)) is None
+    assert read_all(log, memory=False) == {0: b"first", 1: b"next"}
 
 
 @pytest.mark.parametrize("interval_ns", [0, 50_000_000, None])
@@ -191,21 +193,6 @@ def test_a_clean_stop_syncs_what_is_whole_in_a_log_that_has_failed() -> None:
     assert head is not None and head.next_offset == 2
 
 
-def test_a_failed_sync_is_told_once_and_not_asked_about_again() -> None:
-    fs = FaultyFileSystem()
-    store, _ = opened(fs)
-    log = store.partition("q", ALWAYS)
-    put(log, b"doubtful", destination="q")
-    fs.fail("fdatasync")
-    commit(store)
-    now, jobs = NOW, []
-    for _ in range(5):
-        now += 3 * SECOND
-        store.tick(now)
-        jobs += commit(store, now)
-    assert log.failed is not None and len(jobs) <= 1
-
-
 def test_a_retry_of_a_log_that_works_does_nothing() -> None:
     fs = FaultyFileSystem()
     store, _ = opened(fs)
@@ -232,18 +219,3 @@ def test_a_log_whose_first_write_failed_is_not_forgotten() -> None:
     empty = store.partition("empty", ALWAYS)
     store.forget(empty)
     assert "empty" not in store.partitions
-
-
-def test_a_failed_sync_is_not_retried_ever() -> None:
-    fs = FaultyFileSystem()
-    store, _ = opened(fs)
-    partition = store.partition("q", ALWAYS)
-    put(partition, b"doubtful", destination="q")
-    fs.fail("fdatasync")
-    commit(store)
-    now = NOW
-    for _ in range(5):
-        now += 10_000_000_000
-        store.tick(now)
-        commit(store, now)
-    assert partition.failed is not None

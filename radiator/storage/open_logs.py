@@ -1,0 +1,37 @@
+"""How many logs hold descriptors, and who gives them back first.
+
+Knows: which logs are open, in the order in which they were opened. Must not know: files. Disk thread only, but for the
+count of syncs, which the hub may read. Invariant: at most ``limit`` logs are open, one more while another is opening.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from radiator import limits
+
+if TYPE_CHECKING:
+    from radiator.storage.log import Log
+
+
+class OpenLogs:
+    """Bounds the descriptors: when too many logs are open, the one that has not been used for longest is closed."""
+
+    __slots__ = ("limit", "queue", "syncs")
+
+    def __init__(self, limit: int = limits.OPEN_LOGS_MAX) -> None:
+        self.limit = limit
+        self.syncs = 0  # made so far, for metrics (the hub may read it)
+        self.queue: deque[Log] = deque()
+
+    def opened(self, log: Log) -> None:
+        queue = self.queue
+        queue.append(log)
+        while len(queue) > self.limit:
+            oldest = queue.popleft()
+            if oldest is log or oldest.used:
+                oldest.used = False  # a second chance
+                queue.append(oldest)
+            else:
+                oldest.release()

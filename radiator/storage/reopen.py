@@ -1,0 +1,212 @@
+"""Going on after a file has failed: the log continues in a new segment, in the same run.
+
+A sync that failed is reported once; what it should have written the kernel then holds as clean, or forgets. So nothing
+behind the last sync that succeeded counts as stored, whatever a later sync says. What the hub has *told* of that (under
+an interval or ``never``: receipted, seen by readers) is read back by crc, or taken from the tail in memory, and written
+into a file that has not failed. What it has not told (the group whose sync failed: refused) is left out; its offsets
+are given again.
+
+    <first doubtful offset>.rlog.new     written, synced     a crash here: the old file is all there is, as before
+    renamed to .rlog, directory synced                       from here on whatever the old file holds at or behind this
+                                                             base offset is read by nobody: segments end where the next
+                                                             one begins
+    head moves                                               external readers follow
+    the old file is cut (``cut``, later) where it was synced   for tidiness only
+
+If any step fails the next attempt does all of them again. What can neither be read back nor is in memory is lost: its
+offsets are told and not given again.
+
+Knows: bytes of segments, batches. Must not know: waiters, time. Disk thread only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from radiator import limits
+from radiator.errors import StorageError
+from radiator.storage import layout
+from radiator.storage.batch import RecordBatch
+from radiator.storage.files import close_quietly, storage_error, write_all
+from radiator.storage.format import DamagedBatch, encode_batch
+from radiator.storage.index import IndexEntry
+from radiator.storage.log import AHEAD_BYTES_MIN, ZEROS, Log, make_directories
+from radiator.storage.segment import Window, batch_at, find_batch, last_offset
+
+COPY_BYTES = 1024 * 1024
+
+
+class Piece(NamedTuple):
+    """A whole batch, as it is stored."""
+
+    base_offset: int
+    next_offset: int
+    min_receive_ns: int
+    max_receive_ns: int
+    data: bytes
+
+
+@dataclass
+class Reopened:
+    """Where the log goes on, and what became of what was doubtful."""
+
+    failed_base: int  # of the file that failed
+    kept_bytes: int  # of it
+    base_offset: int = 0
+    size_bytes: int = 0
+    first_receive_ns: int | None = None
+    last_receive_ns: int = 0
+    saved: int = 0  # records that are in the new file
+    lost: list[tuple[int, int]] = field(default_factory=list)  # offsets, first and last
+
+
+def reopen(log: Log, end_offset: int, recent: Sequence[RecordBatch]) -> Reopened:
+    """The log goes on in a new segment with everything below ``end_offset`` that can still be had; ``recent`` is what
+    is in memory of it, in order. Raises StorageError; then everything is as before."""
+    fs, doubtful = log.fs, log.synced_offset
+    found = Reopened(log.base_offset, log.synced)
+    path = layout.segment_path(log.directory, doubtful) + layout.NEW_SUFFIX
+    fd = -1
+    try:
+        make_directories([log])
+        with contextlib.suppress(FileNotFoundError):
+            fs.remove(path)
+        fd = fs.open(path, create=True)
+        entries, position = _write(log, fd, end_offset, recent, found)
+        ahead = position + write_all(fs, fd, [ZEROS[:AHEAD_BYTES_MIN]], position)  # the disk is asked, in any case
+        fs.fdatasync(fd)
+        log.open_logs.syncs += 1
+        log.map_head()
+        found.base_offset = doubtful if position else end_offset
+        with contextlib.suppress(FileNotFoundError):
+            fs.remove(layout.index_path(log.directory, found.base_offset))
+        fs.rename(path, layout.segment_path(log.directory, found.base_offset))
+        fs.sync_dir(log.directory)
+    except OSError as error:
+        close_quietly(fs, fd)
+        with contextlib.suppress(OSError):
+            fs.remove(path)
+        raise log.fail("go on in a new segment after a failure", error) from error
+    found.size_bytes = position
+    log.goes_on_in(fd, found.base_offset, position, end_offset, ahead, entries)
+    return found
+
+
+def cut(log: Log, base_offset: int, size_bytes: int) -> None:
+    """What a failed file holds behind its last sync is no longer read; give the space back if the disk lets us."""
+    assert base_offset != log.base_offset
+    path = layout.segment_path(log.directory, base_offset)
+    fd = -1
+    try:
+        fd = log.fs.open(path)
+        log.fs.truncate(fd, size_bytes)
+        log.fs.fdatasync(fd)
+    except FileNotFoundError:
+        pass  # retention was quicker
+    except OSError as error:
+        raise storage_error(path, "cut off what is no longer used", error) from error
+    finally:
+        close_quietly(log.fs, fd)
+
+
+def _write(
+    log: Log, fd: int, end_offset: int, recent: Sequence[RecordBatch], found: Reopened
+) -> tuple[list[IndexEntry], int]:
+    """Copies what can be had; returns index entries and the end."""
+    entries: list[IndexEntry] = []
+    expected, position, written = log.synced_offset, 0, 0
+    waiting: list[bytes] = []
+    for piece in _pieces(log, end_offset, recent):
+        if piece.base_offset > expected:
+            found.lost.append((expected, piece.base_offset - 1))
+        expected = piece.next_offset
+        found.saved += piece.next_offset - piece.base_offset
+        if found.first_receive_ns is None:
+            found.first_receive_ns = piece.min_receive_ns
+        found.last_receive_ns = piece.max_receive_ns
+        if not entries or position >= entries[-1].position + limits.INDEX_INTERVAL_BYTES:
+            entries.append(IndexEntry(piece.base_offset, position, piece.min_receive_ns))
+        waiting.append(piece.data)
+        position += len(piece.data)
+        if position - written >= COPY_BYTES:
+            written += write_all(log.fs, fd, [b"".join(waiting)], written)
+            waiting = []
+    if waiting:
+        write_all(log.fs, fd, [b"".join(waiting)], written)
+    if expected < end_offset:
+        found.lost.append((expected, end_offset - 1))
+    return entries, position
+
+
+def _pieces(log: Log, end_offset: int, recent: Sequence[RecordBatch]) -> Iterator[Piece]:
+    """The doubtful records in order: from the failed file, else from memory."""
+    expected = log.synced_offset
+    if expected == end_offset:
+        return
+    for piece in _from_file(log, expected, end_offset):
+        yield from _from_memory(log, recent, expected, piece.base_offset)
+        yield piece
+        expected = piece.next_offset
+    yield from _from_memory(log, recent, expected, end_offset)
+
+
+def _from_file(log: Log, expected: int, end_offset: int) -> Iterator[Piece]:
+    """Whole batches behind the last sync. A file that can no longer be read ends there."""
+    fs, path = log.fs, layout.segment_path(log.directory, log.base_offset)
+    fd = -1
+    try:
+        fd = fs.open_read(path)
+        window, size, position = Window(fs, fd, path=path), fs.size(fd), log.synced
+        while position < size:
+            try:
+                header = batch_at(window, position)
+                if header.base_offset < expected:
+                    raise DamagedBatch(f"base offset {header.base_offset}, expected {expected}")
+            except DamagedBatch:
+                way_on = find_batch(window, position + 8, size, expected)
+                if way_on is None:
+                    return
+                position, header = way_on
+            following = last_offset(window, position, header) + 1
+            if following > end_offset:
+                return
+            place = window.at(position, header.total_len)
+            data = bytes(window.data[place : place + header.total_len])
+            yield Piece(header.base_offset, following, header.min_receive_ns, header.max_receive_ns, data)
+            expected = following
+            position += header.total_len
+    except (OSError, StorageError):
+        return
+    finally:
+        close_quietly(fs, fd)
+
+
+def _from_memory(log: Log, recent: Sequence[RecordBatch], start: int, end: int) -> Iterator[Piece]:
+    """The records from ``start`` up to ``end`` that are in memory, as batches without holes."""
+    for batch in recent:
+        first, stop = batch.index_at(start), batch.index_at(end)
+        while first < stop:
+            last = first + 1
+            while last < stop and batch.offsets[last] == batch.offsets[last - 1] + 1:
+                last += 1
+            yield _encoded(log, batch, first, last)
+            first = last
+
+
+def _encoded(log: Log, batch: RecordBatch, first: int, last: int) -> Piece:
+    receive_ns, event_ns, transmit_ns = batch.receive_ns[first:last], batch.event_ns, batch.transmit_ns
+    pieces = encode_batch(
+        batch.offsets[first],
+        receive_ns,
+        None if event_ns is None else event_ns[first:last],
+        None if transmit_ns is None else transmit_ns[first:last],
+        batch.destination_ids[first:last],
+        batch.names,
+        batch.blocks[first:last],
+        batch.bodies[first:last],
+        salt=log.salt,
+    )
+    return Piece(batch.offsets[first], batch.offsets[last - 1] + 1, receive_ns[0], receive_ns[-1], b"".join(pieces))
