@@ -101,7 +101,7 @@ def test_a_file_that_failed_is_never_written_or_synced_again() -> None:
 def test_what_was_told_and_not_synced_is_written_again(options: PartitionOptions) -> None:
     fs = FaultyFileSystem()
     store, log = doubtful(fs, options)
-    now, jobs = later(store, NOW)
+    _now, jobs = later(store, NOW)
     assert log.failed is None and not [job for job in jobs if job.lost]
     assert read_all(log) == read_all(log, memory=False) == outside(fs) == TOLD
     fs.power_cut()
@@ -269,7 +269,7 @@ def test_a_clean_stop_cuts_at_once() -> None:
 def test_a_crash_at_any_step_of_reopening_leaves_every_message_readable_once(cut: bool, end: str) -> None:
     for nth in range(1, 60):
         fs = FaultyFileSystem(Random(nth))
-        store, log = doubtful(fs)
+        store, _log = doubtful(fs)
         now = NOW
         if cut:
             now, _ = later(store, now)
