@@ -58,9 +58,9 @@ class Registry:
                         self._add(name, policy)
                     except ProtocolError as error:  # the rules have changed; whoever uses it is told
                         log.warning("%s: %s %s", name, error.message, error.detail)
-        for cursor_name, partition_name in self._store.cursors.names():
+        for cursor, partition_name in self._store.cursors.names():
             if partition_name not in self._store.partitions:  # made by a subscription, and nothing was ever sent
-                self._store.cursors.delete(cursor_name, partition_name)
+                self._store.cursors.delete(cursor, partition_name)
 
     def create(self, name: str) -> Destination:
         """A destination that does not exist yet. Raises ProtocolError if its rule forbids it or it cannot be stored."""
@@ -102,7 +102,7 @@ class Registry:
                 del self._feeds[feed.partition.name]
                 self._store.forget(feed.partition)
         if destination.queue is not None and destination.policy.store == "file":
-            self._store.cursors.delete(_cursor_name(destination.name))
+            self._store.cursors.delete(cursor_name(destination.name))
         for source in destination.queue.sources if destination.queue is not None else ():
             self.dirty_sources.pop(source, None)
         return True
@@ -170,8 +170,9 @@ class Registry:
         if isinstance(partition, MemoryPartition):
             return Cursor(start)
         sync = SyncPolicy(policy.fsync_interval_ns)
-        return self._store.cursors.open(_cursor_name(name), partition.name, start, sync)
+        return self._store.cursors.open(cursor_name(name), partition.name, start, sync)
 
 
-def _cursor_name(queue: str) -> str:
+def cursor_name(queue: str) -> str:
+    """Of the cursors of a queue, one over each of its partitions."""
     return f"queue:{queue}"

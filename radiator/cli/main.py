@@ -30,6 +30,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "fsck": ("radiator.cli.fsck:fsck", "Check a data directory; repair it."),
     "backup": ("radiator.cli.backup:backup", "Copy a data directory, beside a running broker."),
     "restore": ("radiator.cli.restore:restore", "Verify a backup, and make a data directory of it."),
+    "purge": ("radiator.cli.purge:purge", "Empty a queue, or drop a topic's history."),
     "check-config": ("radiator.cli.check_config:check_config", "Check a configuration and explain its rules."),
     "bench": ("radiator.cli.bench:bench", "Measure a broker: throughput, latency, memory."),
     "report": ("radiator.cli.report:report", "Make a report on a data directory with Spark."),

@@ -1,0 +1,149 @@
+"""``radiator purge``: a queue without its messages, a topic without its history.
+
+With ``--data`` no broker may run: the files are changed under the lock that brokers take. Otherwise a queue is emptied
+through its broker, by a consumer that acknowledges what was waiting when it began; what comes meanwhile stays.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from radiator.cli.common import (
+    NOT_FOUND,
+    OK,
+    USAGE,
+    CommandFailed,
+    connection_options,
+    json_option,
+    open_connection,
+    progress,
+    put_json,
+    say,
+)
+
+if TYPE_CHECKING:
+    from radiator.client import Connection
+    from radiator.client.message import Message
+
+WINDOW = 5_000
+QUIET_SECONDS = 1.0  # without a message: then it is asked what still waits
+
+
+@click.command(short_help="Empty a queue, or drop a topic's history.")
+@click.argument("destination")
+@click.option("--data", metavar="DIR", help="Work on this data directory, without a broker.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@connection_options
+@json_option
+def purge(
+    destination: str,
+    data: str | None,
+    yes: bool,
+    url: str,
+    login: str | None,
+    passcode: str | None,
+    timeout: float,
+    as_json: bool,
+) -> int:
+    """Settle all messages that wait in the queue DESTINATION, or drop the history of a topic.
+
+    Through the broker only queues can be emptied. With --data, and no broker there, both.
+    """
+    from radiator.routing.rules import kind_of
+
+    queue = kind_of(destination) == "queue"
+    if data is not None and not os.path.isdir(os.path.join(data, "partitions")):
+        raise CommandFailed(NOT_FOUND, f"{data}: no radiator store here; --data names the data_dir of a broker")
+    if data is None and not queue:
+        raise CommandFailed(
+            USAGE,
+            f"{destination} is a topic: its history cannot be dropped through the broker. Lower its retention, or stop "
+            "the broker and give --data",
+        )
+    _ask(f"{destination} in {data}" if data is not None else f"{destination} at {url}", queue, yes)
+    if data is not None:
+        return _offline(data, destination, queue, as_json)
+    with open_connection(url, login, passcode, timeout) as connection:
+        settled, held = _online(connection, destination)
+    if held:
+        say(f"{held} messages of {destination} are in the hands of other consumers, and were left to them")
+    if as_json:
+        put_json({"destination": destination, "settled": settled, "held": held})
+    else:
+        click.echo(f"{settled:,} messages of {destination} settled")
+    return OK
+
+
+def _ask(what: str, queue: bool, yes: bool) -> None:
+    doing = "settle all waiting messages of" if queue else "drop the whole history of"
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise CommandFailed(USAGE, f"this would {doing} {what}; say --yes if that is meant")
+    click.confirm(f"{doing} {what}?", abort=True, err=True)
+
+
+def _offline(data: str, destination: str, queue: bool, as_json: bool) -> int:
+    from radiator.broker.registry import cursor_name
+    from radiator.clock import now_ns
+    from radiator.storage.purge import NoSuchDestination, purge
+
+    try:
+        done = purge(data, destination, cursor_name(destination), queue, now_ns())
+    except NoSuchDestination as error:
+        raise CommandFailed(NOT_FOUND, str(error)) from None
+    records = sum(each.records for each in done)
+    if as_json:
+        parts = [each._asdict() for each in done]
+        put_json({"destination": destination, "settled" if queue else "removed": records, "partitions": parts})
+    else:
+        click.echo(f"{records:,} messages of {destination} {'settled' if queue else 'removed'}")
+        for each in done:
+            click.echo(f"  {each.partition} goes on at offset {each.next_offset}")
+    return OK
+
+
+def _online(connection: Connection, destination: str) -> tuple[int, int]:
+    """How many messages were settled, and how many of those that waited at the beginning others hold."""
+    marks: dict[str, int] = {}  # the last offset of each partition, as it is now
+    for message in connection.subscribe(destination, start_position="last", stop_position="end"):
+        partition, offset = _place(message)
+        marks[partition] = max(offset, marks.get(partition, 0))
+    settled, held, ahead = 0, -1, set(marks)
+    last: Message | None = None  # only its ACK asks for a receipt, which holds for all before it
+    with progress() as bar, connection.subscribe(destination, ack="client-individual", prefetch=WINDOW) as inbox:
+        task = bar.add_task("settling", total=None, note="")
+        while ahead:
+            message = inbox.fetch(QUIET_SECONDS)
+            if message is None:
+                left = _left(connection, destination, marks) - (last is not None)
+                if left in (0, held):
+                    break
+                held = left  # once more: it may only be slow
+                continue
+            partition, offset = _place(message)
+            if offset <= marks.get(partition, -1):
+                if last is not None:
+                    last.ack()
+                last, settled = message, settled + 1
+                bar.update(task, note=f"{settled:,}")
+            if offset >= marks.get(partition, -1):
+                ahead.discard(partition)
+        if last is not None:
+            last.ack(receipt=True)
+    return settled, _left(connection, destination, marks) if marks else 0
+
+
+def _left(connection: Connection, destination: str, marks: dict[str, int]) -> int:
+    """How many of them are still not settled."""
+    browser = connection.subscribe(destination, headers={"browser": "true"})
+    places = [_place(message) for message in browser]
+    return sum(offset <= marks.get(partition, -1) for partition, offset in places)
+
+
+def _place(message: Message) -> tuple[str, int]:
+    return message.partition or "", message.offset if message.offset is not None else -1

@@ -1,0 +1,109 @@
+"""Emptying a destination while no broker runs: a queue's messages are settled, a topic's history is removed.
+
+    queue   its cursors go to the end of their logs; where others store in the same log, theirs stay where they are
+    topic   a new, empty segment is begun at the next offset, then all before it are removed. Only if nothing else is
+            stored in the same log
+
+No offset is ever given out again. What dies in between leaves a log that a start takes as it is: with its history, or
+with part of it, or without.
+
+Knows: the store, as a broker opens it. Must not know: rules, who asks. Offline only, one thread.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from radiator.errors import StorageError
+from radiator.storage.cursor import Cursor
+from radiator.storage.file_partition import FilePartition
+from radiator.storage.files import FileSystem
+from radiator.storage.reader import batches, list_partitions
+from radiator.storage.store import Store
+
+REMEDY = "stop it first, or purge a queue through it, with --url"
+
+
+class NoSuchDestination(StorageError):
+    """Nothing of that name is stored here."""
+
+
+class Purged(NamedTuple):
+    """What was done to one partition: ``records`` were settled or removed, and the log goes on at ``next_offset``."""
+
+    partition: str
+    records: int
+    next_offset: int
+
+
+def purge(
+    root: str, destination: str, cursor_name: str, queue: bool, now_ns: int, fs: FileSystem | None = None
+) -> list[Purged]:
+    """Empties a queue, whose cursors have that name, or a topic; what has such a cursor is a queue in any case. Raises
+    StorageError: NoSuchDestination if nothing of it is here, others if a broker runs, or the topic shares its log, or
+    the disk does not let us."""
+    store = Store(root, fs or FileSystem())
+    store.acquire(REMEDY)
+    try:
+        store.open(now_ns)
+    except StorageError:
+        store.release()
+        raise
+    try:
+        over = {partition for name, partition in store.cursors.names() if name == cursor_name}
+        partitions = [
+            partition
+            for partition in store.partitions.values()
+            if isinstance(partition, FilePartition)
+            and (partition.name in over or destination in (partition.name, *partition.destinations))
+        ]
+        if not partitions:
+            raise NoSuchDestination(f"{root}: nothing is stored for {destination}; `radiator ls` lists what is")
+        if queue or over:
+            return [_settle(store, partition, destination, cursor_name) for partition in partitions]
+        for partition in partitions:
+            if others := sorted(partition.destinations - {destination}):
+                raise StorageError(
+                    f"{partition.directory}: {destination} shares this log with {len(others)} others, such as "
+                    f"{others[0]}: its messages cannot be removed alone; retention removes the oldest of all"
+                )
+        return [_remove(partition) for partition in partitions]
+    finally:
+        store.close()
+
+
+def _settle(store: Store, partition: FilePartition, destination: str, cursor_name: str) -> Purged:
+    cursor = store.cursors.get(cursor_name, partition.name)
+    if cursor is None:  # nobody has ever asked for these messages
+        cursor = store.cursors.open(cursor_name, partition.name, partition.log_start_offset)
+    end = partition.next_offset
+    waiting = _waiting(store, partition, destination, cursor, end)
+    cursor.ack_range(cursor.floor, end)
+    return Purged(partition.name, waiting, end)
+
+
+def _waiting(store: Store, partition: FilePartition, destination: str, cursor: Cursor, end: int) -> int:
+    floor = max(cursor.floor, partition.log_start_offset)
+    if partition.destinations <= {destination}:
+        return max(0, end - floor - sum(stop - max(start, floor) for start, stop in cursor.intervals if stop > floor))
+    waiting = 0
+    (stored,) = [each for each in list_partitions(store.root, store.fs) if each.name == partition.name]
+    for batch in batches(stored, floor, fs=store.fs):
+        if destination in batch.names:
+            mine = batch.names.index(destination)
+            for offset, number in zip(batch.offsets, batch.destination_ids, strict=True):
+                waiting += number == mine and offset >= floor and not cursor.is_acked(offset)
+    return waiting
+
+
+def _remove(partition: FilePartition) -> Purged:
+    log, end = partition.log, partition.next_offset
+    records = end - partition.log_start_offset
+    bases = [segment.base_offset for segment in partition.segments]
+    if log.position:
+        log.roll(end)
+    else:
+        bases = bases[:-1]  # the active segment is empty already
+    if bases:
+        log.remove(bases)
+    return Purged(partition.name, records, end)

@@ -1,0 +1,127 @@
+"""purge on the command line: with a broker, without one, and never unasked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from radiator.cli import purge as module
+from radiator.cli.main import run
+from radiator.client import connect
+from tests.running import BrokerProcess
+
+
+@pytest.fixture
+def address(shared_broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("RADIATOR_URL", shared_broker.address)
+    return shared_broker.address
+
+
+def bodies(address: str, queue: str) -> list[str]:
+    with connect(address) as connection:
+        return [message.text for message in connection.subscribe(queue, headers={"browser": "true"})]
+
+
+def test_a_queue_is_emptied_through_its_broker(address: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with connect(address) as connection:
+        connection.send_many([("/queue/purged", b"%d" % number) for number in range(300)])
+        assert run(["purge", "/queue/purged", "--yes", "--json"]) == 0
+        assert json.loads(capfd.readouterr().out) == {"destination": "/queue/purged", "settled": 300, "held": 0}
+        connection.send("/queue/purged", "new")
+    assert bodies(address, "/queue/purged") == ["new"]
+    assert run(["purge", "/queue/purged", "-y"]) == 0
+    assert run(["purge", "/queue/purged", "-y"]) == 0
+    assert capfd.readouterr().out.splitlines() == [
+        "1 messages of /queue/purged settled", "0 messages of /queue/purged settled"
+    ]  # fmt: skip
+
+
+def test_what_comes_meanwhile_stays(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with connect(address) as connection:
+        connection.send_many([("/queue/meanwhile", b"old")] * 10)
+        subscribe, calls = type(connection).subscribe, []
+
+        def late(self: Any, *args: Any, **options: Any) -> Any:
+            calls.append(options)
+            if len(calls) == 2:  # the marks are known, the consumer comes next
+                connection.send_many([("/queue/meanwhile", b"new")] * 10)
+            return subscribe(self, *args, **options)
+
+        monkeypatch.setattr(type(connection), "subscribe", late)
+        with connect(address) as other:
+            assert module._online(other, "/queue/meanwhile") == (10, 0)
+        monkeypatch.undo()
+    assert bodies(address, "/queue/meanwhile") == ["new"] * 10
+
+
+def test_what_others_hold_is_left_to_them_and_told(address: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with connect(address) as connection:
+        connection.send_many([("/queue/held", b"%d" % number) for number in range(5)])
+        inbox = connection.subscribe("/queue/held", ack="client-individual", prefetch=2)
+        held = [inbox.fetch(20), inbox.fetch(20)]
+        assert run(["purge", "/queue/held", "-y"]) == 0
+        out, err = capfd.readouterr()
+        assert out == "3 messages of /queue/held settled\n"
+        assert "2 messages of /queue/held are in the hands of other consumers" in err
+        for message in held:
+            assert message is not None
+            message.ack(receipt=True)
+    assert bodies(address, "/queue/held") == []
+
+
+def test_of_a_topic_it_says_what_to_do(address: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["purge", "/topic/t", "-y"]) == 2
+    assert "give --data" in capfd.readouterr().err
+
+
+def test_without_a_terminal_it_does_nothing_unasked(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "partitions").mkdir()
+    assert run(["purge", "/topic/t", "--data", str(tmp_path)]) == 2
+    assert "say --yes" in capfd.readouterr().err
+    assert not (tmp_path / "LOCK").exists()
+
+
+def test_on_a_terminal_it_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "partitions").mkdir()
+    asked = []
+
+    def confirm(text: str, **options: Any) -> None:
+        asked.append(text)
+        raise module.click.Abort
+
+    monkeypatch.setattr(module.sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(module.click, "confirm", confirm)
+    assert run(["purge", "/topic/t", "--data", str(tmp_path)]) == 130
+    assert asked == [f"drop the whole history of /topic/t in {tmp_path}?"]
+
+
+def test_a_broker_that_starts_afterwards_goes_on_with_the_next_offset(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    broker = BrokerProcess(tmp_path)
+    broker.start()
+    with connect(broker.address) as connection:
+        connection.send_many([("/topic/t", b"old")] * 7 + [("/queue/q", b"old")] * 5)
+    data = ["--data", str(broker.data), "-y"]
+    assert run(["purge", "/topic/t", *data]) == 1
+    assert f"process {broker.pid}); stop it first" in capfd.readouterr().err
+    broker.stop()
+    assert run(["purge", "/topic/t", *data, "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["partitions"] == [
+        {"partition": "/topic/t", "records": 7, "next_offset": 7}
+    ]
+    assert run(["purge", "/queue/q", *data]) == 0
+    assert run(["purge", "/queue/r", *data]) == 5
+    assert run(["purge", "/queue/r", "--data", str(tmp_path / "none"), "-y"]) == 5
+    broker.start()
+    with connect(broker.address) as connection:
+        assert connection.send("/topic/t", "new", receipt=True).offset == 7
+        connection.send("/queue/q", "new")
+        replayed = list(connection.subscribe("/topic/t", start_position="first", stop_position="end"))
+        assert [(message.offset, message.text) for message in replayed] == [(7, "new")]
+    assert bodies(broker.address, "/queue/q") == ["new"]
+    assert broker.stop() == 0
+    assert run(["fsck", "--data", str(broker.data)]) == 0
