@@ -110,8 +110,8 @@ def _offline(data: str, destination: str, queue: bool, as_json: bool) -> int:
 def _online(connection: Connection, destination: str) -> tuple[int, int]:
     """How many messages were settled, and how many of those that waited at the beginning others hold."""
     marks: dict[str, int] = {}  # the last offset of each partition, as it is now
-    for message in connection.subscribe(destination, start_position="last", stop_position="end"):
-        partition, offset = _place(message)
+    for newest in connection.subscribe(destination, start_position="last", stop_position="end"):
+        partition, offset = _place(newest)
         marks[partition] = max(offset, marks.get(partition, 0))
     settled, held, ahead = 0, -1, set(marks)
     last: Message | None = None  # only its ACK asks for a receipt, which holds for all before it
