@@ -50,11 +50,11 @@ _I64 = Struct("<q")
 
 class Committed(NamedTuple):
     """Up to where the segment must be whole: ``position``, and the offset that follows there (None: not known).
-    ``sealed``: that is the end of the file, and the offset the one with which the next segment begins."""
+    ``following``: the offset with which the next segment begins. There this one ends, whatever its file says."""
 
     position: int
     next_offset: int | None
-    sealed: bool = False
+    following: int | None = None
 
 
 PASSED = Committed(-1, None)
@@ -70,6 +70,7 @@ class Walk:
         self.found = SegmentCheck(path, base_offset, latest_ns=latest_ns)
         self.size = size
         self.committed = committed
+        self.following = committed.following
         self.expected = base_offset
         self.indexed = -limits.INDEX_INTERVAL_BYTES
         self.foreign_salts = 0
@@ -81,11 +82,14 @@ class Walk:
         while position < self.size:
             if position == self.committed.position:
                 self._at_head(position)
-            position = self._ones(position)
-            if position >= self.size:
+            if self.following is not None and self.expected >= self.following:
+                self._note("trailing", f"bytes {position} to {self.size - 1} are read by nobody", position, self.size)
+                self.ended, self.committed = position, PASSED
                 break
-            if position == self.committed.position:
-                self._at_head(position)
+            after = self._ones(position)
+            if after > position:
+                position = after
+                continue
             try:
                 header = batch_at(self.window, position)
                 if position + header.total_len > self.size:
@@ -101,6 +105,9 @@ class Walk:
             position += header.total_len
         if position <= self.committed.position:
             self._at_head(position)
+        if self.following is not None and self.expected > self.following:
+            text = f"the next segment begins with offset {self.following}, the batches here end at {self.expected}"
+            self._note("contradiction", text, position, position)
         found.position = min(position, self.size) if self.ended is None else self.ended
         found.next_offset = self.expected
         if self.foreign_salts:
@@ -150,15 +157,12 @@ class Walk:
         wanted = self.committed.next_offset
         if wanted is None:
             return
-        if self.committed.sealed and wanted < self.expected:
-            text = f"the next segment begins with offset {wanted}, the batches here end at {self.expected}"
-            self._note("contradiction", text, position, position)
-        elif position < self.committed.position:
+        if position < self.committed.position:
             text = f"the file ends at byte {self.size}, its committed part at {self.committed.position}"
             self._lost("gap", text, position, self.committed.position, wanted)
         elif wanted > self.expected:
             self._lost("gap", f"the batches end at byte {position}, too early", position, position, wanted)
-        elif wanted < self.expected:
+        elif wanted < self.expected and wanted != self.following:
             text = f"head says that offset {wanted} follows at byte {position}, the batches say {self.expected}"
             self._note("head", text, position, position)
         self.committed = PASSED
@@ -176,17 +180,13 @@ class Walk:
             way_on = find_batch(self.window, search, self.size, self.expected)
         except UnknownVersion:
             way_on = None
+        if way_on is not None and self.following is not None and way_on[1].base_offset >= self.following:
+            way_on = None
         before_head = self.committed.next_offset is not None and position < self.committed.position
         if way_on is not None:
             end, following = way_on[0], way_on[1].base_offset
         elif not before_head:
             return self._end(position, search, damage)
-        elif self.committed.sealed and self.committed.next_offset == self.expected:
-            text = f"bytes {position} to {self.size - 1} are no batch that follows; no offset is missing"
-            self._note("trailing", text, position, self.size)
-            self.ended = position
-            self.committed = PASSED
-            return self.size + 1
         else:
             end, following = min(self.committed.position, self.size), self.committed.next_offset or self.expected
             self.committed = PASSED
@@ -240,7 +240,8 @@ class Walk:
                 return position
             stop = min(stop, self.committed.position - base)
         unpack, names_seen = HEADER.unpack_from, found.dictionaries
-        while at < limit and at + HEADER_BYTES <= stop:
+        last = expected + limits.BATCH_BYTES_MAX if self.following is None else self.following
+        while at < limit and expected < last and at + HEADER_BYTES <= stop:
             magic, total, crc, offset, low, high, count, flags, names, *lengths, salt = unpack(data, at)
             names_len, headers_len, bodies_len = lengths
             end = at + total

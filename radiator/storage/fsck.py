@@ -186,6 +186,8 @@ class Fsck:
             self._no_head(found, raw, bases)
         elif head is None:
             head = layout.Head(bases[0] if bases else 0, 0, bases[0] if bases else 0)  # nothing was ever committed
+        if bases and head is not None and head.segment_base < bases[0] == head.next_offset:
+            head = layout.Head(bases[0], 0, bases[0])  # rolled while idle, and retention took what was before
         if bases and head is not None and head.segment_base not in bases:
             text = f"speaks of the segment {head.segment_base}, which is not there"
             found.findings.append(Finding("head", layout.head_path(directory), text))
@@ -330,9 +332,9 @@ def known(fs: FileSystem, root: str, finding: Finding) -> Finding:
 def _bounds(base: int, size: int, following: int | None, head: layout.Head | None, live: bool) -> tuple[int, Committed]:
     """How much of a segment is looked at, and up to where it must be whole."""
     if head is None:
-        return size, Committed(size, following, following is not None)
+        return size, Committed(size, following, following)
     if base < head.segment_base:
-        return size, Committed(size, following, True)
+        return size, Committed(size, following, following)
     if base == head.segment_base:
-        return min(head.position, size) if live else size, Committed(head.position, head.next_offset)
-    return size, Committed(0, base)
+        return min(head.position, size) if live else size, Committed(head.position, head.next_offset, following)
+    return size, Committed(0, base, following)

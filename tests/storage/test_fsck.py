@@ -175,6 +175,17 @@ def test_nothing_is_found_in_an_empty_store_and_what_is_no_store_is_told(tmp_pat
         check(str(tmp_path / "data"), "z")
 
 
+def test_a_log_that_rolled_while_idle_and_lost_what_was_before_is_healthy(made: Made) -> None:
+    store, _ = opened(root=made.root)
+    log = store.partitions[QUEUE].log  # type: ignore[attr-defined]
+    log.roll(len(made.bodies))
+    assert check(made.root) == []
+    log.remove(made.bases)
+    assert check(made.root) == []
+    store.close()
+    assert check(made.root) == []
+
+
 def test_only_the_partitions_that_were_named_are_read(made: Made) -> None:
     run = Fsck(made.root)
     assert list(run.run({QUEUE})) == []
@@ -254,6 +265,21 @@ def test_bytes_behind_the_last_batch_of_a_sealed_segment_are_told(made: Made) ->
         file.write(b"what is this? " * 4)
     (found,) = check(made.root)
     assert (found.kind, found.start) == ("trailing", size)
+
+
+def test_where_the_next_segment_begins_one_ends_whatever_its_file_says(made: Made) -> None:
+    """After a failed sync the log goes on in a new segment, which begins where the last good sync ended."""
+    batch, size, end = next_batch(made), made.segment(-1).stat().st_size, len(made.bodies)
+    uncommitted(made, batch)
+    new = Path(layout.segment_path(made.directory, end))
+    new.touch(0o600)
+    new.write_bytes(batch)
+    before = made.path("head").read_bytes()  # the machine died before it moved
+    for head in (before, layout.encode_head(end, len(batch), end + 1).ljust(64, b"\0")):
+        made.path("head").write_bytes(head)
+        found = {each.kind: each for each in check(made.root) if each.kind not in ("index", "uncommitted")}
+        assert set(found) == {"trailing"}
+        assert (found["trailing"].start, found["trailing"].end) == (size, size + len(batch))
 
 
 def test_the_committed_end_of_the_log_is_gone(made: Made) -> None:
