@@ -23,15 +23,27 @@ def encode_entry(name: str) -> bytes:
 
 
 def write(fs: FileSystem, path: str, names: Iterable[str], position: int, sync: bool) -> int:
-    """Adds entries at ``position``, and returns the position behind them. Raises OSError."""
+    """Adds entries at ``position``, where the list then ends, and returns the position behind them. Raises OSError."""
     fd = fs.open(path, create=True)
     try:
+        new, begin = fs.size(fd) == 0, position
         position += write_all(fs, fd, [b"".join(map(encode_entry, sorted(names)))], position)
+        if fs.size(fd) > position:
+            fs.truncate(fd, position)
         if sync:
             fs.fdatasync(fd)
     finally:
         fs.close(fd)
+    if sync and new and not begin:
+        fs.sync_dir(path.rpartition("/")[0])
     return position
+
+
+def torn(data: bytes) -> bool:
+    """Whether ``data``, behind the last entry that holds, is what a write that was under way may have left."""
+    if not data.strip(b"\0"):
+        return True
+    return len(data) < _ENTRY.size or _ENTRY.size + int(_ENTRY.unpack_from(data)[0]) > len(data)
 
 
 def decode(data: bytes) -> tuple[list[str], int]:

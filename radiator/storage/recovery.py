@@ -87,7 +87,7 @@ def _recover(fs: FileSystem, log: Log, own_name: str, notes: list[RecoveryNote])
     for name in [each for each in files if each.endswith(layout.NEW_SUFFIX)]:
         fs.remove(f"{directory}/{name}")  # never took its place: what it was to replace is still there
     log.exists = True
-    destinations = _load_names(fs, log)
+    destinations, listed = _load_names(fs, log)
     raw = read_file(fs, layout.head_path(directory))
     head = (layout.decode_head(raw) if raw else None) or layout.Head(0, 0, 0)
     if not bases:
@@ -102,7 +102,7 @@ def _recover(fs: FileSystem, log: Log, own_name: str, notes: list[RecoveryNote])
         active.first_receive_ns = active.last_receive_ns = last_receive_ns
     _straighten(fs, directory, segments, active)
     if not log.names_position and (segments or active.size_bytes):
-        if destinations - {own_name}:
+        if listed or destinations - {own_name}:
             _rebuild_names(fs, log, bases, destinations)
         else:
             destinations.add(own_name)
@@ -341,12 +341,13 @@ def _write_head(fs: FileSystem, directory: str, head: layout.Head) -> None:
         fs.close(fd)
 
 
-def _load_names(fs: FileSystem, log: Log) -> set[str]:
+def _load_names(fs: FileSystem, log: Log) -> tuple[set[str], bool]:
+    """The destinations that are listed, and whether there is a list at all."""
     raw = read_file(fs, layout.names_path(log.directory)) or b""
     found, position = names.decode(raw)
     log.known_names.update(found)
-    log.names_position = position
-    return set(found)
+    log.names_position = position if names.torn(raw[position:]) else 0
+    return set(found), bool(raw)
 
 
 def _rebuild_names(fs: FileSystem, log: Log, bases: list[int], destinations: set[str]) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
+from itertools import pairwise
 from zlib import crc32
 
 from radiator import limits
@@ -45,7 +46,7 @@ from radiator.storage.merge import Merger, merge_ones
 
 SEARCH_BYTES_MIN = 8 * 1024  # read at first in a search, and ever more: the next batch is often near
 SEARCH_BYTES_MAX = 1024 * 1024
-MISPLACED_BYTES_MAX = 1024 * 1024  # as much as this is looked at to tell a gap from bytes of another place
+MISPLACED_BYTES_MAX = 128 * 1024  # as much as this is looked at to tell a gap from pages of another place
 
 
 class SegmentInfo:
@@ -172,31 +173,36 @@ def skim(data: bytes, at: int, stop: int, expected: int, names: set[bytes]) -> t
 
 def find_batch(window: Window, position: int, end: int, min_offset: int) -> tuple[int, BatchHeader] | None:
     """The way on behind damage: the first whole batch at or after ``position`` that begins below ``end`` with an offset
-    of ``min_offset`` or more. If it leaves out more than the bytes before it can have held, it may not belong there:
-    if one that it leaves out stands close behind it, that one is the way on."""
-    best = _search(window, position, end, min_offset)
-    if best is None:
-        return None
-    at, header = best
-    left_out = header.base_offset - min_offset
-    if 2 * (at - position) >= left_out * header.total_len // header.records:
-        return best
-    close = min(end, at + MISPLACED_BYTES_MAX)
-    at += header.total_len
-    while at < close and best[1].base_offset > min_offset:
+    of ``min_offset`` or more. If that leaves offsets out, it may be one that does not belong there: then what stands
+    close behind it decides, by the largest row of rising offsets."""
+    found = _search(window, position, end, min_offset)
+    if found is None or found[1].base_offset == min_offset:
+        return found
+    rows, close = [found], min(end, found[0] + MISPLACED_BYTES_MAX)
+    at = found[0] + found[1].total_len
+    while at < close:
         try:
-            header = header_at(window, at)
-            if min_offset <= header.base_offset < best[1].base_offset:
-                best = at, batch_at(window, at)
+            found = at, batch_at(window, at)
         except DamagedBatch:
             found = _search(window, at + 8, close, min_offset)
             if found is None:
                 break
-            at, header = found
-            if header.base_offset < best[1].base_offset:
-                best = found
-        at += header.total_len
-    return best
+        if found[1].base_offset >= min_offset:
+            rows.append(found)
+        at = found[0] + found[1].total_len
+    return rows[_heaviest([(header.base_offset, header.total_len) for _, header in rows])]
+
+
+def _heaviest(rows: list[tuple[int, int]]) -> int:
+    """Where the row of rising offsets that has the most bytes begins: of all of them, as a rule."""
+    if all(one[0] < other[0] for one, other in pairwise(rows)):
+        return 0
+    best: list[tuple[int, int]] = []  # (bytes, where it begins) of the best row that ends here
+    for place, (offset, size) in enumerate(rows):
+        below = [best[before] for before in range(place) if rows[before][0] < offset]
+        weight, start = max(below, default=(0, place))
+        best.append((weight + size, start))
+    return max(best)[1]
 
 
 def _search(window: Window, position: int, end: int, min_offset: int) -> tuple[int, BatchHeader] | None:
