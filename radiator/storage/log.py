@@ -142,10 +142,10 @@ class Log:
             if position and (roll or position + size > self.options.segment_bytes):
                 self._roll(batch.base_offset)
                 position = 0
-            if self.fd < 0:
-                self._open(batch.base_offset)
             if not self.known_names.issuperset(batch.names):
                 self._add_names(set(batch.names) - self.known_names)
+            if self.fd < 0:
+                self._open(batch.base_offset)
             if will_sync and position + size > self.ahead:
                 self._grow(position, size)
             if self.fs.pwritev(self.fd, pieces, position) != size:
@@ -392,5 +392,8 @@ class Log:
             wanted = new if self.names_position else new | self.known_names
             position, self.names_position = self.names_position, 0  # should this fail: all of them, from the start
             path, sync = layout.names_path(self.directory), not self.options.sync.never
+            make_directories([self])
             self.names_position = names.write(self.fs, path, wanted, position, sync)
+            if sync and not position and self.position:  # else the segment that comes next syncs the name as well
+                self.fs.sync_dir(self.directory)
         self.known_names |= new

@@ -26,7 +26,6 @@ def write(fs: FileSystem, path: str, names: Iterable[str], position: int, sync: 
     """Adds entries at ``position``, where the list then ends, and returns the position behind them. Raises OSError."""
     fd = fs.open(path, create=True)
     try:
-        new, begin = fs.size(fd) == 0, position
         position += write_all(fs, fd, [b"".join(map(encode_entry, sorted(names)))], position)
         if fs.size(fd) > position:
             fs.truncate(fd, position)
@@ -34,8 +33,6 @@ def write(fs: FileSystem, path: str, names: Iterable[str], position: int, sync: 
             fs.fdatasync(fd)
     finally:
         fs.close(fd)
-    if sync and new and not begin:
-        fs.sync_dir(path.rpartition("/")[0])
     return position
 
 

@@ -362,6 +362,7 @@ def _rebuild_names(fs: FileSystem, log: Log, bases: list[int], destinations: set
         finally:
             fs.close(fd)
     log.names_position = names.write(fs, layout.names_path(log.directory), destinations, 0, True)
+    fs.sync_dir(log.directory)
 
 
 def partition_names(fs: FileSystem, root: str, notes: list[RecoveryNote]) -> Iterable[str]:

@@ -123,7 +123,8 @@ def test_a_purge_that_dies_half_way_leaves_a_log_that_goes_on(verb: str) -> None
         store, _ = opened(fs)
         partition = store.partition(TOPIC, SMALL)
         bodies = read_all(partition)
-        assert bodies == {offset: b"%d" % offset for offset in range(partition.log_start_offset, 9)}
+        assert all(body == b"%d" % offset for offset, body in bodies.items()), "of removals any may be on disk"
+        assert not bodies or partition.log_start_offset in bodies
         assert put(partition, b"goes on", destination=TOPIC) == [9]
         commit(store)
         store.close()

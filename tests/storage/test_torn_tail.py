@@ -33,7 +33,7 @@ def told(notes: list[RecoveryNote]) -> list[str]:
 
 @pytest.mark.parametrize("filled", [False, True], ids=["cut", "zeros"])
 def test_the_last_64_kib_cut_at_every_byte_leave_the_whole_batches_before_the_cut(built: Built, filled: bool) -> None:
-    """65,536 starts. Behind the cut is nothing, or (a page that was never written) zeros up to the end of its page: then
+    """65,536 starts. Behind the cut is nothing, or (a page that was never written) zeros to the end of its page: then
     a cut is looked for at every byte that is no zero. The head is the one of before: nothing of the tail was committed.
 
     Starts that leave the same bytes in all files are the same start from there on, so how the log goes on is looked at
