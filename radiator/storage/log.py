@@ -76,6 +76,7 @@ class Log:
         "small_syncs",
         "synced",
         "synced_offset",
+        "unreadable",
         "used",
     )
 
@@ -96,6 +97,7 @@ class Log:
         self.synced_offset = 0  # the offset that follows there
         self.ahead = 0  # position up to which zeros have been written
         self.small_syncs = 0
+        self.unreadable = 0  # attempts to read a failed file that failed as well
         self.fd = -1
         self.head: memoryview | None = None
         self.entries: list[IndexEntry] = []  # not yet written
@@ -267,7 +269,7 @@ class Log:
 
     def _begin(self, base_offset: int) -> None:
         self.base_offset = self.next_offset = self.synced_offset = base_offset
-        self.position = self.synced = self.ahead = self.index_count = self.small_syncs = 0
+        self.position = self.synced = self.ahead = self.index_count = self.small_syncs = self.unreadable = 0
         self.entries = []
         self.indexed_position = -limits.INDEX_INTERVAL_BYTES
 

@@ -27,16 +27,16 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from radiator import limits
-from radiator.errors import StorageError
 from radiator.storage import layout
 from radiator.storage.batch import RecordBatch
 from radiator.storage.files import close_quietly, storage_error, write_all
-from radiator.storage.format import DamagedBatch, encode_batch
+from radiator.storage.format import DamagedBatch, UnknownVersion, encode_batch
 from radiator.storage.index import IndexEntry
 from radiator.storage.log import AHEAD_BYTES_MIN, ZEROS, Log, make_directories
 from radiator.storage.segment import Window, batch_at, find_batch, last_offset
 
 COPY_BYTES = 1024 * 1024
+READ_ATTEMPTS_MAX = 10  # of a file that cannot be read, before what only it has is given up
 
 
 class Piece(NamedTuple):
@@ -61,6 +61,7 @@ class Reopened:
     last_receive_ns: int = 0
     saved: int = 0  # records that are in the new file
     lost: list[tuple[int, int]] = field(default_factory=list)  # offsets, first and last
+    unreadable: OSError | None = None  # the failed file could not be read: maybe it can the next time
 
 
 def reopen(log: Log, end_offset: int, recent: Sequence[RecordBatch]) -> Reopened:
@@ -76,6 +77,10 @@ def reopen(log: Log, end_offset: int, recent: Sequence[RecordBatch]) -> Reopened
             fs.remove(path)
         fd = fs.open(path, create=True)
         entries, position = _write(log, fd, end_offset, recent, found)
+        if found.lost and found.unreadable is not None:
+            log.unreadable += 1
+            if log.unreadable < READ_ATTEMPTS_MAX:
+                raise found.unreadable
         ahead = position + write_all(fs, fd, [ZEROS[:AHEAD_BYTES_MIN]], position)  # the disk is asked, in any case
         fs.fdatasync(fd)
         log.open_logs.syncs += 1
@@ -119,7 +124,7 @@ def _write(
     entries: list[IndexEntry] = []
     expected, position, written = log.synced_offset, 0, 0
     waiting: list[bytes] = []
-    for piece in _pieces(log, end_offset, recent):
+    for piece in _pieces(log, end_offset, recent, found):
         if piece.base_offset > expected:
             found.lost.append((expected, piece.base_offset - 1))
         expected = piece.next_offset
@@ -141,20 +146,20 @@ def _write(
     return entries, position
 
 
-def _pieces(log: Log, end_offset: int, recent: Sequence[RecordBatch]) -> Iterator[Piece]:
+def _pieces(log: Log, end_offset: int, recent: Sequence[RecordBatch], found: Reopened) -> Iterator[Piece]:
     """The doubtful records in order: from the failed file, else from memory."""
     expected = log.synced_offset
     if expected == end_offset:
         return
-    for piece in _from_file(log, expected, end_offset):
+    for piece in _from_file(log, expected, end_offset, found):
         yield from _from_memory(log, recent, expected, piece.base_offset)
         yield piece
         expected = piece.next_offset
     yield from _from_memory(log, recent, expected, end_offset)
 
 
-def _from_file(log: Log, expected: int, end_offset: int) -> Iterator[Piece]:
-    """Whole batches behind the last sync. A file that can no longer be read ends there."""
+def _from_file(log: Log, expected: int, end_offset: int, found: Reopened) -> Iterator[Piece]:
+    """Whole batches behind the last sync, as far as the file can be read."""
     fs, path = log.fs, layout.segment_path(log.directory, log.base_offset)
     fd = -1
     try:
@@ -178,8 +183,10 @@ def _from_file(log: Log, expected: int, end_offset: int) -> Iterator[Piece]:
             yield Piece(header.base_offset, following, header.min_receive_ns, header.max_receive_ns, data)
             expected = following
             position += header.total_len
-    except (OSError, StorageError):
+    except (FileNotFoundError, UnknownVersion):
         return
+    except OSError as error:
+        found.unreadable = error
     finally:
         close_quietly(fs, fd)
 

@@ -151,6 +151,29 @@ def test_what_is_gone_from_both_is_declared_lost_and_its_offsets_are_not_given_a
     assert read_all(store.partitions["q"]) == expected and store.partitions["q"].next_offset == 7
 
 
+def test_a_file_that_cannot_be_read_is_asked_again_before_what_only_it_has_is_given_up() -> None:
+    fs = FaultyFileSystem()
+    store, log = doubtful(fs, tail_bytes_max=1)
+    now, attempts = NOW, 0
+    while log.failed is not None and attempts < 4:
+        fs.fail("pread")
+        now, _ = later(store, now)
+        attempts += 1
+    assert log.failed is not None
+    now, jobs = later(store, now)
+    assert log.failed is None and not [job for job in jobs if job.lost]
+    assert read_all(log, memory=False) == TOLD
+    fs = FaultyFileSystem()
+    store, log = doubtful(fs, tail_bytes_max=1)
+    now, attempts, lost = NOW, 0, []
+    while log.failed is not None:
+        fs.fail("pread")
+        now, jobs = later(store, now)
+        lost += [each for job in jobs for each in job.lost]
+        attempts += 1
+    assert attempts > 5 and lost == [(2, 5)]
+
+
 def test_a_hole_in_the_failed_file_is_filled_from_memory_or_told() -> None:
     fs = FaultyFileSystem()
     store, log = doubtful(fs)
