@@ -238,7 +238,9 @@ FAULTS = {
     "[" * 5_000: "radiator.yaml:1: nested too deeply",
     "&a [*a]": "radiator.yaml:1: an alias inside what it stands for",
     # what this version does not offer
-    "admin: http://127.0.0.1:8161": "admin: known (metrics, health and pages over HTTP), but not offered by",
+    "admin: 127.0.0.1:8161": "admin: expected none or http://HOST:PORT such as http://127.0.0.1:8161, got",
+    "admin: http://h:65536": "admin: expected none or http://HOST:PORT",
+    "admin: https://h:1": "admin: expected none or http://HOST:PORT",
     "auth: {users_file: u}": "radiator.yaml:1: auth: known (users and access rules), but not offered by this version",
     "archive: []": "archive: known (further copies for analysis), but not offered by this version; leave it out",
     "listen: [ws://127.0.0.1:15674/stomp]": "STOMP over WebSocket is known, but not offered by this version",

@@ -63,7 +63,6 @@ auth: {users_file: users.yaml}        # or plug-in by entry point; acl: read/wri
 
 NOT_OFFERED = [
     (5, "listen[1]", "STOMP over WebSocket"),
-    (7, "admin", "metrics, health and pages over HTTP"),
     (29, "destinations[2].ack_timeout", "taking a delivery back after a deadline"),
     (30, "destinations[2].redeliver", "a cap and a delay for redelivery"),
     (31, "destinations[2].dead_letter", "a queue for what cannot be delivered"),
@@ -102,6 +101,7 @@ def test_what_is_not_offered_is_told_key_by_key_and_nothing_else_is_wrong() -> N
 
 def test_the_rest_comes_down_to_what_it_says(config: Config) -> None:
     assert [str(listen) for listen in config.listen] == ["stomp://127.0.0.1:61613", "unix:./run/radiator.sock"]
+    assert str(config.admin) == "http://127.0.0.1:8161"
     assert config.disk_min_free_bytes == 1 << 30
     weather, clicks, orders, events, live, state, rest = config.rules
     assert (weather.partition, weather.fsync_interval_ns, weather.roll_at_seconds) == ("weather-{1}", 10**9, 0)

@@ -63,6 +63,7 @@ class Broker:
         self.sessions: dict[str, Session] = {}
         self.pending_bytes = 0  # appended, not yet committed
         self.work = 0  # destinations and patterns looked at for the frames of this visit
+        self.stopping = False  # set by the shell
         self.disk_full: ProtocolError | None = None  # set by the shell while too little space is free
         self._wake = wake
         self._settled_ns = 0

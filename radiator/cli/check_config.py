@@ -53,6 +53,7 @@ def _summary(settings: Config) -> dict[str, Any]:
         "source": settings.source or "(no file: defaults)",
         "data_dir": settings.data_dir,
         "listen": [str(listen) for listen in settings.listen],
+        "admin": None if settings.admin is None else str(settings.admin),
         "rules": len(settings.rules),
     }
 

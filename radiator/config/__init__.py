@@ -17,6 +17,6 @@ checked by ``Rules(config)``, which raises the same ConfigError.
 from __future__ import annotations
 
 from radiator.config.load import load, load_text, parse_listen
-from radiator.config.model import Config, HeartBeat, LimitsConfig, Listen, Rule
+from radiator.config.model import AdminAddress, Config, HeartBeat, LimitsConfig, Listen, Rule
 
-__all__ = ["Config", "HeartBeat", "LimitsConfig", "Listen", "Rule", "load", "load_text", "parse_listen"]
+__all__ = ["AdminAddress", "Config", "HeartBeat", "LimitsConfig", "Listen", "Rule", "load", "load_text", "parse_listen"]

@@ -127,6 +127,7 @@ class _Loader:
             source=source,
             data_dir=values["data_dir"],
             listen=tuple(listen),
+            admin=values["admin"],
             limits=LimitsConfig(**{name: values[name] for name in LimitsConfig.__struct_fields__}),
             heart_beat=HeartBeat(values["send_ms"], values["expect_ms"], values["grace"]),
             disk_min_free_bytes=values["min_free_bytes"],

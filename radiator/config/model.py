@@ -30,6 +30,16 @@ class Listen(msgspec.Struct, frozen=True):
         return f"{self.scheme}://{host}:{self.port}"
 
 
+class AdminAddress(msgspec.Struct, frozen=True, kw_only=True):
+    """Where health and figures are told over HTTP; port 0: any free one."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
+
+
 class HeartBeat(NamedTuple):
     """What the broker offers and expects, 0 = none; a peer silent for ``expect_ms * grace`` is gone."""
 
@@ -87,6 +97,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     source: str | None
     data_dir: str
     listen: tuple[Listen, ...]
+    admin: AdminAddress | None
     limits: LimitsConfig
     heart_beat: HeartBeat
     disk_min_free_bytes: int

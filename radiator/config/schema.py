@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from radiator import limits
 from radiator.clock import NS_PER_MS, NS_PER_SECOND
+from radiator.config.model import AdminAddress
 from radiator.config.units import format_size, parse_duration_ns, parse_size, parse_time_of_day
 
 Reader = Callable[[str], Any]
@@ -140,6 +141,13 @@ def partition_by(value: str) -> str:
     return match[1]
 
 
+def http_address(value: str) -> AdminAddress:
+    match = re.fullmatch(r"http://([A-Za-z0-9._-]+|\*|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})/?", value)
+    if match is None or int(match[2]) > 65_535:
+        raise ValueError("expected http://HOST:PORT such as http://127.0.0.1:8161")
+    return AdminAddress(host="0.0.0.0" if match[1] == "*" else match[1].strip("[]"), port=int(match[2]))
+
+
 # --- the tables -------------------------------------------------------------------------------------------------------
 
 EXA: Final = 1 << 60  # "as much as you like": far over any disk, far under what a 64 bit number holds
@@ -149,6 +157,7 @@ IN_FLIGHT_MAX: Final = 1_000_000  # each delivery that is not acknowledged has a
 TOP: Final[tuple[Key, ...]] = (
     Key("version", "version", choice({"1": 1}), "1"),
     Key("data_dir", "data_dir", text("a directory"), "./data"),
+    Key("admin", "admin", or_none(http_address), "none"),
     Key("limits.message", "message", size(1, limits.BATCH_BYTES_MAX // 2), format_size(limits.FRAME_BODY_BYTES_MAX)),
     Key("limits.headers", "headers", size(256, limits.MIB), format_size(limits.HEADER_BLOCK_BYTES_MAX)),
     Key("limits.header_count", "header_count", count(8, 10_000), str(limits.HEADER_COUNT_MAX)),
@@ -216,7 +225,6 @@ RULE: Final[tuple[Key, ...]] = RULE_ONLY + COMMON
 OTHERS: Final = ("listen", "defaults", "destinations")
 
 NOT_OFFERED: Final[dict[str, str]] = {
-    "admin": "metrics, health and pages over HTTP",
     "archive": "further copies for analysis",
     "auth": "users and access rules",
     "tls": "TLS listeners",

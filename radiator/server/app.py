@@ -15,11 +15,13 @@ import gevent
 from gevent.event import Event
 
 from radiator import __version__, clock
+from radiator.broker import readiness
 from radiator.broker.broker import Broker
 from radiator.config import Config
 from radiator.errors import ProtocolError
 from radiator.routing.rules import Rules
 from radiator.server import descriptors
+from radiator.server.admin import Admin, Answer
 from radiator.server.driver import Driver
 from radiator.server.listener import Listener
 from radiator.server.transport import Transport
@@ -51,6 +53,7 @@ class App:
         self.broker = Broker(config, self.rules, self.store, self.driver.outgoing)
         self.driver.broker = self.broker
         self.listeners: list[Listener] = []
+        self.admin: Admin | None = None
         self._connections_max = descriptors.provide(config.limits.connections)
         self._caches = new_caches()
         self._parser_limits = ParserLimits(
@@ -70,14 +73,30 @@ class App:
         try:
             for listen in self.config.listen:
                 self.listeners.append(Listener(listen, self._accept))
+            if self.config.admin is not None:
+                questions = {"/health": self._health, "/ready": self._ready, "/stats": self._stats}
+                self.admin = Admin(self.config.admin, questions)
         except BaseException:
             self.stop()
             raise
         for listener in self.listeners:
             listener.start()
+        if self.admin is not None:
+            self.admin.start()
+            log.info("admin: %s", self.admin.url)
         self._timer.start(self._tick)
         self._beat_timer.start(self.driver.beat_fast)
         return [listener.url for listener in self.listeners]
+
+    def _health(self) -> Answer:
+        return 200, {"healthy": True}
+
+    def _ready(self) -> Answer:
+        reasons = readiness.reasons(self.broker)
+        return (503, {"ready": False, "reasons": reasons}) if reasons else (200, {"ready": True})
+
+    def _stats(self) -> Answer:
+        return 200, {"version": __version__, **readiness.figures(self.broker)}
 
     def _accept(self, sock: std_socket.socket, address: str) -> None:
         if len(self.driver.transports) >= self._connections_max:
@@ -140,7 +159,7 @@ class App:
         self._beat_timer.stop()
         for listener in self.listeners:
             listener.stop()
-        self.driver.stopping = True
+        self.driver.stopping = self.broker.stopping = True
         for transport in list(self.driver.transports.values()):
             transport.pause()
         self._drain()
@@ -154,6 +173,8 @@ class App:
         for transport in list(self.driver.transports.values()):
             transport.close()
         self._drain()
+        if self.admin is not None:
+            self.admin.stop()
         self.driver.stop()
         self.store.close()
 

@@ -28,7 +28,11 @@ class Listener:
     def __init__(self, listen: Listen, accept: Callable[[std_socket.socket, str], None]) -> None:
         self._accept = accept
         self._path = listen.path if listen.scheme == "unix" else None
-        self._socket = _bind_unix(listen.path) if listen.scheme == "unix" else _bind_tcp(listen)
+        self._socket = (
+            _bind_unix(listen.path)
+            if listen.scheme == "unix"
+            else bind_tcp(listen.host, listen.port, "listen", str(listen))
+        )
         self._server = StreamServer(self._socket, self._handle, spawn=None)
         if listen.scheme == "unix":
             self.url = str(listen)
@@ -57,21 +61,22 @@ class Listener:
         self._accept(sock, f"{address[0]}:{address[1]}" if isinstance(address, tuple) else str(self._path))
 
 
-def _bind_tcp(listen: Listen) -> Any:
-    family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
+def bind_tcp(host: str, port: int, key: str, url: str) -> Any:
+    """A listening socket. ``key`` and ``url`` say in errors what asked for it."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        sock.bind((listen.host, listen.port))
+        sock.bind((host, port))
         sock.listen(BACKLOG)
     except OSError as error:
         sock.close()
         if error.errno == errno.EADDRINUSE:
             raise ConfigError(
-                f"listen: {listen}: the port is in use by another program; "
-                f"stop that one, or choose another port with listen: or --listen"
+                f"{key}: {url}: the port is in use by another program; "
+                f"stop that one, or choose another port with {key}:{' or --listen' if key == 'listen' else ''}"
             ) from None
-        raise ConfigError(f"listen: {listen}: cannot listen there: {error}") from None
+        raise ConfigError(f"{key}: {url}: cannot listen there: {error}") from None
     return sock
 
 

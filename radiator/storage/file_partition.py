@@ -219,6 +219,7 @@ class FilePartition(Partition):
             self.fail(job.error, now_ns)
             return
         self.failed = None
+        self._agenda.failed.pop(self, None)
         if self._postponed:
             self.queue()
         self._retry_due_ns = None  # set again if an append of the same group came back with the old error

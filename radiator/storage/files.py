@@ -31,15 +31,15 @@ REMEDIES = {
     errno.EROFS: "mount the file system of data_dir writable",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
     errno.ENFILE: "raise the system's limit of open files (fs.file-max)",
-    errno.ENOENT: "the file was removed by something other than the broker; restart it to recover",
-    errno.EIO: "check the disk (dmesg, smartctl), then restart the broker to recover",
+    errno.ENOENT: "the file was removed by something other than the broker",
+    errno.EIO: "check the disk (dmesg, smartctl)",
 }
 
 READ_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
 
 
 def storage_error(path: str, doing: str, error: OSError, remedy: str | None = None) -> StorageError:
-    remedy = remedy or REMEDIES.get(error.errno or 0, "see the system's log, then restart the broker to recover")
+    remedy = remedy or REMEDIES.get(error.errno or 0, "see the system's log")
     return StorageError(f"{path}: cannot {doing}: {error.strerror or error}; {remedy}")
 
 

@@ -50,10 +50,11 @@ class Agenda:
     Of each partition one deadline counts: the earliest that it has asked for since it was last met.
     """
 
-    __slots__ = ("_armed", "dirty", "postponing", "timers")
+    __slots__ = ("_armed", "dirty", "failed", "postponing", "timers")
 
     def __init__(self) -> None:
         self.postponing: dict[Partition, None] = {}  # those that hold decided batches back
+        self.failed: dict[Partition, None] = {}  # those that refuse messages
         self.dirty: list[Partition] = []
         self.timers: list[tuple[int, int, Partition]] = []  # a heap; what is not in _armed as well is stale
         self._armed: dict[Partition, int] = {}
@@ -87,6 +88,7 @@ class Agenda:
 
     def forget(self, partition: Partition) -> None:
         self._armed.pop(partition, None)
+        self.failed.pop(partition, None)
 
     def clock_went_back(self, now_ns: int) -> None:
         for partition in list(self._armed):
@@ -226,10 +228,11 @@ class Partition(ABC):
             self._dirty.append(self)
 
     def fail(self, error: StorageError, now_ns: int) -> None:
-        """Appends are refused from now on: until the disk has been asked again (a write that failed), or until the next
-        start (a sync that failed). What is queued comes back from take() as jobs, to fail as well."""
+        """Appends are refused from now on, until the disk has been asked again: for room, or for another file. What is
+        queued comes back from take() as jobs, to fail as well."""
         if self.failed is None:
             self.failed = error
+            self._agenda.failed[self] = None
         if self.open_batch is not IDLE:
             self._closed.append(self.open_batch)
             self.open_batch = IDLE

@@ -38,6 +38,7 @@ from radiator.storage.transaction_log import TransactionLog
 
 __all__ = ["PartitionOptions", "RecoveryNote", "Store", "SyncPolicy"]
 
+FAILURES_TOLD_MAX = 10  # one disk fails them all at once
 NEW_FILES_MAX = limits.NEW_FILES_MAX
 RETENTION_EVERY_NS = 10_000_000_000  # cursors move without telling, so what they held back is looked at again
 
@@ -300,6 +301,18 @@ class Store:
             self._retention_due_ns = min(self._retention_due_ns, now_ns + RETENTION_EVERY_NS)
         self._now_ns = now_ns
 
+    def failures(self) -> list[str]:
+        """What cannot be stored now, and why, in words."""
+        failed = list(self._agenda.failed)
+        told = [f"partition {each.name}: {each.failed}" for each in failed[:FAILURES_TOLD_MAX]]
+        if len(failed) > len(told):
+            told.append(f"{len(failed) - len(told)} more partitions")
+        if self.cursors.failed is not None:
+            told.append(f"cursors: {self.cursors.failed}")
+        if self._transactions.failed is not None:
+            told.append(f"transactions: {self._transactions.failed}")
+        return told
+
     def facts(self) -> dict[str, Any]:
         """Numbers for metrics."""
         return {
@@ -307,5 +320,6 @@ class Store:
             "cold_bytes": self._cold.bytes,
             "memory_bytes": self._memory.bytes,
             "partitions": len(self.partitions),
+            "partitions_failed": len(self._agenda.failed),
             "syncs": self._open_logs.syncs,
         }

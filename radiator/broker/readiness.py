@@ -1,0 +1,26 @@
+"""What the broker says of itself to those who watch it: whether it is ready, and its figures.
+
+Knows: where the facts are. Must not know: how they are asked for. Reads only; on the hub.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from radiator.broker.broker import Broker
+
+
+def reasons(broker: Broker) -> list[str]:
+    """Why some message or ACK would be refused now, in words; nothing if none would. What a start has found damaged
+    does not count: what is there is served."""
+    found = ["the broker is being stopped"] if broker.stopping else []
+    if broker.disk_full is not None:
+        found.append(f"{broker.disk_full.message}: {broker.disk_full.detail}")
+    return found + broker.store.failures()
+
+
+def figures(broker: Broker) -> dict[str, Any]:
+    """Counters and facts."""
+    now = {"sessions": len(broker.sessions), "destinations": len(broker.destinations)}
+    return {"stats": broker.stats.as_dict(), "now": now, "store": broker.store.facts()}

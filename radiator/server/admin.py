@@ -1,0 +1,109 @@
+"""The admin listener: three questions over HTTP, for load balancers, supervisors and people.
+
+    GET /health    200 as long as the loop turns
+    GET /ready     200 {"ready": true}, or 503 with the reasons in words
+    GET /stats     counters and facts as JSON
+
+It knows as much HTTP as that takes: one request a connection, of at most REQUEST_BYTES_MAX and REQUEST_SECONDS_MAX, GET
+and HEAD. No gateway, no keep-alive: nothing here may cost the sessions anything. CONNECTIONS_MAX at a time are served,
+and the others wait in the kernel.
+
+Knows: what it is to call for an answer. Must not know: STOMP, storage. On the loop.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import gevent
+from gevent import socket
+from gevent.pool import Pool
+from gevent.server import StreamServer
+
+from radiator.config import AdminAddress
+from radiator.server.listener import bind_tcp
+
+log = logging.getLogger("radiator.server")
+
+REQUEST_BYTES_MAX = 8 * 1024
+REQUEST_SECONDS_MAX = 5.0
+CONNECTIONS_MAX = 8
+REASONS = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    431: "Request Header Fields Too Large",
+    503: "Service Unavailable",
+}
+Answer = tuple[int, dict[str, Any]]
+
+
+class Admin:
+    """``questions`` by path: each gives a status and what is sent as JSON."""
+
+    def __init__(self, address: AdminAddress, questions: Mapping[str, Callable[[], Answer]]) -> None:
+        self._questions = questions
+        self._socket = bind_tcp(address.host, address.port, "admin", str(address))
+        self._server = StreamServer(self._socket, self._serve, spawn=Pool(CONNECTIONS_MAX))
+        host, port = self._socket.getsockname()[:2]
+        self.url = str(AdminAddress(host=host, port=port))
+
+    def start(self) -> None:
+        self._server.start()
+
+    def stop(self) -> None:
+        """At once; who is being answered is cut off."""
+        self._server.stop(timeout=0)
+        self._socket.close()
+
+    def _serve(self, client: Any, address: Any) -> None:
+        try:
+            with gevent.Timeout(REQUEST_SECONDS_MAX, False):  # type: ignore[arg-type]
+                request = _receive(client)
+                if request:
+                    client.sendall(self.answer(request))
+                    client.shutdown(socket.SHUT_WR)
+                    client.recv(REQUEST_BYTES_MAX)  # what was left unread would be answered with a reset
+        except OSError as error:
+            log.debug("admin: %s: %s", address, error)
+
+    def answer(self, request: bytes) -> bytes:
+        """A whole response to what came up to the blank line."""
+        if b"\r\n\r\n" not in request:
+            text = f"expected a request of at most {REQUEST_BYTES_MAX} bytes"
+            return _response(431, {"error": text}, False)
+        words = request.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
+        if len(words) != 3 or not words[2].startswith("HTTP/1."):
+            return _response(400, {"error": "expected a request of HTTP/1.1, such as GET /ready HTTP/1.1"}, False)
+        method, path = words[0], words[1].partition("?")[0]
+        if method not in ("GET", "HEAD"):
+            return _response(405, {"error": f"expected GET or HEAD, got {method[:20]}"}, False)
+        question = self._questions.get(path)
+        if question is None:
+            there = ", ".join(self._questions)
+            return _response(404, {"error": f"nothing is at {path[:200]}; there is {there}"}, method == "HEAD")
+        return _response(*question(), method == "HEAD")
+
+
+def _receive(client: Any) -> bytes:
+    """Up to the blank line behind the headers, or as much as is ever read of a request."""
+    data = b""
+    while b"\r\n\r\n" not in data and len(data) <= REQUEST_BYTES_MAX:
+        more = client.recv(REQUEST_BYTES_MAX)
+        if not more:
+            return b""
+        data += more
+    return data
+
+
+def _response(status: int, content: dict[str, Any], head_only: bool) -> bytes:
+    body = json.dumps(content).encode() + b"\n"
+    head = (
+        f"HTTP/1.1 {status} {REASONS[status]}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+        "Allow: GET, HEAD\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n"
+    ).encode()
+    return head if head_only else head + body

@@ -1,0 +1,133 @@
+"""A disk that fails under a running broker: who is told what, and when the broker is ready again."""
+
+from __future__ import annotations
+
+import errno
+from typing import Any
+
+from radiator.broker import readiness
+from tests.broker.harness import World
+from tests.storage.faults import FaultyFileSystem
+
+A, B = "/queue/a", "/queue/b"
+
+
+def failing(world: World, verb: str = "fdatasync", error: int = errno.EIO) -> Any:
+    """A client whose message meets a disk that fails; it has had its ERROR in the same turn."""
+    client = world.connect()
+    client.publish(A, "kept", receipt="0")
+    world.settle()
+    assert client.receipts() == ["0"]
+    world.fs.fail(verb, 1, error)
+    client.publish(A, "refused", receipt="1")
+    world.settle()
+    return client
+
+
+def test_a_failed_sync_is_answered_at_once_and_makes_the_broker_unready() -> None:
+    world = World()
+    assert readiness.reasons(world.broker) == []
+    client = failing(world)
+    assert not client.receipts() and client.error() == "storage"
+    ((reason),) = readiness.reasons(world.broker)
+    assert reason.startswith("partition /queue/a: ") and "cannot sync" in reason
+    assert readiness.figures(world.broker)["store"]["partitions_failed"] == 1
+
+
+def test_sends_to_a_failed_partition_get_an_error_without_waiting_and_others_go_on() -> None:
+    world = World()
+    failing(world)
+    client = world.connect()
+    client.publish(A, "again", receipt="2")
+    client.flush()
+    assert client.error() == "storage", "in the very call that read the frame"
+    client = world.connect()
+    client.publish(B, "other", receipt="3")
+    world.settle()
+    assert client.receipts() == ["3"]
+    client.subscribe(A)
+    world.settle()
+    assert client.bodies() == ["kept"]
+
+
+def test_some_seconds_later_it_takes_messages_again_and_is_ready() -> None:
+    for verb, error in [("fdatasync", errno.EIO), ("pwritev", errno.EIO), ("pwritev", errno.ENOSPC)]:
+        world = World()
+        failing(world, verb, error)
+        world.tick(2.5)
+        assert readiness.reasons(world.broker) == []
+        client = world.connect()
+        client.publish(A, "next", receipt="4")
+        client.subscribe(A, prefetch_count=10)
+        world.settle()
+        assert client.receipts() == ["4"] and client.bodies() == ["kept", "next"]
+
+
+def test_a_reader_goes_on_over_the_failure_as_if_nothing_had_happened() -> None:
+    world = World("destinations: [{match: '/topic/>', fsync: 1s}]")
+    reader, client = world.connect(), world.connect()
+    reader.subscribe("/topic/t", ack="auto", start_position="first")
+    for number in range(5):
+        client.publish("/topic/t", str(number))
+        world.settle()
+    world.fs.fail("fdatasync")
+    world.tick(1.5)
+    assert readiness.reasons(world.broker)
+    world.tick(2.5)
+    assert readiness.reasons(world.broker) == []
+    client.publish("/topic/t", "5", receipt="r")
+    world.settle()
+    assert client.receipts() == ["r"]
+    assert reader.bodies() == ["0", "1", "2", "3", "4", "5"]
+    world.power_cut()
+    client = world.connect()
+    client.subscribe("/topic/t", ack="auto", start_position="first")
+    world.settle()
+    assert client.bodies()[:5] == ["0", "1", "2", "3", "4"]
+
+
+def test_what_is_lost_is_counted_logged_and_told_as_a_gap(caplog: Any) -> None:
+    world = World("destinations: [{match: '/topic/>', fsync: 1s}]", tail_bytes_max=1)
+    client = world.connect()
+    for number in range(5):
+        client.publish("/topic/t", str(number))
+        world.settle()
+    world.fs.fail("fdatasync")
+    world.tick(1.5)
+    path = "/data/partitions/%2Ftopic%2Ft/00000000000000000000.rlog"
+    world.fs.evict(path)
+    world.tick(2.5)
+    assert world.broker.stats.lost_to_failures == 5
+    assert "/topic/t: offsets 0 to 4 are lost" in caplog.text
+    client.publish("/topic/t", "5")
+    client.subscribe("/topic/t", ack="auto", start_position="offset:0")
+    world.settle()
+    assert client.inbox[-1].headers["gap"] == "5"
+    assert [(frame.body, frame.headers["message-id"]) for frame in client.messages()] == [(b"5", "%2Ftopic%2Ft@5")]
+
+
+def test_a_journal_of_cursors_that_failed_makes_it_unready_until_a_snapshot_makes_up_for_it() -> None:
+    world = World()
+    client = world.connect()
+    client.publish(A, "one", "two")
+    client.subscribe(A)
+    world.settle()
+    (message,) = client.messages()
+    world.fs.fail("fdatasync")
+    client.ack(message, receipt="r")
+    world.settle()
+    (reason,) = readiness.reasons(world.broker)
+    assert reason.startswith("cursors: ")
+    world.tick(2.5)
+    assert readiness.reasons(world.broker) == []
+    world.power_cut()
+    client = world.connect()
+    client.subscribe(A)
+    world.settle()
+    assert client.bodies() == ["two"], "the snapshot has what the journal missed"
+
+
+def test_while_it_stops_it_is_not_ready() -> None:
+    world = World(fs=FaultyFileSystem())
+    world.broker.stopping = True
+    assert readiness.reasons(world.broker) == ["the broker is being stopped"]

@@ -1,0 +1,109 @@
+"""Health, readiness and figures over HTTP, of a real broker."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.running import BrokerProcess, free_port
+from tests.server.wire import Wire
+
+
+class Served(BrokerProcess):
+    """A broker with an admin listener."""
+
+    def __init__(self, directory: Path, more: str = "") -> None:
+        self.admin_port = free_port()
+        super().__init__(directory, f"admin: http://127.0.0.1:{self.admin_port}\n{more}")
+
+    def ask(self, path: str, method: str = "GET") -> tuple[int, Any]:
+        connection = HTTPConnection("127.0.0.1", self.admin_port, timeout=10)
+        try:
+            connection.request(method, path)
+            answer = connection.getresponse()
+            body = answer.read()
+            return answer.status, json.loads(body) if body else None
+        finally:
+            connection.close()
+
+    def say(self, data: bytes) -> bytes:
+        with socket.create_connection(("127.0.0.1", self.admin_port), timeout=10) as sock:
+            sock.sendall(data)
+            heard = b""
+            while more := sock.recv(65_536):
+                heard += more
+            return heard
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    broker = Served(tmp_path_factory.mktemp("admin"))
+    broker.start()
+    yield broker
+    if broker.running:
+        assert broker.stop() == 0, broker.text()
+
+
+def test_a_broker_that_works_is_healthy_and_ready(served: Served) -> None:
+    assert served.ask("/health") == (200, {"healthy": True})
+    assert served.ask("/ready") == (200, {"ready": True})
+    assert served.ask("/ready?verbose=1") == (200, {"ready": True})
+
+
+def test_figures_grow_with_what_happens(served: Served) -> None:
+    _, before = served.ask("/stats")
+    with Wire(served) as wire:
+        wire.open().say("SEND", b"one", destination="/queue/a", receipt="r")
+        wire.hear("RECEIPT", receipt_id="r")
+        _, after = served.ask("/stats")
+    assert after["stats"]["messages_in"] == before["stats"]["messages_in"] + 1
+    assert after["store"]["syncs"] > before["store"]["syncs"]
+    assert after["now"]["sessions"] == 1
+    assert after["store"]["partitions_failed"] == 0
+
+
+def test_what_is_not_there_is_refused_in_words(served: Served) -> None:
+    status, said = served.ask("/metrics")
+    assert status == 404 and said == {"error": "nothing is at /metrics; there is /health, /ready, /stats"}
+    assert served.ask("/ready", "POST")[0] == 405
+    assert served.ask("/ready", "HEAD") == (200, None)
+    assert served.say(b"CONNECT\n\n\0\r\n\r\n").startswith(b"HTTP/1.1 400 ")
+
+
+def test_a_request_has_a_bound(served: Served) -> None:
+    assert served.say(b"GET /ready HTTP/1.1\r\nX: " + b"x" * 10_000).startswith(b"HTTP/1.1 431 ")
+    assert served.ask("/ready")[0] == 200
+
+
+def test_those_who_say_nothing_do_not_keep_others_out_for_long(served: Served) -> None:
+    silent = [socket.create_connection(("127.0.0.1", served.admin_port)) for _ in range(8)]
+    try:
+        assert served.ask("/ready")[0] == 200
+    finally:
+        for sock in silent:
+            sock.close()
+
+
+def test_it_does_not_keep_the_broker_from_ending(tmp_path: Path) -> None:
+    broker = Served(tmp_path)
+    broker.start()
+    with socket.create_connection(("127.0.0.1", broker.admin_port)) as silent:
+        silent.sendall(b"GET /rea")
+        assert broker.ask("/health")[0] == 200
+        assert broker.stop() == 0, broker.text()
+
+
+def test_a_port_that_is_taken_is_told_with_its_key(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        broker = BrokerProcess(tmp_path, f"admin: http://127.0.0.1:{taken.getsockname()[1]}\n")
+        broker.spawn()
+        assert broker.process is not None and broker.process.wait(30) == 2
+    assert "admin: http://127.0.0.1:" in broker.text() and "the port is in use" in broker.text()
