@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from radiator.errors import StorageError
 from radiator.storage.batch import RecordBatch, densify
-from radiator.storage.log import Log, make_directories
+from radiator.storage.log import Log
+from radiator.storage.open_logs import make_directories
 from radiator.storage.reopen import Reopened, cut, reopen
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from radiator.storage.batch import RecordBatch
 from radiator.storage.files import FileSystem, close_quietly, storage_error, write_all
 from radiator.storage.format import encode_batch
 from radiator.storage.index import IndexEntry
-from radiator.storage.open_logs import OpenLogs
+from radiator.storage.open_logs import OpenLogs, make_directories
 from radiator.storage.options import PartitionOptions
 
 AHEAD_BYTES_MIN = 64 * 1024
@@ -36,17 +36,6 @@ AHEAD_AFTER = 8  # small synced batches in a row, so that a file that gets only 
 ZEROS = memoryview(bytes(AHEAD_BYTES_MAX))
 NO_ROOM = frozenset((errno.ENOSPC, errno.EDQUOT))  # the file itself is as good as before
 INDEX_ENTRIES_BUFFERED = 4  # a recovery walks as much of the log as this
-
-
-def make_directories(logs: list[Log]) -> None:
-    """Those that are not there yet, with one sync for all. Raises OSError."""
-    wanted = [log for log in logs if not log.exists]
-    for log in wanted:
-        log.fs.mkdir(log.directory)
-    for parent in {log.directory.rpartition("/")[0] for log in wanted}:
-        wanted[0].fs.sync_dir(parent)
-    for log in wanted:
-        log.exists = True
 
 
 class Log:

@@ -1,4 +1,4 @@
-"""How many logs hold descriptors, and who gives them back first.
+"""What concerns many logs at once: how many hold descriptors, and who gives them back first; new directories.
 
 Knows: which logs are open, in the order in which they were opened. Must not know: files. Disk thread only, but for the
 count of syncs, which the hub may read. Invariant: at most ``limit`` logs are open, one more while another is opening.
@@ -35,3 +35,14 @@ class OpenLogs:
                 queue.append(oldest)
             else:
                 oldest.release()
+
+
+def make_directories(logs: list[Log]) -> None:
+    """Those that are not there yet, with one sync for all. Raises OSError."""
+    wanted = [log for log in logs if not log.exists]
+    for log in wanted:
+        log.fs.mkdir(log.directory)
+    for parent in {log.directory.rpartition("/")[0] for log in wanted}:
+        wanted[0].fs.sync_dir(parent)
+    for log in wanted:
+        log.exists = True

@@ -32,7 +32,8 @@ from radiator.storage.batch import RecordBatch
 from radiator.storage.files import close_quietly, storage_error, write_all
 from radiator.storage.format import DamagedBatch, UnknownVersion, encode_batch
 from radiator.storage.index import IndexEntry
-from radiator.storage.log import AHEAD_BYTES_MIN, ZEROS, Log, make_directories
+from radiator.storage.log import AHEAD_BYTES_MIN, ZEROS, Log
+from radiator.storage.open_logs import make_directories
 from radiator.storage.segment import Window, batch_at, find_batch, last_offset
 
 COPY_BYTES = 1024 * 1024
