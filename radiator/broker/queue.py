@@ -128,7 +128,7 @@ class Queue:
             return self._hand_out_mixed(source, batch, start, stop, credits, count_max)
         count = min(stop - start, count_max, sum(credit for _, credit in credits))
         indexes = range(start, start + count)
-        source.next_offset = batch.offsets[start + count - 1] + 1
+        source.move(batch, start, start + count)
         self._spread(source, batch, indexes, credits)
         return count
 
@@ -151,7 +151,7 @@ class Queue:
                 break
             picked.append(index)
             index += 1
-        source.next_offset = batch.offsets[index - 1] + 1
+        source.move(batch, start, index)
         if picked:
             self._spread(source, batch, picked, credits)
         return max(1, len(picked))

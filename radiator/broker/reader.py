@@ -5,8 +5,9 @@ is a reader that lags: it holds an offset, not messages. It goes forward one bou
 watermark, and is pumped again when the partition commits, when the client's outbox has room, when credit comes back
 or when a cold read is done.
 
-Invariants: ``next_offset`` only grows, and every offset below it was delivered, did not match, or was told as ``gap``;
-``batch`` is only a shortcut and may be dropped at any time.
+Invariants: ``next_offset`` only grows, and every offset below it was delivered, did not match, was told as ``gap``, or
+lies in a hole that a batch covers, where a message was removed on purpose: that is passed over in silence. ``batch`` is
+only a shortcut and may be dropped at any time.
 """
 
 from __future__ import annotations
@@ -142,9 +143,10 @@ class Reader:
     def _deliver(self, batch: RecordBatch, end: int, room: int, credit: int) -> None:
         subscription = self.subscription
         start = batch.index_at(self.next_offset)
-        if start < len(batch) and batch.offsets[start] > self.next_offset:
-            self._skip(min(batch.offsets[start], end))
-            return
+        if batch.offsets[start] > self.next_offset:
+            self.next_offset = min(batch.offsets[start], end)
+            if self.next_offset == end:
+                return
         boundary = self.live_from if self.next_offset < self.live_from < end else end
         stop = len(batch) if boundary >= batch.next_offset else batch.index_at(boundary)
         stop = start + min(run_length(batch, start, stop, room), credit)
@@ -155,7 +157,8 @@ class Reader:
             offsets = [batch.offsets[index] for index in picked]
             tails = [tails[index - start] for index in picked]
         replayed = self.next_offset < self.live_from
-        self.next_offset = batch.offsets[stop - 1] + 1
+        # Past the hole that follows, if one does: a bounded replay that ends in it needs no more credit to end.
+        self.next_offset = min(batch.offsets[stop], end) if stop < len(batch) else batch.next_offset
         if not tails:
             return
         extra = b"replayed:true\n" if replayed else b""

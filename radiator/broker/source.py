@@ -5,12 +5,14 @@ those that were *returned* (nack, lost consumer, restart), lowest offset first, 
 
 Invariants: every offset below ``next_offset`` is settled, in flight to exactly one subscription, or in ``returned``
 (or in ``early``, on its way to be settled); ``cursor.delivered`` is at least the highest fresh offset handed out,
-before its bytes leave.
+before its bytes leave. Offsets whose messages were removed from the log on purpose (holes that a batch covers) are
+settled as they are passed; those that the log has lost are settled and counted.
 """
 
 from __future__ import annotations
 
-from heapq import heapify, heappush
+from heapq import heapify, heappop, heappush
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -204,11 +206,28 @@ class QueueSource:
             )
             index = self.pass_over(batch, start, stop)
             if index < stop:
+                self.move(batch, start, index + 1)
                 self.next_offset = self.mine_at = batch.offsets[index]
                 break
-            self.next_offset = batch.offsets[stop - 1] + 1
+            self.move(batch, start, stop)
         self.batch = None
         self.rest()
+
+    def move(self, batch: RecordBatch, start: int, stop: int) -> None:
+        """The fresh records with these indexes have been dealt with, and so are the holes between them."""
+        offsets = batch.offsets
+        if offsets[stop - 1] - offsets[start] != stop - 1 - start:
+            for before, offset in pairwise(offsets[start:stop]):
+                if offset > before + 1:
+                    self._removed(before + 1, offset)
+        self.next_offset = offsets[stop - 1] + 1
+
+    def _removed(self, start: int, stop: int) -> None:
+        """Fresh offsets whose messages were taken out of the log on purpose: nothing is delivered, and nothing lost.
+        In a log of many they count as others': a message of ours is not taken out before it is settled."""
+        self.waiting -= stop - start if not self.shared else max(0, min(stop, self.counted_to) - start)
+        self.cursor.ack_range(start, stop)
+        self._dirty[self] = None
 
     def loaded(self, offset: int, batch: RecordBatch | None, skip_to: int | None) -> None:
         """A cold read has ended (``Waiter``)."""
@@ -244,7 +263,15 @@ class QueueSource:
                 self.feed.load(offset, self)
                 return None
         index = batch.index_at(offset)
-        if batch.offsets[index] != offset:
-            self._lost(offset, batch.offsets[index])
-            return None
-        return batch
+        found = batch.offsets[index]
+        if found == offset:
+            return batch
+        if offset == self.next_offset:
+            self._removed(offset, found)
+            self.next_offset = found
+        else:
+            gone = []
+            while self.returned and self.returned[0] < found:
+                gone.append(heappop(self.returned))
+            self.settle(gone)
+        return None

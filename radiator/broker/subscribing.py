@@ -211,7 +211,7 @@ def _read(
 
 def _set_start(broker: Broker, reader: Reader, destination: Destination, start: Position) -> None:
     partition = reader.feed.partition
-    first, end = partition.log_start_offset, partition.next_offset
+    first = partition.log_start_offset
     if reader.skip_settled:
         return
     if start == FIRST:
@@ -222,13 +222,25 @@ def _set_start(broker: Broker, reader: Reader, destination: Destination, start: 
             reader.adjust(first)
     elif start.kind == "last":
         if reader.feed.destinations == 1:
-            reader.next_offset = max(first, end - start.value)
+            _at_last(broker, reader, start.value, partial(setattr, reader, "next_offset"))
     elif start.kind == "time":
 
         def begin(found: Any) -> None:
             reader.next_offset = found.offset
 
         _resolve(broker, reader, partition.offset_for_time(start.value), begin)
+
+
+def _at_last(broker: Broker, reader: Reader, number: int, then: Callable[[int], None]) -> None:
+    """``then`` is given the offset of the last ``number``-th message of a partition. Where none was removed, that is
+    told by the numbers alone."""
+    partition = reader.feed.partition
+    first, end, dense = partition.log_start_offset, partition.next_offset, partition.dense_from
+    if dense <= first or end - number >= dense:
+        then(max(first, end - number))
+    else:
+        open_yet = end - partition.high_watermark
+        _resolve(broker, reader, partition.offset_of_last(number - open_yet), lambda found: then(found.offset))
 
 
 def _start_at_last(broker: Broker, subscription: Subscription, names: set[str], number: int) -> None:
@@ -254,7 +266,7 @@ def _set_stop(broker: Broker, reader: Reader, stop: Position, now_ns: int) -> No
     elif stop.kind == "offset":
         reader.stop_offset = stop.value + 1
     elif stop.kind == "last":
-        reader.stop_offset = max(first, end - stop.value)
+        _at_last(broker, reader, stop.value, partial(setattr, reader, "stop_offset"))
     elif stop.value > now_ns:
         broker.stop_at(stop.value, reader)
     else:

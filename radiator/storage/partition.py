@@ -300,6 +300,21 @@ class Partition(ABC):
         last_in_memory(job, self)
         return job
 
+    def offset_of_last(self, count: int) -> PositionJob:
+        """Where the last ``count`` records begin, whatever their destinations."""
+        job = PositionJob(self, count=count, matches=lambda name: True, together=True)
+        last_in_memory(job, self)
+        return job
+
+    @property
+    def dense_from(self) -> int:
+        """From here on no record was removed: as many offsets, as many records."""
+        sparse = [place for place, segment in enumerate(self.segments, 1) if segment.sparse]
+        if not sparse:
+            return self.log_start_offset
+        dense = self.segments[sparse[-1] :]
+        return dense[0].base_offset if dense else self.high_watermark
+
     def drop_before(self, offset: int) -> None:
         """Readers no longer find anything below ``offset``."""
         self.log_start_offset = max(self.log_start_offset, offset)

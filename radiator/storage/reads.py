@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from radiator.storage.partition import Partition
 
 SCAN_BYTES = 256 * 1024
+EVERY = ""  # stands for all destinations together
 
 
 class Hint(NamedTuple):
@@ -152,11 +153,11 @@ class ReadJob:
 
 
 class PositionJob:
-    """Which offset? By receive time, or the last ``count`` of each matching destination."""
+    """Which offset? By receive time, or the last ``count`` of each matching destination, or of all ``together``."""
 
     __slots__ = (
-        "_alone",
         "_segments",
+        "alone",
         "below",
         "count",
         "directory",
@@ -170,6 +171,7 @@ class PositionJob:
         "receive_ns",
         "seen",
         "starts",
+        "together",
         "wanted",
         "waiters",
     )
@@ -181,6 +183,7 @@ class PositionJob:
         count: int = 0,
         matches: Callable[[str], bool] | None = None,
         expected: frozenset[str] | None = None,
+        together: bool = False,
     ) -> None:
         self.fs = partition.fs
         self.directory = partition.directory
@@ -194,7 +197,9 @@ class PositionJob:
         self.starts: dict[str, int] = {}  # last N: the answer by destination
         self.seen: dict[str, int] = {}
         self.wanted: set[str] = set()
-        if matches is not None:
+        if together:
+            self.wanted = {EVERY}
+        elif matches is not None:
             self.wanted = {
                 name for name in partition.destinations if matches(name) and (expected is None or name in expected)
             }
@@ -202,7 +207,8 @@ class PositionJob:
         self.finished = False
         self.waiters: list[Any] = []
         self._segments = partition.segments[:]
-        self._alone = len(partition.destinations) == 1  # each record counts, so dense segments need not be read
+        self.together = together
+        self.alone = together or len(partition.destinations) == 1  # every record counts: dense segments are not read
 
     def run(self) -> None:
         """Read thread."""
@@ -247,7 +253,7 @@ class PositionJob:
             base_offset = segment.base_offset
             if base_offset >= self.below or not self.wanted:
                 continue
-            if self._alone and not segment.sparse:
+            if self.alone and not segment.sparse:
                 self.count_dense(base_offset)
                 continue
             path = layout.segment_path(self.directory, base_offset)
@@ -294,6 +300,8 @@ class PositionJob:
 
     def count_batch(self, offsets: Any, destination_ids: Any, names: list[str]) -> None:
         """Counts a batch backwards; names leave ``wanted`` when they have their N."""
+        if self.together:
+            names, destination_ids = [EVERY], bytes(len(offsets))
         matches, seen, starts, below = self.matches, self.seen, self.starts, self.below
         assert matches is not None
         counted = [matches(name) and seen.get(name, 0) < self.count for name in names]
@@ -342,11 +350,9 @@ def last_in_memory(job: PositionJob, partition: Partition) -> None:
     if not job.wanted or job.count <= 0 or job.log_start_offset >= job.end_offset:
         job.finished = True
         return
-    if len(partition.destinations) == 1:
-        sparse = [place for place, segment in enumerate(partition.segments, 1) if segment.sparse]
-        dense = partition.segments[sparse[-1] :] if sparse else []
-        job.count_dense(dense[0].base_offset if dense else job.end_offset if sparse else job.log_start_offset)
-        job.finished = not job.wanted or not sparse
+    if job.alone:
+        job.count_dense(partition.dense_from)
+        job.finished = not job.wanted or partition.dense_from <= job.log_start_offset
         return
     for batch in partition.tail.newest_first():
         job.count_batch(batch.offsets, batch.destination_ids, batch.names)
