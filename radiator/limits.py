@@ -42,6 +42,7 @@ SEGMENT_BYTES = 128 * MIB
 SEGMENT_BYTES_MIN = 64 * KIB
 SEGMENT_BYTES_MAX = 2 * GIB  # retention and archiving work on whole segments: larger ones make both coarse
 INDEX_INTERVAL_BYTES = 64 * KIB  # one index entry per this many bytes of log
+RECLAIM_ROLL_BYTES = 4 * MIB  # an active segment of which queues have settled everything goes when it has this many
 TAIL_BYTES_MAX = 32 * MIB  # recent batches kept in memory for readers, over all partitions
 COLD_BYTES_MAX = 16 * MIB  # batches read back from disk, kept for the next reader, over all partitions
 NEW_FILES_MAX = 64  # logs that begin a file in one group commit: a millisecond each, and everybody's receipts wait

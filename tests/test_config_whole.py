@@ -68,7 +68,6 @@ NOT_OFFERED = [
     (31, "destinations[2].dead_letter", "a queue for what cannot be delivered"),
     (32, "destinations[2].priority", "priorities within a queue"),
     (34, "destinations[3].fan_out", "queues fed from another queue"),
-    (40, "destinations[5].compact_by", "keeping the last message of each key"),
     (42, "archive", "further copies for analysis"),
     (44, "auth", "users and access rules"),
 ]
@@ -109,6 +108,7 @@ def test_the_rest_comes_down_to_what_it_says(config: Config) -> None:
     assert (orders.prefetch, events.prefetch) == (10, 1)
     assert (live.store, live.retention_count, live.on_full) == ("memory", 1_000, "drop_oldest")
     assert (state.match, state.retention_bytes) == ("/topic/state.>", 20 << 30)
+    assert state.compact_by == "key"
     assert rest.create is False
 
 

@@ -47,7 +47,18 @@ class Read:
 class Feed:
     """One partition and those who read it. ``start_read`` is given each cold read to run off the loop."""
 
-    __slots__ = ("_start_read", "destinations", "failures", "loading", "partition", "readers", "sources", "wire")
+    __slots__ = (
+        "_judged",
+        "_queues_only",
+        "_start_read",
+        "destinations",
+        "failures",
+        "loading",
+        "partition",
+        "readers",
+        "sources",
+        "wire",
+    )
 
     def __init__(self, partition: Any, start_read: Callable[[Feed, Any], None]) -> None:
         self.partition = partition
@@ -58,6 +69,9 @@ class Feed:
         self.loading: dict[int, list[Waiter]] = {}
         self.failures: dict[int, int] = {}  # cold reads that the disk failed, and how often
         self._start_read = start_read
+        self._judged = (-1, -1)  # sources and stored names when it was last asked what the log holds
+        self._queues_only = False
+        partition.on_forced = self.forced
 
     def load(self, offset: int, waiter: Waiter) -> None:
         """Ask for the batch that holds ``offset``; the answer comes to ``waiter.loaded``."""
@@ -106,8 +120,25 @@ class Feed:
                 if source.early:
                     source.committed(0)
 
+    def forced(self, start: int) -> None:
+        """Retention has taken what lies below ``start``, as the rule forces it to, whoever still needs it."""
+        for source in self.sources:
+            source.forced(start)
+        self.pin()
+
     def pin(self) -> None:
         """Tell the partition the lowest offset that a queue still needs."""
         floors = [source.cursor.floor for source in self.sources]
-        self.partition.history = self.destinations > len(self.sources)  # topics are here too, and may be replayed
+        self.partition.history = not self._holds_queues_only()  # topics are here too, and may be replayed
         self.partition.retain_from = min(floors) if floors else None
+
+    def _holds_queues_only(self) -> bool:
+        """Whether all that is stored here, or will be, belongs to the queues that read it."""
+        if self.destinations > len(self.sources):
+            return False
+        stored = self.partition.destinations
+        judged = (len(self.sources), len(stored))
+        if self._judged != judged:
+            self._judged = judged
+            self._queues_only = stored <= {source.queue.name for source in self.sources}
+        return self._queues_only

@@ -148,6 +148,11 @@ class Registry:
             retention_count=policy.retention_count,
             dedup_window_ns=policy.dedup_window_ns,
             dedup_count=policy.dedup_count,
+            reclaim_acked=policy.reclaim_acked,
+            retention_force=policy.retention_force,
+            wait_for_archive=policy.wait_for_archive,
+            compress=policy.compress,
+            compact_by=policy.compact_by,
         )
         feed = self._feeds.get(partition_name)
         if feed is None:
@@ -158,8 +163,8 @@ class Registry:
                 "bad-destination",
                 f"partition {partition_name[:200]!r} is kept in another way already",
                 f"The rule on line {policy.rule.line} of the configuration and that of another destination store into "
-                "it, with different values of store, fsync, segment, retention or dedup: make them agree, or name "
-                "another.",
+                "it, with different values of store, fsync, segment, retention, dedup, compress or compact_by: make "
+                "them agree, or name another.",
             )
         return feed
 

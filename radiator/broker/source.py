@@ -31,6 +31,7 @@ class QueueSource:
         "cursor",
         "early",
         "feed",
+        "forced_to",
         "idle_to",
         "loading",
         "mine_at",
@@ -56,6 +57,7 @@ class QueueSource:
         # Below this offset other destinations' records may be among those that are counted as waiting.
         self.counted_to = end if feed.partition.destinations - {queue.name} else 0
         self.mine_at = -1  # a message of ours that nobody has come for is known to be here
+        self.forced_to = 0  # what lies below was taken, whether it was settled or not
         self.batch: RecordBatch | None = None
         self.loading = False
         self.next_offset: int = min(max(cursor.delivered, cursor.ceiling, cursor.floor), max(end, cursor.floor))
@@ -95,6 +97,8 @@ class QueueSource:
 
     def settle(self, offsets: list[int]) -> None:
         """These messages are done with, for ever; the cursor learns of it once per turn."""
+        if self.forced_to and min(offsets, default=self.forced_to) < self.forced_to:
+            offsets = [offset for offset in offsets if offset >= self.forced_to]
         self.waiting -= len(offsets)
         self._settle(offsets)
 
@@ -145,8 +149,14 @@ class QueueSource:
 
     def give_back(self, offsets: list[int]) -> None:
         """These messages were in flight and are not settled: they take their places again."""
+        gone = 0
         for offset in offsets:
-            heappush(self.returned, offset)
+            if offset < self.forced_to:
+                gone += 1
+            else:
+                heappush(self.returned, offset)
+        if gone:
+            self.queue.lost(gone)
 
     @property
     def waits(self) -> bool:
@@ -248,6 +258,28 @@ class QueueSource:
             self.next_offset = max(self.next_offset, stop)
         self.returned = [offset for offset in self.returned if not start <= offset < stop]
         heapify(self.returned)
+
+    def forced(self, start: int) -> None:
+        """Retention took what lies below ``start`` although some of it was not settled: what nobody holds is lost now,
+        what a consumer holds is lost if it comes back. In a shared log others' records that were not passed over yet
+        are counted as well."""
+        if start <= self.cursor.floor:
+            return
+        settled, self.settled = self.settled, []
+        self.cursor.ack(settled)
+        unsettled = start - self.cursor.floor
+        unsettled -= sum(max(0, min(stop, start) - first) for first, stop in self.cursor.intervals)
+        fresh = max(0, start - max(self.next_offset, self.cursor.floor))
+        returned = sum(offset < start for offset in self.returned)
+        self.waiting -= max(0, unsettled)
+        self.cursor.ack_range(self.cursor.floor, start)
+        self.returned = [offset for offset in self.returned if offset >= start]
+        heapify(self.returned)
+        self.next_offset = max(self.next_offset, start)
+        self.idle_to = max(self.idle_to, self.next_offset)
+        self.forced_to = start
+        if fresh + returned:
+            self.queue.lost(fresh + returned)
 
     def batch_at(self, offset: int) -> RecordBatch | None:
         """The batch that holds ``offset``, or None: then a cold read is under way, or the offset is gone."""

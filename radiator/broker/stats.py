@@ -17,7 +17,7 @@ class Stats:
     nacks: int = 0
     late_acks: int = 0  # acknowledgements of deliveries that were settled or returned before
     returned: int = 0  # messages that were in flight and went back to their queue
-    lost_to_retention: int = 0  # queue messages that retention or damage took before they were settled
+    lost_to_retention: int = 0  # queue messages that retention by force, or damage, took before they were settled
     lost_to_failures: int = 0  # messages that a disk took after they were told as stored, under an interval or never
     duplicates: int = 0  # messages whose id was known: not stored again
     dropped_replies: int = 0  # messages to a temporary queue that was gone, or full as nobody reads it

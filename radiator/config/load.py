@@ -29,6 +29,17 @@ FILE_BYTES_MAX: Final = 4 * 1024 * 1024  # a configuration, not data: what is la
 
 RULE_KEYS: Final = frozenset(key.path.split(".")[0] for key in schema.RULE)
 
+# What a rule of its own says for nothing where messages are kept in memory: the key, and the field that says something
+# if it is set (None: whatever the value).
+FILES_ONLY: Final = {
+    "fsync": None,
+    "segment": None,
+    "retention.force": "retention_force",
+    "retention.wait_for": "wait_for_archive",
+    "compress": "compress",
+    "compact_by": "compact_by",
+}
+
 _VARIABLE = re.compile(r"\$(\$?)\{([^}]*)\}")
 _LISTEN_STOMP = re.compile(r"stomp://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._*-]+)(?::([0-9]{1,5}))?/?")
 
@@ -167,15 +178,22 @@ class _Loader:
         if ("match" in node.items) == ("match_regex" in node.items):
             self.fault(node.line, path, "expected one of match: and match_regex:")
         if whole["store"] == "memory":
-            for key in ("fsync", "segment"):
-                if key in node.items:
-                    self.fault(node.key_lines[key], f"{path}.{key}", "has no effect with store: memory; leave it out")
+            for key, field in FILES_ONLY.items():
+                if own.get(field) if field is not None else key in node.items:
+                    self.fault(
+                        node.key_lines[key.partition(".")[0]],
+                        f"{path}.{key}",
+                        "has no effect with store: memory; leave it out",
+                    )
         if "on_full" in own and (fault := _on_full_fault(own, whole)):
             self.fault(node.key_lines["on_full"], f"{path}.on_full", fault)
         if _topics_only(own):
             for key in ("max_messages", "max_bytes"):
                 if own.get(key) is not None:
                     self.fault(node.key_lines[key], f"{path}.{key}", "bounds a queue; for a topic use retention:")
+        if own.get("compact_by") is not None and _queues_only(own):
+            wanted = "keeps the last message of each key of a topic; what a queue has settled goes by retention.acked"
+            self.fault(node.key_lines["compact_by"], f"{path}.compact_by", wanted)
 
     def table(self, node: Node, keys: tuple[Key, ...], path: str, not_offered: dict[str, str]) -> dict[str, Any]:
         if not isinstance(node, Mapping):
@@ -224,7 +242,7 @@ class _Loader:
                 raise ValueError(f"expected a value (none switches off what can be off){hint}")
             if node.block:
                 raise ValueError('expected a value on one line; a text that begins with > or | must be quoted: ">"')
-            if node.reads_as == "bool":
+            if node.reads_as == "bool" and key.path not in schema.BOOLEANS:
                 raise ValueError(_boolean(key, node.text))
             return key.read(self.expand(node.text))
         except ValueError as error:
@@ -265,8 +283,15 @@ def _topics_only(own: dict[str, Any]) -> bool:
     return all(pattern.strip(" ").startswith("/topic/") for pattern in own.get("match", "").split(","))
 
 
+def _queues_only(own: dict[str, Any]) -> bool:
+    """True if the rule can be seen to own no topic."""
+    if "kind" in own:
+        return bool(own["kind"] == "queue")
+    return "match" in own and all(pattern.strip(" ").startswith("/queue/") for pattern in own["match"].split(","))
+
+
 def _boolean(key: Key, text: str) -> str:
-    """YAML 1.1 takes a bare yes, no, on or off for a boolean, and no key of ours is one."""
+    """YAML 1.1 takes a bare yes, no, on or off for a boolean, and few keys of ours are one."""
     try:
         key.read("")
         expected = "expected a text"

@@ -134,11 +134,16 @@ def on_full(value: str) -> str:
         raise ValueError(f"{error}{hint}") from None
 
 
-def partition_by(value: str) -> str:
-    match = re.fullmatch(r"header:([^\x00\s:][^\x00:]*)", value)
-    if match is None:
-        raise ValueError("expected header:NAME, the header whose value chooses the partition")
-    return match[1]
+def header(what: str) -> Reader:
+    """``header:NAME``; ``what`` says what its value is for."""
+
+    def read(value: str) -> str:
+        match = re.fullmatch(r"header:([^\x00\s:][^\x00:]*)", value)
+        if match is None:
+            raise ValueError(f"expected header:NAME, the header whose value {what}")
+        return match[1]
+
+    return read
 
 
 def http_address(value: str) -> AdminAddress:
@@ -202,6 +207,11 @@ COMMON: Final[tuple[Key, ...]] = (
     Key("retention.count", "retention_count", or_none(count(1, EXA)), "none"),
     Key("dedup.window", "dedup_window_ns", or_none(duration("1s", DAY_MAX, 1)), "10m"),
     Key("dedup.count", "dedup_count", count(1, 10_000_000), str(limits.DEDUP_COUNT)),
+    Key("retention.acked", "reclaim_acked", choice({"reclaim": True, "keep": False}), "reclaim"),
+    Key("retention.force", "retention_force", choice({"true": True, "false": False}), "false"),
+    Key("retention.wait_for", "wait_for_archive", choice({"none": False, "archive": True}), "none"),
+    Key("compress", "compress", or_none(choice(("zstd",))), "none"),
+    Key("compact_by", "compact_by", or_none(header("is the key of a message")), "none"),
     Key("prefetch", "prefetch", count(1, IN_FLIGHT_MAX), "1"),
     Key("create", "create", choice({"allow": True, "deny": False}), "allow"),
     Key("max_messages", "max_messages", or_none(count(1, EXA)), "none"),
@@ -216,7 +226,7 @@ RULE_ONLY: Final[tuple[Key, ...]] = (
     Key("kind", "kind", choice(("queue", "topic")), ""),
     Key("partition", "partition", text("a partition name such as {name} or weather-{1}"), "{name}"),
     Key("partitions", "partitions", count(1, limits.PARTITIONS_PER_DESTINATION_MAX), "1"),
-    Key("partition_by", "partition_by", or_none(partition_by), "none"),
+    Key("partition_by", "partition_by", or_none(header("chooses the partition")), "none"),
 )
 
 RULE: Final[tuple[Key, ...]] = RULE_ONLY + COMMON
@@ -238,9 +248,7 @@ RULE_NOT_OFFERED: Final[dict[str, str]] = {
     "dead_letter": "a queue for what cannot be delivered",
     "priority": "priorities within a queue",
     "fan_out": "queues fed from another queue",
-    "compact_by": "keeping the last message of each key",
     "rate_limit": "a limit on a producer's rate",
-    "compress": "compressed segments",
 }
 ON_FULL_NOT_OFFERED: Final[dict[str, str]] = {
     "block": "block is known, but not offered by this version",
@@ -253,6 +261,9 @@ SCHEMES_NOT_OFFERED: Final[dict[str, str]] = {
     "tls": "STOMP over TLS",
     "ssl": "STOMP over TLS",
 }
+
+# The keys whose value is a boolean: there a bare true or false is what it says.
+BOOLEANS: Final = frozenset({"retention.force"})
 
 # What a bare yes/no/on/off/true/false most likely meant, by key.
 MEANT: Final[dict[str, tuple[str, str]]] = {  # (for the affirmative, for the negative)

@@ -29,6 +29,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     retention_count: int | None
     dedup_window_ns: int | None
     dedup_count: int
+    reclaim_acked: bool
+    retention_force: bool
+    wait_for_archive: bool
+    compress: str | None
+    compact_by: str | None
     prefetch: int
     create: bool
     max_messages: int | None

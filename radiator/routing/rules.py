@@ -46,6 +46,11 @@ PARTITION_KEYS: Final = {
     "retention_count": "retention.count",
     "dedup_window_ns": "dedup.window",
     "dedup_count": "dedup.count",
+    "reclaim_acked": "retention.acked",
+    "retention_force": "retention.force",
+    "wait_for_archive": "retention.wait_for",
+    "compress": "compress",
+    "compact_by": "compact_by",
 }
 
 Captures = Callable[[str], tuple[str, ...] | None]
@@ -94,6 +99,10 @@ class Rules:
             retention_age_ns=None,
             retention_bytes=None,
             retention_count=None,
+            retention_force=False,
+            wait_for_archive=False,
+            compress=None,
+            compact_by=None,
             create=True,
         )
 
@@ -173,6 +182,11 @@ def describe(policy: Policy) -> dict[str, str]:
         "retention.count": shown(policy.retention_count, str),
         "dedup.window": shown(policy.dedup_window_ns, format_duration_ns),
         "dedup.count": str(policy.dedup_count),
+        "retention.acked": "reclaim" if policy.reclaim_acked else "keep",
+        "retention.force": "true" if policy.retention_force else "false",
+        "retention.wait_for": "archive" if policy.wait_for_archive else "none",
+        "compress": policy.compress or "none",
+        "compact_by": "none" if policy.compact_by is None else f"header:{policy.compact_by}",
         "prefetch": str(policy.prefetch),
         "create": "allow" if policy.create else "deny",
         "max_messages": shown(policy.max_messages, str),

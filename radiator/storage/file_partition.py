@@ -15,14 +15,14 @@ from typing import Any
 from radiator import limits
 from radiator.errors import StorageError
 from radiator.storage.batch import RecordBatch
-from radiator.storage.jobs import AppendJob, CutJob, Job, RemoveJob, RetryJob, RollJob, SyncJob
+from radiator.storage.jobs import AppendJob, ArchivedJob, CutJob, Job, RemoveJob, RetryJob, RollJob, SyncJob
 from radiator.storage.log import Log
 from radiator.storage.options import PartitionOptions
-from radiator.storage.partition import IDLE, Agenda, Partition
+from radiator.storage.partition import IDLE, NEVER_NS, Agenda, Partition
 from radiator.storage.reads import Hint, ReadJob
 from radiator.storage.recovery import Recovered
 from radiator.storage.reopen import Reopened
-from radiator.storage.retention import roll_due_ns, to_drop
+from radiator.storage.retention import roll_due_ns, settled_and_large, size_due_bytes, to_drop
 from radiator.storage.segment import SegmentInfo
 from radiator.storage.tail import ColdCache, Tail, find_cold
 
@@ -39,13 +39,21 @@ class FilePartition(Partition):
         "_cut_due_ns",
         "_cuts",
         "_hints",
+        "_archive_error",
+        "_archive_known",
         "_pending",
         "_postponed",
+        "_reclaim_at",
+        "_retain_from",
         "_retry_due_ns",
         "_retry_wanted",
+        "_rolled_ns",
+        "_size_due_bytes",
         "age_due_ns",
+        "archived_to",
         "log",
         "retention_wanted",
+        "rewriting",
         "roll_due_ns",
         "roll_wanted",
         "sync_due_ns",
@@ -55,8 +63,15 @@ class FilePartition(Partition):
     def __init__(
         self, name: str, options: PartitionOptions, log: Log, tail: Tail, cold_cache: ColdCache, agenda: Agenda
     ) -> None:
+        self._reclaim_at = NEVER_NS  # where the oldest segment ends, if it may go as soon as it is settled
+        self._size_due_bytes: int | None = None  # of the active segment: then the oldest is to go
         super().__init__(name, options, log.fs, log.directory, tail, agenda)
         self.log = log
+        self.rewriting: int | None = None  # base offset of the segment that the caretaker has
+        self.archived_to = 0  # as of the last look
+        self._archive_known = False  # that look was for the retention that comes next
+        self._archive_error = ""
+        self._rolled_ns = 0  # the daily moment that was last met: no clock brings it back
         self.sync_wanted = self.roll_wanted = self.retention_wanted = False
         self.sync_due_ns: int | None = None
         self.roll_due_ns: int | None = None
@@ -80,9 +95,26 @@ class FilePartition(Partition):
         if len(self.segments) > 1:
             self.want_retention()
 
+    @property
+    def retain_from(self) -> int | None:
+        return self._retain_from
+
+    @retain_from.setter
+    def retain_from(self, offset: int | None) -> None:
+        self._retain_from = offset
+        if offset is not None and offset >= self._reclaim_at:
+            self._reclaim_at = NEVER_NS  # asked once; should it be held back, the sweep asks again
+            self.want_retention()
+
     def want_retention(self) -> None:
         self.retention_wanted = True
         self.queue()
+
+    def sweep(self) -> None:
+        super().sweep()
+        if not self.roll_wanted and self.failed is None and settled_and_large(self):
+            self.roll_wanted = True
+            self.queue()
 
     def recovered(self, found: Recovered) -> None:
         """The facts that an earlier run left."""
@@ -130,10 +162,24 @@ class FilePartition(Partition):
             jobs += self.take_cuts()
         if self.retention_wanted:
             self.retention_wanted = False
-            bases = to_drop(self, now_ns)
-            if bases:
-                jobs.append(RemoveJob(self, bases))
+            if self.options.wait_for_archive and not self._archive_known:
+                jobs.append(ArchivedJob(self))
+            else:
+                self._archive_known = False
+                bases = to_drop(self, now_ns)
+                if bases:
+                    self._agenda.removals.append(RemoveJob(self, bases))
         return jobs
+
+    def archived(self, job: ArchivedJob) -> None:
+        """How far the archive has come; retention goes on with it."""
+        text = "" if job.error is None else str(job.error)
+        if text == self._archive_error:
+            job.error = None  # told once
+        self._archive_error = text
+        self.archived_to = job.next_offset
+        self._archive_known = True
+        self.want_retention()
 
     def committed(self, job: AppendJob, now_ns: int) -> None:
         """An append came back: its records become visible, or the partition has failed."""
@@ -153,6 +199,9 @@ class FilePartition(Partition):
             segment.first_receive_ns = batch.receive_ns[0]
             self.set_deadlines()
         segment.size_bytes = job.position
+        if self._size_due_bytes is not None and job.position > self._size_due_bytes:
+            self._size_due_bytes = None
+            self.want_retention()
         segment.last_receive_ns = batch.receive_ns[-1]
         if len(batch.names) > 1 or batch.names[0] not in self.destinations:
             self.destinations.update(batch.names)
@@ -195,7 +244,10 @@ class FilePartition(Partition):
         options, segments = self.options, self.segments
         self.roll_due_ns = self.age_due_ns = None
         if segments and options.roll_at_seconds is not None:
-            self.roll_due_ns = roll_due_ns(segments[-1].first_receive_ns, options.roll_at_seconds)
+            since_ns = max(segments[-1].first_receive_ns, self._rolled_ns)
+            self.roll_due_ns = roll_due_ns(since_ns, options.roll_at_seconds)
+        self._reclaim_at = segments[1].base_offset if len(segments) > 1 and options.reclaim_acked else NEVER_NS
+        self._size_due_bytes = size_due_bytes(self)
         if len(segments) > 1 and options.retention_age_ns is not None:
             self.age_due_ns = segments[0].last_receive_ns + options.retention_age_ns + 1
         self._wake()
@@ -288,7 +340,7 @@ class FilePartition(Partition):
             self.sync_wanted = True
             self.queue()
         if self.roll_due_ns is not None and self.roll_due_ns <= now_ns:
-            self.roll_due_ns = None
+            self._rolled_ns, self.roll_due_ns = self.roll_due_ns, None
             self.roll_wanted = self.segments[-1].size_bytes > 0 or self.open_batch is not IDLE
             self.queue()
         if self._retry_due_ns is not None and self._retry_due_ns <= now_ns:

@@ -12,11 +12,13 @@ A job belongs to one thread at a time: the hub until it is handed over, the disk
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from radiator.errors import StorageError
+from radiator.storage import archived, layout
 from radiator.storage.batch import RecordBatch, densify
+from radiator.storage.files import storage_error
 from radiator.storage.log import Log
 from radiator.storage.open_logs import make_directories
 from radiator.storage.reopen import Reopened, cut, reopen
@@ -215,20 +217,47 @@ class CutJob(Job):
 
 
 class RemoveJob(Job):
-    """Retention: sealed segments to delete. The hub has already moved log_start_offset past them."""
+    """Retention: sealed segments to delete. The hub has already moved log_start_offset past them. ``settle`` makes sure
+    first that the acks which let them go are on disk; it is all done in ``sync``, so that nobody's receipt waits."""
 
-    __slots__ = ("bases",)
+    __slots__ = ("bases", "settle")
     partition: FilePartition
 
     def __init__(self, partition: FilePartition, bases: list[int]) -> None:
-        super().__init__(partition)
+        super().__init__(partition, needs_sync=True)
         self.bases = bases
+        self.settle: Callable[[], None] | None = None
 
-    def write(self) -> None:
+    def sync(self) -> None:
         try:
+            if self.settle is not None:
+                self.settle()
             self.partition.log.remove(self.bases)
         except StorageError as error:
             self.error = error  # told, not fatal: the files stay until the next start finds them
+
+
+class ArchivedJob(Job):
+    """How far an archive has come: retention waits for it."""
+
+    __slots__ = ("next_offset",)
+    partition: FilePartition
+
+    def __init__(self, partition: FilePartition) -> None:
+        super().__init__(partition)
+        self.next_offset = 0
+
+    def write(self) -> None:
+        log = self.partition.log
+        try:
+            self.next_offset = archived.read(log.fs, log.directory)
+        except OSError as error:
+            self.error = storage_error(layout.archived_path(log.directory), "read", error)
+        except StorageError as error:
+            self.error = error
+
+    def done(self, now_ns: int) -> None:
+        self.partition.archived(self)
 
 
 class CloseJob(Job):

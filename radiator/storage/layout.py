@@ -7,6 +7,7 @@
                                          <base, 20 digits>.idx   sparse index of a segment; a cache
                                          head                    end of what is synced; external readers stop here
                                          names                   destinations stored here; a cache
+                                         archived                how far an archive has everything
     <data_dir>/cursors/snapshot, journal-<generation>, delivered
     <data_dir>/quarantine/<encoded name>/<base, 20 digits>@<position>.bin  copies of damaged bytes, by fsck --repair
 
@@ -32,6 +33,7 @@ CURSORS = "cursors"
 QUARANTINE = "quarantine"
 HEAD = "head"
 NAMES = "names"
+ARCHIVED = "archived"
 SEGMENT_SUFFIX = ".rlog"
 INDEX_SUFFIX = ".idx"
 NEW_SUFFIX = ".new"  # of a segment that is being written beside its place; left over from a crash: of no use
@@ -122,6 +124,10 @@ def names_path(directory: str) -> str:
 def quarantine_path(root: str, directory: str, base_offset: int, position: int) -> str:
     """Where a copy of the damage at that place of a segment is kept; ``directory`` is its partition's."""
     return f"{root}/{QUARANTINE}/{directory.rpartition('/')[2]}/{base_offset:020d}@{position}.bin"
+
+
+def archived_path(directory: str) -> str:
+    return f"{directory}/{ARCHIVED}"
 
 
 def segment_base(file_name: str) -> int | None:

@@ -36,3 +36,8 @@ class PartitionOptions:
     retention_count: int | None = None
     dedup_window_ns: int | None = limits.DEDUP_WINDOW_NS  # None: ids are not remembered
     dedup_count: int = limits.DEDUP_COUNT
+    reclaim_acked: bool = True  # of a log that holds only queues: what all have settled goes
+    retention_force: bool = False  # limits hold against cursors too
+    wait_for_archive: bool = False
+    compress: str | None = None  # "zstd"
+    compact_by: str | None = None  # what keys are: a word for the function that finds them

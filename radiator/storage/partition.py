@@ -50,12 +50,13 @@ class Agenda:
     Of each partition one deadline counts: the earliest that it has asked for since it was last met.
     """
 
-    __slots__ = ("_armed", "dirty", "failed", "postponing", "timers")
+    __slots__ = ("_armed", "dirty", "failed", "postponing", "removals", "timers")
 
     def __init__(self) -> None:
         self.postponing: dict[Partition, None] = {}  # those that hold decided batches back
         self.failed: dict[Partition, None] = {}  # those that refuse messages
         self.dirty: list[Partition] = []
+        self.removals: list[Job] = []  # which come after everything else of a turn, and after its syncs
         self.timers: list[tuple[int, int, Partition]] = []  # a heap; what is not in _armed as well is stale
         self._armed: dict[Partition, int] = {}
 
@@ -113,6 +114,7 @@ class Partition(ABC):
         "log_start_offset",
         "name",
         "next_offset",
+        "on_forced",
         "open_batch",
         "options",
         "queued",
@@ -138,6 +140,7 @@ class Partition(ABC):
         self.failed: StorageError | None = None
         self.history = False
         self.retain_from: int | None = None
+        self.on_forced: Callable[[int], None] | None = None  # told where the log begins when a cursor was no obstacle
         self.open_batch: BatchBuilder = IDLE
         self.queued = False  # stands in the agenda: take() must visit
         self.dedup: Dedup | None = None  # ids of messages, once there was one
@@ -330,6 +333,11 @@ class Partition(ABC):
     @abstractmethod
     def want_retention(self) -> None:
         """Have the next take() look at what may go."""
+
+    def sweep(self) -> None:
+        """Now and then: cursors move without telling."""
+        if len(self.segments) > 1:
+            self.want_retention()
 
     makes_files = False  # whether the next take() brings a job that begins a file
 

@@ -1,5 +1,11 @@
-"""What may go, and when a segment's day ends. Whole sealed segments only, oldest first, never at or above
-``retain_from``, never the active one; without a limit nothing ever goes.
+"""What may go, and when a segment's day ends. Whole sealed segments only, oldest first, never the active one.
+
+    limits     age, size, count; never at or above ``retain_from``, unless the rule forces them: then the broker is told
+               before anything is deleted, and moves its cursors on
+    reclaim    in a log that holds only queues, what all of them have settled, whatever the limits
+    archive    where a rule waits for it, nothing that the archive does not have, for whatever reason
+
+A segment that is being rewritten stays until that has ended. Without a limit and a queue nothing ever goes.
 
 Knows: a partition's facts. Must not know: files (``log`` deletes). Called by the hub.
 """
@@ -9,6 +15,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from radiator import limits
 from radiator.clock import NS_PER_SECOND
 
 if TYPE_CHECKING:
@@ -25,27 +32,55 @@ def roll_due_ns(first_receive_ns: int, roll_at_seconds: int) -> int:
 
 def to_drop(partition: FilePartition, now_ns: int) -> list[int]:
     """Takes what is due out of the hub's view and returns the base offsets of the segments to delete."""
-    options, segments = partition.options, partition.segments
+    options, segments, needed = partition.options, partition.segments, partition.retain_from
     age, size_max, count_max = options.retention_age_ns, options.retention_bytes, options.retention_count
-    if age is None and size_max is None and count_max is None:
+    settled = partition.high_watermark if needed is None else needed
+    reclaim = options.reclaim_acked and needed is not None and not partition.history
+    limited = age is not None or size_max is not None or count_max is not None
+    if not (reclaim or limited) or len(segments) < 2:
         return []
-    floor = partition.high_watermark if partition.retain_from is None else partition.retain_from
-    size = sum(segment.size_bytes for segment in segments) if size_max is not None else 0
+    end_max = partition.high_watermark if options.retention_force else min(settled, partition.high_watermark)
+    if options.wait_for_archive:
+        end_max = min(end_max, partition.archived_to)
+    size = sum(segment.size_bytes for segment in segments)
     drop = 0
     for segment, following in pairwise(segments):
         end = following.base_offset
-        if end > floor:
+        if end > end_max or segment.base_offset == partition.rewriting:
             break
         too_old = age is not None and segment.last_receive_ns < now_ns - age
         too_big = size_max is not None and size > size_max
         too_many = count_max is not None and partition.high_watermark - end >= count_max
-        if not (too_old or too_big or too_many):
+        if not (too_old or too_big or too_many or (reclaim and end <= settled)):
             break
         size -= segment.size_bytes
         drop += 1
     bases = [segment.base_offset for segment in segments[:drop]]
     if drop:
         del segments[:drop]
-        partition.drop_before(segments[0].base_offset)
+        start = segments[0].base_offset
+        partition.drop_before(start)
         partition.set_deadlines()
+        if start > settled and partition.on_forced is not None:
+            partition.on_forced(start)
     return bases
+
+
+def size_due_bytes(partition: FilePartition) -> int | None:
+    """How large the active segment may be before the oldest must go, by size."""
+    size_max, segments = partition.options.retention_bytes, partition.segments
+    if size_max is None or len(segments) < 2:
+        return None
+    return size_max - sum(segment.size_bytes for segment in segments[:-1])
+
+
+def settled_and_large(partition: FilePartition) -> bool:
+    """Whether the active segment holds nothing but what its queues have settled, and enough of it to begin another."""
+    segments, options = partition.segments, partition.options
+    return (
+        bool(segments)
+        and options.reclaim_acked
+        and not partition.history
+        and partition.retain_from == partition.high_watermark == partition.next_offset
+        and segments[-1].size_bytes >= min(limits.RECLAIM_ROLL_BYTES, options.segment_bytes)
+    )

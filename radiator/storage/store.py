@@ -24,7 +24,7 @@ from radiator.storage.cursor_store import CursorJob, CursorStore
 from radiator.storage.file_partition import FilePartition
 from radiator.storage.files import FileSystem, close_quietly, read_file, storage_error
 from radiator.storage.format import UnknownVersion
-from radiator.storage.jobs import AppendJob, DirectoriesJob, Job
+from radiator.storage.jobs import AppendJob, DirectoriesJob, Job, RemoveJob
 from radiator.storage.log import Log
 from radiator.storage.memory import MemoryBudget, MemoryPartition
 from radiator.storage.open_logs import OpenLogs
@@ -239,6 +239,13 @@ class Store:
         jobs += self.cursors.take(now_ns)
         if self._together:
             jobs.insert(0, self._transaction(jobs))
+        removals = self._agenda.removals
+        if removals:  # behind the acks that let them go
+            for job in removals:
+                if isinstance(job, RemoveJob) and job.partition.retain_from is not None:
+                    job.settle = self.cursors.log.sync
+            jobs += removals
+            removals.clear()
         return jobs
 
     def _transaction(self, jobs: list[Job]) -> TransactionJob:
@@ -284,8 +291,7 @@ class Store:
         if now_ns >= self._retention_due_ns:
             self._retention_due_ns = now_ns + RETENTION_EVERY_NS
             for partition in self.partitions.values():
-                if len(partition.segments) > 1:
-                    partition.want_retention()
+                partition.sweep()
 
     def next_deadline_ns(self, now_ns: int) -> int | None:
         """When tick() has something to do; None if nothing is planned."""

@@ -26,7 +26,7 @@ from tests.storage.driving import read_all
 from tests.storage.faults import FaultyFileSystem
 
 CONFIG = """
-defaults: {segment: {size: 64KiB}}
+defaults: {segment: {size: 64KiB}, retention: {acked: keep}}
 destinations:
   - {match: '/queue/weak,/topic/weak', fsync: 2s, segment: {roll_at: "00:00"}}
   - {match: '/queue/memory,/topic/memory', store: memory}

@@ -164,3 +164,88 @@ def test_a_roll_that_was_missed_while_the_broker_was_down_happens_at_once() -> N
     store.tick(NOW + 3 * DAY)
     commit(store, NOW + 3 * DAY)
     assert on_disk(fs) == [0, 1]
+
+
+# --- clocks that step -------------------------------------------------------------------------------------------------
+
+HOUR = 3_600 * SECOND
+MIDNIGHT = NOW // DAY * DAY + DAY
+
+
+def rolling() -> tuple[FaultyFileSystem, Store, Partition]:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    return fs, store, store.partition("q", PartitionOptions(roll_at_seconds=0))
+
+
+def at(store: Store, now_ns: int, partition: Partition | None = None) -> None:
+    """The driver comes by, with a message or without."""
+    store.tick(now_ns)
+    if partition is not None:
+        put(partition, b"%d" % now_ns, at=now_ns, destination="q")
+    commit(store, now_ns)
+
+
+@pytest.mark.parametrize("step", [-HOUR, HOUR])
+@pytest.mark.parametrize("idle", [True, False])
+@pytest.mark.parametrize("before", [30, 90], ids=lambda minutes: f"{minutes} minutes before")
+def test_a_clock_that_steps_by_an_hour_rolls_neither_twice_nor_never(before: int, idle: bool, step: int) -> None:
+    """The clock steps shortly before midnight or shortly behind it, and in a while is set right again."""
+    minute = HOUR // 60
+    for wrong_from in (-before * minute, -minute, minute):
+        fs, store, partition = rolling()
+        put(partition, b"first", at=MIDNIGHT - 3 * HOUR, destination="q")
+        commit(store, MIDNIGHT - 3 * HOUR)
+        for minutes in range(-170, 300):
+            real = minutes * minute
+            wrong = wrong_from <= real < wrong_from + 2 * HOUR
+            at(store, MIDNIGHT + real + (step if wrong else 0), None if idle else partition)
+        put(partition, b"last", at=MIDNIGHT + 6 * HOUR, destination="q")
+        commit(store, MIDNIGHT + 6 * HOUR)
+        assert len(on_disk(fs)) == 2, (wrong_from // minute, on_disk(fs))
+        times = [time for each in partition.tail.newest_first()[::-1] for time in each.receive_ns]
+        assert times == sorted(times)
+
+
+def test_a_batch_that_was_open_at_midnight_does_not_bring_a_second_roll() -> None:
+    fs, store, partition = rolling()
+    at(store, MIDNIGHT - HOUR, partition)
+    put(partition, b"open", at=MIDNIGHT - 1, destination="q")
+    store.tick(MIDNIGHT)
+    commit(store, MIDNIGHT)
+    for seconds in range(1, 4):
+        at(store, MIDNIGHT + seconds * SECOND, partition)
+    assert on_disk(fs) == [0, 1]
+    at(store, MIDNIGHT + DAY, partition)
+    assert on_disk(fs) == [0, 1, 5], "the next day has its own"
+
+
+def test_a_broker_that_starts_with_a_clock_set_back_keeps_the_order_of_times() -> None:
+    fs, store, partition = rolling()
+    at(store, MIDNIGHT - HOUR, partition)
+    store.close()
+    store, _ = opened(fs)
+    partition = store.partition("q", PartitionOptions(roll_at_seconds=0))
+    at(store, MIDNIGHT - 2 * HOUR, partition)
+    at(store, MIDNIGHT, partition)
+    at(store, MIDNIGHT + 1, partition)
+    assert on_disk(fs) == [0, 2]
+    assert list(partition.tail.newest_first()[-1].receive_ns) == [MIDNIGHT - HOUR], "not before what was there"
+
+
+# --- size -------------------------------------------------------------------------------------------------------------
+
+
+def test_by_size_the_oldest_goes_as_soon_as_the_limit_is_passed_and_no_more_than_must() -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    partition = store.partition("q", PartitionOptions(segment_bytes=4_000, retention_bytes=9_000))
+    largest = 0
+    for number in range(100):
+        put(partition, b"%d" % number * 150, destination="q")
+        commit(store)
+        largest = max(largest, partition.size_bytes)
+        commit(store)
+        assert partition.size_bytes <= 9_000, "no sweep was needed"
+        assert number < 40 or partition.size_bytes > 9_000 - 4_000 - 500, "no more went than had to"
+    assert largest <= 9_500

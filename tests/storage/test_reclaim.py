@@ -1,0 +1,173 @@
+"""What goes against a cursor's will, what goes as soon as it may, and what stays until an archive has it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from radiator.storage import archived
+from radiator.storage.options import PartitionOptions
+from radiator.storage.store import Store
+from tests.storage.driving import NOW, commit, opened, put, read_all
+from tests.storage.faults import FaultyFileSystem
+from tests.storage.test_retention import DIRECTORY, HOUR, filled, on_disk
+
+# --- by force ---------------------------------------------------------------------------------------------------------
+
+
+def test_by_force_a_limit_holds_against_a_cursor_and_whoever_has_it_is_told_before_anything_is_deleted() -> None:
+    fs, store, partition = filled()
+    told: list[tuple[int, list[int]]] = []
+    partition.on_forced = lambda start: told.append((start, on_disk(fs)))
+    partition.retain_from = 3
+    partition.set_options(PartitionOptions(segment_bytes=400, retention_count=1, retention_force=True))
+    commit(store)
+    assert told == [(8, [0, 2, 4, 6, 8])]
+    assert on_disk(fs) == [8]
+
+
+def test_by_force_nothing_is_told_that_was_settled_anyway() -> None:
+    _, store, partition = filled()
+    told: list[int] = []
+    partition.on_forced = told.append
+    partition.retain_from = 8
+    partition.set_options(
+        PartitionOptions(segment_bytes=400, retention_count=1, retention_force=True, reclaim_acked=False)
+    )
+    commit(store)
+    assert partition.log_start_offset == 8 and told == []
+
+
+# --- what queues have settled -----------------------------------------------------------------------------------------
+
+
+def test_what_every_queue_has_settled_goes_in_the_same_turn() -> None:
+    fs, store, partition = filled()
+    partition.retain_from = 3
+    commit(store)
+    assert on_disk(fs) == [2, 4, 6, 8]
+    partition.retain_from = 4
+    commit(store)
+    assert on_disk(fs) == [4, 6, 8]
+    partition.retain_from = 10
+    commit(store)
+    assert on_disk(fs) == [8], "the active segment stays"
+
+
+@pytest.mark.parametrize("why", ["keep", "topics", "nobody"])
+def test_history_is_kept_where_it_is_wanted(why: str) -> None:
+    fs, store, partition = filled(reclaim_acked=why != "keep")
+    if why != "nobody":
+        partition.history = why == "topics"
+        partition.retain_from = 10
+    store.tick(NOW + HOUR)
+    commit(store, NOW + HOUR)
+    assert on_disk(fs) == [0, 2, 4, 6, 8]
+
+
+def test_an_ack_is_on_disk_before_the_segment_that_it_lets_go_is_deleted() -> None:
+    """Else a power cut might leave a cursor that asks for what is gone."""
+    fs, store, partition = filled()
+    cursor = store.cursors.open("queue:q", "q", 0)
+    commit(store)
+    commit(store, NOW + HOUR)
+    cursor.ack_range(0, 4)
+    partition.retain_from = 4
+    jobs = store.take(NOW)
+    for job in jobs:
+        job.write()
+    assert on_disk(fs) == [0, 2, 4, 6, 8]
+    fs.fail("fdatasync")
+    for job in jobs:
+        if job.needs_sync:
+            job.sync()
+    assert on_disk(fs) == [0, 2, 4, 6, 8], "the journal could not be synced"
+    fs.heal()
+    fs.power_cut()
+    store, _ = opened(fs)
+    again = store.cursors.get("queue:q", "q")
+    assert again is not None and again.floor >= store.partitions["q"].log_start_offset
+
+
+def test_an_active_segment_goes_too_when_all_of_it_is_settled_and_it_is_large() -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    partition = store.partition("q", PartitionOptions())
+    for number in range(5):
+        put(partition, bytes(1024 * 1024), destination="q")
+        commit(store)
+        partition.retain_from = number
+        store.tick(NOW + (number + 1) * HOUR)
+        commit(store)
+    assert on_disk(fs) == [0], "something is not settled"
+    partition.retain_from = 5
+    store.tick(NOW + 10 * HOUR)
+    commit(store)
+    commit(store)
+    assert on_disk(fs) == [5] and partition.size_bytes == 0
+    assert put(partition, b"next", destination="q") == [5]
+    commit(store)
+    store.close()
+    store, notes = opened(fs)
+    assert not notes and read_all(store.partitions["q"]) == {5: b"next"}
+
+
+def test_a_small_settled_segment_is_left_in_peace() -> None:
+    fs, store, partition = filled(1)
+    partition.set_options(PartitionOptions())
+    partition.retain_from = 2
+    store.tick(NOW + HOUR)
+    commit(store)
+    assert on_disk(fs) == [0]
+
+
+# --- waiting for an archive -------------------------------------------------------------------------------------------
+
+
+def swept(store: Store, hours: int) -> list[object]:
+    store.tick(NOW + hours * HOUR)
+    errors = [job.error for job in commit(store) + commit(store) if job.error is not None]
+    return list(errors)
+
+
+def test_nothing_goes_that_the_archive_does_not_have() -> None:
+    fs, store, partition = filled(retention_count=1, retention_force=True, wait_for_archive=True)
+    partition.retain_from = 10
+    swept(store, 1)
+    assert on_disk(fs) == [0, 2, 4, 6, 8]
+    archived.write(fs, DIRECTORY, 5)
+    assert archived.read(fs, DIRECTORY) == 5
+    swept(store, 2)
+    assert on_disk(fs) == [4, 6, 8]
+    archived.write(fs, DIRECTORY, 10)
+    swept(store, 3)
+    assert on_disk(fs) == [8]
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[:-1], lambda data: b"", lambda data: bytes([data[0] ^ 1]) + data[1:]]
+)
+def test_a_damaged_word_of_the_archive_keeps_everything_and_is_told_once(damage: Callable[[bytes], bytes]) -> None:
+    fs, store, _ = filled(retention_count=1, wait_for_archive=True)
+    archived.write(fs, DIRECTORY, 10)
+    node = fs.nodes[f"{DIRECTORY}/archived"]
+    node.cache[:] = damage(bytes(node.cache))
+    (error,) = swept(store, 1)
+    assert "archived: damaged" in str(error)
+    assert swept(store, 2) == []
+    assert on_disk(fs) == [0, 2, 4, 6, 8]
+    archived.write(fs, DIRECTORY, 10)
+    assert swept(store, 3) == []
+    assert on_disk(fs) == [8]
+
+
+@pytest.mark.parametrize("verb", ["open", "pwritev", "truncate", "fdatasync", "rename", "sync_dir"])
+def test_a_word_of_the_archive_is_the_old_one_or_the_new_one(verb: str) -> None:
+    fs, _, _ = filled()
+    archived.write(fs, DIRECTORY, 4)
+    fs.fail(verb)
+    with pytest.raises(OSError):
+        archived.write(fs, DIRECTORY, 6)
+    fs.power_cut()
+    assert archived.read(fs, DIRECTORY) in (4, 6)
