@@ -26,7 +26,7 @@ from tests.server.wire import WAIT_SECONDS, Wire
 LOG, SHARED, SPREAD = "/topic/log", "/topic/shared", "/topic/spread"
 WORK, JOBS, OUT = "/queue/work", "/queue/jobs", "/queue/out"
 CONFIG = """
-defaults: {{fsync: {policy}, segment: {{size: 128KiB}}}}
+defaults: {{fsync: {policy}, segment: {{size: 128KiB}}, retention: {{acked: keep}}}}
 destinations:
   - {{match: /topic/shared.*, partition: shared}}
   - {{match: /topic/spread, partitions: 3}}
