@@ -17,6 +17,7 @@ from gevent.event import Event
 from radiator import __version__, clock
 from radiator.broker import readiness
 from radiator.broker.broker import Broker
+from radiator.broker.idempotence import identify
 from radiator.config import Config
 from radiator.errors import ProtocolError
 from radiator.routing.rules import Rules
@@ -45,7 +46,7 @@ class App:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.rules = Rules(config)
-        self.store = Store(config.data_dir, FileSystem(), tail_bytes_max=config.limits.tail)
+        self.store = Store(config.data_dir, FileSystem(), tail_bytes_max=config.limits.tail, identify=identify)
         self.notes = self.store.open(clock.now_ns())
         for note in self.notes:
             log.warning("recovery: %s", note)

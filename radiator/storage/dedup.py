@@ -18,12 +18,13 @@ Owned by the hub.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import deque
 from struct import Struct
-from typing import Any
+from typing import Any, TypeAlias
 
-ID_BYTES = 16
+Columns: TypeAlias = "tuple[array[int], array[int], array[int], array[int]]"  # id in two halves, offset, receive time
+
 SLOTS_MIN = 16
 MOVED_PER_ADD = 4  # a new index is twice as large, or more: it is complete long before it is full itself
 
@@ -102,7 +103,7 @@ class Generation:
         self._used = self._moved = 0
         self._limit = len(self.offsets)
 
-    def load(self, columns: tuple[array[int], array[int], array[int], array[int]]) -> None:
+    def load(self, columns: Columns) -> None:
         """Many at once, into a generation that is new."""
         self.first, self.second, self.offsets, self.receive_ns = columns
         self._grow()
@@ -111,6 +112,11 @@ class Generation:
         self._moved = self._limit
         self._old = array("I")
 
+    def columns(self, low: int, high: int) -> Columns:
+        """The entries of these offsets."""
+        part = slice(bisect_left(self.offsets, low), bisect_left(self.offsets, high))
+        return self.first[part], self.second[part], self.offsets[part], self.receive_ns[part]
+
     def forget(self, offset: int) -> None:
         """Ids of that offset and above."""
         keep = bisect_left(self.offsets, offset)
@@ -118,6 +124,11 @@ class Generation:
             del column[keep:]
         self._limit = min(self._limit, keep)
         self._moved = min(self._moved, keep)
+
+    def lose(self, low: int, high: int) -> None:
+        """The ids of these offsets, the last one included, are as if they had never come."""
+        for entry in range(bisect_left(self.offsets, low), bisect_right(self.offsets, high)):
+            self.first[entry] = self.second[entry] = 0  # no hash is all zeros
 
 
 class InFlight:
@@ -133,11 +144,12 @@ class InFlight:
 class Dedup:
     """What one partition remembers."""
 
-    __slots__ = ("_in_flight", "_salt", "count", "current", "previous", "window_ns")
+    __slots__ = ("_in_flight", "_salt", "added", "count", "current", "previous", "window_ns")
 
     def __init__(self, window_ns: int, count: int, salt: int) -> None:
         self.window_ns = window_ns
         self.count = count
+        self.added = 0  # ids that have come in this run
         self.current = Generation(salt)
         self.previous = Generation(salt)
         self._salt = salt
@@ -165,6 +177,25 @@ class Dedup:
             current = self.current = Generation(self._salt)
         first, second = _HALVES.unpack(identity)
         current.add(first, second, offset, receive_ns)
+        self.added += 1
+
+    def columns(self, low: int, high: int) -> Columns:
+        """The ids of these offsets."""
+        older, newer = self.previous.columns(low, high), self.current.columns(low, high)
+        for old, new in zip(older, newer, strict=True):
+            old.extend(new)
+        return older
+
+    def restore(self, columns: Columns, now_ns: int) -> None:
+        """What an earlier run remembered, as far as it still counts."""
+        recent = bisect_right(columns[3], now_ns - self.window_ns)
+        middle = max(len(columns[3]) - self.count, recent)
+        for generation, start, stop in (
+            (self.previous, max(middle - self.count, recent), middle),
+            (self.current, middle, len(columns[3])),
+        ):
+            first, second, offsets, receive_ns = (column[start:stop] for column in columns)
+            generation.load((first, second, offsets, receive_ns))
 
     def forget(self, offset: int) -> None:
         """The offsets from there on were taken back."""
@@ -172,6 +203,11 @@ class Dedup:
         self.previous.forget(offset)
         while self._in_flight and self._in_flight[-1].base_offset >= offset:
             self._in_flight.pop()
+
+    def lose(self, low: int, high: int) -> None:
+        """The messages of these offsets, the last one included, are gone: sent again, they are to be stored."""
+        self.current.lose(low, high)
+        self.previous.lose(low, high)
 
     # --- what is not committed yet ------------------------------------------------------------------------------------
 

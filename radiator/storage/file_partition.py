@@ -14,7 +14,9 @@ from typing import Any
 
 from radiator import limits
 from radiator.errors import StorageError
+from radiator.storage import dedup_file
 from radiator.storage.batch import RecordBatch
+from radiator.storage.dedup_file import DedupFile
 from radiator.storage.jobs import AppendJob, ArchivedJob, CutJob, Job, RemoveJob, RetryJob, RollJob, SyncJob
 from radiator.storage.log import Log
 from radiator.storage.options import PartitionOptions
@@ -51,6 +53,7 @@ class FilePartition(Partition):
         "_size_due_bytes",
         "age_due_ns",
         "archived_to",
+        "dedup_file",
         "log",
         "retention_wanted",
         "rewriting",
@@ -83,6 +86,7 @@ class FilePartition(Partition):
         ] = []  # of decided transactions: they will be there, at these offsets
         self._cuts: list[tuple[int, int]] = []  # failed files, and how much of them is still of use
         self._cut_due_ns: int | None = None
+        self.dedup_file: DedupFile | None = None  # once there was an id
         self._cold: list[RecordBatch] = []
         self._cold_cache = cold_cache
         self._hints: dict[int, Hint] = {}
@@ -92,6 +96,7 @@ class FilePartition(Partition):
         """The rule's options, when it is known which rule owns a recovered partition, or when it has changed."""
         self.options = self.log.options = options  # immutable, so the disk thread sees the old ones or the new
         self.set_deadlines()
+        dedup_file.adopt(self)
         if len(self.segments) > 1:
             self.want_retention()
 
@@ -132,7 +137,7 @@ class FilePartition(Partition):
         """Closes what is open and turns it, and what tick() found due, into jobs."""
         self.queued = False
         roll, self.roll_wanted = self.roll_wanted and may_roll, self.roll_wanted and not may_roll
-        jobs: list[Job] = []
+        jobs = dedup_file.take(self)
         if self._postponed and self.failed is None:
             jobs += [self._decided_again(*each) for each in self._postponed]
             self._postponed = []
@@ -207,6 +212,8 @@ class FilePartition(Partition):
             self.destinations.update(batch.names)
         self.high_watermark = batch.next_offset
         self.tail.add(batch)
+        if self.dedup is not None:
+            dedup_file.committed(self, batch)
         if job.decided and not self._postponed:
             self._agenda.postponing.pop(self, None)
         if self.sync_due_ns is None and not job.needs_sync and self.options.sync.interval_ns is not None:
@@ -237,6 +244,7 @@ class FilePartition(Partition):
             self.segments.append(SegmentInfo(base_offset, first_receive_ns, first_receive_ns, 0))
         self.set_deadlines()
         if len(self.segments) > 1:
+            dedup_file.seal(self)
             self.want_retention()
 
     def set_deadlines(self) -> None:
@@ -284,6 +292,7 @@ class FilePartition(Partition):
         """The active segment has failed, and another has taken its place or follows it."""
         first_receive_ns = self.last_receive_ns if found.first_receive_ns is None else found.first_receive_ns
         self._hints.clear()
+        dedup_file.lose(self, found.lost)
         if self.segments and self.segments[-1].base_offset == found.failed_base != found.base_offset:
             failed = self.segments[-1]
             failed.size_bytes = found.kept_bytes

@@ -8,6 +8,7 @@
                                          head                    end of what is synced; external readers stop here
                                          names                   destinations stored here; a cache
                                          archived                how far an archive has everything
+                                         dedup                   ids that are remembered: see ``dedup_file``
     <data_dir>/cursors/snapshot, journal-<generation>, delivered
     <data_dir>/quarantine/<encoded name>/<base, 20 digits>@<position>.bin  copies of damaged bytes, by fsck --repair
 
@@ -28,6 +29,8 @@ from radiator import limits
 LOCK = "LOCK"
 SALT = "salt"
 TRANSACTIONS = "transactions"
+DEDUP = "dedup"
+NEW_SUFFIX = ".new"  # of a file that is being written beside its place; left over from a crash: of no use
 PARTITIONS = "partitions"
 CURSORS = "cursors"
 QUARANTINE = "quarantine"
@@ -128,6 +131,10 @@ def quarantine_path(root: str, directory: str, base_offset: int, position: int) 
 
 def archived_path(directory: str) -> str:
     return f"{directory}/{ARCHIVED}"
+
+
+def dedup_path(directory: str) -> str:
+    return f"{directory}/{DEDUP}"
 
 
 def segment_base(file_name: str) -> int | None:

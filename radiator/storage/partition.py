@@ -255,14 +255,15 @@ class Partition(ABC):
             return None
         return self.dedup.in_flight_at(offset)
 
+    def new_dedup(self) -> Dedup:
+        options, salt = self.options, int.from_bytes(self.fs.entropy(8), "little") | 1
+        return Dedup(options.dedup_window_ns or 0, options.dedup_count, salt)
+
     def remember(self, identity: bytes, offset: int) -> None:
         """The message just appended, at ``offset``, is the one of that identity."""
         dedup = self.dedup
         if dedup is None:
-            if self.options.dedup_window_ns is None:
-                return
-            salt = int.from_bytes(self.fs.entropy(8), "little") | 1
-            dedup = self.dedup = Dedup(self.options.dedup_window_ns, self.options.dedup_count, salt)
+            dedup = self.dedup = self.new_dedup()
         dedup.add(identity, offset, self.last_receive_ns)
         dedup.appended(self.open_batch.base_offset, self.open_batch.waiters, self.high_watermark)
 

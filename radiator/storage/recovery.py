@@ -51,7 +51,7 @@ class RecoveryNote:
 
     path: str
     text: str
-    kind: str  # "torn", "damage", "foreign", "cursors"
+    kind: str  # "torn", "damage", "foreign", "cursors", "ids"
     first_offset: int | None = None  # of what was lost, where it is known
     last_offset: int | None = None
 

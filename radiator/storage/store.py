@@ -18,9 +18,10 @@ from typing import Any
 
 from radiator import limits
 from radiator.errors import StorageError
-from radiator.storage import layout, salt, transaction_log
+from radiator.storage import dedup_file, dedup_recovery, layout, salt, transaction_log
 from radiator.storage.cursor import Cursor
 from radiator.storage.cursor_store import CursorJob, CursorStore
+from radiator.storage.dedup_recovery import Identify
 from radiator.storage.file_partition import FilePartition
 from radiator.storage.files import FileSystem, close_quietly, read_file, storage_error
 from radiator.storage.format import UnknownVersion
@@ -53,10 +54,12 @@ class Store:
         *,
         tail_bytes_max: int = limits.TAIL_BYTES_MAX,
         memory_bytes_max: int = limits.MEMORY_BYTES_MAX,
+        identify: Identify | None = None,
     ) -> None:
         self.root = root
         self.fs = files
         self.partitions: dict[str, Partition] = {}
+        self._identify = identify  # which message a stored one is, for ids that are remembered
         self.cursors = CursorStore(files, layout.cursors_path(root))
         self._agenda = Agenda()
         self._budget = Budget(tail_bytes_max)
@@ -91,9 +94,12 @@ class Store:
                 partition.recovered(found)
                 self.partitions[name] = partition
             path = self.cursors.directory
+            own_ends = {name: partition.next_offset for name, partition in self.partitions.items()}
             acks = redo(self._recovered_partition, transaction_log.load(self.fs, self.root), notes)
             ends = {name: partition.next_offset for name, partition in self.partitions.items()}
             notes += [RecoveryNote(path, text, "cursors") for text in self.cursors.load(ends, acks)]
+            if self._identify is not None:
+                dedup_recovery.recover_all(self.partitions.values(), own_ends, notes, self._identify)
             self._transactions.clear()
             # Names that an earlier run made, and could not sync, must not vanish under what is promised from now on.
             for directory in (
@@ -157,6 +163,7 @@ class Store:
             if isinstance(partition, FilePartition):
                 for job in partition.take_cuts():
                     job.write()
+                dedup_file.close(partition)
                 try:
                     partition.log.close()
                 except StorageError as error:

@@ -17,6 +17,7 @@ from itertools import count
 from typing import Any
 
 from radiator.broker.broker import SETTLE_INTERVAL_NS, Broker
+from radiator.broker.idempotence import identify
 from radiator.broker.session import Session, SessionLimits
 from radiator.clock import NS_PER_SECOND
 from radiator.config import Config
@@ -179,7 +180,7 @@ class World:
         self.caches = new_caches()
         self.clients.clear()
         self.jobs.clear()
-        self.store = Store(self.root, self.fs, **self.store_options)
+        self.store = Store(self.root, self.fs, identify=identify, **self.store_options)
         self.notes = self.store.open(self.now)
         self.woken: dict[Session, None] = {}
         self.broker = Broker(self.config, Rules(self.config), self.store, lambda session: self._woken(session))

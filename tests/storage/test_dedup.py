@@ -94,6 +94,17 @@ def test_what_is_taken_back_while_the_index_grows_is_gone_and_the_rest_is_there(
         assert all(part.find(number + 10_000, 7) == number for number in range(kept, kept + 500))
 
 
+def test_a_lost_message_is_as_if_it_had_never_come() -> None:
+    table = dedup()
+    for number in range(100):
+        table.add(ident(number), number, 0)
+    table.lose(10, 19)
+    known = [number for number in range(100) if table.find(ident(number), 0) is not None]
+    assert known == [*range(10), *range(20, 100)]
+    table.add(ident(15), 100, 0)
+    assert table.find(ident(15), 0) == 100
+
+
 def test_ids_that_differ_in_one_half_are_two() -> None:
     part = Generation(SALT)
     part.add(1, 1, 0, 0)

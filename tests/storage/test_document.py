@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from radiator import limits
-from radiator.storage import cursor_journal, index, layout, salt
+from radiator.storage import cursor_journal, dedup_file, index, layout, salt
 from radiator.storage import format as codec
 from radiator.storage.log import OpenLogs
 
@@ -75,11 +75,27 @@ def test_the_head_of_the_example_decodes() -> None:
     assert len(example("head")) == layout.HEAD_FILE_BYTES
 
 
+def test_the_block_of_ids_of_the_example_decodes() -> None:
+    decoded = dedup_file.decode(example("dedup"))
+    assert (decoded.covered, decoded.end) == (44, len(example("dedup")))
+    assert dedup_file.encode_block(40, 44, decoded.rows) == example("dedup")
+    first, second, offsets, receive_ns = dedup_file.columns_of(decoded.rows)
+    assert list(offsets) == [41, 43]
+    assert list(receive_ns) == [1_700_000_000_000_000_000, 1_700_000_000_000_000_500]
+    for number, name in enumerate((b"order-7", b"order-8")):
+        digest = hashlib.blake2b(b"d\0/queue/orders\0" + name, digest_size=16).digest()
+        assert first[number].to_bytes(8, "little") + second[number].to_bytes(8, "little") == digest
+    assert "1,024 ids have come or 1 MiB" in TEXT and "after 8 MiB of log" in TEXT and "at most 64 MiB of it" in TEXT
+    assert (dedup_file.BLOCK_IDS, dedup_file.BLOCK_LOG_BYTES) == (1_024, 1 << 20)
+    assert (dedup_file.SYNC_LOG_BYTES, limits.DEDUP_SCAN_BYTES_MAX) == (8 << 20, 64 << 20)
+
+
 @pytest.mark.parametrize(
     "magic",
     [
         codec.MAGIC,
         layout.HEAD_MAGIC,
+        dedup_file.MAGIC,
         index.MAGIC,
         cursor_journal.ENTRY_MAGIC,
         cursor_journal.SNAPSHOT_MAGIC,

@@ -1,0 +1,314 @@
+"""The ``dedup`` file of a partition: the ids that it remembers, so that a restart does not forget them.
+
+The file is *blocks*, written end to end behind the log: each says up to which offset everything is in the file
+(``covered``), and brings the ids since the block before. It is not synced with each message. A start reads the blocks
+that hold, and looks for the ids of the rest in the log itself, from the covered offset on (``dedup_recovery``).
+
+    first id of a partition   the file is made, and synced, before the batch with that id is written
+    1,024 ids, 1 MiB of log   a block; 8 MiB of log, a new segment, the end: a block that is synced
+    too large, or a failure   the whole file is written anew beside the old one, synced, renamed over it
+
+Knows: the bytes of the file, when it is due. Must not know: headers, who asks, how ids are kept in memory (``dedup``).
+Invariants: what a block covers was committed when it was written; ids behind the end of the log that a start finds are
+taken out of the file before anything new is appended, since their offsets may be given again.
+Hub, but for ``write`` and ``sync`` of the jobs, which are the disk thread's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from array import array
+from collections.abc import Sequence
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
+
+from radiator import limits
+from radiator.storage import layout
+from radiator.storage.batch import RECORD_OVERHEAD_BYTES, RecordBatch
+from radiator.storage.dedup import Columns, Dedup
+from radiator.storage.files import FileSystem, close_quietly, storage_error, write_all
+from radiator.storage.jobs import Job
+from radiator.storage.open_logs import make_directories
+
+if TYPE_CHECKING:
+    from radiator.storage.file_partition import FilePartition
+
+MAGIC = b"\x89RDD1\r\n\x1a"
+HEADER = Struct("<8sIIQQ")  # magic, crc of the bytes from 12 on, entries, covered before, covered
+CRC_FROM = 12
+ENTRY_BYTES = 32  # id, offset u64, receive time i64
+BLOCK_IDS = 1_024
+BLOCK_LOG_BYTES = 1 * limits.MIB
+SYNC_LOG_BYTES = 8 * limits.MIB
+SPARE_IDS = 4_096  # a file is written anew when it has this many more than twice the ids in memory
+
+
+def encode_block(before: int, covered: int, rows: bytes) -> bytes:
+    rest = HEADER.pack(MAGIC, 0, len(rows) // ENTRY_BYTES, before, covered)[CRC_FROM:] + rows
+    return MAGIC + crc32(rest).to_bytes(4, "little") + rest
+
+
+class Decoded(NamedTuple):
+    rows: bytes
+    covered: int | None  # None: not one block holds
+    end: int  # position behind the last block that holds
+
+
+def decode(data: bytes) -> Decoded:
+    """The blocks up to the first that does not hold, or does not follow the one before it."""
+    rows: list[bytes] = []
+    covered: int | None = None
+    at = 0
+    while at + HEADER.size <= len(data):
+        magic, crc, count, before, after = HEADER.unpack_from(data, at)
+        end = at + HEADER.size + count * ENTRY_BYTES
+        if magic != MAGIC or end > len(data) or crc32(memoryview(data)[at + CRC_FROM : end]) != crc:
+            break
+        if covered is not None and before != covered:
+            break
+        rows.append(data[at + HEADER.size : end])
+        covered = after
+        at = end
+    return Decoded(b"".join(rows), covered, at)
+
+
+def rows_of(columns: Columns) -> bytes:
+    """Columns as the entries of a block."""
+    first, second, offsets, receive_ns = columns
+    rows = array("Q", bytes(ENTRY_BYTES * len(offsets)))
+    rows[0::4], rows[1::4], rows[2::4], rows[3::4] = first, second, offsets, array("Q", receive_ns.tobytes())
+    if sys.byteorder == "big":
+        rows.byteswap()
+    return rows.tobytes()
+
+
+def columns_of(rows: bytes) -> Columns:
+    """The entries of blocks as columns."""
+    values = array("Q", rows)
+    if sys.byteorder == "big":
+        values.byteswap()
+    return values[0::4], values[1::4], values[2::4], array("q", values[3::4].tobytes())
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+class DedupFile:
+    """What the hub knows of the file: how far it is written, and what is due."""
+
+    __slots__ = (
+        "covered",
+        "entries",
+        "exists",
+        "log_bytes",
+        "position",
+        "restored",
+        "seen",
+        "stale",
+        "unsynced_bytes",
+        "wanted",
+    )
+
+    def __init__(self) -> None:
+        self.exists = False
+        self.stale = True  # what is there now does not count: it must be written as a whole
+        self.wanted = False  # a block is wanted now, and synced
+        self.covered = 0
+        self.position = 0
+        self.entries = 0
+        self.seen = 0  # ids that had come when the last block was made
+        self.log_bytes = 0  # committed since then, about
+        self.unsynced_bytes = 0  # and since the last one that is synced
+        self.restored: Columns | None = (
+            None  # ids that an earlier run left, until it is known which rule they are under
+        )
+
+    def due(self, dedup: Dedup) -> bool:
+        return (
+            self.wanted or not self.exists or dedup.added - self.seen >= BLOCK_IDS or self.log_bytes >= BLOCK_LOG_BYTES
+        )
+
+    def block(self, partition: FilePartition, dedup: Dedup) -> DedupJob:
+        """What is due, as a job. To be done before what is appended in the same turn."""
+        never, covered = partition.options.sync.never, partition.high_watermark
+        whole = self.stale or not self.exists or self.entries > 2 * len(dedup) + SPARE_IDS
+        synced = not never and (whole or self.wanted or self.unsynced_bytes >= SYNC_LOG_BYTES)
+        rows = rows_of(dedup.columns(0 if whole else self.covered, covered))
+        self.wanted = False
+        self.seen = dedup.added
+        self.log_bytes = 0
+        if synced:
+            self.unsynced_bytes = 0
+        return DedupJob(partition, self, rows, covered, None if whole else self.position, synced)
+
+    def written(self, job: DedupJob) -> None:
+        if job.error is not None:
+            self.stale = True
+            return
+        count, whole = len(job.rows) // ENTRY_BYTES, job.position is None
+        self.exists, self.stale = True, False
+        self.covered = job.covered
+        self.position = (job.position or 0) + HEADER.size + len(job.rows)
+        self.entries = count if whole else self.entries + count
+
+
+# What a FilePartition asks, and when:
+
+
+def adopt(partition: FilePartition) -> None:
+    """The rule is known, or has changed."""
+    file, window_ns = partition.dedup_file, partition.options.dedup_window_ns
+    if window_ns is None:
+        partition.dedup = None
+        if file is not None:
+            partition.queue()
+    elif partition.dedup is not None:
+        partition.dedup.window_ns, partition.dedup.count = window_ns, partition.options.dedup_count
+    elif file is not None and file.restored is not None:
+        partition.dedup = partition.new_dedup()
+        partition.dedup.restore(file.restored, partition.last_receive_ns)
+        file.restored = None
+
+
+def committed(partition: FilePartition, batch: RecordBatch) -> None:
+    """More of the log is there."""
+    file, dedup = partition.dedup_file, partition.dedup
+    if file is None or dedup is None:
+        return
+    size = batch.size_bytes + len(batch) * RECORD_OVERHEAD_BYTES
+    file.log_bytes += size
+    file.unsynced_bytes += size
+    if file.due(dedup):
+        partition.queue()
+
+
+def seal(partition: FilePartition) -> None:
+    """A new segment begins: the ids of the one before it must outlive it."""
+    if partition.dedup_file is not None:
+        partition.dedup_file.wanted = True
+        partition.queue()
+
+
+def lose(partition: FilePartition, lost: Sequence[tuple[int, int]]) -> None:
+    """These offsets, first and last, were told as stored and are gone."""
+    file, dedup = partition.dedup_file, partition.dedup
+    if dedup is None or not lost:
+        return
+    for low, high in lost:
+        dedup.lose(low, high)
+    if file is not None:
+        file.stale = file.wanted = True
+        partition.queue()
+
+
+def take(partition: FilePartition) -> list[Job]:
+    """What is due, before anything is appended."""
+    file, dedup = partition.dedup_file, partition.dedup
+    if dedup is None:
+        if file is None or partition.options.dedup_window_ns is not None:
+            return []
+        partition.dedup_file = None
+        return [ForgetJob(partition)]
+    if file is None:
+        file = partition.dedup_file = DedupFile()
+    return [file.block(partition, dedup)] if file.due(dedup) else []
+
+
+def close(partition: FilePartition) -> None:
+    """The clean end, on whatever thread: the next start need not search the log."""
+    file, dedup = partition.dedup_file, partition.dedup
+    if file is None or dedup is None or file.covered == partition.high_watermark:
+        return
+    file.wanted = True
+    job = file.block(partition, dedup)
+    job.write()
+    if job.needs_sync and job.error is None:
+        job.sync()
+    file.written(job)
+
+
+class DedupJob(Job):
+    """One block at ``position``, or the whole file anew (``position`` None)."""
+
+    __slots__ = ("before", "covered", "fd", "file", "position", "required", "rows")
+    partition: FilePartition
+
+    def __init__(
+        self, partition: FilePartition, file: DedupFile, rows: bytes, covered: int, position: int | None, synced: bool
+    ) -> None:
+        super().__init__(partition, needs_sync=synced and position is not None)
+        self.file = file
+        self.rows = rows
+        self.before = file.covered
+        self.covered = covered
+        self.position = position
+        self.required = not file.exists  # without it, an id that is receipted now would be forgotten by a crash
+        self.fd = -1
+
+    def write(self) -> None:
+        log = self.partition.log
+        path = layout.dedup_path(log.directory)
+        try:
+            if self.position is None:
+                make_directories([log])
+                replace(log.fs, log.directory, self.covered, self.rows, not self.partition.options.sync.never)
+                return
+            self.fd = log.fs.open(path)
+            write_all(log.fs, self.fd, [encode_block(self.before, self.covered, self.rows)], self.position)
+        except OSError as error:
+            self.error = storage_error(path, "write", error)
+            if self.required:
+                log.refuse(self.error)
+        if not self.needs_sync or self.error is not None:
+            self._close()
+
+    def sync(self) -> None:
+        try:
+            self.partition.log.fs.fdatasync(self.fd)
+        except OSError as error:
+            self.error = storage_error(layout.dedup_path(self.partition.log.directory), "sync", error)
+        self._close()
+
+    def _close(self) -> None:
+        close_quietly(self.partition.log.fs, self.fd)
+        self.fd = -1
+
+    def done(self, now_ns: int) -> None:
+        self.file.written(self)
+
+
+class ForgetJob(Job):
+    """The rule says that nothing is remembered: the file goes, so that it is not believed later."""
+
+    __slots__ = ()
+    partition: FilePartition
+
+    def write(self) -> None:
+        log = self.partition.log
+        try:
+            log.fs.remove(layout.dedup_path(log.directory))
+            log.fs.sync_dir(log.directory)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            self.error = storage_error(layout.dedup_path(log.directory), "remove", error)
+
+
+def replace(fs: FileSystem, directory: str, covered: int, rows: bytes, synced: bool) -> None:
+    """The file holds just this, in one step. Raises OSError."""
+    path = layout.dedup_path(directory)
+    new = path + layout.NEW_SUFFIX
+    with contextlib.suppress(FileNotFoundError):
+        fs.remove(new)
+    fd = fs.open(new, create=True)
+    try:
+        write_all(fs, fd, [encode_block(covered, covered, rows)], 0)
+        if synced:
+            fs.fdatasync(fd)
+    finally:
+        fs.close(fd)
+    fs.rename(new, path)
+    if synced:
+        fs.sync_dir(directory)
