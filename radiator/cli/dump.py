@@ -1,4 +1,4 @@
-"""``radiator dump``: the records of segment files, one by one, and whatever is damaged between them.
+"""``radiator dump``: what stands in the files of a store, segments record by record, the others line by line.
 
 A partition's directory is read up to its ``head``, as any reader does; a lone segment file to its end. Every batch is
 checked by its crc. Damage is told on stderr (in JSON also among the lines), what follows it is read on, and the command
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -31,25 +31,34 @@ class Piece(NamedTuple):
     name: str
 
 
-@click.command(short_help="Print the records of segment files.")
+FLAGS = {  # bits of a batch's flags, in words
+    1 << 2: "headers-zstd", 1 << 4: "bodies-zstd", 1 << 6: "no-event-time", 1 << 7: "no-transmit-time",
+    1 << 8: "transaction", 1 << 9: "sparse",
+}  # fmt: skip
+HEX_BYTES = 256  # of each damaged range
+
+
+@click.command(short_help="Print what stands in the files of a store.")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option("--batches", is_flag=True, help="Print only the batches, not their records.")
+@click.option("--hex", "as_hex", is_flag=True, help="Show the first bytes of what is damaged.")
 @click.option("-f", "--format", "pattern", metavar="FORMAT", help="Print this for each record, as `tail --format`.")
 @json_option
-def dump(paths: tuple[str, ...], batches: bool, pattern: str | None, as_json: bool) -> int:
-    """Print the records of each PATH: a segment file (.rlog) or the directory of a partition.
+def dump(paths: tuple[str, ...], batches: bool, as_hex: bool, pattern: str | None, as_json: bool) -> int:
+    """Print the records of each PATH: a segment file (.rlog) or the directory of a partition. Of any other file of a
+    data directory (index, head, names, salt, LOCK, transactions, the cursors' files) print what stands in it.
 
     Needs no broker, and does not mind one.
     """
     if (batches or as_json) and pattern is not None:
         raise click.UsageError("--format goes with neither --batches nor --json")
     pieces = [piece for path in paths for piece in _pieces(path)]
-    printer = Printer(batches, as_json, _show(pattern))
+    printer = Printer(batches, as_json, as_hex, _show(pattern))
     with progress() as bar:
         bar.disable = bar.disable or sys.stdout.isatty()  # lines and a bar would fight for the terminal
         task = bar.add_task("reading", total=sum(piece.end for piece in pieces), note="")
         for piece in pieces:
-            printer.segment(piece)
+            (printer.segment if _is_segment(piece.path) else printer.other)(piece)
             bar.update(task, advance=piece.end)
     sys.stdout.buffer.flush()
     return DAMAGED if printer.damaged else OK
@@ -69,6 +78,7 @@ def _show(pattern: str | None) -> Show:
 def _pieces(path: str) -> Iterator[Piece]:
     """What a path stands for."""
     from radiator.storage import layout
+    from radiator.storage.inspect import reader_of
 
     whole = os.path.abspath(path)
     if os.path.isdir(whole):
@@ -81,12 +91,22 @@ def _pieces(path: str) -> Iterator[Piece]:
             if file in known or not known:
                 yield known.get(file) or Piece(file, os.path.getsize(file), _name(whole))
     elif os.path.isfile(whole):
-        if layout.segment_base(os.path.basename(whole)) is None:
-            raise CommandFailed(USAGE, f"{path}: expected a segment file, <20 digits>.rlog, or a partition's directory")
+        if not _is_segment(whole) and reader_of(os.path.basename(whole)) is None:
+            raise CommandFailed(
+                USAGE,
+                f"{path}: expected a segment file, <20 digits>.rlog, another file of a data directory under the name "
+                "that it has there, or a partition's directory",
+            )
         directory = os.path.dirname(whole)
         yield _committed(directory).get(whole) or Piece(whole, os.path.getsize(whole), _name(directory))
     else:
         raise CommandFailed(NOT_FOUND, f"{path}: no such file or directory")
+
+
+def _is_segment(path: str) -> bool:
+    from radiator.storage.layout import segment_base
+
+    return segment_base(os.path.basename(path).removesuffix(".new")) is not None
 
 
 def _committed(directory: str) -> dict[str, Piece]:
@@ -117,10 +137,11 @@ def _name(directory: str) -> str:
 class Printer:
     """Writes batches and records to stdout, damage to stderr."""
 
-    def __init__(self, only_batches: bool, as_json: bool, show: Show) -> None:
+    def __init__(self, only_batches: bool, as_json: bool, as_hex: bool, show: Show) -> None:
         self.damaged = False
         self._only_batches = only_batches
         self._as_json = as_json
+        self._as_hex = as_hex
         self._show = show
         self._write = sys.stdout.buffer.write
 
@@ -144,12 +165,42 @@ class Printer:
         except FileNotFoundError:
             say(f"{piece.path}: gone meanwhile, taken by retention")
 
+    def other(self, piece: Piece) -> None:
+        """Everything in a file that is no segment."""
+        import msgspec
+
+        from radiator.cli.formats import visible
+        from radiator.storage.inspect import read_bytes, reader_of
+
+        reader = reader_of(os.path.basename(piece.path)) or read_bytes
+        try:
+            with open(piece.path, "rb") as file:
+                data = file.read()
+        except FileNotFoundError:
+            say(f"{piece.path}: gone meanwhile")
+            return
+        for line in reader(data):
+            if line.damage:
+                self._damage(piece, line.start, line.end, line.damage)
+            elif self._as_json:
+                fields = {"file": piece.path, "start": line.start, "end": line.end, "what": line.what, **line.values}
+                self._write(msgspec.json.encode(fields) + b"\n")
+            elif "hex" in line.values:
+                self._write(hexdump(data, 0).encode())
+            else:
+                values = " ".join(f"{name}={_shown(value)}" for name, value in line.values.items())
+                self._write(visible(f"{line.start}: {line.what} {values}".rstrip()).encode() + b"\n")
+
     def _damage(self, piece: Piece, position: int, end: int, reason: str) -> None:
         import msgspec
 
         self.damaged = True
         sys.stdout.buffer.flush()
         say(f"{piece.path}: damage at bytes {position} to {end}: {reason}")
+        if self._as_hex:
+            with open(piece.path, "rb") as file:
+                file.seek(position)
+                sys.stderr.write(hexdump(file.read(min(HEX_BYTES, end - position)), position))
         if self._as_json:
             found = {"segment": piece.path, "position": position, "end": end, "reason": reason}
             self._write(msgspec.json.encode({"damage": found}) + b"\n")
@@ -161,11 +212,14 @@ class Printer:
         from radiator.storage.format import COMPRESSED
 
         packed = bool(header.flags & COMPRESSED)
+        words = [word for bit, word in FLAGS.items() if header.flags & bit]
         if self._as_json:
             fields = {
                 "segment": piece.path, "partition": piece.name, "position": position, "bytes": header.total_len,
                 "base_offset": header.base_offset, "next_offset": following, "records": header.records,
-                "flags": header.flags, "compressed": packed,
+                "flags": header.flags, "flag_words": words, "compressed": packed,
+                "crc": f"{header.crc:08x}", "salt": f"{header.salt:08x}", "destinations": header.destination_count,
+                "names_bytes": header.names_len, "headers_bytes": header.headers_len, "bodies_bytes": header.bodies_len,
                 "min_receive_time": header.min_receive_ns, "max_receive_time": header.max_receive_ns,
             }  # fmt: skip
             self._write(msgspec.json.encode(fields) + b"\n")
@@ -173,7 +227,8 @@ class Printer:
             text = (
                 f"{position}: offsets {header.base_offset} to {following - 1}, {header.records} records, "
                 f"{header.total_len} bytes{' (zstd)' if packed else ''}, received {rfc3339(header.min_receive_ns)} to "
-                f"{rfc3339(header.max_receive_ns)}\n"
+                f"{rfc3339(header.max_receive_ns)}, crc {header.crc:08x}, salt {header.salt:08x}, "
+                f"flags {','.join(words) or 'none'}\n"
             )
             self._write(text.encode())
 
@@ -189,6 +244,23 @@ class Printer:
                 self._write(msgspec.json.encode(line) + b"\n")
             else:
                 self._write(self._show(message))
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):  # of pairs: intervals, or offsets with their deliveries
+        return ",".join(f"{first}:{second}" for first, second in value)
+    return str(value)
+
+
+def hexdump(data: bytes, start: int) -> str:
+    """Lines of 16 bytes, as in the document of the format; ``start`` is the place of the first."""
+    lines = []
+    for at in range(0, len(data), 16):
+        row = data[at : at + 16]
+        left, right = row[:8].hex(" "), row[8:].hex(" ")
+        text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
+        lines.append(f"{start + at:08x}  {left:<23}  {right:<23}  |{text}|\n")
+    return "".join(lines)
 
 
 def record(partition: str, batch: RecordBatch, index: int) -> Message:

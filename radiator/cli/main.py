@@ -26,7 +26,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "send": ("radiator.cli.send:send", "Send messages and wait until they are stored."),
     "tail": ("radiator.cli.tail:tail", "Print messages: history, live, or both."),
     "ls": ("radiator.cli.ls:ls", "List what a data directory holds."),
-    "dump": ("radiator.cli.dump:dump", "Print the records of segment files."),
+    "dump": ("radiator.cli.dump:dump", "Print what stands in the files of a store."),
     "fsck": ("radiator.cli.fsck:fsck", "Check a data directory; repair it."),
     "backup": ("radiator.cli.backup:backup", "Copy a data directory, beside a running broker."),
     "restore": ("radiator.cli.restore:restore", "Verify a backup, and make a data directory of it."),

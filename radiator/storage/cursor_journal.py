@@ -16,8 +16,9 @@ Knows: bytes. Must not know: files, when to write. Pure: any thread.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from struct import Struct, error
+from typing import NamedTuple
 from zlib import crc32
 
 ENTRY_MAGIC = b"\x89RDJ1\r\n\x1a"
@@ -25,6 +26,7 @@ SNAPSHOT_MAGIC = b"\x89RDC1\r\n\x1a"
 ENTRY = Struct("<8sII")
 SNAPSHOT = Struct("<8sQ")
 CREATE, DELETE, ACKED, COUNTS, SEEK = range(1, 6)
+KINDS = {CREATE: "create", DELETE: "delete", ACKED: "acked", COUNTS: "counts", SEEK: "seek"}
 
 _RECORD = Struct("<BI")
 _CREATE = Struct("<BIIQH")
@@ -84,12 +86,24 @@ class CursorState:
         self.counts: dict[int, int] = {}
 
 
-def apply(records: bytes, states: dict[int, CursorState]) -> None:
-    """Applies the records of one entry whose crc holds. Records of a cursor that is not there are passed over."""
+class Record(NamedTuple):
+    """One record. ``values``: acked intervals, or offsets with their deliveries."""
+
+    kind: int
+    number: int
+    slot: int = 0
+    floor: int = 0
+    name: str = ""
+    partition: str = ""
+    values: Sequence[tuple[int, int]] = ()
+
+
+def decode_records(records: bytes) -> Iterator[Record]:
+    """The records of one entry whose crc holds, up to one of a newer version: what follows that cannot be told apart.
+    Raises struct.error if they are nonsense all the same."""
     at = 0
     while at < len(records):
         kind, number = _RECORD.unpack_from(records, at)
-        state = states.get(number)
         if kind == CREATE:
             _, _, slot, floor, length = _CREATE.unpack_from(records, at)
             at += _CREATE.size
@@ -99,29 +113,45 @@ def apply(records: bytes, states: dict[int, CursorState]) -> None:
             at += _U16.size
             partition = records[at : at + length].decode("utf-8", "replace")
             at += length
-            if state is None or (state.name, state.partition) != (name, partition):  # told again: it keeps its acks
-                states[number] = CursorState(number, slot, floor, name, partition)
+            yield Record(kind, number, slot, floor, name, partition)
         elif kind == DELETE:
             at += _RECORD.size
-            states.pop(number, None)
+            yield Record(kind, number)
         elif kind in (ACKED, COUNTS):
             _, _, count = _MANY.unpack_from(records, at)
             at += _MANY.size
             shape = _RANGE if kind == ACKED else _COUNT
-            values = shape.iter_unpack(records[at : at + count * shape.size])
+            values = list(shape.iter_unpack(records[at : at + count * shape.size]))
             at += count * shape.size
-            if state is not None and kind == ACKED:
-                state.changes += values
-            elif state is not None:
-                state.counts.update(values)
+            yield Record(kind, number, values=values)
         elif kind == SEEK:
             at += _SEEK.size
-            if state is not None:
-                (state.floor,) = _U64.unpack_from(records, at - 8)
-                state.changes.clear()
-                state.counts.clear()
+            yield Record(kind, number, floor=_U64.unpack_from(records, at - 8)[0])
         else:
-            return  # of a newer version; what follows cannot be told apart
+            return
+
+
+def apply(records: bytes, states: dict[int, CursorState]) -> None:
+    """Applies the records of one entry whose crc holds. Records of a cursor that is not there are passed over."""
+    for record in decode_records(records):
+        state = states.get(record.number)
+        if record.kind == CREATE:
+            if state is None or (state.name, state.partition) != (record.name, record.partition):
+                states[record.number] = CursorState(
+                    record.number, record.slot, record.floor, record.name, record.partition
+                )  # else it is told again: it keeps its acks
+        elif record.kind == DELETE:
+            states.pop(record.number, None)
+        elif state is None:
+            continue
+        elif record.kind == ACKED:
+            state.changes += record.values
+        elif record.kind == COUNTS:
+            state.counts.update(record.values)
+        else:
+            state.floor = record.floor
+            state.changes.clear()
+            state.counts.clear()
 
 
 def read_entry(data: bytes, at: int) -> bytes | None:

@@ -63,19 +63,27 @@ def decode_entries(data: bytes) -> list[Entry]:
     """The entries that hold, up to the first that does not, or that is left over from an earlier time."""
     entries: list[Entry] = []
     at, expected = 0, None
-    while at + _ENTRY.size <= len(data):
-        magic, serial, length, crc = _ENTRY.unpack_from(data, at)
-        body = data[at + _ENTRY.size : at + _ENTRY.size + length]
-        whole = magic == MAGIC and len(body) == length and crc == crc32(body, crc32(_SERIAL.pack(serial)))
-        if not whole or expected not in (None, serial):
+    while (found := read_entry(data, at)) is not None:
+        serial, end, entry = found
+        if expected not in (None, serial):
             break
-        try:
-            entries.append(_parts(body))
-        except (StructError, UnicodeDecodeError):  # a crc that holds over nonsense: not ours
-            break
-        expected = serial + 1
-        at += _ENTRY.size + ((length + 7) & ~7)
+        entries.append(entry)
+        at, expected = end, serial + 1
     return entries
+
+
+def read_entry(data: bytes, at: int) -> tuple[int, int, Entry] | None:
+    """The serial of the entry at ``at``, the place behind it, and what it brings; None if it does not hold."""
+    if at + _ENTRY.size > len(data):
+        return None
+    magic, serial, length, crc = _ENTRY.unpack_from(data, at)
+    body = data[at + _ENTRY.size : at + _ENTRY.size + length]
+    if magic != MAGIC or len(body) != length or crc != crc32(body, crc32(_SERIAL.pack(serial))):
+        return None
+    try:
+        return serial, at + _ENTRY.size + ((length + 7) & ~7), _parts(body)
+    except (StructError, UnicodeDecodeError):  # a crc that holds over nonsense: not ours
+        return None
 
 
 def _parts(body: bytes) -> Entry:

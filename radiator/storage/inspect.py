@@ -1,0 +1,202 @@
+"""Every file of a data directory but the segments, in lines for people and programs: what ``dump`` prints.
+
+``FILES`` is the table: which names are which kind of file, and what reads them. A reader yields a line for each thing
+that stands in the file, in order, with its place; what does not hold is a line that says so, and it goes on behind it
+where that is possible.
+
+Knows: bytes and what they mean. Must not know: where the file lies, how lines are shown. Pure: any thread.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from struct import Struct, error
+from typing import Any, NamedTuple
+from zlib import crc32
+
+from radiator.storage import cursor_journal, index, layout, names, salt, transaction_log
+from radiator.storage.header import DamagedBatch, decode_header
+
+_NAME = Struct("<II")
+_U64 = Struct("<Q")
+
+
+class Line(NamedTuple):
+    """What stands at ``start`` to ``end``: a word, and its values by name. ``damage`` says what is wrong with it."""
+
+    start: int
+    end: int
+    what: str
+    values: dict[str, Any]
+    damage: str = ""
+
+
+def _bad(start: int, end: int, damage: str) -> Line:
+    return Line(start, end, "damage", {}, damage)
+
+
+def read_head(data: bytes) -> Iterator[Line]:
+    head = layout.decode_head(data)
+    if head is not None:
+        yield Line(0, len(data), "head", head._asdict())
+    elif any(data):
+        yield _bad(0, len(data), "magic or crc do not hold")
+    else:
+        yield Line(0, len(data), "head", {"committed": "nothing yet"})
+
+
+def read_index(data: bytes) -> Iterator[Line]:
+    size = index.ENTRY_BYTES
+    base = int.from_bytes(data[8:16], "little")
+    if data[:size] != index.encode_head(base):
+        yield _bad(0, len(data), "the header does not hold")
+        return
+    yield Line(0, size, "index", {"segment_base": base})
+    entries = index.decode(data, base)
+    for number, entry in enumerate(entries, 1):
+        yield Line(number * size, (number + 1) * size, "entry", entry._asdict())
+    behind = (1 + len(entries)) * size
+    if behind < len(data):
+        yield _bad(behind, len(data), "an entry that does not hold, and whatever follows it")
+
+
+def read_names(data: bytes) -> Iterator[Line]:
+    found, behind = names.decode(data)
+    at = 0
+    for name in found:
+        end = at + len(names.encode_entry(name))
+        yield Line(at, end, "name", {"destination": name})
+        at = end
+    if behind < len(data):
+        yield _bad(behind, len(data), "a name whose crc does not hold, and whatever follows it")
+
+
+def read_salt(data: bytes) -> Iterator[Line]:
+    key = salt.decode_key(data)
+    if key is None:
+        yield _bad(0, len(data), "magic or crc do not hold")
+    else:
+        yield Line(0, len(data), "key", {"key": key.hex()})
+
+
+def read_lock(data: bytes) -> Iterator[Line]:
+    yield Line(0, len(data), "lock", {"pid": data.decode("ascii", "replace").strip()})
+
+
+def read_delivered(data: bytes) -> Iterator[Line]:
+    for slot, (offset,) in enumerate(_U64.iter_unpack(data[: len(data) & ~7])):
+        if offset:
+            yield Line(8 * slot, 8 * slot + 8, "delivered", {"slot": slot, "offset": offset})
+
+
+def read_snapshot(data: bytes) -> Iterator[Line]:
+    start = cursor_journal.SNAPSHOT.size
+    records = cursor_journal.read_entry(data, start)
+    if not data.startswith(cursor_journal.SNAPSHOT_MAGIC) or records is None:
+        yield _bad(0, len(data), "magic or crc do not hold")
+        return
+    _, generation = cursor_journal.SNAPSHOT.unpack_from(data)
+    yield Line(0, start, "snapshot", {"generation": generation})
+    yield from _entry(records, start)
+
+
+def read_journal(data: bytes) -> Iterator[Line]:
+    at = end = 0
+    while at < len(data):
+        records = cursor_journal.read_entry(data, at)
+        if records is None:
+            at = _aligned(data, cursor_journal.ENTRY_MAGIC, at + 1)
+            continue
+        if at > end:
+            yield _bad(end, at, "an entry whose crc does not hold")
+        yield from _entry(records, at)
+        at = end = at + cursor_journal.ENTRY.size + ((len(records) + 7) & ~7)
+    if data[end:].strip(b"\0"):
+        yield _bad(end, len(data), "a torn entry")
+
+
+def _entry(records: bytes, at: int) -> Iterator[Line]:
+    end = at + cursor_journal.ENTRY.size + ((len(records) + 7) & ~7)
+    yield Line(at, end, "entry", {"bytes": len(records)})
+    yield from _records(records, at, end)
+
+
+def _records(records: bytes, at: int, end: int) -> Iterator[Line]:
+    try:
+        for record in cursor_journal.decode_records(records):
+            values: dict[str, Any] = {"cursor": record.number}
+            if record.kind == cursor_journal.CREATE:
+                values |= {"name": record.name, "partition": record.partition, "slot": record.slot}
+            if record.kind in (cursor_journal.CREATE, cursor_journal.SEEK):
+                values["floor"] = record.floor
+            if record.kind == cursor_journal.ACKED:
+                values["intervals"] = [list(each) for each in record.values]
+            if record.kind == cursor_journal.COUNTS:
+                values["deliveries"] = [list(each) for each in record.values]
+            yield Line(at, end, cursor_journal.KINDS[record.kind], values)
+    except error:
+        yield _bad(at, end, "records that are none, though the crc holds")
+
+
+def read_transactions(data: bytes) -> Iterator[Line]:
+    """Each entry that holds; those that an earlier time left behind the last one are told as such."""
+    at, expected = 0, None
+    while at < len(data):
+        found = transaction_log.read_entry(data, at)
+        if found is None:
+            following = _aligned(data, transaction_log.MAGIC, at + 1)
+            if data[at:following].strip(b"\0"):
+                yield _bad(at, following, "an entry that does not hold")
+            at = following
+            continue
+        serial, end, entry = found
+        left_over = expected is not None and serial != expected
+        yield Line(at, end, "left over" if left_over else "entry", {"serial": serial})
+        if not left_over:
+            expected = serial + 1
+            for partition, batch in entry.batches:
+                yield Line(at, end, "batch", {"partition": partition, **_batch(batch)})
+            yield from _records(entry.acks, at, end)
+        at = end
+
+
+def _batch(batch: bytes) -> dict[str, Any]:
+    try:
+        header = decode_header(batch)
+    except DamagedBatch as damage:
+        return {"damage": str(damage)}
+    return {"base_offset": header.base_offset, "records": header.records, "bytes": header.total_len}
+
+
+def _aligned(data: bytes, magic: bytes, at: int) -> int:
+    """Where the next ``magic`` stands at a multiple of 8; the end if there is none."""
+    at = data.find(magic, at)
+    while at >= 0 and at & 7:
+        at = data.find(magic, at + 1)
+    return at if at >= 0 else len(data)
+
+
+def read_bytes(data: bytes) -> Iterator[Line]:
+    """Damaged bytes that were put aside."""
+    yield Line(0, len(data), "bytes", {"bytes": len(data), "crc32": f"{crc32(data):08x}", "hex": data.hex()})
+
+
+Reader = Callable[[bytes], Iterator[Line]]
+FILES: list[tuple[str, str, Reader]] = [
+    (r"\d{20}\.idx", "index of a segment", read_index),
+    (r"head", "head", read_head),
+    (r"names", "names", read_names),
+    (r"salt", "key of the salts", read_salt),
+    (r"LOCK", "lock", read_lock),
+    (r"transactions", "redo log of transactions", read_transactions),
+    (r"snapshot(\.damaged)?", "snapshot of the cursors", read_snapshot),
+    (r"journal-\d+", "journal of the cursors", read_journal),
+    (r"delivered", "hints about deliveries", read_delivered),
+    (r"\d{20}@\d+\.bin", "damaged bytes put aside", read_bytes),
+]
+
+
+def reader_of(name: str) -> Reader | None:
+    """What reads a file of that name; None if no file of a store is called so."""
+    return next((reader for pattern, _, reader in FILES if re.fullmatch(pattern, name)), None)

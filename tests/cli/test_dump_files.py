@@ -1,0 +1,132 @@
+"""dump of every file of a data directory but the segments: what stands there, and what is damaged."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from radiator.cli.main import run
+from radiator.storage import layout, transaction_log
+from radiator.storage.inspect import FILES, reader_of
+from tests.storage.driving import ALWAYS, NOW, commit, opened, put
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    store, _ = opened(root=str(tmp_path / "data"))
+    for number in range(4):
+        put(store.partition("shared", ALWAYS), b"%d" % number * 30_000, destination=f"/topic/{number % 2}")
+        commit(store)
+    cursor = store.cursors.open("queue:/topic/0", "shared", 0)
+    cursor.ack([0, 2])
+    cursor.set_count(3, 4)
+    cursor.delivered = 4
+    commit(store)
+    store.close()
+    return tmp_path / "data"
+
+
+def lines(path: Path, capfd: pytest.CaptureFixture[str], code: int = 0) -> list[dict[str, Any]]:
+    assert run(["dump", str(path), "--json"]) == code
+    return [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+
+
+def flip(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def test_every_file_of_a_data_directory_is_printed(root: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for path in root.rglob("*"):
+        if path.is_file():
+            assert run(["dump", str(path)]) == 0, path
+            assert capfd.readouterr().out, path
+
+
+def test_head_index_and_names_are_shown_with_their_places(root: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    directory = root / "partitions" / "shared"
+    (head,) = lines(directory / "head", capfd)
+    assert (head["segment_base"], head["next_offset"]) == (0, 4)
+    assert head["position"] == (directory / f"{0:020}.rlog").stat().st_size
+    base, *entries = lines(directory / f"{0:020}.idx", capfd)
+    assert (base["what"], base["segment_base"]) == ("index", 0)
+    assert [(each["base_offset"], each["start"]) for each in entries] == [(0, 32), (3, 64)]
+    assert entries[0]["min_receive_ns"] == NOW
+    found = lines(directory / "names", capfd)
+    assert [each["destination"] for each in found] == ["/topic/0", "/topic/1"]
+
+
+def test_the_files_of_the_cursors_are_shown(root: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (journal,) = root.glob("cursors/journal-*")
+    entry, create, counts, acked = lines(journal, capfd)
+    assert (entry["what"], entry["start"]) == ("entry", 0)
+    assert (create["what"], create["name"], create["partition"]) == ("create", "queue:/topic/0", "shared")
+    assert (counts["what"], counts["deliveries"]) == ("counts", [[3, 4]])
+    assert (acked["what"], acked["intervals"]) == ("acked", [[0, 1], [2, 3]])
+    (delivered,) = lines(root / "cursors" / "delivered", capfd)
+    assert (delivered["slot"], delivered["offset"]) == (0, 4)
+    opened(root=str(root))[0].close()
+    snapshot, _, create, acked, counts = lines(root / "cursors" / "snapshot", capfd)
+    assert snapshot["generation"] == 1 and create["floor"] == 1 and acked["intervals"] == [[2, 3]]
+    assert run(["dump", str(root / "cursors" / "snapshot")]) == 0
+    assert "acked cursor=1 intervals=2:3" in capfd.readouterr().out
+
+
+def test_the_redo_log_of_transactions_is_shown(root: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    batch = (root / "partitions" / "shared" / f"{0:020}.rlog").read_bytes()[:30_200]
+    part = transaction_log.encode_batch_part("shared", [batch])
+    path = Path(layout.transactions_path(str(root)))
+    entries = [transaction_log.encode_entry(serial, [part]) for serial in (7, 8, 3)]
+    path.write_bytes(b"".join(entries) + bytes(80))
+    found = lines(path, capfd)
+    assert [(each["what"], each.get("serial")) for each in found] == [
+        ("entry", 7), ("batch", None), ("entry", 8), ("batch", None), ("left over", 3)
+    ]  # fmt: skip
+    assert (found[1]["partition"], found[1]["base_offset"], found[1]["records"]) == ("shared", 0, 1)
+    flip(path, 40)
+    assert [each.get("serial") for each in lines(path, capfd, 6) if each.get("what") == "entry"] == [8]
+
+
+@pytest.mark.parametrize(
+    ("name", "at"),
+    [
+        ("salt", 10), ("partitions/shared/head", 9), ("partitions/shared/names", 30),
+        ("partitions/shared/00000000000000000000.idx", 70), ("cursors/snapshot", 50),
+    ],
+)  # fmt: skip
+def test_damage_is_told_and_has_its_exit_code(
+    name: str, at: int, root: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    opened(root=str(root))[0].close()
+    flip(root / name, at)
+    assert run(["dump", str(root / name), "--hex"]) == 6
+    err = capfd.readouterr().err
+    assert "damage at bytes" in err and "00000" in err
+
+
+def test_the_head_of_a_damaged_range_is_shown_in_hex(root: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    segment = root / "partitions" / "shared" / f"{0:020}.rlog"
+    flip(segment, 100)
+    assert run(["dump", str(segment), "--batches", "--hex"]) == 6
+    out, err = capfd.readouterr()
+    assert "00000000  89 52 44 42 31 0d 0a 1a" in err and "|.RDB1..." in err
+    assert len(err.splitlines()) == 1 + 16
+    assert len(out.splitlines()) == 3 and "salt" in out and "flags no-event-time,no-transmit-time" in out
+    assert run(["fsck", "--data", str(root), "--repair"]) == 0
+    capfd.readouterr()
+    (kept,) = (root / "quarantine").rglob("*.bin")
+    assert run(["dump", str(kept)]) == 0
+    assert capfd.readouterr().out.startswith("00000000  89 52 44 42 31")
+
+
+def test_the_table_knows_the_files_by_their_names(root: Path) -> None:
+    assert len({about for _, about, _ in FILES}) == len(FILES)
+    assert reader_of("notes.txt") is None and reader_of("head") is not None
+    for path in root.rglob("*"):
+        known = reader_of(path.name) is not None or layout.segment_base(path.name) is not None
+        assert known or path.is_dir() or path.name in os.listdir(root / "partitions"), path
