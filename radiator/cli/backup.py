@@ -8,7 +8,9 @@ from collections.abc import Callable
 
 import click
 
-from radiator.cli.common import DAMAGED, NOT_FOUND, OK, CommandFailed, json_option, progress, put_json
+from radiator.cli.common import DAMAGED, NOT_FOUND, OK, CommandFailed, json_option, progress, put_json, say
+
+PAUSE_SECONDS = 0.005  # a group commit, about
 
 
 def pacer(bytes_per_second: int | None) -> Callable[[int], None] | None:
@@ -75,6 +77,7 @@ def backup(data: str, target: str, since: str | None, rate: int | None, as_json:
                 version=__version__,
                 since=os.path.realpath(since) if since is not None else None,
                 pace=pacer(rate),
+                pause=lambda: time.sleep(PAUSE_SECONDS),
                 planned=lambda total: bar.update(task, total=total),
                 progress=lambda done: bar.update(task, advance=done),
             )
@@ -82,6 +85,8 @@ def backup(data: str, target: str, since: str | None, rate: int | None, as_json:
             raise CommandFailed(DAMAGED, str(error)) from None
     seconds = time.monotonic() - begun
     records = sum(each.next_offset - each.first_offset for each in made.manifest.partitions)
+    if not made.manifest.whole_transactions:
+        say(f"{target}: a COMMIT over several logs may be in it in part: there was no moment between two of them")
     if as_json:
         put_json(
             {
@@ -96,6 +101,7 @@ def backup(data: str, target: str, since: str | None, rate: int | None, as_json:
                 "bytes": made.manifest.size_bytes,
                 "copied_bytes": made.copied_bytes,
                 "linked_bytes": made.linked_bytes,
+                "whole_transactions": made.manifest.whole_transactions,
                 "left_out": made.manifest.left_out,
                 "seconds": seconds,
             }

@@ -2,14 +2,13 @@
 
 In this order, and the order is the promise:
 
-    1  key, cursors        so no cursor of the copy has settled what the copy does not have
-    2  where each log ends, of all partitions at once
-    3  the partitions      up to there: whole batches, byte for byte, each file synced
-    4  the manifest, and then the name: what is called TARGET is complete
+    1  the cursors, and then where each log ends: in one moment (``cut``)
+    2  the partitions, up to there: whole batches, byte for byte, each file synced
+    3  the manifest, and then the name: what is called TARGET is complete
 
 It takes no lock and writes nothing in the store. What the broker does meanwhile: it appends (behind the ends), it
 removes old segments (the copy of that partition then begins later), it replaces a sealed segment by a rewritten one
-(either is right, the offsets are the same; if it was the active one at step 2, the end is looked up again).
+(either is right, the offsets are the same; if it was the active one at step 1, the end is looked up again).
 
 Knows: files. Must not know: threads, time (it is told). One thread, any process.
 """
@@ -25,7 +24,7 @@ from radiator.errors import StorageError
 from radiator.storage import index, layout, names
 from radiator.storage import manifest as manifests
 from radiator.storage.copying import Copier, remove_tree
-from radiator.storage.cursor_copy import CursorCopy, read_cursors
+from radiator.storage.cut import Cut, find_cut
 from radiator.storage.files import FileSystem, close_quietly, read_file, storage_error
 from radiator.storage.format import DamagedBatch
 from radiator.storage.layout import Head
@@ -36,7 +35,7 @@ from radiator.storage.segment import Window, batch_at, load_index
 PARTIAL = ".partial"
 TRIES_MAX = 100  # each finds that retention or the rewriter went on; they are slower than a copy of one segment
 HEADROOM_BYTES = 1 << 20  # the manifest, directories
-NOT_COPIED = {layout.LOCK, layout.SALT, layout.PARTITIONS, layout.CURSORS, "transactions", "lost+found"}
+NOT_COPIED = {layout.LOCK, layout.SALT, layout.PARTITIONS, layout.CURSORS, layout.TRANSACTIONS, "lost+found"}
 NO_LINK = (errno.EXDEV, errno.EMLINK, errno.EPERM, errno.ENOENT, errno.ENOTSUP)
 
 
@@ -68,11 +67,12 @@ def back_up(
     version: str,
     since: str | None = None,
     pace: Callable[[int], None] | None = None,
+    pause: Callable[[], None] = lambda: None,
     planned: Callable[[int], None] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> BackupMade:
-    """Paths are absolute, without links. ``planned`` hears how many bytes there will be, ``progress`` of each piece.
-    Raises StorageError; nothing is then left of the copy."""
+    """Paths are absolute, without links. ``pause`` is called between two looks, ``planned`` hears how many bytes there
+    will be, ``progress`` of each piece. Raises StorageError; nothing is then left of the copy."""
     if f"{target}/".startswith(f"{root}/"):
         raise StorageError(f"{target}: lies inside the data directory {root}, and would be a part of what it copies")
     parent, _, name = target.rpartition("/")
@@ -83,7 +83,7 @@ def back_up(
             raise StorageError(f"{target}: exists already; each backup needs a name of its own")
         lock = _begin(fs, partial)
         try:
-            made = _Backup(fs, root, partial, Copier(fs, pace, progress), previous).run(now_ns, version, planned)
+            made = _Backup(fs, root, partial, Copier(fs, pace, progress), previous).run(now_ns, version, pause, planned)
             fs.remove(layout.lock_path(partial))
             fs.sync_dir(partial)
             fs.rename(partial, target)
@@ -142,35 +142,43 @@ class _Backup:
         self.files: list[CopiedFile] = []
         self.left_out: list[str] = []
         self.copied_bytes = self.linked_bytes = 0
+        self.whole = True
 
-    def run(self, now_ns: int, version: str, planned: Callable[[int], None] | None) -> BackupMade:
+    def run(
+        self, now_ns: int, version: str, pause: Callable[[], None], planned: Callable[[int], None] | None
+    ) -> BackupMade:
         fs, partial = self.fs, self.partial
         store = store_digest(fs, self.root)
         key = read_file(fs, layout.salt_path(self.root))
-        cursors = read_cursors(fs, layout.cursors_path(self.root))
-        partitions = list_partitions(self.root, fs)
-        self._room(partitions, cursors, planned)
+        cut = find_cut(fs, self.root, pause)
+        partitions = [stored for stored in list_partitions(self.root, fs) if stored.name in cut.heads]
+        self._room(partitions, cut, planned)
         self.left_out = [name for name in fs.listdir(self.root) if name not in NOT_COPIED]
         if key is not None:
             self._write(layout.SALT, key)
         fs.mkdir(layout.partitions_path(partial))
-        copied = [self._partition(stored) for stored in partitions]
+        self.whole = cut.whole
+        copied = [self._partition(stored, cut.heads[stored.name]) for stored in partitions]
+        for name in sorted(cut.decided - cut.heads.keys()):
+            fs.mkdir(layout.partition_path(partial, name))
+            copied.append(CopiedPartition(name, 0, 0, 0))
+        cursors = cut.cursors
         cursors.limit({each.name: each.next_offset for each in copied})
         fs.mkdir(layout.cursors_path(partial))
         for name, data in cursors.files():
             self._write(f"{layout.CURSORS}/{name}", data)
+        if cut.redo:
+            self._write(layout.TRANSACTIONS, cut.redo)
         for directory in manifests.directories(self.files):
             fs.sync_dir(f"{partial}/{directory}" if directory else partial)
         fs.sync_dir(layout.partitions_path(partial))
-        made = Manifest(now_ns, version, store, copied, cursors.facts(), self.files, self.left_out)
+        made = Manifest(now_ns, version, store, copied, cursors.facts(), self.files, self.left_out, self.whole)
         self.copier.write(f"{partial}/{manifests.MANIFEST}", manifests.encode(made))
         return BackupMade(made, self.copied_bytes, self.linked_bytes)
 
-    def _room(
-        self, partitions: list[StoredPartition], cursors: CursorCopy, planned: Callable[[int], None] | None
-    ) -> None:
+    def _room(self, partitions: list[StoredPartition], cut: Cut, planned: Callable[[int], None] | None) -> None:
         """Refuses what cannot fit before the first byte."""
-        total = sum(stored.size_bytes for stored in partitions) + cursors.size_bytes
+        total = sum(stored.size_bytes for stored in partitions) + cut.cursors.size_bytes + len(cut.redo)
         needed = total + HEADROOM_BYTES
         for stored in partitions:
             for segment in stored.segments[:-1]:
@@ -185,10 +193,11 @@ class _Backup:
 
     # --- a partition --------------------------------------------------------------------------------------------------
 
-    def _partition(self, stored: StoredPartition) -> CopiedPartition:
+    def _partition(self, stored: StoredPartition, head: Head | None) -> CopiedPartition:
         fs, partial = self.fs, f"{self.partial}/{_relative(stored)}"
         fs.mkdir(partial)
-        head = _end(stored)
+        if head is None:
+            head = _end(stored)
         copied: dict[int, CopiedFile] = {}
         for _ in range(TRIES_MAX):
             bases = [each.base_offset for each in stored.segments if head and each.base_offset <= head.segment_base]
@@ -202,6 +211,7 @@ class _Backup:
                 there = head and head.segment_base in [each.base_offset for each in stored.segments]
                 if not there or isinstance(change, _Changed):
                     head = _end(stored)
+                    self.whole = False  # another moment than that of the other logs
         else:
             raise StorageError(f"{stored.directory}: changes faster than it can be copied; try again when it is calmer")
         for base in [base for base in copied if base not in bases]:

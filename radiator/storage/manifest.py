@@ -61,6 +61,7 @@ class Manifest:
     cursors: list[CopiedCursor] = field(default_factory=list)
     files: list[CopiedFile] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)  # files of the store that no backup needs, or that are not ours
+    whole_transactions: bool = True  # no COMMIT over several logs is in it in part
 
     @property
     def size_bytes(self) -> int:
@@ -99,6 +100,7 @@ def decode(data: bytes, path: str) -> Manifest:
             [CopiedCursor(**each) for each in fields["cursors"]],
             [CopiedFile(**each) for each in fields["files"]],
             fields["left_out"],
+            fields["whole_transactions"],
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DamagedBackup(f"{path}: expected the manifest of a backup, got something else: {error!r}") from error

@@ -20,7 +20,7 @@ from radiator.storage.files import FileSystem, close_quietly, read_file, storage
 from radiator.storage.manifest import CopiedFile, DamagedBackup, Manifest
 
 GATHERED = "restore.partial"  # in the data directory, while it is being filled
-TOP = (layout.SALT, layout.CURSORS, layout.PARTITIONS)  # take their places in this order
+TOP = (layout.SALT, layout.TRANSACTIONS, layout.CURSORS, layout.PARTITIONS)  # take their places in this order
 OURS = (GATHERED, *TOP)
 NAMED_MAX = 10
 

@@ -20,6 +20,7 @@ from radiator.storage.manifest import MANIFEST, CopiedPartition, DamagedBackup
 from radiator.storage.options import PartitionOptions, SyncPolicy
 from radiator.storage.reader import batches, list_cursors, list_partitions
 from radiator.storage.restore import GATHERED, restore, verify
+from tests.broker.test_atomic_commit import prepared, steps
 from tests.storage.driving import ALWAYS, NOW, commit, opened, put, read_all
 from tests.storage.faults import FaultyFileSystem
 
@@ -375,3 +376,34 @@ def test_a_restore_that_was_interrupted_anywhere_is_repeated_and_no_broker_finds
             fs.kill()
             assert list(restored(fs, "/copy", "/again")["/queue/a"]) == list(range(40))
     assert nth > 2
+
+
+# --- transactions -----------------------------------------------------------------------------------------------------
+
+
+def test_a_backup_made_at_any_step_of_a_commit_has_all_of_it_or_nothing() -> None:
+    outcomes = []
+    count = len(steps(prepared()[0]))
+    for stop in range(count + 1):
+        world, _ = prepared()
+        for step in steps(world)[:stop]:
+            step()
+        made(world.fs, "/data", "/copy")
+        restore(world.fs, "/copy", "/again", Copier(world.fs))
+        store, _ = opened(world.fs, "/again")
+        there = {
+            name: set(read_all(store.partitions[name], memory=False).values()) if name in store.partitions else set()
+            for name in ("/topic/out", "/topic/weak", "/queue/new")
+        }
+        cursor = store.cursors.open("queue:/queue/in", "/queue/in", 0)
+        outcomes.append(
+            (
+                {b"one", b"two"} <= there["/topic/out"],
+                b"three" in there["/topic/weak"],
+                b"four" in there["/queue/new"],
+                cursor.is_acked(0),
+            )
+        )
+        store.close()
+    assert all(len(set(outcome)) == 1 for outcome in outcomes), outcomes
+    assert (outcomes[0][0], outcomes[-1][0]) == (False, True)

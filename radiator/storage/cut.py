@@ -1,0 +1,83 @@
+"""Where a copy of a store ends: one moment for all cursors and logs, found beside a running broker.
+
+A transaction over several files is decided by an entry of the redo log, then written everywhere. So if the redo log is
+the same before and after the cursors and all heads were read, and everything it holds had been written before, then no
+transaction is in the copy in part. Otherwise: look again. A transaction that is decided and stays unwritten (the disk
+is full, or the broker was killed) is copied with its entry: whoever opens the copy completes it.
+
+Knows: heads, cursors, the redo log. Must not know: segments. One thread, any process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from radiator.storage import layout
+from radiator.storage.cursor_copy import CursorCopy, read_cursors
+from radiator.storage.files import FileSystem, read_file
+from radiator.storage.format import DamagedBatch, decode_header
+from radiator.storage.layout import Head
+from radiator.storage.reader import read_head
+from radiator.storage.transaction_log import Entry, decode_entries
+
+TRIES_MAX = 200  # a try takes as long as reading the heads; with ``pause`` between them this is about a second
+UNWRITTEN_TRIES = 100  # of these: after that, a decided transaction is not going to be written soon
+
+
+@dataclass(frozen=True)
+class Cut:
+    cursors: CursorCopy
+    heads: dict[str, Head | None]  # by partition, if anything is committed there; None: the file is lost or damaged
+    redo: bytes  # the redo log, where something in it has not been written; else empty
+    decided: set[str]  # the partitions that it names: they must be there for it
+    whole: bool  # each transaction is in it as a whole or not at all
+
+
+def find_cut(fs: FileSystem, root: str, pause: Callable[[], None]) -> Cut:
+    """Raises OSError, StorageError."""
+    for number in range(TRIES_MAX):
+        redo = read_file(fs, layout.transactions_path(root)) or b""
+        written = _written(fs, root, decode_entries(redo))
+        if not written and number < UNWRITTEN_TRIES:
+            pause()
+            continue
+        decided = set() if written else {name for entry in decode_entries(redo) for name, _ in entry.batches}
+        cut = _read(fs, root, b"" if written else redo, decided, True)
+        if (read_file(fs, layout.transactions_path(root)) or b"") == redo:
+            return cut
+        pause()
+    return _read(fs, root, b"", set(), False)
+
+
+def _read(fs: FileSystem, root: str, redo: bytes, decided: set[str], whole: bool) -> Cut:
+    cursors = read_cursors(fs, layout.cursors_path(root))
+    heads: dict[str, Head | None] = {}
+    for encoded in fs.listdir(layout.partitions_path(root)):
+        directory = f"{layout.partitions_path(root)}/{encoded}"
+        try:
+            name = layout.decode_name(encoded)
+            head, raw = read_head(fs, directory)
+            if head or (any(raw) if raw is not None else _has_segments(fs, directory)):
+                heads[name] = head
+        except (ValueError, NotADirectoryError):
+            continue  # not ours
+    return Cut(cursors, heads, redo, decided, whole)
+
+
+def _has_segments(fs: FileSystem, directory: str) -> bool:
+    return any(layout.segment_base(name) is not None for name in fs.listdir(directory))
+
+
+def _written(fs: FileSystem, root: str, entries: list[Entry]) -> bool:
+    """Whether every batch of these is below its partition's head."""
+    for entry in entries:
+        for name, batch in entry.batches:
+            head, _ = read_head(fs, layout.partition_path(root, name))
+            try:
+                header = decode_header(batch)
+            except DamagedBatch:
+                continue
+            if head is None or head.next_offset < header.base_offset + header.records:
+                return False
+    return True
