@@ -17,7 +17,7 @@ ERROR_CODES: dict[str, str] = {
     "bad-version": "none of the STOMP versions that the client accepts is spoken here",
     "bad-destination": "the destination is missing, malformed, reserved, or a pattern where a name is needed",
     "bad-pattern": "the subscription pattern is malformed",
-    "bad-position": "start-position or stop-position is not in the grammar",
+    "bad-position": "a position of SUBSCRIBE is not in the grammar, or names a message that is not there",
     "bad-time": "event-time, transmit-time or a deadline is not a time",
     "bad-selector": "the selector cannot be parsed",
     "bad-subscription": "the subscription id is unknown, or already in use on this connection",

@@ -13,6 +13,7 @@ from radiator.errors import ProtocolError
 from radiator.routing.pattern import is_pattern, parse_list
 from radiator.routing.rules import TEMP_QUEUE_PREFIX
 from radiator.stomp import encoder
+from radiator.storage.layout import parse_message_id
 
 if TYPE_CHECKING:
     from radiator.broker.broker import Broker
@@ -68,6 +69,9 @@ def subscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> No
     if ack not in ACK_MODES:
         raise ProtocolError("bad-header", f"header ack: expected {', '.join(ACK_MODES)}, got {ack[:100]!r}")
     start, stop = _positions(headers, now_ns)
+    starts = _starts(broker, headers.get("start-at", ""))
+    if starts and start is None:
+        start = NEXT
     browser = headers.get("browser") == "true"
     prefetch = next(
         (count(headers[each], each, session.limits.in_flight) for each in PREFETCH_HEADERS if each in headers), None
@@ -96,9 +100,9 @@ def subscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> No
         else:
             subscription.enter(destination)
             for feed in destination.feeds:
-                _read(broker, subscription, destination, feed, start, stop, now_ns)
+                _read(broker, subscription, destination, feed, start, starts, stop, now_ns)
     if start is not None and start.kind == "last":
-        _start_at_last(broker, subscription, {each.name for each in destinations}, start.value)
+        _start_at_last(broker, subscription, {each.name for each in destinations}, start.value, starts)
     if not patterns.is_literal and stop is None:
         broker.watch_patterns(subscription)
     if frame.receipt is not None:
@@ -170,6 +174,26 @@ def _positions(headers: Mapping[str, str], now_ns: int) -> tuple[Position | None
     return start, stop
 
 
+def _starts(broker: Broker, text: str) -> dict[str, int]:
+    """The header ``start-at``: offsets by partition. A log that ends before is not the one that was followed."""
+    starts = {}
+    for each in filter(None, map(str.strip, text.split(","))):
+        try:
+            name, offset = parse_message_id(each)
+        except ValueError as error:
+            detail = "Expected message-ids of earlier deliveries, with commas between them."
+            raise ProtocolError("bad-position", f"header start-at: {error}"[:500], detail) from None
+        partition = broker.store.partitions.get(name)
+        end = partition.next_offset if partition is not None else 0
+        if offset >= end:
+            detail = "It was restored from a backup, or lost its end in a power cut, or is kept in memory."
+            raise ProtocolError(
+                "bad-position", f"header start-at: {each[:300]} is gone, that log ends at {end}", detail
+            )
+        starts[name] = offset
+    return starts
+
+
 def _matching(broker: Broker, patterns: Any) -> list[Destination]:
     """The destinations that exist and match; the concrete names among the patterns are created."""
     found = {}
@@ -191,6 +215,7 @@ def _read(
     destination: Destination,
     feed: Feed,
     start: Position | None,
+    starts: Mapping[str, int],
     stop: Position | None,
     now_ns: int,
 ) -> None:
@@ -206,6 +231,11 @@ def _read(
         broker.read(subscription, feed, reader)
         if stop is not None:
             _set_stop(broker, reader, stop, now_ns)
+    if partition.name in starts:
+        reader.next_offset = starts[partition.name]
+        if reader.next_offset < partition.log_start_offset:
+            reader.adjust(partition.log_start_offset)
+        return
     _set_start(broker, reader, destination, start or NEXT)
 
 
@@ -243,10 +273,12 @@ def _at_last(broker: Broker, reader: Reader, number: int, then: Callable[[int], 
         _resolve(broker, reader, partition.offset_of_last(number - open_yet), lambda found: then(found.offset))
 
 
-def _start_at_last(broker: Broker, subscription: Subscription, names: set[str], number: int) -> None:
+def _start_at_last(
+    broker: Broker, subscription: Subscription, names: set[str], number: int, starts: Mapping[str, int]
+) -> None:
     """``last:N`` counts per destination, so in a shared partition each has a start of its own: one look-up for all."""
     for reader in subscription.readers.values():
-        if reader.feed.destinations > 1 and number > 0:
+        if reader.feed.destinations > 1 and number > 0 and reader.feed.partition.name not in starts:
             job = reader.feed.partition.offset_for_last(number, names.__contains__, frozenset(names))
             _resolve(broker, reader, job, partial(_begin_at_last, reader))
 

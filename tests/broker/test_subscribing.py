@@ -224,3 +224,52 @@ def test_reply_to_and_subscriptions_count_together() -> None:
     assert not client.take("ERROR")
     client.subscribe("/topic/c", id="2")
     assert client.error() == "too-many"
+
+
+# --- start-at ---------------------------------------------------------------------------------------------------------
+
+
+def test_start_at_goes_on_in_each_log_where_it_says_and_elsewhere_at_start_position(world: World) -> None:
+    client = world.connect()
+    for name in ("/topic/a", "/queue/b", "/topic/c"):
+        client.publish(name, *(f"{name}{number}" for number in range(4)))
+    world.settle()
+    at = "%2Ftopic%2Fa@2, %2Fqueue%2Fb@3"
+    client.subscribe("#", ack="auto", start_position="first", start_at=at)
+    client.publish("/topic/a", "/topic/a4")
+    world.settle()
+    found = [body for body in client.bodies() if "c" not in body]
+    assert sorted(found) == ["/queue/b3", "/topic/a2", "/topic/a3", "/topic/a4"]
+    assert world.broker.destinations["/queue/b"].queue.ready  # type: ignore[union-attr]
+
+
+def test_start_at_alone_is_only_what_comes_elsewhere() -> None:
+    world = World(SHARED)
+    client = world.connect()
+    client.publish("/topic/w.a", "0")
+    client.publish("/queue/w.b", "1")
+    client.publish("/topic/other", "old")
+    world.settle()
+    client.subscribe("#", ack="auto", start_at="shared@1")
+    client.publish("/topic/other", "new")
+    world.settle()
+    assert sorted(client.bodies()) == ["1", "new"]
+
+
+@pytest.mark.parametrize(
+    ("at", "words"),
+    [
+        ("%2Ftopic%2Fa@1", "is gone, that log ends at 1"),
+        ("%2Ftopic%2Fnew@0", "is gone, that log ends at 0"),
+        ("nonsense", "not a message-id"),
+    ],
+)
+def test_a_log_that_ends_before_start_at_is_refused(world: World, at: str, words: str) -> None:
+    client = world.connect()
+    client.publish("/topic/a", "0")
+    world.settle()
+    client.subscribe("#", start_at=at)
+    world.settle()
+    (error,) = client.take("ERROR")
+    assert error.headers["error-code"] == "bad-position"
+    assert words in error.headers["message"]
