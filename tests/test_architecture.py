@@ -38,6 +38,8 @@ LAYERS = {
     "server": 4,
     "spark": 4,
     "bench": 4,
+    "mirror": 4,
+    "export": 4,
     "cli": 5,
     "__main__": 6,
 }
@@ -47,6 +49,8 @@ FORBIDDEN = {
     "spark": {"broker", "server", "config", "client"},  # Spark workers read files, and have no broker
     "client": {"storage", "routing", "config"},  # a client knows the wire only
     "bench": {"broker", "server", "storage"},  # measures brokers from outside, ours like any other
+    "mirror": {"server", "config", "routing"},  # a client, and a store of its own
+    "export": {"broker", "server", "client", "config"},  # reads files
 }
 
 # Each package that is not ours, and the only parts that may import it.
@@ -58,7 +62,7 @@ THIRD_PARTY = {
     "rich": {"cli", "bench", "spark"},
     "zstandard": {"storage"},
     "pyspark": {"spark"},
-    "pyarrow": {"spark"},
+    "pyarrow": {"spark", "export"},
     "numpy": {"spark"},
     "pandas": {"spark"},
     "matplotlib": {"spark"},

@@ -43,10 +43,11 @@ def _number(text: str | None) -> int | None:
 class Message:
     """One message as it was delivered to one subscription."""
 
-    __slots__ = ("body", "headers", "settled", "subscription")
+    __slots__ = ("body", "headers", "raw", "settled", "subscription")
 
-    def __init__(self, headers: Mapping[str, str], body: bytes, subscription: Subscription) -> None:
+    def __init__(self, headers: Mapping[str, str], body: bytes, subscription: Subscription, raw: bytes = b"") -> None:
         self.headers = headers
+        self.raw = raw  # the header lines as they came
         self.body = body
         self.subscription = subscription
         self.settled = False  # ack or nack was sent

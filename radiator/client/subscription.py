@@ -87,7 +87,7 @@ class Subscription:
                 return None
             frame = self._frames.popleft()
             link.taken(frame)
-        return Message(frame.headers, frame.body, self)
+        return Message(frame.headers, frame.body, self, frame.head.raw)
 
     def receive(self, timeout: float | None = None) -> Delivery:
         """For ``with``: the next message, or None. Acknowledged if the block ends well, given back if it raises."""

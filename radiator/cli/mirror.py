@@ -1,0 +1,124 @@
+"""``radiator mirror``: keep a second copy of a running broker's store, by replay."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from radiator.cli.common import (
+    FAILED,
+    OK,
+    CommandFailed,
+    connection_options,
+    json_option,
+    open_connection,
+    put_json,
+    say,
+)
+
+if TYPE_CHECKING:
+    from radiator.mirror.follow import Mirror, Progress
+
+TELL_EVERY_SECONDS = 10.0
+
+
+@click.command(short_help="Keep a second copy of a running broker's store.")
+@click.option("--from", "source", metavar="ADDRESS", help="The broker to follow; instead of --url.")
+@click.option("--to", "target", metavar="DIR", required=True, help="The data directory of the copy.")
+@click.option(
+    "--destinations", metavar="PATTERN,...", default="#", show_default=True, help="Which destinations, as in SUBSCRIBE."
+)
+@click.option("--once", is_flag=True, help="Stop at what is the end now.")
+@connection_options
+@json_option
+def mirror(
+    source: str | None,
+    target: str,
+    destinations: str,
+    once: bool,
+    url: str,
+    login: str | None,
+    passcode: str | None,
+    timeout: float,
+    as_json: bool,
+) -> int:
+    """Keep a second copy of a running broker's store in DIR: the same partitions, offsets, times, headers and bodies.
+
+    It follows until SIGTERM or SIGINT, connects again when it has to, and goes on where it stopped.
+    """
+    from radiator.clock import now_ns
+    from radiator.mirror.copy import Copy
+    from radiator.mirror.follow import Diverged, Mirror
+
+    copy = Copy(target)
+    for note in copy.open(now_ns()):
+        say(str(note))
+    teller = Teller(as_json)
+    follower = Mirror(
+        copy,
+        lambda: open_connection(source or url, login, passcode, timeout, version="1.2"),
+        [destinations],
+        once=once,
+        tell=teller.tell,
+    )
+    try:
+        with _stopped_by_signals(follower):
+            follower.run()
+    except Diverged as error:
+        raise CommandFailed(FAILED, str(error)) from None
+    finally:
+        copy.close(now_ns())
+    if as_json:
+        put_json({"event": "end", "records": copy.records, "lost": copy.lost, "partitions": copy.ends})
+    else:
+        lost = f", {copy.lost:,} lost at the source" if copy.lost else ""
+        click.echo(f"{target}: {copy.records:,} records added{lost}; {len(copy.ends)} partitions")
+    return OK
+
+
+@contextmanager
+def _stopped_by_signals(follower: Mirror) -> Iterator[None]:
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = [signal.signal(number, lambda *_: follower.stop()) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
+class Teller:
+    """What is said of the progress: each change, and every ten seconds how far it is behind; as JSON every second."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._as_json = as_json
+        self._state: tuple[object, ...] | None = None
+        self._quiet = 0
+
+    def tell(self, progress: Progress) -> None:
+        behind = progress.behind_ns / 1e9
+        news = progress.records if self._as_json else progress.behind_ns > 0
+        state = (progress.connected, progress.trouble, news)
+        self._quiet += 1
+        if state == self._state and self._quiet < TELL_EVERY_SECONDS:
+            return
+        self._state, self._quiet = state, 0
+        if self._as_json:
+            put_json(
+                {
+                    "event": "progress" if progress.connected else "disconnected",
+                    "records": progress.records,
+                    "lost": progress.lost,
+                    "behind_seconds": behind,
+                    "trouble": progress.trouble,
+                }
+            )
+        elif not progress.connected:
+            say(f"{progress.trouble}; trying again")
+        else:
+            where = f"{behind:,.0f} s behind" if progress.behind_ns else "caught up"
+            say(f"{progress.records:,} records added, {where}")

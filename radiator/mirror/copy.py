@@ -1,0 +1,193 @@
+"""The store that a mirror writes: the records of another store at their own offsets, with their own times.
+
+Offsets that do not come are of two kinds. What the source says is lost (``gap``) is left out between two batches, so
+that readers of the copy are told as well. What it passes over in silence (compaction; destinations that were not asked
+for) becomes a sparse batch, as in a log that was compacted.
+
+Knows: a Store, batches. Must not know: connections, clocks. One thread. Holds LOCK of its directory.
+Invariant: ``ends[partition]`` is one above the last record added; what ``sync`` has covered survives a power cut, and
+whatever is lost is fetched again, since a mirror goes on at the end of what its files hold.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import NamedTuple
+from zlib import crc32
+
+from radiator import limits
+from radiator.errors import StorageError
+from radiator.storage.batch import RecordBatch
+from radiator.storage.file_partition import FilePartition
+from radiator.storage.files import FileSystem
+from radiator.storage.format import MISSING, encode_batch
+from radiator.storage.jobs import AppendJob
+from radiator.storage.store import PartitionOptions, RecoveryNote, Store, SyncPolicy
+
+PENDING_BYTES_MAX = 4 * limits.MIB  # gathered before it is written
+PENDING_RECORDS_MAX = 16_384
+TAIL_BYTES_MAX = limits.MIB  # nobody reads from a mirror's memory
+OPTIONS = PartitionOptions(sync=SyncPolicy(1_000_000_000))  # the syncs are asked for here, by ``sync``
+
+
+class Record(NamedTuple):
+    """A message as it is stored. ``lost``: what is missing before it is gone, not just unwanted."""
+
+    offset: int
+    destination: str
+    receive_ns: int
+    event_ns: int | None
+    transmit_ns: int | None
+    block: bytes
+    body: bytes
+    lost: bool = False
+
+    @property
+    def digest(self) -> tuple[int, int]:
+        return self.receive_ns, crc32(self.body, crc32(self.block))
+
+
+class Copy:
+    def __init__(self, root: str, fs: FileSystem | None = None) -> None:
+        self._store = Store(root, fs or FileSystem(), tail_bytes_max=TAIL_BYTES_MAX)
+        self.ends: dict[str, int] = {}
+        self.records = 0  # added by this run
+        self.lost = 0  # offsets that the source has lost
+        self._pending: dict[str, list[Record]] = {}
+        self._pending_bytes = self._pending_records = 0
+        self._last: dict[str, tuple[int, int]] = {}
+        self._unsynced: dict[str, FilePartition] = {}
+
+    def open(self, now_ns: int) -> list[RecoveryNote]:
+        """Raises StorageError, also if somebody else has the directory."""
+        notes = self._store.open(now_ns)
+        self.ends = {name: partition.next_offset for name, partition in self._store.partitions.items()}
+        return notes
+
+    @property
+    def full(self) -> bool:
+        """It is time to ``flush``."""
+        return self._pending_bytes >= PENDING_BYTES_MAX or self._pending_records >= PENDING_RECORDS_MAX
+
+    def add(self, partition: str, record: Record) -> None:
+        """The next record of a partition. Written by ``flush``."""
+        end = self.ends.get(partition, 0)
+        assert record.offset >= end
+        if record.lost and end:
+            self.lost += record.offset - end
+        self._pending.setdefault(partition, []).append(record)
+        self._pending_bytes += len(record.block) + len(record.body)
+        self._pending_records += 1
+        self.ends[partition] = record.offset + 1
+        self._last[partition] = record.digest
+        self.records += 1
+
+    def last(self, partition: str) -> tuple[int, int] | None:
+        """The digest of the last record; None if it cannot be read."""
+        if partition not in self._last:
+            log, offset = self._store.partitions[partition], self.ends[partition] - 1
+            job = log.fetch(offset)
+            if not job.finished:
+                job.run()
+            job.done()
+            batch = job.result
+            index = batch.index_at(offset) if batch is not None else 0
+            if batch is None or index >= len(batch) or batch.offsets[index] != offset:
+                return None
+            found = (batch.blocks[index], batch.bodies[index])
+            self._last[partition] = batch.receive_ns[index], crc32(found[1], crc32(found[0]))
+        return self._last[partition]
+
+    def flush(self, now_ns: int) -> None:
+        """Writes what was added. Raises StorageError."""
+        pending, self._pending = self._pending, {}
+        self._pending_bytes = self._pending_records = 0
+        for name, records in pending.items():
+            log = self._store.partition(name, OPTIONS)
+            assert isinstance(log, FilePartition)
+            self._unsynced[name] = log
+            for run in _runs(records):
+                self._write(log, run, now_ns)
+
+    def _write(self, log: FilePartition, records: list[Record], now_ns: int) -> None:
+        first = records[0]
+        begins = first.lost or not (log.next_offset or log.segments)  # no hole, and no claim, before the first record
+        batch = _batch(records, first.offset if begins else log.next_offset)
+        job = AppendJob(log, batch, [], False, False)
+        if batch.next_offset - batch.base_offset != len(batch):
+            job.pieces = _sparse(batch, log.log.salt)
+        log.next_offset = batch.next_offset
+        job.write()
+        job.done(now_ns)
+        if job.error is not None:
+            raise job.error
+
+    def sync(self) -> None:
+        """Everything flushed is on the disk when this returns. Raises StorageError."""
+        unsynced, self._unsynced = self._unsynced, {}
+        for log in unsynced.values():
+            log.log.sync()
+
+    def close(self, now_ns: int) -> None:
+        """Writes what was added, and leaves the store as a broker does that ends well."""
+        try:
+            self.flush(now_ns)
+        finally:
+            self._store.close()
+
+
+def _runs(records: list[Record]) -> list[list[Record]]:
+    """Cut where something was lost, and where a batch would be too large."""
+    runs: list[list[Record]] = []
+    size = 0
+    for record in records:
+        cost = len(record.block) + len(record.body) + len(record.destination)
+        if not runs or record.lost or size + cost > limits.BATCH_BYTES_MAX:
+            runs.append([])
+            size = 0
+        runs[-1].append(record)
+        size += cost
+    return runs
+
+
+def _batch(records: list[Record], base: int) -> RecordBatch:
+    """What covers the offsets from ``base`` on."""
+    ids: dict[str, int] = {}
+    offsets = array("Q", [record.offset for record in records])
+    dense = records[-1].offset - base + 1 == len(records)
+    return RecordBatch(
+        range(base, base + len(records)) if dense else offsets,
+        [record.receive_ns for record in records],
+        _times([record.event_ns for record in records]),
+        _times([record.transmit_ns for record in records]),
+        [ids.setdefault(record.destination, len(ids)) for record in records],
+        list(ids),
+        [record.block for record in records],
+        [record.body for record in records],
+        sum(len(record.block) + len(record.body) for record in records),
+        base,
+    )
+
+
+def _times(values: list[int | None]) -> list[int] | None:
+    if all(value is None for value in values):
+        return None
+    return [MISSING if value is None else value for value in values]
+
+
+def _sparse(batch: RecordBatch, salt: int) -> list[bytes]:
+    deltas = [offset - batch.base_offset for offset in batch.offsets]
+    if deltas[-1] >= 1 << 32:
+        raise StorageError(f"offsets {batch.base_offset} to {batch.offsets[-1]}: a hole larger than a batch can say")
+    return encode_batch(
+        batch.base_offset,
+        batch.receive_ns,
+        batch.event_ns,
+        batch.transmit_ns,
+        batch.destination_ids,
+        batch.names,
+        batch.blocks,
+        batch.bodies,
+        offset_deltas=deltas,
+        salt=salt,
+    )

@@ -1,0 +1,175 @@
+"""Following a broker: where to go on, what came, and what to do when the connection is gone.
+
+One subscription over all patterns, from the first message on, queues as browsers, so nothing is consumed. ``start-at``
+names, for each log that the copy has, its last record: that comes once more, is compared and passed over. So a log that
+is not the one that was followed (restored from a backup, begun again) is found out instead of being written on.
+
+Knows: the client, header lines. Must not know: signals, how progress is shown. One thread, beside the client's own.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from radiator.broker.positions import parse_time
+from radiator.client import ClientError, Connection, Message, ServerError
+from radiator.clock import NS_PER_SECOND, monotonic_ns, now_ns
+from radiator.errors import RadiatorError
+from radiator.mirror.copy import Copy, Record
+from radiator.storage.layout import message_id
+
+SYNC_EVERY_NS = NS_PER_SECOND
+WAIT_SECONDS = 0.2  # for a message, before it is looked whether to stop
+BACKOFF_SECONDS = 0.1, 5.0  # first, and at most
+TRY_AGAIN = {"shutting-down", "timeout", "storage", "too-many"}  # anything else will be refused again
+START_AT_BYTES_MAX = 48 * 1024  # of a header block of 64 KiB; what does not fit starts at `first` and is passed over
+TEMPORARY = "/temp-queue/"
+_LENGTH = b"content-length:"
+
+
+class Diverged(RadiatorError):
+    """The source is not the store that this copy was made of."""
+
+
+@dataclass
+class Progress:
+    """``behind_ns``: how old the last message was when it came, while there are more to come; 0 once caught up."""
+
+    records: int
+    lost: int
+    behind_ns: int
+    connected: bool
+    trouble: str = ""
+
+
+class Mirror:
+    """``tell`` hears of every change of the connection and, every second, of progress."""
+
+    def __init__(
+        self,
+        copy: Copy,
+        connect: Callable[[], Connection],
+        patterns: Sequence[str],
+        *,
+        once: bool,
+        tell: Callable[[Progress], None],
+    ) -> None:
+        self.copy = copy
+        self.stopping = threading.Event()
+        self._connect = connect
+        self._patterns = list(patterns)
+        self._once = once
+        self._tell = tell
+        self._compared: set[str] = set()
+        self._synced_ns = 0
+        self._behind_ns = 0
+
+    def stop(self) -> None:
+        """Ends ``run`` soon; for signal handlers."""
+        self.stopping.set()
+
+    def run(self) -> None:
+        """Until ``stop`` (``once``: up to what is the end now). Raises StorageError, Diverged, what the broker refuses
+        for good, and with ``once`` any ClientError."""
+        pause = BACKOFF_SECONDS[0]
+        while not self.stopping.is_set():
+            try:
+                with self._connect() as connection:
+                    pause = BACKOFF_SECONDS[0]
+                    self._follow(connection)
+                    if self._once:
+                        return
+            except ClientError as error:
+                if self._once or (isinstance(error, ServerError) and error.code not in TRY_AGAIN):
+                    raise
+                self._report(False, str(error))
+            self.copy.flush(now_ns())
+            self.copy.sync()
+            self.stopping.wait(pause)
+            pause = min(2 * pause, BACKOFF_SECONDS[1])
+
+    def _follow(self, connection: Connection) -> None:
+        subscription = connection.subscribe(
+            self._patterns,
+            ack="auto",
+            start_position="first",
+            stop_position="end" if self._once else None,
+            headers=self._start_at(),
+        )
+        self._compared.clear()
+        self._report(True)
+        while not self.stopping.is_set():
+            message = subscription.fetch(WAIT_SECONDS)
+            if message is None:
+                self._behind_ns = 0
+            while message is not None:
+                self._take(message)
+                if self.copy.full:
+                    break
+                message = subscription.fetch(0)
+            self.copy.flush(now_ns())
+            if monotonic_ns() - self._synced_ns >= SYNC_EVERY_NS:
+                self.copy.sync()
+                self._report(True)
+            if subscription.ended and not subscription.pending:
+                return
+
+    def _start_at(self) -> dict[str, str]:
+        """The longest logs first: what does not fit costs the least."""
+        ids: list[str] = []
+        size = 0
+        for name, end in sorted(self.copy.ends.items(), key=lambda each: -each[1]):
+            text = message_id(name, end - 1)
+            size += len(text) + 1
+            if not end or size > START_AT_BYTES_MAX:
+                break
+            ids.append(text)
+        return {"start-at": ",".join(ids)} if ids else {}
+
+    def _take(self, message: Message) -> None:
+        name, offset, receive_ns = message.partition, message.offset, message.receive_time
+        if name is None or offset is None or receive_ns is None:
+            raise Diverged(f"{message!r} has no partition, offset or receive-time: the source is not a radiator broker")
+        if message.destination.startswith(TEMPORARY):
+            return
+        record = Record(
+            offset,
+            message.destination,
+            receive_ns,
+            _time(message, "event-time"),
+            _time(message, "transmit-time"),
+            stored_block(message.raw),
+            message.body,
+            bool(message.gap) or message.headers.get("start-adjusted") == "true",
+        )
+        if message.replayed:
+            self._behind_ns = max(0, now_ns() - receive_ns)
+        end = self.copy.ends.get(name, 0)
+        if offset == end - 1 and name not in self._compared:
+            self._compared.add(name)
+            if self.copy.last(name) not in (None, record.digest):
+                raise Diverged(
+                    f"{name}: offset {offset} holds another message at the source than in this copy; it was restored "
+                    "from a backup, or lost its end and went on. Mirror into a new directory"
+                )
+        if offset >= end:
+            self.copy.add(name, record)
+
+    def _report(self, connected: bool, trouble: str = "") -> None:
+        self._synced_ns = monotonic_ns()
+        self._tell(Progress(self.copy.records, self.copy.lost, self._behind_ns, connected, trouble))
+
+
+def stored_block(raw: bytes) -> bytes:
+    """The header block as the source has stored it: it follows the broker's own lines, of which the last is
+    ``content-length``, byte for byte as it lies (STOMP 1.2)."""
+    at = 0 if raw.startswith(_LENGTH) else raw.find(b"\n" + _LENGTH) + 1
+    end = raw.find(b"\n", at)
+    return raw[end + 1 :] if end >= 0 else b""
+
+
+def _time(message: Message, name: str) -> int | None:
+    text = message.headers.get(name)
+    return parse_time(text) if text is not None else None

@@ -1,0 +1,257 @@
+"""mirror: a copy that follows a real broker is the same store, record for record, whoever is killed meanwhile."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from radiator.cli.main import run
+from radiator.client import connect
+from radiator.mirror.copy import Copy
+from radiator.mirror.follow import stored_block
+from radiator.storage.reader import batches, list_partitions
+from tests.crash.asking import replay
+from tests.load import QUEUE, TOPIC, Client, Consumer, Producer, Records
+from tests.running import BrokerProcess
+
+ROOT = Path(__file__).parent.parent.parent
+StartBroker = Callable[..., BrokerProcess]
+Row = tuple[Any, ...]
+
+
+def rows(data: Path) -> dict[str, dict[int, Row]]:
+    """Everything that the records of a store say, by partition and offset."""
+    found: dict[str, dict[int, Row]] = {}
+    for partition in list_partitions(str(data)):
+        records = found[partition.name] = {}
+        for batch in batches(partition):
+            for index, offset in enumerate(batch.offsets):
+                event = batch.event_ns[index] if batch.event_ns is not None else -(1 << 63)
+                transmit = batch.transmit_ns[index] if batch.transmit_ns is not None else -(1 << 63)
+                name = batch.names[batch.destination_ids[index]]
+                times = (batch.receive_ns[index], event, transmit)
+                records[offset] = (name, *times, batch.blocks[index], batch.bodies[index])
+    return found
+
+
+def once(capfd: pytest.CaptureFixture[str], broker: BrokerProcess, target: Path, *more: str) -> dict[str, Any]:
+    """Brings the copy up to the end, and returns the last line."""
+    code = run(["mirror", "--from", broker.address, "--to", str(target), "--once", "--json", *more])
+    out, err = capfd.readouterr()
+    assert code == 0, err
+    return json.loads(out.splitlines()[-1])
+
+
+class Following:
+    """``radiator mirror`` as a process, which tells its progress line by line."""
+
+    def __init__(self, broker: BrokerProcess, target: Path) -> None:
+        command = [sys.executable, "-m", "radiator", "mirror", "--from", broker.address, "--to", str(target), "--json"]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+
+    def __enter__(self) -> Following:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            yield json.loads(line)
+
+    def wait_for(self, event: str, records: int = 0) -> dict[str, Any]:
+        return next(each for each in self.events() if each["event"] == event and each.get("records", 0) >= records)
+
+
+def test_a_mirror_is_the_same_store_though_the_broker_and_it_are_killed_under_load(
+    start_broker: StartBroker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    broker, copy = start_broker("defaults: {segment: {size: 256KiB}}"), tmp_path / "copy"
+    records = Records()
+
+    def load(number: int) -> list[Client]:
+        clients: list[Client] = [Producer(broker, records, f"p{number}.{each}") for each in range(2)]
+        return [*clients, Consumer(broker, records, f"c{number}")]
+
+    clients = load(0)
+    with Following(broker, copy) as following:
+        records.wait_for(stored=1500, acked=50)
+        broker.kill()
+        following.wait_for("disconnected")
+        broker.start()
+        clients += load(1)
+        records.wait_for(stored=1500, acked=50)
+        following.process.kill()
+    with Following(broker, copy) as following:
+        following.wait_for("progress")
+        records.wait_for(stored=500, acked=0)
+        following.process.send_signal(signal.SIGTERM)
+        following.wait_for("end")
+        assert following.process.wait(30) == 0
+    broker.kill()
+    for client in clients:
+        client.result()
+    broker.start()
+    end = once(capfd, broker, copy)
+    assert end["lost"] == 0
+    assert broker.stop() == 0
+    original, copied = rows(broker.data), rows(copy)
+    assert sorted(original) == sorted([TOPIC, QUEUE]) == sorted(copied)
+    assert {name: list(found) for name, found in copied.items()} == {
+        name: list(found) for name, found in original.items()
+    }
+    assert copied == original
+    assert all(
+        copied[name][offset][-1] == body for name in records.stored for offset, body in records.stored[name].items()
+    )
+
+    directory = tmp_path / "again"
+    directory.mkdir()
+    copy.rename(directory / "data")
+    again = BrokerProcess(directory)
+    again.start()
+    try:
+        for name in (TOPIC, QUEUE):
+            assert replay(again, name) == {offset: row[-1] for offset, row in original[name].items()}
+        assert again.stop() == 0
+    finally:
+        if again.running:
+            again.kill()
+    assert "WARNING" not in again.text()
+
+
+STRANGE = {"tag-a": "b:c\\d", "tag-ü": "é\r\nx", "event-time": "2013-01-01T05:15:00Z", "content-type": "", "empty": ""}
+
+
+def test_headers_and_times_arrive_byte_for_byte(
+    broker: BrokerProcess, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for version in ("1.0", "1.1", "1.2"):
+        with connect(broker.address, version=version) as connection:
+            headers = STRANGE if version != "1.0" else {"tag-a": "b", "content-length-like": "7"}
+            connection.send("/topic/ü:x", b"\0\xff\n", headers)
+            connection.send("/topic/bare", b"")
+    with connect(broker.address, transmit_time=False) as connection:
+        connection.send("/topic/bare", b"x" * 100_000)
+    once(capfd, broker, tmp_path / "copy")
+    assert rows(tmp_path / "copy") == rows(broker.data)
+    assert any(row[2] == 1_357_017_300_000_000_000 for row in rows(tmp_path / "copy")["/topic/ü:x"].values())
+
+
+def test_what_was_not_asked_for_is_a_hole_that_nobody_complains_of(
+    start_broker: StartBroker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    broker = start_broker("destinations: [{match: '/topic/w.*', partition: shared}]")
+    copy = tmp_path / "copy"
+    with connect(broker.address) as connection:
+        connection.send_many([(f"/topic/w.{'ab'[number % 2]}", b"%d" % number) for number in range(10)])
+        connection.send("/topic/other", b"x")
+        once(capfd, broker, copy, "--destinations", "/topic/w.b,/queue/>")
+        connection.send_many([(f"/topic/w.{'ab'[number % 2]}", b"%d" % number) for number in range(10, 20)])
+        connection.send("/queue/new", b"x")
+    end = once(capfd, broker, copy, "--destinations", "/topic/w.b,/queue/>")
+    assert (end["records"], end["lost"], end["partitions"]) == (6, 0, {"shared": 20, "/queue/new": 1})
+    gaps: list[tuple[int, int]] = []
+    for partition in list_partitions(str(copy)):
+        assert list(batches(partition, 0, lambda first, last: gaps.append((first, last))))
+    assert gaps == []
+    assert list(rows(copy)["shared"]) == list(range(1, 20, 2))
+    mirror = Copy(str(copy))
+    assert mirror.open(0) == []
+    mirror.close(0)
+
+
+def test_what_retention_took_meanwhile_is_counted_and_told_as_a_gap(
+    start_broker: StartBroker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    broker = start_broker("defaults: {segment: {size: 64KiB}, retention: {size: 128KiB}}")
+    copy = tmp_path / "copy"
+    with connect(broker.address) as connection:
+        connection.send_many([("/topic/a", b"x" * 1000)] * 10)
+        once(capfd, broker, copy)
+        for _ in range(10):
+            connection.send_many([("/topic/a", b"y" * 1000)] * 60)
+    end = once(capfd, broker, copy)
+    first = min(rows(broker.data)["/topic/a"])
+    assert first > 10 and end["lost"] == first - 10
+    gaps: list[tuple[int, int]] = []
+    (partition,) = list_partitions(str(copy))
+    found = [offset for batch in batches(partition, 0, lambda *gap: gaps.append(gap)) for offset in batch.offsets]
+    assert found == [*range(10), *range(first, 610)]
+    assert gaps == [(10, first - 1)]
+    mirror = Copy(str(copy))
+    assert mirror.open(0) == [] and mirror.ends == {"/topic/a": 610}
+    mirror.close(0)
+
+
+def test_a_source_that_is_not_the_same_log_any_more_is_refused(
+    start_broker: StartBroker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    broker, copy = start_broker(), tmp_path / "copy"
+    with connect(broker.address) as connection:
+        connection.send("/topic/a", b"one")
+        assert run(["backup", "--data", str(broker.data), "--to", str(tmp_path / "backup")]) == 0
+        connection.send("/topic/a", b"two")
+    once(capfd, broker, copy)
+    assert broker.stop() == 0
+    broker.data.rename(tmp_path / "old")
+    assert run(["restore", str(tmp_path / "backup"), "--to", str(broker.data)]) == 0
+    broker.start()
+    assert run(["mirror", "--from", broker.address, "--to", str(copy), "--once"]) == 1
+    assert "is gone, that log ends at 1" in capfd.readouterr().err
+    with connect(broker.address) as connection:
+        connection.send("/topic/a", b"other")
+    assert run(["mirror", "--from", broker.address, "--to", str(copy), "--once"]) == 1
+    assert "holds another message at the source" in capfd.readouterr().err
+    assert [row[-1] for row in rows(copy)["/topic/a"].values()] == [b"one", b"two"]
+
+
+def test_one_mirror_at_a_time_and_no_broker_beside_it(
+    broker: BrokerProcess, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    mirror = Copy(str(tmp_path / "copy"))
+    mirror.open(0)
+    assert run(["mirror", "--from", broker.address, "--to", str(tmp_path / "copy"), "--once"]) == 1
+    assert "in use by another broker" in capfd.readouterr().err
+    mirror.close(0)
+    broker.stop()
+    assert run(["mirror", "--from", broker.address, "--to", str(tmp_path / "copy"), "--once"]) == 3
+    assert "is a broker running there" in capfd.readouterr().err
+
+
+def test_new_destinations_are_followed_as_they_come(broker: BrokerProcess, tmp_path: Path) -> None:
+    with Following(broker, tmp_path / "copy") as following:
+        following.wait_for("progress")
+        with connect(broker.address) as connection:
+            for name in ("/topic/born.later", "/queue/born", "/topic/born.later"):
+                connection.send(name, b"x")
+        following.wait_for("progress", records=3)
+        following.process.send_signal(signal.SIGTERM)
+        assert following.wait_for("end")["partitions"] == {"/topic/born.later": 2, "/queue/born": 1}
+        assert following.process.wait(30) == 0
+    assert rows(tmp_path / "copy") == rows(broker.data)
+
+
+@pytest.mark.parametrize(
+    ("raw", "block"),
+    [
+        (b"subscription:0\noffset:1\ncontent-length:5", b""),
+        (b"content-length:5\na:b", b"a:b"),
+        (b"subscription:content-length\ncontent-length:5\na:b\nc:d", b"a:b\nc:d"),
+        (
+            b"destination:/x\ncontent-length:0\nx-content-length:3\ncontent-length-x:4",
+            b"x-content-length:3\ncontent-length-x:4",
+        ),
+    ],
+)
+def test_the_stored_block_is_what_follows_the_brokers_own_lines(raw: bytes, block: bytes) -> None:
+    assert stored_block(raw) == block
