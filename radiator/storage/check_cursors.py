@@ -13,9 +13,10 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
 from radiator import limits
-from radiator.storage import cursor_journal, layout
+from radiator.storage import cursor_journal, cursor_snapshot, layout
 from radiator.storage.cursor_journal import CursorState
-from radiator.storage.cursor_store import DELIVERED, JOURNAL, SLOT_BYTES, SNAPSHOT
+from radiator.storage.cursor_snapshot import COPY, SNAPSHOT
+from radiator.storage.cursor_store import DELIVERED, SLOT_BYTES
 from radiator.storage.files import FileSystem, read_file
 from radiator.storage.findings import Finding
 
@@ -30,18 +31,22 @@ def run(fs: FileSystem, root: str, ends: Mapping[str, int] | None) -> Iterator[F
         return
     path = f"{directory}/{SNAPSHOT}"
     for _ in range(LOOKS):
-        states: dict[int, CursorState] = {}
         raw = read_file(fs, path)
         listed = fs.listdir(directory)
-        found = cursor_journal.load_snapshot(raw, states)
-        broken = raw is not None and found is None
-        generation = found if found is not None else max(_generations(listed), default=0)
-        journal_path = f"{directory}/{JOURNAL}{generation:010d}"
+        newest = max(cursor_journal.generations(listed), default=0)
+        found, states, broken, copied, alike = cursor_snapshot.read(fs, directory, newest)
+        generation = found if found is not None else newest
+        journal_path = f"{directory}/{cursor_journal.JOURNAL}{generation:010d}"
         journal = read_file(fs, journal_path) or b""
         if read_file(fs, path) == raw:
             break
+    remedy = "the next start uses its copy" if copied else "cursors that only it knew start again"
     if broken:
-        yield Finding("snapshot", path, "cannot be read; cursors that only it knew start again", 0, len(raw or b""))
+        yield Finding("snapshot", path, f"cannot be read; {remedy}", 0, len(raw or b""))
+    elif copied:
+        yield Finding("snapshot", path, f"missing; {remedy}")
+    elif found is not None and not alike and COPY in listed and ends is not None:
+        yield Finding("snapshot", f"{directory}/{COPY}", "is not what it is a copy of; the next start writes it anew")
     elif raw is None and generation:
         text = f"missing, but the journal is of generation {generation}; cursors that only it knew start again"
         yield Finding("snapshot", path, text)
@@ -60,10 +65,6 @@ def run(fs: FileSystem, root: str, ends: Mapping[str, int] | None) -> Iterator[F
     yield from _cursors(path, states, ends)
 
 
-def _generations(listed: list[str]) -> list[int]:
-    return [int(name[len(JOURNAL) :]) for name in listed if name.startswith(JOURNAL) and name[len(JOURNAL) :].isdigit()]
-
-
 def _listing(fs: FileSystem, directory: str, listed: list[str], generation: int, live: bool) -> Iterator[Finding]:
     for name in listed:
         path = f"{directory}/{name}"
@@ -78,14 +79,14 @@ def _listing(fs: FileSystem, directory: str, listed: list[str], generation: int,
                 yield Finding("delivered", path, f"{facts.size} bytes, expected {wanted}")
         elif name == KEPT:
             yield Finding("kept", path, "a snapshot that could not be read; not needed any more")
-        elif generations := _generations([name]):
+        elif generations := cursor_journal.generations([name]):
             if generations[0] != generation and not live:
                 text = f"a journal of generation {generations[0]}, where {generation} is in use"
                 yield Finding("leftover", path, text, 0, facts.size)
-        elif name == SNAPSHOT + ".tmp":
+        elif name in (SNAPSHOT + ".tmp", COPY + ".tmp"):
             if not live:
                 yield Finding("leftover", path, "a snapshot that was never finished", 0, facts.size)
-        elif name != SNAPSHOT:
+        elif name not in (SNAPSHOT, COPY):
             yield Finding("foreign", path, "not of this store; left alone")
 
 

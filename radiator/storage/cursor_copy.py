@@ -13,8 +13,9 @@ from collections.abc import Iterator, Mapping
 from radiator.errors import StorageError
 from radiator.storage import cursor_journal as journal
 from radiator.storage.cursor import Cursor
-from radiator.storage.cursor_journal import CursorState
-from radiator.storage.cursor_store import DELIVERED, JOURNAL, SLOT_BYTES, SNAPSHOT
+from radiator.storage.cursor_journal import JOURNAL, CursorState
+from radiator.storage.cursor_snapshot import SNAPSHOT
+from radiator.storage.cursor_store import DELIVERED, SLOT_BYTES
 from radiator.storage.files import FileSystem, read_file
 from radiator.storage.manifest import CopiedCursor
 

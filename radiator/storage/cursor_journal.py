@@ -25,6 +25,7 @@ ENTRY_MAGIC = b"\x89RDJ1\r\n\x1a"
 SNAPSHOT_MAGIC = b"\x89RDC1\r\n\x1a"
 ENTRY = Struct("<8sII")
 SNAPSHOT = Struct("<8sQ")
+JOURNAL = "journal-"  # and a generation, 10 digits
 CREATE, DELETE, ACKED, COUNTS, SEEK = range(1, 6)
 KINDS = {CREATE: "create", DELETE: "delete", ACKED: "acked", COUNTS: "counts", SEEK: "seek"}
 
@@ -69,6 +70,12 @@ def entry(records: Iterable[bytes]) -> bytes:
 
 def snapshot(generation: int, records: Iterable[bytes]) -> bytes:
     return SNAPSHOT.pack(SNAPSHOT_MAGIC, generation) + entry(records)
+
+
+def generations(names: Iterable[str]) -> list[int]:
+    """Of the journals among these files, rising."""
+    digits = [name[len(JOURNAL) :] for name in names if name.startswith(JOURNAL)]
+    return sorted(int(each) for each in digits if len(each) == 10 and each.isascii() and each.isdigit())
 
 
 class CursorState:

@@ -19,8 +19,10 @@ from typing import Any
 from radiator import limits
 from radiator.errors import StorageError
 from radiator.storage import cursor_journal as journal
+from radiator.storage import cursor_snapshot
 from radiator.storage.cursor import Cursor, ranges
-from radiator.storage.cursor_journal import CursorState
+from radiator.storage.cursor_journal import JOURNAL, CursorState
+from radiator.storage.cursor_snapshot import SNAPSHOT
 from radiator.storage.files import FileSystem, close_quietly, read_file, storage_error, write_all
 from radiator.storage.jobs import Job
 from radiator.storage.options import SyncPolicy
@@ -29,8 +31,6 @@ SYNC_WITHIN_NS = 50_000_000
 RETRY_EVERY_NS = 2_000_000_000  # how soon a failed journal is made up for by a snapshot
 SLOT_BYTES = 8
 ALWAYS = SyncPolicy()
-JOURNAL = "journal-"
-SNAPSHOT = "snapshot"
 DELIVERED = "delivered"
 
 
@@ -74,18 +74,9 @@ class CursorLog:
     def replace(self, generation: int, snapshot: bytes) -> None:
         """The snapshot holds everything up to now, durably; the journal of that generation goes on from it. A journal
         that has failed is left behind with that: nothing of it is needed any more."""
-        fs, path = self.fs, f"{self.directory}/{SNAPSHOT}"
+        fs = self.fs
         try:
-            with contextlib.suppress(FileNotFoundError):
-                fs.remove(path + ".tmp")
-            fd = fs.open(path + ".tmp", create=True)
-            try:
-                write_all(fs, fd, [snapshot], 0)
-                fs.fdatasync(fd)
-            finally:
-                fs.close(fd)
-            fs.rename(path + ".tmp", path)
-            fs.sync_dir(self.directory)
+            cursor_snapshot.write(fs, self.directory, snapshot)
             close_quietly(fs, self.fd)
             self.fd = -1
             with contextlib.suppress(FileNotFoundError):
@@ -185,21 +176,20 @@ class CursorStore:
         """
         fs, notes = self.fs, []
         fs.mkdir(self.directory)
-        states: dict[int, CursorState] = {}
-        raw = read_file(fs, f"{self.directory}/{SNAPSHOT}")
-        generation = journal.load_snapshot(raw, states)
-        fold = False
-        found = sorted(
-            int(name[len(JOURNAL) :])
-            for name in fs.listdir(self.directory)
-            if name.startswith(JOURNAL) and name[len(JOURNAL) :].isdigit()
-        )
+        found = journal.generations(fs.listdir(self.directory))
+        snapshot = cursor_snapshot.read(fs, self.directory, found[-1] if found else 0)
+        generation, states, fold = snapshot.generation, snapshot.states, not snapshot.alike
+        if snapshot.damaged:
+            kept = f"{self.directory}/{SNAPSHOT}.damaged"
+            fs.rename(f"{self.directory}/{SNAPSHOT}", kept)
+            remedy = "its copy is used" if snapshot.copied else "cursors that only it knew start again"
+            notes.append(f"{kept}: could not be read; {remedy}")
+        elif snapshot.copied:
+            notes.append(f"{self.directory}/{SNAPSHOT}: is gone; its copy is used")
+        elif generation is None and found and found[-1]:
+            notes.append(f"{self.directory}/{SNAPSHOT}: is gone; cursors that only it knew start again")
         if generation is None:
-            if raw is not None:
-                fold = True
-                kept = f"{self.directory}/{SNAPSHOT}.damaged"
-                fs.rename(f"{self.directory}/{SNAPSHOT}", kept)
-                notes.append(f"{kept}: could not be read; cursors that only it knew start again")
+            fold = snapshot.damaged
             generation = found[-1] if found else 0
         if found and found[0] < generation:
             fs.sync_dir(self.directory)  # the snapshot's name first: an earlier run may have failed to sync it
@@ -221,7 +211,12 @@ class CursorStore:
         self._map_slots()
         latest = {(state.name, state.partition): state for state in states.values()}
         fold = fold or len(latest) < len(states)  # a deletion was lost, and the creation that followed was not
+        slots: set[int] = set()
         for state in latest.values():
+            if state.slot in slots or state.slot >= limits.CURSORS_MAX:
+                fold = True
+                state.slot = next(slot for slot in range(limits.CURSORS_MAX) if slot not in slots)
+            slots.add(state.slot)
             end = ends.get(state.partition, 0)
             if max([state.floor, *(stop for _, stop in state.changes)]) > end:
                 fold = True
@@ -254,7 +249,7 @@ class CursorStore:
         for offset, count in state.counts.items():
             if offset < end and not cursor.is_acked(offset):
                 cursor.counts[offset] = count
-        self._add(cursor, state.number, min(state.slot, limits.CURSORS_MAX - 1), state.name, state.partition)
+        self._add(cursor, state.number, state.slot, state.name, state.partition)
         self._next_number = max(self._next_number, state.number + 1)
 
     def _add(self, cursor: Cursor, number: int, slot: int, name: str, partition: str) -> None:

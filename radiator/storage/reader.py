@@ -15,10 +15,9 @@ from dataclasses import dataclass
 
 from radiator import limits
 from radiator.errors import StorageError
-from radiator.storage import cursor_journal, layout
+from radiator.storage import cursor_journal, cursor_snapshot, layout
 from radiator.storage.batch import RecordBatch
 from radiator.storage.cursor import Cursor
-from radiator.storage.cursor_store import JOURNAL, SNAPSHOT
 from radiator.storage.files import FileSystem, read_file, storage_error
 from radiator.storage.format import SPARSE, BatchHeader, DamagedBatch, decode_columns
 from radiator.storage.segment import (
@@ -350,9 +349,9 @@ def list_cursors(root: str, fs: FileSystem | None = None) -> list[StoredCursor]:
     """All named cursors, as the files tell it at this moment."""
     fs = fs or FileSystem()
     directory = layout.cursors_path(root)
-    states: dict[int, cursor_journal.CursorState] = {}
-    generation = cursor_journal.load_snapshot(read_file(fs, f"{directory}/{SNAPSHOT}"), states) or 0
-    data = read_file(fs, f"{directory}/{JOURNAL}{generation:010d}")
+    journals = cursor_journal.generations(fs.listdir(directory))
+    generation, states, *_ = cursor_snapshot.read(fs, directory, max(journals, default=0))
+    data = read_file(fs, f"{directory}/{cursor_journal.JOURNAL}{generation or 0:010d}")
     if data:
         cursor_journal.replay(data, states)
     found = []

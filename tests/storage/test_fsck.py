@@ -560,7 +560,8 @@ def test_a_damaged_journal_is_told_in_the_middle_and_at_its_end(made: Made) -> N
 def write_cursor(made: Made, *records: bytes) -> None:
     for path in Path(made.root, layout.CURSORS).glob("journal-*"):
         path.unlink()
-    cursors(made, "snapshot").write_bytes(cursor_journal.snapshot(1, records))
+    for name in ("snapshot", "snapshot.copy"):
+        cursors(made, name).write_bytes(cursor_journal.snapshot(1, records))
 
 
 def test_cursors_that_cannot_be_are_told(made: Made) -> None:

@@ -1,0 +1,57 @@
+"""The snapshot of the cursors, which stands there twice: one that is damaged, or gone, costs no acks.
+
+    write: copy beside, synced, renamed; then the snapshot in the same way; then the directory is synced
+    read:  the snapshot; if that does not hold the copy, unless a newer journal shows that it is an older one
+
+The copy comes first, so that it is never older than the snapshot; whoever reads before it writes makes both alike.
+
+Knows: two files. Must not know: journals, when to write. No state: any thread, any process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import NamedTuple
+
+from radiator.storage import cursor_journal
+from radiator.storage.cursor_journal import CursorState
+from radiator.storage.files import FileSystem, read_file, write_all
+
+SNAPSHOT = "snapshot"
+COPY = "snapshot.copy"
+
+
+class Found(NamedTuple):
+    generation: int | None  # of the journal that goes on from it; None: there is no snapshot that holds
+    states: dict[int, CursorState]
+    damaged: bool  # something stands in the snapshot's place that does not hold
+    copied: bool  # this is the copy
+    alike: bool  # both hold the same
+
+
+def read(fs: FileSystem, directory: str, newest_journal: int) -> Found:
+    raw, copy = (read_file(fs, f"{directory}/{name}") for name in (SNAPSHOT, COPY))
+    states: dict[int, CursorState] = {}
+    generation = cursor_journal.load_snapshot(raw, states)
+    if generation is not None:
+        return Found(generation, states, False, False, raw == copy)
+    generation = cursor_journal.load_snapshot(copy, states)
+    if generation is not None and generation >= newest_journal:
+        return Found(generation, states, raw is not None, True, False)
+    return Found(None, {}, raw is not None, False, False)
+
+
+def write(fs: FileSystem, directory: str, data: bytes) -> None:
+    """Both, durably. Raises OSError."""
+    for name in (COPY, SNAPSHOT):
+        path = f"{directory}/{name}"
+        with contextlib.suppress(FileNotFoundError):
+            fs.remove(path + ".tmp")
+        fd = fs.open(path + ".tmp", create=True)
+        try:
+            write_all(fs, fd, [data], 0)
+            fs.fdatasync(fd)
+        finally:
+            fs.close(fd)
+        fs.rename(path + ".tmp", path)
+    fs.sync_dir(directory)

@@ -1,0 +1,202 @@
+"""The cursors' files cut, flipped, zeroed and deleted: nothing unacknowledged is skipped, and no more comes again than
+must."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from radiator.storage import cursor_journal as journal
+from radiator.storage.store import Store
+from tests.storage.driving import ALWAYS, NOW, commit, opened, put
+from tests.storage.faults import FaultyFileSystem
+
+DIRECTORY = "/data/cursors"
+SNAPSHOT = f"{DIRECTORY}/snapshot"
+COPY = f"{DIRECTORY}/snapshot.copy"
+DELIVERED = f"{DIRECTORY}/delivered"
+MESSAGES = 60
+CURSORS = ["queue:a", "queue:b"]
+
+Acked = dict[str, list[int]]
+
+
+def acked(store: Store) -> Acked:
+    """What each cursor has settled; a cursor that is gone begins at the start, as the broker lets it."""
+    found = {}
+    for name in CURSORS:
+        cursor = store.cursors.open(name, "q", 0)
+        found[name] = [offset for offset in range(MESSAGES) if cursor.is_acked(offset)]
+    return found
+
+
+def built() -> tuple[FaultyFileSystem, Acked, list[tuple[int, Acked]]]:
+    """A killed store: half of the acks are in the snapshot, half in the journal. What was acked then, and what with
+    each entry of the journal (where it ends in the file)."""
+    random = Random(3)
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    put(store.partition("q", ALWAYS), *[b"x"] * MESSAGES)
+    commit(store)
+    cursors = [store.cursors.open(name, "q", 0) for name in CURSORS]
+    for _ in range(6):
+        for cursor in cursors:
+            cursor.ack(random.sample(range(MESSAGES), 3))
+        commit(store)
+    store.close()
+    store, _ = opened(fs)
+    before = acked(store)
+    cursors = [store.cursors.open(name, "q", 0) for name in CURSORS]
+    steps = [(0, before)]
+    for _ in range(6):
+        for cursor in cursors:
+            cursor.ack(random.sample(range(MESSAGES), 3))
+        cursors[0].set_count(random.randrange(MESSAGES), 2)
+        commit(store)
+        steps.append((store.cursors.log.position, acked(store)))
+    fs.kill()
+    return fs, before, steps
+
+
+def journal_of(fs: FaultyFileSystem) -> str:
+    (path,) = [path for path in fs.nodes if path.startswith(f"{DIRECTORY}/{journal.JOURNAL}")]
+    return path
+
+
+def reopened(fs: FaultyFileSystem) -> tuple[Store, list[str]]:
+    store, notes = opened(fs)
+    return store, [str(note) for note in notes]
+
+
+def test_a_journal_cut_at_every_byte_keeps_the_entries_before_the_cut() -> None:
+    fs, before, steps = built()
+    path = journal_of(fs)
+    data = bytes(fs.nodes[path].cache)
+    records = [begin + 16 + int.from_bytes(data[begin + 8 : begin + 12], "little") for begin, _ in steps[:-1]]
+    for cut in range(steps[-1][0] + 1):
+        fs, _, _ = built()
+        del fs.nodes[path].cache[cut:]
+        store, _ = reopened(fs)
+        entries = len([end for end in records if end <= cut])  # what pads an entry to 8 bytes may be missing
+        assert acked(store) == steps[entries][1]
+    assert steps[0][1] == before
+
+
+@pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_bit_flipped_in_the_journal_costs_the_acks_of_its_entry(step: int) -> None:
+    fs, before, steps = built()
+    path, everything = journal_of(fs), steps[-1][1]
+    for at in range(0, steps[-1][0], step):
+        fs, _, _ = built()
+        fs.nodes[path].cache[at] ^= 1 << at % 8
+        store, _ = reopened(fs)
+        hit = next(number for number, each in enumerate(steps) if each[0] > at)
+        for name, found in acked(store).items():
+            assert set(before[name]) <= set(found) <= set(everything[name])
+            lost = set(steps[hit][1][name]) - set(steps[hit - 1][1][name])
+            assert set(everything[name]) - set(found) <= lost
+
+
+@pytest.mark.parametrize("how", ["deleted", "zeroed", "garbage", "cut", "empty"])
+@pytest.mark.parametrize("which", [SNAPSHOT, COPY])
+def test_one_snapshot_that_is_lost_costs_nothing(which: str, how: str) -> None:
+    fs, _, steps = built()
+    spoil(fs, which, how)
+    store, notes = reopened(fs)
+    assert acked(store) == steps[-1][1]
+    assert bool(notes) == (which == SNAPSHOT)
+    assert fs.nodes[SNAPSHOT].cache == fs.nodes[COPY].cache
+    store.close()
+    store, notes = reopened(fs)
+    assert not notes and acked(store) == steps[-1][1]
+
+
+def test_a_snapshot_cut_at_every_byte_costs_nothing() -> None:
+    fs, _, steps = built()
+    for cut in range(len(fs.nodes[SNAPSHOT].cache)):
+        fs, _, _ = built()
+        del fs.nodes[SNAPSHOT].cache[cut:]
+        store, _ = reopened(fs)
+        assert acked(store) == steps[-1][1]
+
+
+@pytest.mark.parametrize("how", ["deleted", "zeroed", "garbage"])
+def test_without_both_snapshots_the_acks_of_the_journal_are_those_of_cursors_that_it_created(how: str) -> None:
+    """Nothing is skipped: those that only the snapshots knew begin anew."""
+    fs, _, _ = built()
+    spoil(fs, SNAPSHOT, how)
+    spoil(fs, COPY, how)
+    store, notes = reopened(fs)
+    assert acked(store) == {name: [] for name in CURSORS}
+    assert any("start again" in note for note in notes)
+
+
+@pytest.mark.parametrize("how", ["deleted", "zeroed", "garbage"])
+def test_without_the_journal_exactly_the_acks_since_the_snapshot_are_lost(how: str) -> None:
+    fs, before, _ = built()
+    spoil(fs, journal_of(fs), how)
+    store, _ = reopened(fs)
+    assert acked(store) == before
+
+
+@pytest.mark.parametrize("how", ["deleted", "zeroed", "garbage", "cut", "empty"])
+def test_what_may_have_been_delivered_decides_about_a_mark_only(how: str) -> None:
+    fs, _, steps = built()
+    spoil(fs, DELIVERED, how)
+    store, notes = reopened(fs)
+    assert not notes and acked(store) == steps[-1][1]
+    store.cursors.open(CURSORS[0], "q", 0).ack(range(MESSAGES))
+    commit(store)
+    fs.kill()
+    store, _ = reopened(fs)
+    assert acked(store)[CURSORS[0]] == list(range(MESSAGES))
+
+
+def spoil(fs: FaultyFileSystem, path: str, how: str) -> None:
+    cache = fs.nodes[path].cache
+    if how == "deleted":
+        del fs.nodes[path]
+    elif how == "zeroed":
+        cache[:] = bytes(len(cache))
+    elif how == "garbage":
+        cache[:] = Random(5).randbytes(len(cache))
+    else:
+        del cache[0 if how == "empty" else len(cache) // 2 :]
+
+
+def test_a_copy_that_is_older_than_the_journal_is_not_used() -> None:
+    """It would know of acks above an end of the log that has been set back since."""
+    fs, before, _ = built()
+    old = bytes(fs.nodes[COPY].cache)
+    store, _ = reopened(fs)
+    store.cursors.open(CURSORS[0], "q", 0).ack(range(MESSAGES))
+    commit(store)
+    fs.kill()
+    fs.nodes[COPY].cache[:] = old
+    del fs.nodes[SNAPSHOT]
+    store, notes = reopened(fs)
+    assert any("start again" in note for note in notes)
+    assert set(acked(store)[CURSORS[1]]) == set() != set(before[CURSORS[1]])
+
+
+def test_two_cursors_of_one_slot_are_given_one_each() -> None:
+    fs, _, _ = built()
+    records = [journal.create(number, 5, 0, name, "q") for number, name in enumerate(CURSORS, 1)]
+    data = journal.snapshot(9, [*records, journal.create(3, 1 << 31, 0, "queue:c", "q")])
+    for path in (SNAPSHOT, COPY):
+        fs.nodes[path].cache[:] = data
+    store, _ = reopened(fs)
+    cursors = [store.cursors.open(name, "q", 0) for name in [*CURSORS, "queue:c"]]
+    for number, cursor in enumerate(cursors):
+        cursor.delivered = number
+    assert [cursor.delivered for cursor in cursors] == [0, 1, 2]
+
+
+def test_a_file_that_only_looks_like_a_journal_refuses_no_start() -> None:
+    fs, _, steps = built()
+    for name in ("journal-", "journal-x", "journal-²", "journal-99999999999999999999999", "journal-1"):
+        fs.close(fs.open(f"{DIRECTORY}/{name}", create=True))
+    store, _ = reopened(fs)
+    assert acked(store) == steps[-1][1]
+    assert store.take(NOW) == []
