@@ -267,7 +267,7 @@ def test_a_failed_sync_is_final_for_its_file_and_for_no_other() -> None:
     fs.fail("fdatasync")
     jobs = commit(store)
     error = error_of(jobs)
-    assert error is not None and SEGMENT in str(error) and "restart" in str(error)
+    assert error is not None and SEGMENT in str(error) and "check the disk" in str(error)
     assert str(first.failed) == str(error)
     assert first.high_watermark == 1 and first.next_offset == 1
     with pytest.raises(StorageError):
