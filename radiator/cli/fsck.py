@@ -76,6 +76,7 @@ class Look:
 
 
 def _repair(data: str, look: Look, as_json: bool) -> int:
+    from radiator.broker.idempotence import identify
     from radiator.cli.formats import visible
     from radiator.clock import now_ns
     from radiator.storage.repair import Repair
@@ -86,7 +87,7 @@ def _repair(data: str, look: Look, as_json: bool) -> int:
         else:
             out().print(f"repaired  {visible(done)}", markup=False, soft_wrap=True)
 
-    with Repair(data, now_ns(), on_bytes=look.advance) as mending:
+    with Repair(data, now_ns(), on_bytes=look.advance, identify=identify) as mending:
         run, findings = mending.check()
         _report(run, findings, look.seconds, as_json)
         for done in mending.run(run, findings):

@@ -88,12 +88,13 @@ def _ask(what: str, queue: bool, yes: bool) -> None:
 
 
 def _offline(data: str, destination: str, queue: bool, as_json: bool) -> int:
+    from radiator.broker.idempotence import identify
     from radiator.broker.registry import cursor_name
     from radiator.clock import now_ns
     from radiator.storage.purge import NoSuchDestination, purge
 
     try:
-        done = purge(data, destination, cursor_name(destination), queue, now_ns())
+        done = purge(data, destination, cursor_name(destination), queue, now_ns(), identify=identify)
     except NoSuchDestination as error:
         raise CommandFailed(NOT_FOUND, str(error)) from None
     records = sum(each.records for each in done)

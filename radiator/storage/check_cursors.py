@@ -42,11 +42,14 @@ def run(fs: FileSystem, root: str, ends: Mapping[str, int] | None) -> Iterator[F
             break
     remedy = "the next start uses its copy" if copied else "cursors that only it knew start again"
     if broken:
-        yield Finding("snapshot", path, f"cannot be read; {remedy}", 0, len(raw or b""))
+        kind = "copy" if copied else "snapshot"
+        yield Finding(kind, path, f"cannot be read; {remedy}", 0, len(raw or b""))
+    elif ends is None:
+        pass  # the copy is written first: beside a broker the snapshot may follow in a moment
     elif copied:
-        yield Finding("snapshot", path, f"missing; {remedy}")
-    elif found is not None and not alike and COPY in listed and ends is not None:
-        yield Finding("snapshot", f"{directory}/{COPY}", "is not what it is a copy of; the next start writes it anew")
+        yield Finding("copy", path, f"missing; {remedy}")
+    elif found is not None and not alike:
+        yield Finding("copy", f"{directory}/{COPY}", "is not what it is a copy of; the next start writes it anew")
     elif raw is None and generation:
         text = f"missing, but the journal is of generation {generation}; cursors that only it knew start again"
         yield Finding("snapshot", path, text)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 
 from radiator.errors import StorageError
-from radiator.storage import check_cursors, index, layout, names, salt
+from radiator.storage import check_cursors, check_files, index, layout, names, salt
 from radiator.storage.check_segment import CHUNK_BYTES, Committed, Walk
 from radiator.storage.files import FileSystem, close_quietly, read_file, read_fully
 from radiator.storage.findings import Finding, SegmentCheck, span
@@ -28,7 +28,7 @@ LEFTOVERS = (".tmp", ".new")
 LOOKS = 3  # at a partition of a running broker
 ROOT_FILES = {layout.LOCK, layout.SALT, layout.TRANSACTIONS}
 ROOT_DIRECTORIES = {layout.PARTITIONS, layout.CURSORS, layout.QUARANTINE}
-PARTITION_FILES = {layout.HEAD, layout.NAMES}
+PARTITION_FILES = {layout.HEAD, layout.NAMES, layout.DEDUP, layout.ARCHIVED}
 
 
 class NoSuchStore(StorageError):
@@ -203,6 +203,7 @@ class Fsck:
             name for segment in found.segments for names in segment.dictionaries for name in split_names(names)
         }
         self._names(found)
+        found.findings += check_files.run(fs, directory, found.next_offset, self.live)
         return found
 
     def _no_head(self, found: PartitionCheck, raw: bytes | None, bases: list[int]) -> None:

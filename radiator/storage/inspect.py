@@ -15,7 +15,7 @@ from struct import Struct, error
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from radiator.storage import cursor_journal, index, layout, names, salt, transaction_log
+from radiator.storage import archived, cursor_journal, dedup_file, index, layout, names, salt, transaction_log
 from radiator.storage.header import DamagedBatch, decode_header
 
 _NAME = Struct("<II")
@@ -177,6 +177,34 @@ def _aligned(data: bytes, magic: bytes, at: int) -> int:
     return at if at >= 0 else len(data)
 
 
+def read_ids(data: bytes) -> Iterator[Line]:
+    """Each block, and each id in it."""
+    header, at = dedup_file.HEADER, 0
+    while at + header.size <= len(data):
+        end = at + header.size + dedup_file.ENTRY_BYTES * int.from_bytes(data[at + 12 : at + 16], "little")
+        block = dedup_file.decode(data[at:end])
+        if block.covered is None:
+            break
+        before = header.unpack_from(data, at)[3]
+        yield Line(at, end, "block", {"before": before, "covered": block.covered})
+        _, _, offsets, times = dedup_file.columns_of(block.rows)
+        for number, (offset, time) in enumerate(zip(offsets, times, strict=True)):
+            place = at + header.size + number * dedup_file.ENTRY_BYTES
+            values = {"id": data[place : place + 16].hex(), "offset": offset, "receive_time": time}
+            yield Line(place, place + dedup_file.ENTRY_BYTES, "id", values)
+        at = end
+    if at < len(data):
+        yield _bad(at, len(data), "a block that does not hold, and whatever follows it")
+
+
+def read_archived(data: bytes) -> Iterator[Line]:
+    below = int.from_bytes(data[8:16], "little")
+    if data == archived.encode(below):
+        yield Line(0, len(data), "archived", {"next_offset": below})
+    else:
+        yield _bad(0, len(data), "magic or crc do not hold")
+
+
 def read_bytes(data: bytes) -> Iterator[Line]:
     """Damaged bytes that were put aside."""
     yield Line(0, len(data), "bytes", {"bytes": len(data), "crc32": f"{crc32(data):08x}", "hex": data.hex()})
@@ -187,10 +215,12 @@ FILES: list[tuple[str, str, Reader]] = [
     (r"\d{20}\.idx", "index of a segment", read_index),
     (r"head", "head", read_head),
     (r"names", "names", read_names),
+    (r"dedup", "ids that are remembered", read_ids),
+    (r"archived", "how far an archive is", read_archived),
     (r"salt", "key of the salts", read_salt),
     (r"LOCK", "lock", read_lock),
     (r"transactions", "redo log of transactions", read_transactions),
-    (r"snapshot(\.damaged)?", "snapshot of the cursors", read_snapshot),
+    (r"snapshot(\.copy|\.damaged)?", "snapshot of the cursors", read_snapshot),
     (r"journal-\d+", "journal of the cursors", read_journal),
     (r"delivered", "hints about deliveries", read_delivered),
     (r"\d{20}@\d+\.bin", "damaged bytes put aside", read_bytes),

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from radiator.errors import StorageError
 from radiator.storage.cursor import Cursor
+from radiator.storage.dedup_recovery import Identify
 from radiator.storage.file_partition import FilePartition
 from radiator.storage.files import FileSystem
 from radiator.storage.reader import batches, list_partitions
@@ -37,12 +38,18 @@ class Purged(NamedTuple):
 
 
 def purge(
-    root: str, destination: str, cursor_name: str, queue: bool, now_ns: int, fs: FileSystem | None = None
+    root: str,
+    destination: str,
+    cursor_name: str,
+    queue: bool,
+    now_ns: int,
+    fs: FileSystem | None = None,
+    identify: Identify | None = None,
 ) -> list[Purged]:
     """Empties a queue, whose cursors have that name, or a topic; what has such a cursor is a queue in any case. Raises
     StorageError: NoSuchDestination if nothing of it is here, others if a broker runs, or the topic shares its log, or
     the disk does not let us."""
-    store = Store(root, fs or FileSystem())
+    store = Store(root, fs or FileSystem(), identify=identify)
     store.acquire(REMEDY)
     try:
         store.open(now_ns)

@@ -19,6 +19,7 @@ from typing import Any
 
 from radiator.storage import index, layout, names
 from radiator.storage.check_segment import CHUNK_BYTES
+from radiator.storage.dedup_recovery import Identify
 from radiator.storage.files import FileSystem, read_file, read_fully, storage_error, write_all
 from radiator.storage.findings import Finding, SegmentCheck
 from radiator.storage.fsck import Fsck, NoSuchStore, PartitionCheck, known, quarantine_of
@@ -33,8 +34,10 @@ BY_OPENING = {
     "zeros": "zeros at the end cut off",
     "uncommitted": "whole batches behind head kept and committed",
     "snapshot": "a snapshot of the cursors written anew",
+    "copy": "a snapshot of the cursors written anew",
     "journal": "a snapshot of the cursors written anew",
-    "tail": "a snapshot of the cursors written anew",
+    "tail": "what was torn is passed over",
+    "ids": "ids brought in order",
     "cursor": "a snapshot of the cursors written anew",
     "delivered": "the file of hints brought to its size",
 }
@@ -50,12 +53,13 @@ class Repair:
         now_ns: int,
         fs: FileSystem | None = None,
         on_bytes: Callable[[int], None] | None = None,
+        identify: Identify | None = None,
     ) -> None:
         self.root = root
         self.fs = fs or FileSystem()
         self._now_ns = now_ns
         self._on_bytes = on_bytes
-        self._store = Store(root, self.fs)
+        self._store = Store(root, self.fs, identify=identify)
         self._opened = False
 
     def __enter__(self) -> Repair:

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from radiator.cli.main import run
-from radiator.storage import layout, transaction_log
+from radiator.storage import archived, layout, transaction_log
+from radiator.storage.dedup_file import encode_block
+from radiator.storage.files import FileSystem
 from radiator.storage.inspect import FILES, reader_of
 from tests.storage.driving import ALWAYS, NOW, commit, opened, put
 
@@ -90,6 +92,19 @@ def test_the_redo_log_of_transactions_is_shown(root: Path, capfd: pytest.Capture
     assert (found[1]["partition"], found[1]["base_offset"], found[1]["records"]) == ("shared", 0, 1)
     flip(path, 40)
     assert [each.get("serial") for each in lines(path, capfd, 6) if each.get("what") == "entry"] == [8]
+
+
+def test_ids_and_how_far_an_archive_is_are_shown(root: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    directory = root / "partitions" / "shared"
+    row = bytes(range(16)) + (2).to_bytes(8, "little") + NOW.to_bytes(8, "little")
+    (directory / "dedup").write_bytes(encode_block(0, 1, b"") + encode_block(1, 4, row))
+    first, second, known = lines(directory / "dedup", capfd)
+    assert (first["covered"], second["before"], second["covered"]) == (1, 1, 4)
+    assert (known["id"], known["offset"], known["receive_time"]) == (bytes(range(16)).hex(), 2, NOW)
+    (directory / "dedup").write_bytes(encode_block(0, 1, b"") + encode_block(1, 4, row)[:-1])
+    assert len(lines(directory / "dedup", capfd, 6)) == 2
+    archived.write(FileSystem(), str(directory), 3)
+    assert lines(directory / "archived", capfd)[0]["next_offset"] == 3
 
 
 @pytest.mark.parametrize(

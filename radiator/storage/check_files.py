@@ -1,0 +1,48 @@
+"""fsck's look at the small files that a partition has beside its log: ``dedup`` and ``archived``.
+
+Knows: these two. Must not know: segments. No state: any thread, any process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from radiator.errors import StorageError
+from radiator.storage import archived, dedup_file, layout
+from radiator.storage.files import FileSystem, read_file
+from radiator.storage.findings import Finding
+
+
+def run(fs: FileSystem, directory: str, end: int, live: bool) -> Iterator[Finding]:
+    """``end``: the offset at which the log of the partition ends; beside a running broker it may have gone on."""
+    yield from _ids(fs, layout.dedup_path(directory), end, live)
+    path = layout.archived_path(directory)
+    try:
+        below = archived.read(fs, directory)
+    except StorageError:
+        yield Finding("archived", path, "damaged; nothing is removed until it is written again, or deleted", 0, None)
+        return
+    if below > end and not live:
+        yield Finding("archived", path, f"speaks of offsets below {below}, but the log ends at {end}")
+
+
+def _ids(fs: FileSystem, path: str, end: int, live: bool) -> Iterator[Finding]:
+    data = read_file(fs, path)
+    if data is None:
+        return
+    found = dedup_file.decode(data)
+    rest = data[found.end :]
+    if found.covered is None and not live:
+        yield Finding("ids", path, "no block holds; ids are looked for in the log", 0, len(data))
+    elif dedup_file.MAGIC in rest[1:]:
+        text = f"nothing from byte {found.end} on holds; what it had is looked for in the log"
+        yield Finding("ids", path, text, found.end, len(data))
+    elif rest and not live:
+        text = f"a torn block of {len(rest)} bytes; what it had is looked for in the log"
+        yield Finding("tail", path, text, found.end, len(data))
+    _, _, offsets, times = dedup_file.columns_of(found.rows)
+    if any(low >= high for low, high in pairwise(offsets)) or any(low > high for low, high in pairwise(times)):
+        yield Finding("ids", path, "offsets or receive times do not rise")
+    if not live and max([found.covered or 0, *offsets[-1:]]) > end:
+        yield Finding("ids", path, f"knows ids up to offset {found.covered}, but the log ends at {end}")

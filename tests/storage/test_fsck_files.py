@@ -1,0 +1,280 @@
+"""fsck and everything beside the segments, repair of it, and a broker at work."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from radiator import limits
+from radiator.errors import StorageError
+from radiator.storage import archived, cursor_journal, index, layout, names
+from radiator.storage.dedup_file import encode_block
+from radiator.storage.files import FileSystem
+from radiator.storage.findings import KINDS, SEVERITIES
+from radiator.storage.fsck import Fsck
+from radiator.storage.index import IndexEntry
+from radiator.storage.repair import Repair
+from tests.storage.driving import NOW, opened
+from tests.storage.spoiled import QUEUE, Made, check, kinds, mended, next_batch, repair, uncommitted
+
+# --- head, index, names, salt -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["flipped", "gone", "zeroed"])
+def test_a_head_that_is_damaged_is_told_and_written_anew(made: Made, how: str) -> None:
+    before = made.path("head").read_bytes()
+    if how == "flipped":
+        made.flip(made.path("head"), 20)
+    elif how == "gone":
+        made.path("head").unlink()
+    else:
+        made.path("head").write_bytes(bytes(64))
+    (found,) = check(made.root)
+    assert (found.kind, found.severity) == ("head", "damage")
+    done, left = repair(made.root)
+    assert any("head written anew" in each for each in done) and left == []
+    assert made.path("head").read_bytes() == before
+    mended(made.root)
+
+
+def test_a_head_that_does_not_fit_the_log_is_told(made: Made) -> None:
+    head = layout.decode_head(made.path("head").read_bytes())
+    assert head is not None
+    at, _ = made.batches(-1)[-1]
+    for position, offset in ((at + 8, head.next_offset), (at, head.next_offset - 10), (at, head.next_offset)):
+        made.path("head").write_bytes(layout.encode_head(head.segment_base, position, offset).ljust(64, b"\0"))
+        assert {"head", "gap"} & set(kinds(made.root))
+    made.path("head").write_bytes(layout.encode_head(5_000, 8, 5_001).ljust(64, b"\0"))
+    assert "head" in kinds(made.root)
+
+
+def test_an_index_is_compared_with_the_batches(made: Made) -> None:
+    path, whole = made.index(0), made.index(0).read_bytes()
+    entries = index.decode(whole, 0)
+    assert len(entries) > 1
+    second = made.batches(0)[1]
+
+    def put_entries(*found: IndexEntry) -> None:
+        path.write_bytes(index.encode_head(0) + index.encode_entries(found))
+
+    put_entries(entries[0], IndexEntry(second[1].base_offset + 1, second[0], NOW))
+    assert kinds(made.root) == ["index"]
+    put_entries(*entries[:-1])
+    assert "entries of" in str(check(made.root)[0])
+    made.flip(path, 40)
+    assert set(kinds(made.root)) == {"index"}
+    path.unlink()
+    assert "missing" in str(check(made.root)[0])
+    repair(made.root)
+    assert path.read_bytes() == whole
+    mended(made.root)
+
+
+def test_a_list_of_names_is_compared_with_the_batches(made: Made) -> None:
+    path = Path(made.shared) / layout.NAMES
+    whole = path.read_bytes()
+    everything = set(names.decode(whole)[0])
+    for how in ("missing", "short", "torn"):
+        if how == "missing":
+            path.unlink()
+        elif how == "short":
+            path.write_bytes(names.encode_entry("/topic/1"))
+        else:
+            path.write_bytes(whole[:-3])
+        assert kinds(made.root) == ["names"]
+        repair(made.root)
+        assert set(names.decode(path.read_bytes())[0]) == everything
+        mended(made.root)
+
+
+def test_the_key_of_the_salts_is_looked_at(made: Made) -> None:
+    path = Path(made.root) / layout.SALT
+    made.flip(path, 12)
+    assert kinds(made.root) == ["key"]
+    repair(made.root)
+    mended(made.root)
+    path.unlink()
+    assert kinds(made.root) == ["key"]
+
+
+# --- cursors ----------------------------------------------------------------------------------------------------------
+
+
+def cursors(made: Made, name: str) -> Path:
+    (found,) = Path(made.root, layout.CURSORS).glob(name)
+    return found
+
+
+def test_a_damaged_snapshot_is_told_and_replaced(made: Made) -> None:
+    made.flip(cursors(made, "snapshot"), 45)
+    (found,) = check(made.root)
+    assert (found.kind, found.severity) == ("copy", "warning")
+    made.flip(cursors(made, "snapshot.copy"), 45)
+    (found,) = check(made.root)
+    assert (found.kind, found.severity) == ("snapshot", "damage")
+    repair(made.root)
+    assert kinds(made.root) == ["kept"]
+    mended(made.root)
+
+
+def test_a_snapshot_that_is_gone_is_told(made: Made) -> None:
+    snapshot, copy = cursors(made, "snapshot"), cursors(made, "snapshot.copy")
+    whole = snapshot.read_bytes()
+    snapshot.unlink()
+    assert kinds(made.root) == ["copy"]
+    copy.unlink()
+    assert kinds(made.root) == ["snapshot"]
+    snapshot.touch(0o600)
+    snapshot.write_bytes(whole)
+    assert kinds(made.root) == ["copy"]
+    repair(made.root)
+    mended(made.root)
+
+
+def test_a_damaged_journal_is_told_in_the_middle_and_at_its_end(made: Made) -> None:
+    path = cursors(made, "journal-*")
+    entry = path.read_bytes()
+    path.write_bytes(entry + entry[:-20])
+    assert kinds(made.root) == ["tail"]
+    path.write_bytes(entry[:17] + b"?" + entry[18:] + entry)
+    assert kinds(made.root) == ["journal"]
+    repair(made.root)
+    mended(made.root)
+
+
+def write_cursor(made: Made, *records: bytes) -> None:
+    for path in Path(made.root, layout.CURSORS).glob("journal-*"):
+        path.unlink()
+    for name in ("snapshot", "snapshot.copy"):
+        cursors(made, name).write_bytes(cursor_journal.snapshot(1, records))
+
+
+def test_cursors_that_cannot_be_are_told(made: Made) -> None:
+    create, end = cursor_journal.create, len(made.bodies)
+    write_cursor(made, create(1, 0, end, "q", QUEUE), create(2, 1, 0, "r", "not there yet"))
+    assert kinds(made.root) == []
+    for records in (
+        [create(1, 0, end + 1, "q", QUEUE)],
+        [create(1, 0, 0, "q", QUEUE), cursor_journal.acked(1, [(3, end + 2)])],
+        [create(1, 0, 0, "q", QUEUE), cursor_journal.acked(1, [(5, 7), (3, 4)])],
+        [create(1, 0, 4, "q", QUEUE), cursor_journal.acked(1, [(3, 6)])],
+        [create(1, 0, 0, "q", QUEUE), create(2, 0, 0, "r", QUEUE)],
+        [create(1, 0, 0, "q", QUEUE), create(2, 1, 0, "q", QUEUE)],
+        [create(1, limits.CURSORS_MAX, 0, "q", QUEUE)],
+    ):
+        write_cursor(made, *records)
+        assert set(kinds(made.root)) == {"cursor"}, records
+
+
+def test_the_file_of_hints_has_its_size(made: Made) -> None:
+    os.truncate(cursors(made, "delivered"), 800)
+    assert kinds(made.root) == ["delivered"]
+    repair(made.root)
+    mended(made.root)
+
+
+# --- ids, the archive -------------------------------------------------------------------------------------------------
+
+
+def dedup(made: Made) -> Path:
+    path = made.path(layout.DEDUP)
+    rows = b"".join(
+        bytes([number] * 16) + (number).to_bytes(8, "little") + NOW.to_bytes(8, "little") for number in (3, 7)
+    )
+    path.touch(0o600)
+    path.write_bytes(encode_block(0, 0, b"") + encode_block(0, 9, rows) + encode_block(9, len(made.bodies), b""))
+    return path
+
+
+def test_the_file_of_ids_is_looked_at(made: Made) -> None:
+    path = dedup(made)
+    whole = path.read_bytes()
+    assert kinds(made.root) == []
+    for data, kind in (
+        (whole[:-5], "tail"),
+        (b"?" + whole[1:], "ids"),
+        (whole[:40] + b"?" + whole[41:], "ids"),
+        (whole + encode_block(len(made.bodies), len(made.bodies) + 1, b""), "ids"),
+    ):
+        path.write_bytes(data)
+        assert kinds(made.root) == [kind]
+        with Repair(made.root, NOW, identify=lambda name, block: None) as mending:
+            assert list(mending.run(*mending.check()))
+        assert kinds(made.root) == []
+    mended(made.root)
+
+
+def test_how_far_an_archive_is_is_looked_at(made: Made) -> None:
+    path = made.path(layout.ARCHIVED)
+    archived.write(FileSystem(), made.directory, 5)
+    assert kinds(made.root) == []
+    made.flip(path, 9)
+    assert kinds(made.root) == ["archived"]
+    archived.write(FileSystem(), made.directory, len(made.bodies) + 1)
+    assert kinds(made.root) == ["archived"]
+
+
+# --- what lies about --------------------------------------------------------------------------------------------------
+
+
+def test_leftovers_and_strangers_are_told_and_only_leftovers_removed(made: Made) -> None:
+    leftovers = [Path(made.root, "salt.tmp"), Path(made.root, "cursors", "snapshot.tmp")]
+    leftovers += [made.path("00000000000000000000.rlog.new"), made.path("00000000000000000007.idx")]
+    leftovers += [Path(made.root, "cursors", "journal-0000000000")]
+    strangers = [Path(made.root, "notes"), made.path("notes.txt"), Path(made.root, "partitions", "~")]
+    for path in leftovers + strangers:
+        path.touch(0o600)
+    assert sorted(kinds(made.root)) == ["foreign"] * 3 + ["leftover"] * 5
+    repair(made.root)
+    assert not any(path.exists() for path in leftovers) and all(path.exists() for path in strangers)
+    mended(made.root)
+
+
+def test_modes_are_looked_at(made: Made) -> None:
+    for path, mode in ((made.segment(0), 0o640), (Path(made.directory), 0o750), (Path(made.root, "salt"), 0o604)):
+        path.chmod(mode)
+        (found,) = check(made.root)
+        assert (found.kind, found.path) == ("mode", str(path))
+        repair(made.root)
+        mended(made.root)
+
+
+# --- beside a broker --------------------------------------------------------------------------------------------------
+
+
+def test_beside_a_running_broker_only_what_is_committed_is_looked_at(made: Made) -> None:
+    store, _ = opened(root=made.root)
+    uncommitted(made, next_batch(made), b"half a batch")
+    Path(made.root, "cursors", "snapshot.tmp").touch(0o600)
+    run = Fsck(made.root)
+    assert run.live and list(run.run()) == []
+    at, _ = made.batches(0)[2]
+    made.flip(made.segment(0), at + 80)
+    assert kinds(made.root) == ["damaged"]
+    with pytest.raises(StorageError, match=f"process {os.getpid()}.*stop it first"):
+        Repair(made.root, NOW).__enter__()
+    store.close()
+
+
+def test_a_segment_that_retention_takes_meanwhile_is_no_damage(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, _ = opened(root=made.root)
+    run = Fsck(made.root)
+    listed = run.fs.listdir
+
+    def listed_before(path: str) -> list[str]:
+        found = listed(path)
+        if path == made.directory and made.segment(0).exists():
+            made.segment(0).unlink()
+            made.index(0).unlink()
+        return found
+
+    monkeypatch.setattr(run.fs, "listdir", listed_before)
+    assert list(run.run()) == []
+    assert len(run.checked[0].segments) == len(made.bases) - 1
+    store.close()
+
+
+def test_kinds_have_a_severity_each_and_meanings() -> None:
+    assert {severity for severity, _ in KINDS.values()} == set(SEVERITIES)
