@@ -48,7 +48,7 @@ def run(fs: FileSystem, root: str, ends: Mapping[str, int] | None) -> Iterator[F
         pass  # the copy is written first: beside a broker the snapshot may follow in a moment
     elif copied:
         yield Finding("copy", path, f"missing; {remedy}")
-    elif found is not None and not alike:
+    elif found is not None and not alike and COPY in listed:  # one from a backup has none until its first start
         yield Finding("copy", f"{directory}/{COPY}", "is not what it is a copy of; the next start writes it anew")
     elif raw is None and generation:
         text = f"missing, but the journal is of generation {generation}; cursors that only it knew start again"
