@@ -148,6 +148,7 @@ def _settle_together(
         for source, offsets in stored.items():
             if holds:
                 source.settle(offsets)
+                source.flush()  # a snapshot of the cursors, which may replace the redo log, must have it
             else:
                 broker.return_to(source, offsets)
 

@@ -68,25 +68,30 @@ class _Part:
             raise job.error
 
 
-def redo(partition_of: PartitionOf, entries: Iterable[Entry], notes: list[RecoveryNote]) -> bytes:
-    """Appends what is missing; returns the acks that hold."""
-    acks = b""
-    entries = list(entries)
-    wanted: dict[str, int] = {}
-    for entry in entries:
-        for name, data in entry.batches:
-            wanted[name] = wanted.get(name, 0) + decode_header(data).records
-    for entry in entries:
-        parts = [_part(partition_of, name, data, wanted[name]) for name, data in entry.batches]
-        if any(part.state is _State.OTHER for part in parts):
-            continue
-        for part in parts:
-            if part.state is _State.MISSING:
-                part.append(part.header.max_receive_ns)
-                text = f"{part.header.records} messages of a transaction that was decided were not there yet: appended"
-                notes.append(RecoveryNote(part.partition.directory, text, "transaction"))
-        acks += entry.acks
-    return acks
+class Redo:
+    """What the entries ask for: ``acks`` (of each entry) first, then ``append``."""
+
+    def __init__(self, partition_of: PartitionOf, entries: Iterable[Entry]) -> None:
+        self.acks: list[bytes] = []
+        self._missing: list[_Part] = []
+        entries = list(entries)
+        wanted: dict[str, int] = {}
+        for entry in entries:
+            for name, data in entry.batches:
+                wanted[name] = wanted.get(name, 0) + decode_header(data).records
+        for entry in entries:
+            parts = [_part(partition_of, name, data, wanted[name]) for name, data in entry.batches]
+            if not any(part.state is _State.OTHER for part in parts):
+                self._missing += [part for part in parts if part.state is _State.MISSING]
+                self.acks.append(entry.acks)
+
+    def append(self, notes: list[RecoveryNote]) -> None:
+        """Writes and syncs the batches that are not there. Before that, cursors must have been set back to where their
+        logs end: what is appended has not been delivered to anybody."""
+        for part in self._missing:
+            part.append(part.header.max_receive_ns)
+            text = f"{part.header.records} messages of a transaction that was decided were not there yet: appended"
+            notes.append(RecoveryNote(part.partition.directory, text, "transaction"))
 
 
 def _part(partition_of: PartitionOf, name: str, data: bytes, wanted: int) -> _Part:

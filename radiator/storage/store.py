@@ -32,7 +32,7 @@ from radiator.storage.open_logs import OpenLogs
 from radiator.storage.options import PartitionOptions, SyncPolicy
 from radiator.storage.partition import Agenda, Partition
 from radiator.storage.recovery import RecoveryNote, partition_names, recover
-from radiator.storage.redo import redo
+from radiator.storage.redo import Redo
 from radiator.storage.tail import Budget, ColdCache, Tail
 from radiator.storage.transaction_job import Outcome, TransactionJob
 from radiator.storage.transaction_log import TransactionLog
@@ -94,12 +94,12 @@ class Store:
                 partition.recovered(found)
                 self.partitions[name] = partition
             path = self.cursors.directory
-            own_ends = {name: partition.next_offset for name, partition in self.partitions.items()}
-            acks = redo(self._recovered_partition, transaction_log.load(self.fs, self.root), notes)
+            redo = Redo(self._recovered_partition, transaction_log.load(self.fs, self.root))
             ends = {name: partition.next_offset for name, partition in self.partitions.items()}
-            notes += [RecoveryNote(path, text, "cursors") for text in self.cursors.load(ends, acks)]
+            notes += [RecoveryNote(path, text, "cursors") for text in self.cursors.load(ends, redo.acks)]
+            redo.append(notes)
             if self._identify is not None:
-                dedup_recovery.recover_all(self.partitions.values(), own_ends, notes, self._identify)
+                dedup_recovery.recover_all(self.partitions.values(), ends, notes, self._identify)
             self._transactions.clear()
             # Names that an earlier run made, and could not sync, must not vanish under what is promised from now on.
             for directory in (
@@ -170,7 +170,7 @@ class Store:
                     errors.append(error)
         try:
             self.cursors.close()
-            if not errors and not self._agenda.postponing:
+            if not errors and not self._agenda.postponing and self.cursors.failed is None:
                 self._transactions.clear()
         except StorageError as error:
             errors.append(error)

@@ -18,6 +18,7 @@ from tests.simulation.checkers import Checkers, Violation
 QUEUES = ["/queue/strong", "/queue/weak", "/queue/memory"]
 TOPICS = ["/topic/strong", "/topic/weak", "/topic/memory"]
 ONE_LOG = [*QUEUES, *TOPICS, "/topic/shared.a", "/topic/shared.b"]
+PASSED_ON_TO = ["/topic/strong", "/topic/weak", "/queue/done"]
 DESTINATIONS = [*ONE_LOG, "/topic/keyed"]
 
 
@@ -114,7 +115,7 @@ class Producer(Actor):
 
     def opened(self) -> None:
         self.waiting: dict[str, list[bytes]] = {}
-        self.committing: dict[str, list[bytes]] = {}
+        self.committing: dict[str, str] = {}
 
     def act(self) -> None:
         if len(self.waiting) > 20:
@@ -140,19 +141,21 @@ class Producer(Actor):
         return body
 
     def _transaction(self) -> None:
+        """To one destination, or to several, each in its own partition."""
         name = self.new_receipt()
-        destination = self.random.choice(ONE_LOG)
-        bodies = [self._body(destination, name) for _ in range(self.random.randrange(1, 5))]
+        destinations = self.random.sample(ONE_LOG, self.random.choice([1, 1, 2, 3]))
+        sends = [self.random.choice(destinations) for _ in range(self.random.randrange(1, 5))]
+        bodies = [self._body(destination, name) for destination in sends]
         self.say("BEGIN", transaction=name)
-        for body in bodies:
+        for body, destination in zip(bodies, sends, strict=True):
             self.say("SEND", body, destination=destination, transaction=name)
         if self.random.random() < 0.2:
             self.say("ABORT", transaction=name)
             return
         receipt = self.new_receipt()
         self.say("COMMIT", transaction=name, receipt=receipt)
-        self.checkers.transactions[name].update(bodies)
-        self.committing[receipt] = bodies
+        self.checkers.begun(name, bodies)
+        self.committing[receipt] = name
 
     def heard(self, frame: Frame) -> None:
         if frame.command != "RECEIPT":
@@ -166,10 +169,14 @@ class Producer(Actor):
 
 
 class Consumer(Actor):
-    """Takes from queues, answers sooner or later, and counts what it holds."""
+    """Takes from queues, answers sooner or later, and counts what it holds. Some answers are transactions that pass the
+    message on: the ACK and what is sent hold together."""
+
+    number = 0
 
     def opened(self) -> None:
         self.subscription = 0
+        self.committing: dict[str, str] = {}
         self.held: list[Frame] = []
         self.acking: dict[str, list[bytes]] = {}
         self.leaving = False
@@ -184,7 +191,9 @@ class Consumer(Actor):
         self.say("SUBSCRIBE", id=self.subscription, destination=what, ack=self.mode, prefetch_count=prefetch)
 
     def heard(self, frame: Frame) -> None:
-        if frame.command == "RECEIPT":
+        if frame.command == "RECEIPT" and frame.headers["receipt-id"] in self.committing:
+            self.checkers.committed(self.committing.pop(frame.headers["receipt-id"]))
+        elif frame.command == "RECEIPT":
             bodies = self.acking.pop(frame.headers["receipt-id"], [])
             self.checkers.settled.update(bodies)
         elif frame.command == "MESSAGE" and frame.headers["subscription"] == str(self.subscription):
@@ -215,18 +224,42 @@ class Consumer(Actor):
             answered, self.held = self.held[: place + 1], self.held[place + 1 :]
         else:
             answered = [self.held.pop(place)]
+        if self.random.random() < 0.25:
+            self._pass_on(message, answered)
+            return
         command = "NACK" if self.random.random() < 0.15 else "ACK"
         receipt = self.new_receipt() if self.random.random() < 0.7 else None
         if receipt is not None and command == "ACK":
             self.acking[receipt] = [each.body for each in answered]
         for each in answered:
             self.checkers.answered(self, each.body, settles=command == "ACK")
+        self._say_answer(command, message, receipt=receipt)
+
+    def _say_answer(self, command: str, message: Frame, **headers: Any) -> None:
         assert self.client is not None
         if self.client.version == "1.2":
-            self.say(command, id=message.headers["ack"], receipt=receipt)
+            self.say(command, id=message.headers["ack"], **headers)
         else:
             named = {key.replace("-", "_"): message.headers[key] for key in ("message-id", "subscription")}
-            self.say(command, receipt=receipt, **named)
+            self.say(command, **named, **headers)
+
+    def _pass_on(self, message: Frame, answered: list[Frame]) -> None:
+        name = self.new_receipt()
+        self.say("BEGIN", transaction=name)
+        bodies = []
+        for destination in self.random.choices(PASSED_ON_TO, k=self.random.randrange(1, 4)):
+            self.number += 1
+            body = f"{self.name}:{self.number}:{name}:".encode()
+            self.checkers.partition_of[body] = destination
+            bodies.append(body)
+            self.say("SEND", body, destination=destination, transaction=name)
+        self._say_answer("ACK", message, transaction=name)
+        receipt = self.new_receipt()
+        self.say("COMMIT", transaction=name, receipt=receipt)
+        for each in answered:
+            self.checkers.answered(self, each.body, settles=False)
+        self.checkers.begun(name, bodies, [each.body for each in answered])
+        self.committing[receipt] = name
 
 
 class Reader(Actor):

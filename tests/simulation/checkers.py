@@ -3,7 +3,7 @@
     receipted is kept           a receipt under ``fsync: always`` outlives everything, under others a killed broker
     offsets are dense, stable   an offset that anybody has seen means the same message for ever
     order                       messages of one producer stand in a partition in the order in which it sent them
-    transactions                all of one (in one partition) or nothing
+    transactions                all of one or nothing: messages in any number of partitions, and acks
     windows                     no client ever holds more than it asked for
     one pair of hands           nobody is sent what another client holds
     settled is settled          an ack that was receipted never comes back
@@ -25,17 +25,32 @@ class Violation(AssertionError):
     """A promise was broken."""
 
 
+class Transaction:
+    """What one COMMIT sends to files, and acknowledges there."""
+
+    def __init__(self, name: str, sent: set[bytes], acked: set[bytes]) -> None:
+        self.name = name
+        self.sent = sent
+        self.acked = acked
+        self.void = False  # something that it acknowledged has come to a client again
+
+    def __repr__(self) -> str:
+        return f"transaction {self.name}"
+
+
 class Checkers:
     def __init__(self, strong: Any) -> None:
         self.strong = strong  # partition name -> bool
         self.partition_of: dict[bytes, str] = {}  # where a message was sent to, for those with one partition
         self.promised: dict[str, dict[int, bytes]] = defaultdict(dict)  # partition -> offset -> body
         self.kept: set[bytes] = set()  # must be in the log, at whatever offset
+        self.synced: set[bytes] = set()  # in transactions over several files
         self.seen: dict[str, dict[int, bytes]] = defaultdict(dict)
         self.settled: set[bytes] = set()
         self.maybe_settled: set[bytes] = set()
         self.holders: dict[bytes, Any] = {}
-        self.transactions: dict[str, set[bytes]] = defaultdict(set)
+        self.transactions: dict[str, Transaction] = {}
+        self.acked_in: dict[bytes, list[Transaction]] = defaultdict(list)
         self.crashed = False
 
     # --- what clients are told ----------------------------------------------------------------------------------------
@@ -44,8 +59,23 @@ class Checkers:
         self._same(partition, offset, body, "receipted")
         self.promised[partition][offset] = body
 
-    def committed(self, bodies: list[bytes]) -> None:
-        self.kept.update(bodies)
+    def begun(self, name: str, sent: list[bytes], acked: list[bytes] | None = None) -> None:
+        """A COMMIT was said. What is kept in memory is no part of the promise."""
+        in_files = {body for body in sent if "memory" not in self.partition_of[body]}
+        stored = {body for body in acked or () if "memory" not in self.partition_of[body]}
+        transaction = self.transactions[name] = Transaction(name, in_files, stored)
+        for body in stored:
+            self.acked_in[body].append(transaction)
+        several = len({self.partition_of[body] for body in in_files}) + bool(stored) > 1
+        if several:  # then it is synced, whatever the rules say
+            self.synced |= in_files
+
+    def committed(self, name: str) -> None:
+        transaction = self.transactions[name]
+        if transaction.void:
+            raise Violation(f"{transaction} was receipted, and what it acknowledged has come back")
+        self.kept |= transaction.sent
+        self.settled |= transaction.acked
 
     def observed(self, partition: str, offset: int, body: bytes) -> None:
         self._same(partition, offset, body, "delivered")
@@ -65,6 +95,8 @@ class Checkers:
         if holder is not None and holder.client is not None and not holder.client.session.closing:
             raise Violation(f"{body[:30]!r} is held by {holder}, and came to {who}")
         self.holders[body] = who
+        for transaction in self.acked_in[body]:
+            transaction.void = True
 
     def answered(self, who: Any, body: bytes, settles: bool) -> None:
         if self.holders.get(body) is who:
@@ -86,7 +118,7 @@ class Checkers:
                 self.promised.pop(partition, None)
                 self.seen.pop(partition, None)
         gone = {body for body, partition in self.partition_of.items() if self._forgotten(partition, power_cut)}
-        self.kept -= gone
+        self.kept -= gone - self.synced
         self.settled -= gone
 
     def _forgotten(self, partition: str, power_cut: bool) -> bool:
@@ -125,9 +157,14 @@ class Checkers:
         for body in self.kept:
             if body not in present:
                 raise Violation(f"{body[:30]!r} was committed with a receipt and is gone")
-        for name, bodies in self.transactions.items():
-            if bodies & present and not bodies <= present:
-                raise Violation(f"transaction {name}: {len(bodies & present)} of {len(bodies)} messages are there")
+        for transaction in self.transactions.values():
+            there = transaction.sent & present
+            if there and there != transaction.sent:
+                raise Violation(f"{transaction}: {len(there)} of {len(transaction.sent)} messages are there")
+            if there and transaction.void:
+                raise Violation(f"{transaction} was done, and what it acknowledged had come back")
+            if there:
+                self.settled |= transaction.acked & present
         if power_cut:
             self.crashed = True
 

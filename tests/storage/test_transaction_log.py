@@ -1,0 +1,103 @@
+"""The redo log by itself; what it is for is in tests/broker/test_atomic_commit.py and in the simulation."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from radiator import limits
+from radiator.errors import StorageError
+from radiator.storage.transaction_log import (
+    Entry,
+    TransactionLog,
+    decode_entries,
+    encode_acks_part,
+    encode_batch_part,
+    encode_entry,
+    load,
+)
+from tests.storage.faults import FaultyFileSystem
+
+FIRST = [encode_batch_part("/queue/a", [b"one", b" batch"]), encode_acks_part(b"acks")]
+SECOND = [encode_batch_part("über", [b"another"])]
+WHOLE = [Entry([("/queue/a", b"one batch")], b"acks"), Entry([("über", b"another")], b"")]
+
+
+def opened() -> tuple[FaultyFileSystem, TransactionLog]:
+    fs = FaultyFileSystem(Random(1))
+    fs.mkdir("/data")
+    fs.sync_dir("/")
+    return fs, TransactionLog(fs, "/data")
+
+
+def test_entries_come_back_as_they_were_written() -> None:
+    fs, log = opened()
+    log.write(FIRST, True)
+    log.write(SECOND, False)
+    fs.power_cut()
+    assert load(fs, "/data") == WHOLE
+
+
+def test_a_cut_at_any_byte_leaves_the_entries_before_it() -> None:
+    first, second = encode_entry(1, FIRST), encode_entry(2, SECOND)
+    data = first + second
+    ends = [24 + len(b"".join(FIRST)), len(first) + 24 + len(b"".join(SECOND))]  # the padding may be missing
+    for size in range(len(data) + 1):
+        assert decode_entries(data[:size]) == WHOLE[: sum(size >= end for end in ends)]
+
+
+def test_a_flipped_bit_anywhere_ends_the_file_there() -> None:
+    data = encode_entry(1, FIRST) + encode_entry(2, SECOND)
+    for at in range(len(data)):
+        damaged = bytearray(data)
+        damaged[at] ^= 1
+        found = decode_entries(bytes(damaged))
+        assert all(entry in WHOLE for entry in found)
+        assert found == WHOLE[: len(found)]
+
+
+def test_what_is_left_over_from_the_last_time_does_not_count() -> None:
+    fs, log = opened()
+    log.write(FIRST, True)
+    log.write(SECOND, False)
+    log.write(FIRST, True)
+    assert load(fs, "/data") == WHOLE[:1], "the second entry still stands behind, with an older serial"
+
+
+def test_nothing_there_is_nothing_to_do() -> None:
+    fs, log = opened()
+    assert load(fs, "/data") == []
+    log.clear()
+    log.write(FIRST, True)
+    log.clear()
+    fs.power_cut()
+    assert load(fs, "/data") == []
+
+
+@pytest.mark.parametrize("verb", ["open", "pwritev", "fdatasync", "sync_dir"])
+def test_an_entry_that_could_not_be_synced_never_was(verb: str) -> None:
+    for keep in (True, False):
+        fs, log = opened()
+        if keep:
+            log.write(FIRST, True)
+            if verb in ("open", "sync_dir"):
+                continue
+        fs.fail(verb)
+        with pytest.raises(StorageError, match="cannot write a transaction"):
+            log.write(SECOND, not keep)
+        fs.power_cut()
+        assert load(fs, "/data") == (WHOLE[:1] if keep else [])
+        log = TransactionLog(fs, "/data")
+        log.write(FIRST, True)
+        assert load(fs, "/data") == WHOLE[:1]
+
+
+def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, log = opened()
+    monkeypatch.setattr(limits, "TRANSACTION_LOG_BYTES_MAX", 150)
+    log.write(FIRST, True)
+    log.write(FIRST, False)
+    with pytest.raises(StorageError, match="150 bytes of transactions wait"):
+        log.write(FIRST, False)
+    log.write(FIRST, True)
