@@ -98,7 +98,7 @@ class CursorLog:
 class CursorJob(Job):
     """The changes of one turn, or a snapshot in their place."""
 
-    __slots__ = ("creations", "data", "generation", "store", "together")
+    __slots__ = ("data", "generation", "store", "together")
 
     def __init__(
         self,
@@ -107,14 +107,12 @@ class CursorJob(Job):
         generation: int | None,
         waiters: list[Any],
         needs_sync: bool,
-        creations: bytes = b"",
         together: bytes = b"",
     ) -> None:
         super().__init__(None, needs_sync)
         self.store = store
         self.data = data
-        self.creations = creations  # of the cursors of ``together``, for the redo log
-        self.together = together  # acks in transactions over several files (``TransactionJob``)
+        self.together = together  # records of acks in transactions over several files (``TransactionJob``)
         self.generation = generation  # None: an entry; else a snapshot, and the journal that goes on from it
         self.waiters = waiters
 
@@ -159,8 +157,7 @@ class CursorStore:
         self._dirty: list[Cursor] = []
         self._records: list[bytes] = []  # creations and deletions, in order
         self._next_number = 1
-        self._together: list[bytes] = []  # acks in transactions over several files, and their cursors' creations
-        self._creations: list[bytes] = []
+        self._together: list[bytes] = []  # acks in transactions over several files
         self._free_slots: list[int] = []
         self._next_slot = 0
         self._slots: memoryview = memoryview(b"")
@@ -321,7 +318,7 @@ class CursorStore:
         """These acks hold together with what else the next take() brings, or not at all. The cursor hears of them when
         that is decided."""
         number, slot, name, partition = self._facts[cursor]
-        self._creations.append(journal.create(number, slot, cursor.floor, name, partition))
+        self._together.append(journal.create(number, slot, cursor.floor, name, partition))
         self._together.append(journal.acked(number, ranges(offsets)))
 
     # --- the turn -----------------------------------------------------------------------------------------------------
@@ -350,20 +347,19 @@ class CursorStore:
             if changes.ranges:
                 records.append(journal.acked(number, changes.ranges))
         data = journal.entry(records) if records else b""
-        creations, together = b"".join(self._creations), b"".join(self._together)
-        self._creations, self._together = [], []
+        together, self._together = b"".join(self._together), []
         self._journal_bytes += len(data) + len(together)
         if retry or self._journal_bytes > limits.CURSOR_JOURNAL_BYTES_MAX:
             self._retry_due_ns = None
             self._journal_bytes = 0
             self._unsynced = False
             self._generation += 1
-            return [CursorJob(self, self._snapshot(), self._generation, waiters, bool(together), creations, together)]
+            return [CursorJob(self, self._snapshot(), self._generation, waiters, bool(together), together)]
         needs_sync = sync_now or bool(together) or (self._unsynced and bool(waiters))
         if needs_sync:
             self.sync_due_ns = None
             self._unsynced = False
-        return [CursorJob(self, data, None, waiters, needs_sync, creations, together)]
+        return [CursorJob(self, data, None, waiters, needs_sync, together)]
 
     def _snapshot(self) -> bytes:
         records = []

@@ -64,7 +64,7 @@ class TransactionJob(Job):
             job.pieces = log.encode(job.batch)
             parts.append(encode_batch_part(job.partition.name, job.pieces))
         if self._cursors is not None:
-            parts.append(encode_acks_part(self._cursors.creations + self._cursors.together))
+            parts.append(encode_acks_part(self._cursors.together))
         try:
             self._log.write(parts, self._start_over)
         except StorageError as error:
