@@ -128,6 +128,9 @@ def test_a_snapshot_that_is_gone_is_told(made: Made) -> None:
     assert kinds(made.root) == ["snapshot"]
     snapshot.touch(0o600)
     snapshot.write_bytes(whole)
+    assert kinds(made.root) == [], "as from a backup"
+    copy.touch(0o600)
+    copy.write_bytes(whole[:-8])
     assert kinds(made.root) == ["copy"]
     repair(made.root)
     mended(made.root)
