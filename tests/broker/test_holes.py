@@ -16,7 +16,7 @@ from tests.storage.rewriting import swap
 T, Q, B = "/topic/a", "/queue/a", "/queue/b"
 COUNT = 60
 CONFIG = "defaults: {segment: {size: 64KiB}}"
-SHARED = "destinations: [{match: '/*/*', partition: shared, segment: {size: 64KiB}}]"
+SHARED = "destinations: [{match: '/*/*', partition: shared, segment: {size: 64KiB}, retention: {acked: keep}}]"
 
 
 def filled(*names: str, config: str = CONFIG, count: int = COUNT) -> World:
