@@ -17,6 +17,7 @@ from radiator import clock, limits
 from radiator.broker.broker import SETTLE_INTERVAL_NS, Broker
 from radiator.broker.feed import Read
 from radiator.broker.session import Session
+from radiator.server.group import Shortcut, split, sync_jobs
 from radiator.server.worker import Worker, give_up
 
 PUMPS_PER_TURN = 4  # then the sockets have their turn
@@ -47,6 +48,7 @@ class Driver:
         self._committing = False
         self._outgoing: dict[Session, None] = {}
         self._disk = Worker("radiator-disk")
+        self._shortcut = Shortcut()
         self._reads = Worker("radiator-read")
 
     def wake(self) -> None:
@@ -87,12 +89,14 @@ class Driver:
             if broker.dirty_sources and not self._settling:
                 self._settling = True
                 self._settle_timer.again(self._settle)
-            if jobs:
+            if not jobs:
+                self.idle.set()
+            elif self._disk.idle and self._shortcut.allows(jobs, len(self.transports)):
+                self._committed(self._shortcut.run(jobs))  # what it brings leaves in this very turn
+            else:
                 self._committing = True
                 self.idle.clear()
-                self._disk.submit(partial(run_jobs, jobs), self._committed)
-            else:
-                self.idle.set()
+                self._disk.submit(partial(self._run_group, jobs), self._committed)
         else:
             broker.take_finished(clock.now_ns())
         more = False
@@ -131,8 +135,20 @@ class Driver:
         self._settle_timer.stop()  # it repeats: libev cannot start a one-shot timer twice
         self.wake()
 
+    def _run_group(self, jobs: list[Any]) -> list[Any]:
+        """On the disk thread."""
+        for job in jobs:
+            job.write()
+        early, others = split(jobs)
+        if early:
+            self._disk.tell(self._completed, early)
+        return sync_jobs(others)
+
     def _committed(self, jobs: list[Any]) -> None:
         self._committing = False
+        self._completed(jobs)
+
+    def _completed(self, jobs: list[Any]) -> None:
         now_ns = clock.now_ns()
         try:
             for job in jobs:
@@ -178,16 +194,6 @@ class Driver:
         self._stop_deadline_timer()
         self._disk.stop()
         self._reads.stop()
-
-
-def run_jobs(jobs: list[Any]) -> list[Any]:
-    """On the disk thread: write everything, then one sync per file covers all that was written before it."""
-    for job in jobs:
-        job.write()
-    for job in jobs:
-        if job.needs_sync and job.error is None:
-            job.sync()
-    return jobs
 
 
 def run_read(read: Read) -> Read:

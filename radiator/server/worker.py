@@ -14,6 +14,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, NoReturn
 
@@ -39,6 +40,7 @@ class Worker:
     """One thread; work is done in the order it was submitted."""
 
     def __init__(self, name: str) -> None:
+        self._under_way = 0  # submitted, ``then`` not yet run
         self._todo: SimpleQueue[Work | None] = SimpleQueue()
         self._done: deque[tuple[Callable[[Any], None], Any]] = deque()
         self._async = gevent.get_hub().loop.async_()
@@ -48,7 +50,18 @@ class Worker:
 
     def submit(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
         """Run ``work()`` on the thread, then ``then(result)`` on the loop. ``work`` must not raise."""
+        self._under_way += 1
         self._todo.put((work, then))
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is under way: what belongs to this thread may be touched by the loop."""
+        return not self._under_way
+
+    def tell(self, then: Callable[[Any], None], result: Any) -> None:
+        """On the thread, in the middle of its work: ``then(result)`` on the loop."""
+        self._done.append((then, result))
+        self._async.send()
 
     def stop(self) -> None:
         """Let the thread end after what was submitted; waits for it, but not for a disk that hangs."""
@@ -67,8 +80,11 @@ class Worker:
                 result = work()
             except BaseException:
                 give_up()
-            self._done.append((then, result))
-            self._async.send()
+            self.tell(partial(self._ended, then), result)
+
+    def _ended(self, then: Callable[[Any], None], result: Any) -> None:
+        self._under_way -= 1
+        then(result)
 
     def _deliver(self) -> None:
         done = self._done

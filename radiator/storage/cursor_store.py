@@ -24,7 +24,7 @@ from radiator.storage.cursor import Cursor, ranges
 from radiator.storage.cursor_journal import JOURNAL, CursorState
 from radiator.storage.cursor_snapshot import SNAPSHOT
 from radiator.storage.files import FileSystem, close_quietly, read_file, storage_error, write_all
-from radiator.storage.jobs import Job
+from radiator.storage.jobs import SHORT_BYTES_MAX, Job
 from radiator.storage.options import SyncPolicy
 
 SYNC_WITHIN_NS = 50_000_000
@@ -115,6 +115,10 @@ class CursorJob(Job):
         self.together = together  # records of acks in transactions over several files (``TransactionJob``)
         self.generation = generation  # None: an entry; else a snapshot, and the journal that goes on from it
         self.waiters = waiters
+
+    @property
+    def short(self) -> bool:
+        return self.generation is None and not self.together and len(self.data) <= SHORT_BYTES_MAX
 
     def write(self) -> None:
         log = self.store.log

@@ -26,6 +26,8 @@ from radiator.storage.reopen import Reopened, cut, reopen
 if TYPE_CHECKING:
     from radiator.storage.file_partition import FilePartition
 
+SHORT_RECORDS_MAX = 4  # what a producer that waits for each receipt has under way
+SHORT_BYTES_MAX = 32 * 1024
 DENSIFY_RECORDS_MIN = 16  # below, an array costs more than the list it replaces
 
 
@@ -34,6 +36,7 @@ class Job:
 
     __slots__ = ("batch", "error", "needs_sync", "partition", "waiters")
     finished = False
+    indivisible = False  # it belongs to others of its group
     postponed = False  # it could not be done, and holds all the same (``AppendJob``)
     lost: Sequence[tuple[int, int]] = ()  # offsets, first and last, that were told as stored and are gone
     note = ""  # for the operator's log
@@ -44,6 +47,11 @@ class Job:
         self.waiters: list[Any] = []
         self.needs_sync = needs_sync
         self.error: StorageError | None = None
+
+    @property
+    def short(self) -> bool:
+        """A single small write, and maybe its sync: it may be done at once by a loop that has nothing else to do."""
+        return False
 
     def write(self) -> None:
         """Disk thread."""
@@ -97,6 +105,14 @@ class AppendJob(Job):
         self.roll = roll
         self.rolled = False
         self.position = 0
+
+    @property
+    def short(self) -> bool:
+        batch, partition = self.batch, self.partition
+        if self.roll or self.atomic or len(batch.blocks) > SHORT_RECORDS_MAX or batch.size_bytes > SHORT_BYTES_MAX:
+            return False
+        segments = partition.segments  # no file is begun, now or by rolling
+        return bool(segments) and segments[-1].size_bytes + 2 * SHORT_BYTES_MAX <= partition.options.segment_bytes
 
     def write(self) -> None:
         if self.error is not None:  # its transaction could not be decided

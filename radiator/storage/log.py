@@ -1,4 +1,5 @@
-"""The writing end of one partition's files. Belongs to the disk thread, all of it, from the first job to the last.
+"""The writing end of one partition's files. Belongs to the disk thread, all of it, from the first job to the last (a
+loop that does a job itself has seen to it that the thread does nothing).
 
     append: one pwritev        at a known position (the file's size is never asked: zeros may stand ahead)
     sync:   one fdatasync      then the head file moves, through a shared mapping, with no system call

@@ -33,6 +33,7 @@ class TransactionJob(Job):
     """First of its group."""
 
     __slots__ = ("_appends", "_cursors", "_log", "_outcomes", "_start_over")
+    indivisible = True
 
     def __init__(
         self,
