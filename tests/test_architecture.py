@@ -57,7 +57,7 @@ FORBIDDEN = {
 THIRD_PARTY = {
     "gevent": {"server"},
     "yaml": {"config"},
-    "msgspec": {"config", "routing", "server", "cli"},
+    "msgspec": {"config", "routing", "server", "cli", "export"},
     "click": {"cli"},
     "rich": {"cli", "bench", "spark"},
     "zstandard": {"storage"},
@@ -198,7 +198,7 @@ def test_what_is_not_ours_is_imported_only_where_it_belongs(path: Path) -> None:
 
 
 def test_what_is_installed_is_imported_and_what_is_imported_is_installed() -> None:
-    """setup.py's lists and the imports agree: the core's needs in install_requires, Spark's in its extra."""
+    """setup.py's lists and the imports agree: the core's needs in install_requires, others in extras."""
     setup = ast.parse((ROOT / "setup.py").read_text("utf-8"))
     lists = {
         node.targets[0].id: [ast.literal_eval(item) for item in node.value.elts if isinstance(item, ast.Constant)]
@@ -207,14 +207,16 @@ def test_what_is_installed_is_imported_and_what_is_imported_is_installed() -> No
     }
     required = {name: {re.split(r"[<>=]", item)[0].lower() for item in items} for name, items in lists.items()}
     imported: dict[str, set[str]] = {}
+    extras = {"spark": "SPARK", "export": "PARQUET"}
     for name, path in NAMES.items():
         for module, _, _ in imports_of(path):
             top = module.split(".")[0]
             if top in THIRD_PARTY:
-                imported.setdefault("SPARK" if part_of(name) == "spark" else "INSTALL", set()).add(top)
+                imported.setdefault(extras.get(part_of(name), "INSTALL"), set()).add(top)
     core = {{"yaml": "pyyaml"}.get(top, top) for top in imported["INSTALL"]}
     assert core == required["INSTALL"]
-    assert imported.get("SPARK", set()) <= required["SPARK"] | required["INSTALL"]
+    for extra in extras.values():
+        assert imported.get(extra, set()) <= required[extra] | required["INSTALL"]
 
 
 LOADS = {

@@ -1,0 +1,172 @@
+"""``radiator export``: records as JSON lines, CSV or Parquet, from the files alone."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from radiator.cli.common import DAMAGED, FAILED, NOT_FOUND, OK, CommandFailed, json_option, progress, put_json, say
+
+if TYPE_CHECKING:
+    from radiator.export.files import Export
+    from radiator.export.records import Bounds
+    from radiator.storage.reader import StoredPartition
+
+FORMATS = ("jsonl", "csv", "parquet")
+POSITIONS = "first, N (an offset), @TIME (RFC 3339 or epoch nanoseconds)"
+MARK_NEEDS = "--mark-archived says that the archive has everything: it goes with neither {}"
+
+
+@click.command(short_help="Write records as JSON lines, CSV or Parquet.")
+@click.option("--data", metavar="DIR", default="./data", show_default=True, help="The data directory, or a backup.")
+@click.option("--destination", "destinations", metavar="PATTERN", help="Only these, as in SUBSCRIBE; may have commas.")
+@click.option("--partition", "partitions", metavar="NAME", multiple=True, help="Only this one; may be repeated.")
+@click.option("--from", "start", metavar="POSITION", default="first", show_default=True,
+              help=f"Where to start: {POSITIONS}, or archived: where the last archive ended.")  # fmt: skip
+@click.option("--until", "stop", metavar="POSITION", help="Where to stop: N (after it), @TIME (before it).")
+@click.option("--format", "kind", type=click.Choice(FORMATS), required=True, help="Of the output.")
+@click.option("--to", "target", metavar="FILE|DIR|-", required=True,
+              help="A new file; an existing directory (a file per partition); or - for standard output.")  # fmt: skip
+@click.option("--skip-damaged", is_flag=True, help="Leave out what cannot be read, and say so, instead of failing.")
+@click.option("--mark-archived", is_flag=True, help="Then tell retention that the archive has it (wait_for: archive).")
+@json_option
+def export(
+    data: str, destinations: str | None, partitions: tuple[str, ...], start: str, stop: str | None, kind: str,
+    target: str, skip_damaged: bool, mark_archived: bool, as_json: bool,
+) -> int:  # fmt: skip
+    """Write records as JSON lines, CSV or Parquet. Needs no broker, and does not mind one.
+
+    Parquet needs the extra radiator[parquet].
+    """
+    from radiator.errors import ProtocolError
+    from radiator.export.files import Export, Lost
+    from radiator.export.records import Choice
+    from radiator.export.writers import check
+
+    if mark_archived:
+        against = {
+            "--destination": destinations,
+            "--until": stop,
+            "--skip-damaged": skip_damaged,
+            "--to -": target == "-",
+        }
+        for option in (name for name, given in against.items() if given):
+            raise click.UsageError(MARK_NEEDS.format(option))
+        if start not in ("first", "archived"):
+            raise click.UsageError(MARK_NEEDS.format("--from but first and archived"))
+    if kind == "parquet" and target == "-":
+        raise click.UsageError("parquet cannot be written to standard output: give --to FILE or DIR")
+    check(kind)
+    chosen = _partitions(data, partitions)
+    starts = _archived(chosen) if start == "archived" or mark_archived else {}
+    for each in chosen if start == "archived" else ():
+        if 0 < starts[each.name] < each.log_start_offset:
+            first, last = starts[each.name], each.log_start_offset - 1
+            say(f"{each.name}: offsets {first} to {last} went before an archive had them (retention without wait_for)")
+    try:
+        bounds = {each.name: _bounds(start, stop, starts.get(each.name, 0)) for each in chosen}
+        choices = {name: Choice(destinations, bound) for name, bound in bounds.items()}
+    except (ValueError, ProtocolError) as error:
+        raise click.UsageError(str(error)) from None
+    with progress() as bar:
+        bar.disable = bar.disable or (target == "-" and sys.stdout.isatty())
+        task = bar.add_task("exporting", total=sum(each.size_bytes for each in chosen), note="")
+        work = Export(
+            choices, kind, skip=skip_damaged, on_loss=say, progress=lambda done: bar.update(task, advance=done)
+        )
+        try:
+            _write(work, chosen, target)
+        except Lost as error:
+            raise CommandFailed(DAMAGED, f"{error}; --skip-damaged leaves it out") from None
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise CommandFailed(FAILED, f"{error.filename or target}: cannot be written: {error.strerror}") from None
+    if mark_archived:
+        _mark(chosen, starts)
+    _tell(work, target, as_json, mark_archived)
+    return DAMAGED if work.result.losses else OK
+
+
+def _partitions(data: str, names: tuple[str, ...]) -> list[StoredPartition]:
+    from radiator.storage.reader import list_partitions
+
+    if not os.path.isdir(os.path.join(data, "partitions")):
+        raise CommandFailed(NOT_FOUND, f"{data}: no radiator store here; --data names the data_dir of a broker")
+    found = list_partitions(data)
+    for name in names:
+        if name not in [each.name for each in found]:
+            raise CommandFailed(NOT_FOUND, f"{data}: no partition {name}; `radiator ls` lists them")
+    return [each for each in found if not names or each.name in names]
+
+
+def _archived(partitions: list[StoredPartition]) -> dict[str, int]:
+    from radiator.storage import archived
+    from radiator.storage.files import FileSystem
+
+    return {each.name: archived.read(FileSystem(), each.directory) for each in partitions}
+
+
+def _bounds(start: str, stop: str | None, archived: int) -> Bounds:
+    from radiator.broker.positions import parse_time
+    from radiator.export.records import Bounds
+
+    def read(option: str, text: str) -> tuple[int | None, int | None]:
+        if re.fullmatch(r"\d{1,19}", text):
+            return int(text), None
+        time_ns = parse_time(text[1:]) if text.startswith("@") else None
+        if time_ns is None:
+            raise ValueError(f"{option}: expected {POSITIONS}, got {text!r}")
+        return None, time_ns
+
+    offset, time_ns = (
+        (0, None) if start == "first" else (archived, None) if start == "archived" else read("--from", start)
+    )
+    last, stop_ns = (None, None) if stop is None else read("--until", stop)
+    return Bounds(offset, None if last is None else last + 1, time_ns, stop_ns)
+
+
+def _write(work: Export, partitions: list[StoredPartition], target: str) -> None:
+    if target == "-":
+        work.to_stream(partitions, sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+    elif os.path.isdir(target):
+        work.to_directory(partitions, target)
+    else:
+        work.to_file(partitions, target)
+
+
+def _mark(partitions: list[StoredPartition], before: dict[str, int]) -> None:
+    from radiator.storage import archived
+    from radiator.storage.files import FileSystem
+
+    for each in partitions:
+        if each.next_offset > before[each.name]:
+            archived.write(FileSystem(), each.directory, each.next_offset)
+
+
+def _tell(work: Export, target: str, as_json: bool, marked: bool) -> None:
+    from radiator.cli.ls import size
+
+    found = work.result
+    if as_json and target != "-":
+        put_json(
+            {
+                "records": found.records,
+                "body_bytes": found.body_bytes,
+                "files": found.paths,
+                "partitions": found.partitions,
+                "lost": [{"partition": name, "first": first, "last": last} for name, first, last in found.losses],
+                "marked_archived": marked,
+            }
+        )
+        return
+    text = f"{found.records:,} records of {len(found.partitions)} partitions, {size(found.body_bytes)} of bodies"
+    if target == "-":
+        say(text)
+    else:
+        click.echo(f"{target}: {text}")

@@ -1,0 +1,126 @@
+"""Where an export goes: one file, a directory with a file per partition, or standard output.
+
+A file is written under a name of its own and takes its place when it is complete and synced, so whoever finds it finds
+all of it. A loss ends the export, and leaves nothing, unless it is to be skipped.
+
+Knows: paths, writers. Must not know: which records, how progress is shown. One thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import BinaryIO
+
+from radiator.errors import StorageError
+from radiator.export.records import Choice
+from radiator.export.rows import rows
+from radiator.export.writers import WRITERS
+from radiator.storage.layout import FILE_MODE, encode_name
+from radiator.storage.reader import StoredPartition
+
+PARTIAL = ".partial"
+
+
+class Lost(StorageError):
+    """Records are missing, and the export was not told to skip them."""
+
+
+@dataclass
+class Exported:
+    records: int = 0
+    body_bytes: int = 0
+    paths: list[str] = field(default_factory=list)
+    partitions: dict[str, int] = field(default_factory=dict)  # records by partition
+    losses: list[tuple[str, int, int]] = field(default_factory=list)  # partition, first and last offset
+
+
+class Export:
+    """``choices`` by partition. ``on_loss`` hears of every loss that is skipped, ``progress`` of the bytes of the log
+    that are done."""
+
+    def __init__(
+        self,
+        choices: Mapping[str, Choice],
+        kind: str,
+        *,
+        skip: bool,
+        on_loss: Callable[[str], None],
+        progress: Callable[[int], None],
+    ) -> None:
+        self.result = Exported()
+        self._choices = choices
+        self._kind = kind
+        self._skip = skip
+        self._on_loss = on_loss
+        self._progress = progress
+
+    def to_stream(self, partitions: list[StoredPartition], file: BinaryIO) -> None:
+        """Raises Lost, OSError."""
+        writer = WRITERS[self._kind](file)
+        for partition in partitions:
+            self.result.partitions[partition.name] = 0
+            done = 0
+            for chosen in self._choices[partition.name].read(partition, self._lost):
+                writer.write(rows(chosen))
+                count = len(chosen.indexes)
+                self.result.records += count
+                self.result.body_bytes += sum(len(chosen.batch.bodies[index]) for index in chosen.indexes)
+                self.result.partitions[partition.name] += count
+                self._progress(chosen.batch.size_bytes)
+                done += chosen.batch.size_bytes
+            self._progress(max(0, partition.size_bytes - done))
+        writer.close()
+
+    def to_file(self, partitions: list[StoredPartition], path: str) -> None:
+        with _new_file(path) as file:
+            self.to_stream(partitions, file)
+        self.result.paths.append(path)
+
+    def to_directory(self, partitions: list[StoredPartition], directory: str) -> None:
+        """A file for each partition."""
+        paths = [f"{directory}/{encode_name(partition.name)}.{self._kind}" for partition in partitions]
+        for path in paths:
+            _must_be_new(path)
+        for partition, path in zip(partitions, paths, strict=True):
+            self.to_file([partition], path)
+
+    def _lost(self, partition: StoredPartition, first: int, last: int) -> None:
+        text = (
+            f"{partition.name}: offsets {first} to {last} cannot be read: damaged, or taken by retention meanwhile "
+            f"({partition.directory})"
+        )
+        if not self._skip:
+            raise Lost(text)
+        self.result.losses.append((partition.name, first, last))
+        self._on_loss(text)
+
+
+def _must_be_new(path: str) -> None:
+    if os.path.lexists(path):
+        raise StorageError(f"{path}: exists already; remove it, or export to another name")
+
+
+@contextlib.contextmanager
+def _new_file(path: str) -> Iterator[BinaryIO]:
+    """All of it is there when this ends well, and nothing otherwise."""
+    _must_be_new(path)
+    partial = path + PARTIAL
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
+    try:
+        with open(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(descriptor)
+        os.rename(partial, path)
+        directory = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(partial)
+        raise

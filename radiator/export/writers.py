@@ -1,0 +1,200 @@
+"""The formats. Each takes rows as they come, holds a bounded part of them, and writes to an open file.
+
+    jsonl     an object per line; ``body`` is text, or ``body_base64`` where it is not UTF-8
+    csv       a line of names, then a line per record; ``tags`` and ``headers`` as JSON, and both kinds of body
+    parquet   the columns of the Spark source with their types; row groups of bounded size, zstd
+
+``COLUMNS`` is the order in all of them. pyarrow is imported for Parquet only (the extra ``radiator[parquet]``).
+
+Knows: formats. Must not know: where the rows come from, what the file is called.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any, BinaryIO, Protocol
+
+from radiator.errors import ConfigError
+from radiator.export.rows import Row
+from radiator.limits import MIB
+
+COLUMNS = (
+    "destination",
+    "partition",
+    "offset",
+    "message_id",
+    "receive_time",
+    "event_time",
+    "transmit_time",
+    "receive_ns",
+    "event_ns",
+    "transmit_ns",
+    "tags",
+    "headers",
+    "body",
+    "size",
+)
+GROUP_ROWS = 65_536
+GROUP_BYTES = 32 * MIB  # of bodies and headers: what is held in memory, about three times over while it is encoded
+ROW_BYTES = 200  # what a row costs besides
+
+
+class Writer(Protocol):
+    def write(self, rows: Iterable[Row]) -> None: ...
+
+    def close(self) -> None:
+        """What is still held is written; the file itself is the caller's."""
+
+
+def check(kind: str) -> None:
+    """Raises ConfigError if a package that the format needs is missing."""
+    if kind == "parquet":
+        try:
+            import pyarrow.parquet  # noqa: F401
+        except ImportError:
+            raise ConfigError(
+                "Parquet needs the package pyarrow, which is not installed: pip install 'radiator[parquet]'"
+            ) from None
+
+
+def time_text(ns: int | None) -> str | None:
+    """RFC 3339 in UTC, to the nanosecond."""
+    if ns is None:
+        return None
+    seconds, rest = divmod(ns, 1_000_000_000)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:09d}Z"
+
+
+def _fields(row: Row) -> dict[str, Any]:
+    """In the order of COLUMNS, the body as text or as base64."""
+    fields: dict[str, Any] = {
+        "destination": row.destination,
+        "partition": row.partition,
+        "offset": row.offset,
+        "message_id": row.message_id,
+        "receive_time": time_text(row.receive_ns),
+        "event_time": time_text(row.event_ns),
+        "transmit_time": time_text(row.transmit_ns),
+        "receive_ns": row.receive_ns,
+        "event_ns": row.event_ns,
+        "transmit_ns": row.transmit_ns,
+        "tags": row.tags,
+        "headers": row.headers,
+    }
+    try:
+        fields["body"] = row.body.decode()
+    except UnicodeDecodeError:
+        fields["body_base64"] = base64.b64encode(row.body).decode()
+    fields["size"] = row.size
+    return fields
+
+
+class JsonLines:
+    def __init__(self, file: BinaryIO) -> None:
+        import msgspec
+
+        self._file = file
+        self._encode = msgspec.json.Encoder().encode_lines
+
+    def write(self, rows: Iterable[Row]) -> None:
+        self._file.write(self._encode([_fields(row) for row in rows]))
+
+    def close(self) -> None:
+        pass
+
+
+class Csv:
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._text([*COLUMNS, "body_base64"])
+
+    def _text(self, *lines: list[Any]) -> None:
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(lines)
+        self._file.write(text.getvalue().encode())
+
+    def write(self, rows: Iterable[Row]) -> None:
+        lines = []
+        for row in rows:
+            fields = _fields(row)
+            fields["tags"], fields["headers"] = _json(row.tags), _json(row.headers)
+            lines.append([fields.get(name) for name in (*COLUMNS, "body_base64")])
+        self._text(*lines)
+
+    def close(self) -> None:
+        pass
+
+
+def _json(value: Mapping[str, str]) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+class Parquet:
+    def __init__(self, file: BinaryIO) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        def field(name: str, kind: Any, nullable: bool = False) -> Any:
+            return pa.field(name, kind, nullable)
+
+        text, number, time, pairs = (
+            pa.string(),
+            pa.int64(),
+            pa.timestamp("us", "UTC"),
+            pa.map_(pa.string(), pa.string()),
+        )
+        kinds = [text, text, number, text, time, time, time, number, number, number, pairs, pairs, pa.binary(), number]
+        nullable = {"event_time", "transmit_time", "event_ns", "transmit_ns"}
+        self._schema = pa.schema(
+            [field(name, kind, name in nullable) for name, kind in zip(COLUMNS, kinds, strict=True)]
+        )
+        self._pa = pa
+        self._writer = pq.ParquetWriter(file, self._schema, compression="zstd")
+        self._rows: list[Row] = []
+        self._bytes = 0
+
+    def write(self, rows: Iterable[Row]) -> None:
+        for row in rows:
+            self._rows.append(row)
+            self._bytes += row.size + ROW_BYTES
+            if len(self._rows) >= GROUP_ROWS or self._bytes >= GROUP_BYTES:
+                self._flush()
+
+    def _flush(self) -> None:
+        rows, self._rows, self._bytes = self._rows, [], 0
+        if not rows:
+            return
+        columns: list[list[Any]] = [
+            [row.destination for row in rows],
+            [row.partition for row in rows],
+            [row.offset for row in rows],
+            [row.message_id for row in rows],
+            [row.receive_ns // 1000 for row in rows],
+            [_micros(row.event_ns) for row in rows],
+            [_micros(row.transmit_ns) for row in rows],
+            [row.receive_ns for row in rows],
+            [row.event_ns for row in rows],
+            [row.transmit_ns for row in rows],
+            [list(row.tags.items()) for row in rows],
+            [list(row.headers.items()) for row in rows],
+            [row.body for row in rows],
+            [row.size for row in rows],
+        ]
+        arrays = [self._pa.array(column, field.type) for column, field in zip(columns, self._schema, strict=True)]
+        self._writer.write_table(self._pa.Table.from_arrays(arrays, schema=self._schema))
+
+    def close(self) -> None:
+        self._flush()
+        self._writer.close()
+
+
+def _micros(ns: int | None) -> int | None:
+    return None if ns is None else ns // 1000
+
+
+WRITERS: Mapping[str, Callable[[BinaryIO], Writer]] = {"jsonl": JsonLines, "csv": Csv, "parquet": Parquet}
