@@ -17,11 +17,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from radiator.limits import MIB
 from radiator.spark.headermap import HeaderMaps
 from radiator.spark.rows import Bytes, Ints, Mask, NameTable, Rows
-from radiator.spark.selection import Selection
+from radiator.spark.selection import HIGH, LOW, Selection
 from radiator.storage.format import MISSING
 from radiator.storage.layout import encode_name
+
+UNPACKED_BYTES = 32 * MIB  # of compressed regions that are unpacked at a time
 
 
 class Counters:
@@ -45,11 +48,12 @@ class Decoder:
         self._names = NameTable()
         self._make = [(_MAKERS[field.name], field.type) for field in schema]
 
-    def decode(self, chunk: Bytes, at: Ints) -> Iterator[pa.RecordBatch]:
-        """The wanted records of the batches that begin at the positions ``at`` of ``chunk``."""
+    def decode(self, chunk: Bytes, at: Ints, low: int = LOW, high: int = HIGH) -> Iterator[pa.RecordBatch]:
+        """The wanted records of the batches that begin at the positions ``at`` of ``chunk``, of those with offsets from
+        ``low`` up to, not including, ``high``."""
         rows = Rows(chunk, at, self._names)
-        selection = self.selection
-        chosen = (rows.base_offset < self._high) & (rows.base_offset + rows.span > self._low)
+        selection, low, high = self.selection, max(low, self._low), min(high, self._high)
+        chosen = (rows.base_offset < high) & (rows.base_offset + rows.span > low)
         chosen &= (rows.max_receive_ns >= selection.receive_low_ns) & (rows.min_receive_ns < selection.receive_high_ns)
         if not chosen.all():
             rows = rows.only(chosen)
@@ -57,21 +61,25 @@ class Decoder:
             rows = rows.only(rows.batches_with(selection.wants_destination))
         if not len(rows.at):
             return
+        for part in rows.parts(UNPACKED_BYTES):
+            yield from self._decode(part, low, high)
+
+    def _decode(self, rows: Rows, low: int, high: int) -> Iterator[pa.RecordBatch]:
         self.counters.batches_decoded += len(rows.at)
         made = _Made(rows, self._partition, self._names)
         batch = pa.RecordBatch.from_arrays([make(made, kind) for make, kind in self._make], schema=self.schema)
-        mask = self._mask(rows)
+        mask = self._mask(rows, low, high)
         if not mask.all():
             batch = batch.filter(pa.array(mask))
         self.counters.rows += batch.num_rows
         for start in range(0, batch.num_rows, self._rows_per_batch):
             yield batch.slice(start, self._rows_per_batch)
 
-    def _mask(self, rows: Rows) -> Mask:
+    def _mask(self, rows: Rows, low: int, high: int) -> Mask:
         selection, mask = self.selection, np.ones(rows.total, np.bool_)
         first, last = rows.base_offset[0], rows.base_offset[-1] + rows.span[-1]
-        if first < self._low or last > self._high:
-            mask &= (rows.offsets >= self._low) & (rows.offsets < self._high)
+        if first < low or last > high:
+            mask &= (rows.offsets >= low) & (rows.offsets < high)
         low, high = selection.receive_low_ns, selection.receive_high_ns
         if rows.min_receive_ns.min() < low or rows.max_receive_ns.max() >= high:
             mask &= (rows.receive_ns >= low) & (rows.receive_ns < high)

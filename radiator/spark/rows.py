@@ -5,6 +5,9 @@ already checked. Every column is one numpy expression over all batches at once: 
 chunk ready made, so a single large batch is a view, and thousands of one-record batches are one gather per column.
 The regions of headers and bodies are joined by Arrow's ``take``. A column is made when it is asked for.
 
+Compressed regions are unpacked only if their column is asked for, batch by batch; ``parts`` keeps what that takes
+within bounds, since a chunk of 4 MiB may hold a gigabyte.
+
 Knows: the byte positions of ``radiator.storage.format``. Must not know: files, Spark, what a header means.
 Invariant: nothing outside the chunk is touched; a batch whose parts contradict one another (which a good crc does not
 rule out) raises DamagedBatch.
@@ -12,7 +15,7 @@ rule out) raises DamagedBatch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -20,7 +23,19 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from radiator.storage.format import EVENT_ABSENT, HEADER_BYTES, MISSING, SPARSE, TRANSMIT_ABSENT, DamagedBatch
+from radiator.limits import BATCH_BYTES_MAX
+from radiator.storage.compression import decompress
+from radiator.storage.format import (
+    BODIES_ZSTD,
+    COMPRESSED,
+    EVENT_ABSENT,
+    HEADER_BYTES,
+    HEADERS_ZSTD,
+    MISSING,
+    SPARSE,
+    TRANSMIT_ABSENT,
+    DamagedBatch,
+)
 
 Ints: TypeAlias = NDArray[np.int64]
 Offsets: TypeAlias = NDArray[np.int32]
@@ -99,6 +114,16 @@ class Rows:
 
     def only(self, chosen: Mask) -> Rows:
         return Rows(self.chunk, self.at[chosen], self._names)
+
+    def parts(self, bytes_max: int) -> Iterator[Rows]:
+        """These rows in one piece, or in several, so that each has about ``bytes_max`` when it is unpacked."""
+        if not (self.flags & COMPRESSED).any():
+            yield self
+            return
+        sizes = self._unpacked(HEADERS_ZSTD)[1] + self._unpacked(BODIES_ZSTD)[1]
+        group = (np.cumsum(sizes) - sizes) // bytes_max
+        for number in np.unique(group):
+            yield self.only(group == number)
 
     @cached_property
     def total(self) -> int:
@@ -244,20 +269,48 @@ class Rows:
 
     def headers(self) -> tuple[Bytes, Offsets]:
         """The header blocks, joined, and where each begins (one more than there are records)."""
-        return self._region(self._header_off_at, self._headers_at, self._length(13))
+        return self._region(self._header_off_at, self._headers_at, HEADERS_ZSTD)
 
     def bodies(self) -> tuple[Bytes, Offsets]:
-        return self._region(self._body_off_at, self._bodies_at, self._length(14))
+        return self._region(self._body_off_at, self._bodies_at, BODIES_ZSTD)
 
-    def _region(self, offsets_at: Ints, region_at: Ints, length: Ints) -> tuple[Bytes, Offsets]:
+    def _region(self, offsets_at: Ints, region_at: Ints, zstd: int) -> tuple[Bytes, Offsets]:
         first = offsets_at >> 2
         starts, stops = self._gather(self._w32, first), self._gather(self._w32, first + 1)
+        stored, length = self._unpacked(zstd)
         if (self._w32[first] != 0).any() or (self._w32[first + self.count] != length).any() or (starts > stops).any():
             raise DamagedBatch("a batch's offsets of headers or bodies do not fit its region")
-        if len(first) == 1:
+        packed = (self.flags & zstd) != 0
+        if len(first) == 1 and not packed[0]:
             at = int(region_at[0])
-            return self.chunk[at : at + int(length[0])], self._w32[int(first[0]) : int(first[0]) + self.total + 1]
-        joined = _pieces(self.chunk, region_at, region_at + length).buffers()[2]
+            return self.chunk[at : at + int(stored[0])], self._w32[int(first[0]) : int(first[0]) + self.total + 1]
         offsets = np.zeros(self.total + 1, np.int32)
         np.cumsum(stops - starts, out=offsets[1:])
+        if packed.any():
+            return self._unpack(region_at, stored, length, packed), offsets
+        joined = _pieces(self.chunk, region_at, region_at + stored).buffers()[2]
         return np.frombuffer(joined, np.uint8) if joined else self.chunk[:0], offsets
+
+    def _unpacked(self, zstd: int) -> tuple[Ints, Ints]:
+        """How long a region of each batch is: as stored, and unpacked."""
+        stored = self._length(13 if zstd == HEADERS_ZSTD else 14)
+        packed = (self.flags & zstd) != 0
+        if not packed.any():
+            return stored, stored
+        offsets_at = self._header_off_at if zstd == HEADERS_ZSTD else self._body_off_at
+        length = np.where(packed, self._w32[(offsets_at >> 2) + self.count].astype(np.int64), stored)
+        if ((length < 1) | (length > BATCH_BYTES_MAX))[packed].any():
+            raise DamagedBatch(f"a compressed region says that it is {length[packed].max()} bytes long")
+        return stored, length
+
+    def _unpack(self, region_at: Ints, stored: Ints, length: Ints, packed: Mask) -> Bytes:
+        """The regions, joined."""
+        joined = np.empty(int(length.sum()), np.uint8)
+        end = 0
+        for at, size, full, zstd in zip(region_at.tolist(), stored.tolist(), length.tolist(), packed, strict=True):
+            region = self.chunk[at : at + size]
+            if zstd:
+                region = np.frombuffer(decompress(region.tobytes(), full), np.uint8)
+            joined[end : end + full] = region
+            end += full
+        return joined

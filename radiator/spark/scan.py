@@ -1,13 +1,19 @@
 """From a range of a segment file to chunks of good batches; what is not good is told as a ``Loss``.
 
 The file is read in large pieces and walked by the length chain: magic, length, crc, and that the offsets follow one
-another without a hole. At the first batch that does not hold, the walk looks for the next one that does (its magic is
-8-aligned, its salt and its crc hold, its offset lies ahead and within the range) and reports the offsets in between as
-lost; it never trusts a length or an offset that no crc covers. The bytes are read with ``preadv``, not mapped: a file
+another: each batch covers what comes behind the one before it. The bytes are read with ``preadv``, not mapped: a file
 that gets shorter under us is a short read, not a SIGBUS.
 
+The broker may rewrite a sealed segment after a range of it was planned: offsets hold, positions do not. So a range is
+taken by its positions only as long as everything fits: the batch at its start is the one that was planned (by offset
+and salt), and each further one follows. Where something does not, the rest is read again by its offsets, from the start
+of the file. Only there is anything called lost: the walk looks for the next batch that holds (its magic is 8-aligned,
+its salt and its crc hold, its offset lies ahead and within the range) and reports the offsets in between; it never
+trusts a length or an offset that no crc covers. What a batch covers and does not hold was removed on purpose: no loss.
+
 Knows: files, the header of a batch. Must not know: columns, Spark, who planned the range.
-Invariant: the records of the yielded batches and the reported losses together are exactly the offsets of the range.
+Invariant: the records of the yielded batches, as far as each chunk says that they count, what was removed on purpose,
+and the reported losses together are exactly the offsets of the range.
 """
 
 from __future__ import annotations
@@ -40,6 +46,7 @@ from radiator.storage.format import (
     find_magic,
 )
 from radiator.storage.salt import of_segment
+from radiator.storage.segment import base_of
 
 CHUNK_BYTES = 4 * MIB  # about 16 k rows of 200 B; measured: larger is no faster
 
@@ -50,8 +57,8 @@ class LostRecords(StorageError):
 
 @dataclass(frozen=True)
 class SegmentRange:
-    """Whole batches of one segment: from ``start``, where ``first_offset`` stands, to ``end``, where ``next_offset``
-    would follow. Offsets that the file does not hold are a loss."""
+    """The offsets from ``first_offset`` up to, not including, ``next_offset`` of one segment. When this was planned
+    they were whole batches from ``start`` to ``end``. Offsets that the file does not cover are a loss."""
 
     partition: str
     path: str
@@ -78,12 +85,13 @@ class Loss(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """A piece of the file, and where in it good batches begin."""
+    """A piece of the file, and where in it good batches begin. Of their records those count that have an offset from
+    ``low`` up to, not including, ``high``."""
 
     data: Bytes
     at: Ints
-    end: int  # position in the file behind the last of them
-    next_offset: int  # after the last of them
+    low: int
+    high: int
 
 
 def scan(wanted: SegmentRange, on_loss: Callable[[Loss], None], counters: Counters) -> Iterator[Chunk]:
@@ -106,30 +114,56 @@ class _Walk:
     def __init__(self, fd: int, wanted: SegmentRange, on_loss: Callable[[Loss], None], counters: Counters) -> None:
         self.fd, self.wanted, self.on_loss, self.counters = fd, wanted, on_loss, counters
         self.position, self.expected = wanted.start, wanted.first_offset
+        self.low = wanted.first_offset  # what lies below is not wanted, or was yielded before the way was lost
+        size = os.fstat(fd).st_size
+        self.end = min(wanted.end, size)
+        self.by_offset = not wanted.start and wanted.end >= size  # nothing else could be read than what was planned
         self.salts: frozenset[int] | None = None  # of the segment's batches, once it has been asked for
 
     def chunks(self) -> Iterator[Chunk]:
         wanted, need = self.wanted, 0
-        while self.expected < wanted.next_offset and self.position < wanted.end:
+        if wanted.start and not self._starts_as_planned():
+            self._start_over()
+        while self.expected < wanted.next_offset:
             length = max(CHUNK_BYTES, need)
             data = self._read(length)
             if len(data) < HEADER_BYTES:
-                break
+                if self.by_offset:
+                    break
+                self._start_over()
+                continue
             at, stopped, reason = self._walk(data, whole=len(data) >= length)
             if at:
-                yield Chunk(data, np.array(at, np.int64), self.position + stopped, self.expected)
+                yield Chunk(data, np.array(at, np.int64), self.low, wanted.next_offset)
             self.position += stopped
             need = 0
+            if self.expected >= wanted.next_offset:
+                break
             if reason is None:  # the piece ends inside a batch, or the range ends
-                if self.expected < wanted.next_offset and self.position < wanted.end:
-                    need = self._length_at(data, stopped)
-                continue
-            self._resume(reason)
+                need = self._length_at(data, stopped)
+            elif self.by_offset:
+                self._resume(reason)
+            else:
+                self._start_over()
         if self.expected < wanted.next_offset:
             self._lose(wanted.next_offset, "the file ends before them")
 
+    def _starts_as_planned(self) -> bool:
+        try:
+            header = decode_header(os.pread(self.fd, HEADER_BYTES, self.position))
+        except (DamagedBatch, UnknownVersion):
+            return False
+        return header.base_offset == self.expected and (not self._known_salts() or header.salt in self._known_salts())
+
+    def _start_over(self) -> None:
+        """By offsets: the file is not, or not here, what it was when this was planned."""
+        self.low = max(self.low, self.expected)
+        self.position, self.expected = 0, base_of(self.wanted.path)
+        self.end = os.fstat(self.fd).st_size
+        self.by_offset = True
+
     def _read(self, length: int) -> Bytes:
-        length = min(length, self.wanted.end - self.position) & ~7
+        length = max(min(length, self.end - self.position), 0) & ~7
         data = np.empty(length, np.uint8)
         got = os.preadv(self.fd, [data.data], self.position) if length else 0
         self.counters.bytes_read += got
@@ -173,21 +207,20 @@ class _Walk:
         if sparse.any():
             after[sparse] = [self._after_sparse(data, place) for place in at[sparse].tolist()]
         expected = np.concatenate([[self.expected], after[:-1]])
-        follows = (base == expected) | (sparse & (base > expected))
-        good = follows & plain & (after <= self.wanted.next_offset)
-        if not good.all():
-            first = int(np.argmin(good))
-            if not plain[first]:
-                check(data.data, found[first], decode_header(data.data, found[first]))
-            stopped, found = found[first], found[:first]
-            reason = f"a batch of offset {base[first]} stands where offset {expected[first]} was expected"
-            self.counters.batches_checked += first
-            if first:
-                self.expected = int(after[first - 1])
-        else:
-            self.counters.batches_checked += len(found)
-            self.expected = int(after[-1])
-        return found, stopped, reason
+        good = (base == expected) & plain
+        last = int(np.argmax(expected >= self.wanted.next_offset)) or len(found)  # the range ends before this one
+        first = len(found) if good.all() else int(np.argmin(good))
+        taken = min(first, last)
+        self.counters.batches_checked += taken
+        if taken:
+            self.expected = int(after[taken - 1])
+        if taken < len(found):
+            stopped, reason = found[taken], None
+            if first < last:
+                if not plain[first]:
+                    check(data.data, found[first], decode_header(data.data, found[first]))
+                reason = f"a batch of offset {base[first]} stands where offset {expected[first]} was expected"
+        return found[:taken], stopped, reason
 
     @staticmethod
     def _after_sparse(data: Bytes, at: int) -> int:
@@ -212,8 +245,8 @@ class _Walk:
     def _resume(self, reason: str) -> None:
         """Moves to the next good batch of the range, and reports what lies before it. That may be the very batch where
         the walk stopped: if it is good, and only those before it are missing."""
-        damaged, wanted = self.position, self.wanted
-        while self.position < wanted.end:
+        damaged = self.position
+        while self.position < self.end:
             data = self._read(CHUNK_BYTES + BATCH_BYTES_MAX)
             if len(data) < HEADER_BYTES:
                 break
@@ -228,30 +261,34 @@ class _Walk:
             if len(data) < CHUNK_BYTES + BATCH_BYTES_MAX:
                 break
             self.position += CHUNK_BYTES
-        self.position = wanted.end
-        self._lose(wanted.next_offset, reason, damaged)
+        self.position = self.end
+        self._lose(self.wanted.next_offset, reason, damaged)
 
     def _good_base(self, raw: bytes, at: int) -> int | None:
-        if self.salts is None:
-            self.salts = of_segment(FileSystem(), self.wanted.path)
+        salts = self._known_salts()
         try:
             header = decode_header(raw, at)
-            if self.salts and header.salt not in self.salts:
+            if salts and header.salt not in salts:
                 return None  # bytes of a message that look like a batch
+            if not self.expected <= header.base_offset < self.wanted.next_offset:
+                return None
             check(raw, at, header)
         except DamagedBatch:
             return None
         except UnknownVersion as error:
-            if error.salt in self.salts:
+            if error.salt in salts:
                 raise
             return None  # not one of ours, or who can tell?
-        after = header.base_offset + header.records
-        if header.flags & SPARSE:
-            after = self._after_sparse(np.frombuffer(raw, np.uint8), at)
-        return header.base_offset if self.expected <= header.base_offset and after <= self.wanted.next_offset else None
+        return header.base_offset
+
+    def _known_salts(self) -> frozenset[int]:
+        if self.salts is None:
+            self.salts = of_segment(FileSystem(), self.wanted.path)
+        return self.salts
 
     def _lose(self, following: int, reason: str, position: int | None = None) -> None:
-        first, self.expected = self.expected, following
+        first, self.expected = max(self.expected, self.low), following
+        following = min(following, self.wanted.next_offset)
         if following > first:
             where = self.position if position is None else position
             self.on_loss(Loss(self.wanted.partition, self.wanted.path, where, first, following, reason))

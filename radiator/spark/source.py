@@ -104,4 +104,4 @@ def read(
             partition = wanted.partition
             decoder = Decoder(partition, schema, options.selection, options.rows_per_batch, counters)
         for chunk in scan(wanted, lose, counters):
-            yield from decoder.decode(chunk.data, chunk.at)
+            yield from decoder.decode(*chunk)

@@ -30,7 +30,7 @@ class Placed(NamedTuple):
         return self.base_offset + (self.deltas[-1] + 1 if self.deltas else len(self.messages))
 
 
-def encode(base_offset: int, messages: list[Message], deltas: list[int] | None = None) -> bytes:
+def encode(base_offset: int, messages: list[Message], deltas: list[int] | None = None, level: int = 0) -> bytes:
     names = list(dict.fromkeys(each.destination for each in messages))
     missing = -(1 << 63)
     events = [missing if each.event_ns is None else each.event_ns for each in messages]
@@ -47,18 +47,19 @@ def encode(base_offset: int, messages: list[Message], deltas: list[int] | None =
             [each.body for each in messages],
             offset_deltas=deltas,
             salt=SALT,
+            level=level,
         )
     )
 
 
 def write_segment(
-    path: Path, batches: list[list[Message]], deltas: list[list[int] | None] | None = None
+    path: Path, batches: list[list[Message]], deltas: list[list[int] | None] | None = None, level: int = 0
 ) -> list[Placed]:
     placed, data, offset = [], b"", 0
     for i, messages in enumerate(batches):
         made = Placed(len(data), offset, messages, deltas[i] if deltas else None)
         placed.append(made)
-        data += encode(offset, messages, made.deltas)
+        data += encode(offset, messages, made.deltas, level)
         offset = made.next_offset
     path.write_bytes(data)
     return placed
@@ -88,7 +89,7 @@ def read_rows(
         losses.append(loss)
 
     for chunk in scan(wanted, lose, counters):
-        for batch in decoder.decode(chunk.data, chunk.at):
+        for batch in decoder.decode(*chunk):
             batch.validate(full=True)
             assert batch.num_rows <= rows_per_batch
             rows += batch.to_pylist()

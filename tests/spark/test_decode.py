@@ -61,9 +61,11 @@ def without_times(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(BATCHES, st.sampled_from([1, 3, 16_384]))
-def test_every_value_of_every_record_arrives(tmp_path: Path, batches: list[list[Message]], rows_per_batch: int) -> None:
-    placed = write_segment(tmp_path / "s.rlog", batches)
+@given(BATCHES, st.sampled_from([1, 3, 16_384]), st.sampled_from([0, 3]))
+def test_every_value_of_every_record_arrives(
+    tmp_path: Path, batches: list[list[Message]], rows_per_batch: int, level: int
+) -> None:
+    placed = write_segment(tmp_path / "s.rlog", batches, level=level)
     rows = read_rows(whole(tmp_path / "s.rlog", placed), rows_per_batch=rows_per_batch)
     assert without_times(rows) == expected_rows(placed)
     for row in rows:
@@ -76,13 +78,15 @@ def test_every_value_of_every_record_arrives(tmp_path: Path, batches: list[list[
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(BATCHES, st.integers(0, 8), st.integers(0, 30))
-def test_sparse_batches_of_a_compacted_log(tmp_path: Path, batches: list[list[Message]], step: int, hole: int) -> None:
+@given(BATCHES, st.integers(0, 8), st.integers(0, 30), st.integers(0, 9), st.sampled_from([0, 3]))
+def test_sparse_batches_of_a_compacted_log(
+    tmp_path: Path, batches: list[list[Message]], step: int, hole: int, lead: int, level: int
+) -> None:
     deltas = [
-        None if i % 3 == 2 else [n * (step + 1) + (hole if n else 0) for n in range(len(each))]
+        None if i % 3 == 2 else [lead + n * (step + 1) + (hole if n else 0) for n in range(len(each))]
         for i, each in enumerate(batches)
     ]
-    placed = write_segment(tmp_path / "s.rlog", batches, deltas)
+    placed = write_segment(tmp_path / "s.rlog", batches, deltas, level)
     assert without_times(read_rows(whole(tmp_path / "s.rlog", placed))) == expected_rows(placed)
 
 
