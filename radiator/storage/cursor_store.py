@@ -7,12 +7,11 @@ receipt waits and its cursor's policy says always; else within SYNC_WITHIN_NS (a
 promised nothing: losing it in a power cut means a redelivery, not a loss).
 When the journal has grown beyond CURSOR_JOURNAL_BYTES_MAX a snapshot takes its place.
 
-``CursorStore`` belongs to the hub, ``CursorLog`` to the disk thread.
+``CursorStore`` belongs to the hub, its ``log`` (``cursor_log``) to the disk thread.
 """
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -21,9 +20,10 @@ from radiator.errors import StorageError
 from radiator.storage import cursor_journal as journal
 from radiator.storage import cursor_snapshot
 from radiator.storage.cursor import Cursor, ranges
-from radiator.storage.cursor_journal import JOURNAL, CursorState
+from radiator.storage.cursor_journal import CursorState
+from radiator.storage.cursor_log import CursorLog
 from radiator.storage.cursor_snapshot import SNAPSHOT
-from radiator.storage.files import FileSystem, close_quietly, read_file, storage_error, write_all
+from radiator.storage.files import FileSystem, read_file, write_all
 from radiator.storage.jobs import SHORT_BYTES_MAX, Job
 from radiator.storage.options import SyncPolicy
 
@@ -32,67 +32,6 @@ RETRY_EVERY_NS = 2_000_000_000  # how soon a failed journal is made up for by a 
 SLOT_BYTES = 8
 ALWAYS = SyncPolicy()
 DELIVERED = "delivered"
-
-
-class CursorLog:
-    """The files. Disk thread only, once the store is open."""
-
-    def __init__(self, fs: FileSystem, directory: str) -> None:
-        self.fs = fs
-        self.directory = directory
-        self.failed: StorageError | None = None
-        self.generation = 0
-        self.position = 0
-        self.synced = 0
-        self.fd = -1
-
-    def path(self, generation: int) -> str:
-        return f"{self.directory}/{JOURNAL}{generation:010d}"
-
-    def append(self, data: bytes) -> None:
-        if self.failed is not None:
-            raise StorageError(str(self.failed))
-        try:
-            if self.fd < 0:
-                self.fd = self.fs.open(self.path(self.generation), create=True)
-                self.fs.sync_dir(self.directory)
-            self.position += write_all(self.fs, self.fd, [data], self.position)
-        except OSError as error:
-            raise self._fail("write", error) from error
-
-    def sync(self) -> None:
-        if self.failed is not None:
-            raise StorageError(str(self.failed))
-        if self.synced == self.position:
-            return
-        try:
-            self.fs.fdatasync(self.fd)
-        except OSError as error:
-            raise self._fail("sync", error) from error
-        self.synced = self.position
-
-    def replace(self, generation: int, snapshot: bytes) -> None:
-        """The snapshot holds everything up to now, durably; the journal of that generation goes on from it. A journal
-        that has failed is left behind with that: nothing of it is needed any more."""
-        fs = self.fs
-        try:
-            cursor_snapshot.write(fs, self.directory, snapshot)
-            close_quietly(fs, self.fd)
-            self.fd = -1
-            with contextlib.suppress(FileNotFoundError):
-                fs.remove(self.path(self.generation))
-            self.generation, self.position, self.synced = generation, 0, 0
-            self.failed = None
-        except OSError as error:
-            raise self._fail("replace the snapshot", error) from error
-
-    def close(self) -> None:
-        close_quietly(self.fs, self.fd)
-        self.fd = -1
-
-    def _fail(self, doing: str, error: OSError) -> StorageError:
-        self.failed = storage_error(self.path(self.generation), doing, error)
-        return self.failed
 
 
 class CursorJob(Job):

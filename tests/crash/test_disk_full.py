@@ -6,44 +6,13 @@ On a tmpfs of a few MiB, where mounting one is permitted; elsewhere skipped (the
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable, Iterator
-from pathlib import Path
-
-import pytest
-
 from tests.crash.asking import drain, replay
+from tests.crash.small_disk import Small
+from tests.crash.small_disk import small_disk as small_disk
 from tests.running import BrokerProcess
 from tests.server.wire import Wire
 
 T, Q = "/topic/log", "/queue/work"
-Small = Callable[[str], tuple[BrokerProcess, Path]]
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Small]:
-    """``small_disk(config)`` starts a broker whose data is on a small disk, and gives that disk's directory."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(disk)], capture_output=True)
-    if mounted.returncode:
-        pytest.skip(f"mounting is not permitted: {mounted.stderr.decode().strip()}")
-    brokers: list[BrokerProcess] = []
-
-    def start(config: str) -> tuple[BrokerProcess, Path]:
-        directory = tmp_path / "broker"
-        directory.mkdir()
-        broker = BrokerProcess(directory, config)
-        broker.data = disk / "data"
-        brokers.append(broker)
-        broker.start()
-        return broker, disk
-
-    yield start
-    for broker in brokers:
-        if broker.running:
-            broker.kill()
-    subprocess.run(["umount", str(disk)], check=True)
 
 
 def fill_up(broker: BrokerProcess, destination: str, size: int) -> tuple[dict[int, bytes], bytes]:
