@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from radiator.errors import StorageError
-from radiator.storage import index, layout, names
+from radiator.storage import dedup_file, index, layout, names
 from radiator.storage import manifest as manifests
 from radiator.storage.copying import Copier, remove_tree
 from radiator.storage.cut import Cut, find_cut
@@ -273,7 +273,7 @@ class _Backup:
     def _small_files(
         self, stored: StoredPartition, bases: list[int], copied: dict[int, CopiedFile], head: Head | None
     ) -> None:
-        """Head, index and names are made to fit what was copied."""
+        """Head, index, names and ids are made to fit what was copied."""
         fs, partial = self.fs, _relative(stored)
         for base in bases:
             entries = load_index(fs, stored.directory, base)
@@ -283,12 +283,18 @@ class _Backup:
         if head is not None:
             data = layout.encode_head(*head).ljust(layout.HEAD_FILE_BYTES, b"\0")
             self._write(layout.head_path(partial), data)
+        if head is not None and (ids := read_file(fs, layout.dedup_path(stored.directory))):
+            # An empty one, if nothing holds: whoever starts over the copy then searches the log.
+            self._write(layout.dedup_path(partial), dedup_file.shortened(ids, head.next_offset) or b"")
         raw = read_file(fs, layout.names_path(stored.directory)) or b""
         _, end = names.decode(raw)
         if end:
             self._write(layout.names_path(partial), raw[:end])
         for name in fs.listdir(stored.directory):
-            if not (name in (layout.HEAD, layout.NAMES) or name.endswith((layout.SEGMENT_SUFFIX, layout.INDEX_SUFFIX))):
+            if not (
+                name in (layout.HEAD, layout.NAMES, layout.DEDUP)
+                or name.endswith((layout.SEGMENT_SUFFIX, layout.INDEX_SUFFIX))
+            ):
                 self.left_out.append(f"{partial}/{name}")
 
     def _write(self, path: str, data: bytes) -> None:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from array import array
+from bisect import bisect_left
 from collections.abc import Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
@@ -72,6 +73,16 @@ def decode(data: bytes) -> Decoded:
         covered = after
         at = end
     return Decoded(b"".join(rows), covered, at)
+
+
+def shortened(data: bytes, end: int) -> bytes | None:
+    """A file for a copy of the log that ends at offset ``end``; None if there is nothing to know."""
+    found = decode(data)
+    if found.covered is None:
+        return None
+    columns, covered = columns_of(found.rows), min(found.covered, end)
+    keep = bisect_left(columns[2], end)
+    return encode_block(covered, covered, found.rows[: keep * ENTRY_BYTES])
 
 
 def rows_of(columns: Columns) -> bytes:
@@ -135,22 +146,22 @@ class DedupFile:
         never, covered = partition.options.sync.never, partition.high_watermark
         whole = self.stale or not self.exists or self.entries > 2 * len(dedup) + SPARE_IDS
         synced = not never and (whole or self.wanted or self.unsynced_bytes >= SYNC_LOG_BYTES)
-        rows = rows_of(dedup.columns(0 if whole else self.covered, covered))
+        columns = dedup.columns(0 if whole else self.covered, covered)
         self.wanted = False
         self.seen = dedup.added
         self.log_bytes = 0
         if synced:
             self.unsynced_bytes = 0
-        return DedupJob(partition, self, rows, covered, None if whole else self.position, synced)
+        return DedupJob(partition, self, columns, covered, None if whole else self.position, synced)
 
     def written(self, job: DedupJob) -> None:
         if job.error is not None:
             self.stale = True
             return
-        count, whole = len(job.rows) // ENTRY_BYTES, job.position is None
+        count, whole = len(job.columns[2]), job.position is None
         self.exists, self.stale = True, False
         self.covered = job.covered
-        self.position = (job.position or 0) + HEADER.size + len(job.rows)
+        self.position = (job.position or 0) + HEADER.size + ENTRY_BYTES * count
         self.entries = count if whole else self.entries + count
 
 
@@ -232,15 +243,21 @@ def close(partition: FilePartition) -> None:
 class DedupJob(Job):
     """One block at ``position``, or the whole file anew (``position`` None)."""
 
-    __slots__ = ("before", "covered", "fd", "file", "position", "required", "rows")
+    __slots__ = ("before", "columns", "covered", "fd", "file", "position", "required")
     partition: FilePartition
 
     def __init__(
-        self, partition: FilePartition, file: DedupFile, rows: bytes, covered: int, position: int | None, synced: bool
+        self,
+        partition: FilePartition,
+        file: DedupFile,
+        columns: Columns,
+        covered: int,
+        position: int | None,
+        synced: bool,
     ) -> None:
         super().__init__(partition, needs_sync=synced and position is not None)
         self.file = file
-        self.rows = rows
+        self.columns = columns
         self.before = file.covered
         self.covered = covered
         self.position = position
@@ -253,10 +270,12 @@ class DedupJob(Job):
         try:
             if self.position is None:
                 make_directories([log])
-                replace(log.fs, log.directory, self.covered, self.rows, not self.partition.options.sync.never)
+                replace(
+                    log.fs, log.directory, self.covered, rows_of(self.columns), not self.partition.options.sync.never
+                )
                 return
             self.fd = log.fs.open(path)
-            write_all(log.fs, self.fd, [encode_block(self.before, self.covered, self.rows)], self.position)
+            write_all(log.fs, self.fd, [encode_block(self.before, self.covered, rows_of(self.columns))], self.position)
         except OSError as error:
             self.error = storage_error(path, "write", error)
             if self.required:

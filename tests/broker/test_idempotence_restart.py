@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from radiator.storage import dedup_file, layout
+from radiator.storage.backup import back_up
+from radiator.storage.copying import Copier
+from radiator.storage.restore import restore
 from tests.broker.harness import Client, World
 from tests.broker.test_idempotence import QUEUE, send, stored
 from tests.storage.faults import FaultyFileSystem
@@ -327,6 +330,25 @@ def test_a_message_that_damage_took_is_stored_when_it_comes_again() -> None:
     assert again(world, 3, 4, 5) == {"3": 3, "5": 5}
     world.kill()
     assert again(world, 3, 4, 5) == {"3": 3, "4": 10, "5": 5}
+
+
+def test_a_backup_remembers_what_it_holds_and_no_more() -> None:
+    world = World()
+    first = publish(world, *range(100))
+    world.stop()
+    world.start()
+    copier = Copier(world.fs)
+    back_up(world.fs, "/data", "/copy", now_ns=world.now, version="0")
+    publish(world, "later")
+    world.stop()
+    data = bytes(world.fs.nodes[PATH].cache)
+    shorter = dedup_file.decode(dedup_file.shortened(data, 60) or b"")
+    assert shorter.covered == 60 and list(dedup_file.columns_of(shorter.rows)[2]) == list(range(60))
+    restore(world.fs, "/copy", "/again", copier)
+    other = World(fs=world.fs, root="/again")
+    assert other.notes == []
+    assert again(other, *range(100)) == first
+    assert again(other, "later") == {}
 
 
 def test_transactions_that_only_the_redo_log_has_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
