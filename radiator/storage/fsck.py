@@ -11,6 +11,7 @@ No state but the run's own: any thread, any process.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -25,7 +26,7 @@ from radiator.storage.index import IndexEntry
 from radiator.storage.reader import read_head
 
 LEFTOVERS = (".tmp", ".new")
-LOOKS = 3  # at a partition of a running broker
+LOOK_AGAIN_SECONDS = (0.05, 0.2, 0.5)  # pauses before further looks at a partition of a running broker
 ROOT_FILES = {layout.LOCK, layout.SALT, layout.TRANSACTIONS}
 ROOT_DIRECTORIES = {layout.PARTITIONS, layout.CURSORS, layout.QUARANTINE}
 PARTITION_FILES = {layout.HEAD, layout.NAMES, layout.DEDUP, layout.ARCHIVED}
@@ -168,10 +169,11 @@ class Fsck:
     def _partition(self, name: str, directory: str) -> PartitionCheck:
         """With a broker at work: looked at until it is found well, or found ill in the same way again."""
         found = self._look(name, directory)
-        for _ in range(LOOKS - 1 if self.live else 0):
+        for pause in LOOK_AGAIN_SECONDS if self.live else ():
             before = set(found.findings)
             if not before:
                 break
+            time.sleep(pause)  # whoever renames a segment writes its index a moment later
             found = self._look(name, directory)
             found.findings = [each for each in found.findings if each in before]
         return found

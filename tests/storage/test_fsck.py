@@ -7,12 +7,13 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from struct import pack_into
+from zlib import crc32
 
 import pytest
 
 from radiator import limits
 from radiator.storage import format as codec
-from radiator.storage import layout
+from radiator.storage import index, layout
 from radiator.storage.findings import Finding
 from radiator.storage.fsck import Fsck, NoSuchStore
 from radiator.storage.options import PartitionOptions, SyncPolicy
@@ -258,6 +259,55 @@ def test_holes_within_a_sparse_batch_are_intended(made: Made) -> None:
     uncommitted(made, sparse(base, 3, 4, 9), sparse(base + 10, 0, 5))
     assert kinds(made.root) == ["uncommitted"]
     uncommitted(made, sparse(base + 16, 4, 2))
+    assert "contradiction" in kinds(made.root)
+
+
+def rewritten(made: Made, level: int) -> list[int]:
+    """The first segment as the rewriter leaves it: every third record gone, batches merged, compressed; where its
+    batches begin."""
+    data, at, places = made.segment(0).read_bytes(), 0, []
+    offsets, times, bodies = [], [], []
+    while at < len(data):
+        header, columns = codec.decode(data, at)
+        offsets += columns.offsets
+        times += columns.receive_ns
+        bodies += columns.bodies
+        at += header.total_len
+    last, pieces, base = offsets[-1], b"", 0
+    keep = [n for n, offset in enumerate(offsets) if offset % 3 or offset == last]
+    for start in range(0, len(keep), 8):
+        part = keep[start : start + 8]
+        deltas = [offsets[n] - base for n in part]
+        places.append(len(pieces))
+        pieces += b"".join(
+            codec.encode_batch(
+                base, [times[n] for n in part], None, None, [0] * len(part), [QUEUE], [b""] * len(part),
+                [bodies[n] for n in part], offset_deltas=deltas, salt=header.salt, level=level,
+            )
+        )  # fmt: skip
+        base = offsets[part[-1]] + 1
+    made.segment(0).write_bytes(pieces)
+    made.index(0).write_bytes(index.encode_head(0) + index.encode_entries([index.IndexEntry(0, 0, times[keep[0]])]))
+    return places
+
+
+@pytest.mark.parametrize("level", [0, 3])
+def test_a_segment_that_was_rewritten_is_healthy(made: Made, level: int) -> None:
+    places = rewritten(made, level)
+    assert [finding for finding in check(made.root) if "entries of" not in finding.text] == []
+    batch = codec.decode_header(made.segment(0).read_bytes(), places[1])
+    made.flip(made.segment(0), places[1] + 80)
+    found = next(each for each in check(made.root) if each.kind == "damaged")
+    assert (found.first_offset, found.start, found.end) == (batch.base_offset, places[1], places[2])
+
+
+def test_a_frame_that_cannot_be_unpacked_is_told(made: Made) -> None:
+    places = rewritten(made, 3)
+    data = bytearray(made.segment(0).read_bytes())
+    end = places[2] - 8
+    data[end - 40 : end] = bytes(40)
+    pack_into("<I", data, places[1] + 12, crc32(data[places[1] + 16 : places[2]]))
+    made.segment(0).write_bytes(data)
     assert "contradiction" in kinds(made.root)
 
 
