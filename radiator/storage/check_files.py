@@ -1,6 +1,6 @@
-"""fsck's look at the small files that a partition has beside its log: ``dedup`` and ``archived``.
+"""fsck's look at the small files beside the logs: ``dedup`` and ``archived`` of a partition, ``transactions``.
 
-Knows: these two. Must not know: segments. No state: any thread, any process.
+Knows: these three. Must not know: segments. No state: any thread, any process.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from radiator.errors import StorageError
-from radiator.storage import archived, dedup_file, layout
+from radiator.storage import archived, dedup_file, layout, transaction_log
 from radiator.storage.files import FileSystem, read_file
 from radiator.storage.findings import Finding
 
@@ -25,6 +25,21 @@ def run(fs: FileSystem, directory: str, end: int, live: bool) -> Iterator[Findin
         return
     if below > end and not live:
         yield Finding("archived", path, f"speaks of offsets below {below}, but the log ends at {end}")
+
+
+def transactions(fs: FileSystem, root: str) -> Iterator[Finding]:
+    """What a kill has left of the redo log. Not beside a running broker: there it changes with each group commit."""
+    path = layout.transactions_path(root)
+    data = read_file(fs, path)
+    if data is None:
+        return
+    entries = transaction_log.decode_entries(data)
+    if entries:
+        text = f"{len(entries)} entries that are decided: the next start makes up for what is not in its place yet"
+        yield Finding("decided", path, text, 0, len(data))
+    elif data.strip(b"\0"):
+        text = "no entry holds: what was being written was never decided"
+        yield Finding("tail", path, text, 0, len(data))
 
 
 def _ids(fs: FileSystem, path: str, end: int, live: bool) -> Iterator[Finding]:

@@ -43,7 +43,8 @@ KINDS: dict[str, tuple[str, str]] = {
     ),
     "foreign": (NOTE, "not of this store; left alone"),
     "kept": (NOTE, "a damaged file that an earlier start has put aside"),
-    "tail": (NOTE, "the end of the cursors' journal or of `dedup` is torn: acknowledgements in it come again"),
+    "tail": (NOTE, "the end of the cursors' journal, of `dedup` or `transactions` is torn: it was never promised"),
+    "decided": (NOTE, "transactions that may not be everywhere yet: the next start makes up for that"),
     "zeros": (NOTE, "zeros written ahead of the next batch: the broker was killed, or runs"),
     "uncommitted": (NOTE, "whole batches behind `head`, without receipt: the next start keeps them"),
 }

@@ -102,6 +102,8 @@ class Fsck:
             yield from found.findings
         if only is None:
             ends = {each.name: each.next_offset for each in self.checked}
+            if not self.live:
+                yield from check_files.transactions(self.fs, self.root)
             yield from check_cursors.run(self.fs, self.root, None if self.live else ends)
 
     def _partitions(self, only: set[str] | None) -> list[tuple[str, str]]:

@@ -36,6 +36,7 @@ BY_OPENING = {
     "snapshot": "a snapshot of the cursors written anew",
     "copy": "a snapshot of the cursors written anew",
     "journal": "a snapshot of the cursors written anew",
+    "decided": "what was decided is everywhere",
     "tail": "what was torn is passed over",
     "ids": "ids brought in order",
     "cursor": "a snapshot of the cursors written anew",

@@ -9,7 +9,7 @@ import pytest
 
 from radiator import limits
 from radiator.errors import StorageError
-from radiator.storage import archived, cursor_journal, index, layout, names
+from radiator.storage import archived, cursor_journal, index, layout, names, transaction_log
 from radiator.storage.dedup_file import encode_block
 from radiator.storage.files import FileSystem
 from radiator.storage.findings import KINDS, SEVERITIES
@@ -218,6 +218,24 @@ def test_how_far_an_archive_is_is_looked_at(made: Made) -> None:
     assert kinds(made.root) == ["archived"]
     archived.write(FileSystem(), made.directory, len(made.bodies) + 1)
     assert kinds(made.root) == ["archived"]
+
+
+def test_what_a_kill_left_of_the_redo_log_is_told(made: Made) -> None:
+    path = Path(layout.transactions_path(made.root))
+    path.touch(0o600)
+    part = transaction_log.encode_batch_part(QUEUE, [next_batch(made)])
+    entry = transaction_log.encode_entry(1, [part])
+    path.write_bytes(entry[:-9])
+    assert kinds(made.root) == ["tail"]
+    path.write_bytes(entry + bytes(64))
+    assert kinds(made.root) == ["decided"]
+    done, left = repair(made.root)
+    assert any("decided" in each for each in done) and left == []
+    assert not path.exists()
+    mended(made.root)
+    store, _ = opened(root=made.root)
+    assert store.partitions[QUEUE].next_offset == len(made.bodies) + 1
+    store.close()
 
 
 # --- what lies about --------------------------------------------------------------------------------------------------
