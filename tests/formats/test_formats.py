@@ -12,7 +12,15 @@ import pytest
 from radiator.storage import reader
 from radiator.storage.batch import RecordBatch
 from radiator.storage.files import FileSystem
-from radiator.storage.format import FORMAT_VERSION, MISSING
+from radiator.storage.format import (
+    BODIES_ZSTD,
+    COMPRESSED,
+    FORMAT_VERSION,
+    HEADERS_ZSTD,
+    MISSING,
+    SPARSE,
+    BatchHeader,
+)
 from radiator.storage.store import Store
 
 HERE = Path(__file__).parent
@@ -47,6 +55,15 @@ def sample(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, list[l
 
 def test_there_is_a_sample_of_this_version() -> None:
     assert f"v{FORMAT_VERSION}" in SAMPLES
+
+
+def test_there_is_one_of_rewritten_segments_with_everything_that_they_have() -> None:
+    flags = 0
+    for path in (HERE / f"v{FORMAT_VERSION}-rewritten").rglob("*.rlog"):
+        for _, found in reader.segment_batches(str(path)):
+            assert isinstance(found, BatchHeader)
+            flags |= found.flags
+    assert flags & (SPARSE | COMPRESSED) == SPARSE | HEADERS_ZSTD | BODIES_ZSTD
 
 
 def test_it_can_be_read_from_outside(sample: tuple[Path, list[list[Any]]]) -> None:
