@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from radiator.errors import StorageError
-from radiator.storage import dedup_file, index, layout, names
+from radiator.storage import archived, dedup_file, index, layout, names
 from radiator.storage import manifest as manifests
 from radiator.storage.copying import Copier, remove_tree
 from radiator.storage.cut import Cut, find_cut
@@ -36,6 +36,8 @@ PARTIAL = ".partial"
 TRIES_MAX = 100  # each finds that retention or the rewriter went on; they are slower than a copy of one segment
 HEADROOM_BYTES = 1 << 20  # the manifest, directories
 NOT_COPIED = {layout.LOCK, layout.SALT, layout.PARTITIONS, layout.CURSORS, layout.TRANSACTIONS, "lost+found"}
+KNOWN = (layout.HEAD, layout.NAMES, layout.DEDUP, layout.ARCHIVED)
+KNOWN_SUFFIXES = (layout.SEGMENT_SUFFIX, layout.INDEX_SUFFIX, ".new")
 NO_LINK = (errno.EXDEV, errno.EMLINK, errno.EPERM, errno.ENOENT, errno.ENOTSUP)
 
 
@@ -290,11 +292,10 @@ class _Backup:
         _, end = names.decode(raw)
         if end:
             self._write(layout.names_path(partial), raw[:end])
+        if head is not None and (archived_to := _archived(fs, stored, head.next_offset)):
+            self._write(layout.archived_path(partial), archived.encode(archived_to))
         for name in fs.listdir(stored.directory):
-            if not (
-                name in (layout.HEAD, layout.NAMES, layout.DEDUP)
-                or name.endswith((layout.SEGMENT_SUFFIX, layout.INDEX_SUFFIX))
-            ):
+            if not (name in KNOWN or name.endswith(KNOWN_SUFFIXES)):
                 self.left_out.append(f"{partial}/{name}")
 
     def _write(self, path: str, data: bytes) -> None:
@@ -314,3 +315,11 @@ def _end(stored: StoredPartition) -> Head | None:
 def _relative(stored: StoredPartition, base: int | None = None) -> str:
     directory = f"{layout.PARTITIONS}/{layout.encode_name(stored.name)}"
     return directory if base is None else layout.segment_path(directory, base)
+
+
+def _archived(fs: FileSystem, stored: StoredPartition, end: int) -> int:
+    """How far an archive has what was copied: what it has behind that, others will get the offsets of."""
+    try:
+        return min(archived.read(fs, stored.directory), end)
+    except StorageError:
+        return 0  # damaged: it holds retention back, as one that is not there

@@ -155,3 +155,24 @@ def test_a_pace_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         pace(500)
     assert now[0] == pytest.approx(104.5)
     assert pacer(None) is None
+
+
+def test_a_message_sent_again_after_a_restore_is_recognised(
+    broker: BrokerProcess, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with connect(broker.address) as connection:
+        for number in range(5):
+            connection.send("/topic/a", b"x", {"dedup-id": str(number)})
+        ran(capfd, "backup", "--data", str(broker.data), "--to", str(tmp_path / "copy"))
+        connection.send("/topic/a", b"x", {"dedup-id": "later"})
+    again = BrokerProcess(_directory(tmp_path / "again"))
+    ran(capfd, "restore", str(tmp_path / "copy"), "--to", str(again.data))
+    again.start()
+    try:
+        with connect(again.address) as connection:
+            receipts = [connection.send("/topic/a", b"x", {"dedup-id": each}) for each in ("3", "later", "4")]
+        assert [receipt.offset for receipt in receipts if receipt is not None] == [3, 5, 4]
+        assert again.stop() == 0
+    finally:
+        if again.running:
+            again.kill()

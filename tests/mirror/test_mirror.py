@@ -164,6 +164,7 @@ def test_what_was_not_asked_for_is_a_hole_that_nobody_complains_of(
     for partition in list_partitions(str(copy)):
         assert list(batches(partition, 0, lambda first, last: gaps.append((first, last))))
     assert gaps == []
+    assert run(["fsck", "--data", str(copy)]) == 0
     assert list(rows(copy)["shared"]) == list(range(1, 20, 2))
     mirror = Copy(str(copy))
     assert mirror.open(0) == []
@@ -188,9 +189,23 @@ def test_what_retention_took_meanwhile_is_counted_and_told_as_a_gap(
     found = [offset for batch in batches(partition, 0, lambda *gap: gaps.append(gap)) for offset in batch.offsets]
     assert found == [*range(10), *range(first, 610)]
     assert gaps == [(10, first - 1)]
+    assert run(["fsck", "--data", str(copy)]) == 6
     mirror = Copy(str(copy))
     assert mirror.open(0) == [] and mirror.ends == {"/topic/a": 610}
     mirror.close(0)
+
+
+def test_each_partition_of_a_destination_goes_on_by_itself(
+    start_broker: StartBroker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    broker = start_broker("destinations: [{match: /topic/spread, partitions: 3}]")
+    with connect(broker.address) as connection:
+        for count in (7, 0, 31):
+            connection.send_many([("/topic/spread", b"%d" % number) for number in range(count)])
+            once(capfd, broker, tmp_path / "copy")
+    found = rows(tmp_path / "copy")
+    assert len(found) == 3 and found == rows(broker.data)
+    assert run(["fsck", "--data", str(tmp_path / "copy")]) == 0
 
 
 def test_a_source_that_is_not_the_same_log_any_more_is_refused(

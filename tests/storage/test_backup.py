@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,7 @@ from typing import Any
 import pytest
 
 from radiator.errors import StorageError
-from radiator.storage import backup as backups
-from radiator.storage import layout
+from radiator.storage import archived, dedup_file, layout
 from radiator.storage import manifest as manifests
 from radiator.storage.backup import BackupMade, back_up
 from radiator.storage.copying import Copier
@@ -19,10 +17,8 @@ from radiator.storage.files import FileSystem
 from radiator.storage.manifest import MANIFEST, CopiedPartition, DamagedBackup
 from radiator.storage.options import PartitionOptions, SyncPolicy
 from radiator.storage.reader import batches, list_cursors, list_partitions
-from radiator.storage.restore import GATHERED, restore, verify
-from tests.broker.test_atomic_commit import prepared, steps
+from radiator.storage.restore import restore, verify
 from tests.storage.driving import ALWAYS, NOW, commit, opened, put, read_all
-from tests.storage.faults import FaultyFileSystem
 
 SMALL = PartitionOptions(segment_bytes=4096)
 
@@ -282,6 +278,27 @@ def test_what_cannot_be_backed_up_or_restored_is_refused_in_words(tmp_path: Path
     store.close()
 
 
+def test_what_is_known_about_offsets_behind_the_copy_is_not_in_it(tmp_path: Path) -> None:
+    root, fs = str(tmp_path / "data"), FileSystem()
+    store = filled(root)
+    directory = store.partitions["/queue/a"].directory
+    ids = [
+        number.to_bytes(16, "big") + number.to_bytes(8, "little") + NOW.to_bytes(8, "little") for number in (7, 58, 70)
+    ]
+    blocks = dedup_file.encode_block(0, 60, b"".join(ids[:2])) + dedup_file.encode_block(60, 80, ids[2])
+    Path(layout.dedup_path(directory)).write_bytes(blocks)
+    Path(directory, "notes").write_text("mine")
+    for number, archived_to in enumerate((20, 70)):
+        archived.write(fs, directory, archived_to)
+        found = made(fs, root, str(tmp_path / f"copy-{number}")).manifest
+        copy = layout.partition_path(str(tmp_path / f"copy-{number}"), "/queue/a")
+        assert archived.read(fs, copy) == min(archived_to, 60)
+        kept = dedup_file.decode(Path(layout.dedup_path(copy)).read_bytes())
+        assert (kept.rows, kept.covered) == (b"".join(ids[:2]), 60)
+        assert found.left_out == ["partitions/%2Fqueue%2Fa/notes"]
+    store.close()
+
+
 def test_a_backup_of_a_newer_format_is_refused(tmp_path: Path) -> None:
     filled(str(tmp_path / "data")).close()
     made(FileSystem(), str(tmp_path / "data"), str(tmp_path / "copy"))
@@ -289,121 +306,3 @@ def test_a_backup_of_a_newer_format_is_refused(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace('"format": 1', '"format": 2'))
     with pytest.raises(StorageError, match="format 2.*use a newer one"):
         manifests.read(FileSystem(), str(tmp_path / "copy"))
-
-
-# --- the disk lets us down --------------------------------------------------------------------------------------------
-
-
-def in_memory() -> FaultyFileSystem:
-    fs = FaultyFileSystem()
-    store, _ = opened(fs)
-    log = store.partition("/queue/a", SMALL)
-    for number in range(40):
-        put(log, b"%d" % number * 100)
-        commit(store)
-    store.cursors.open("c", "/queue/a", 0).ack([0, 1, 2])
-    commit(store)
-    store.close()
-    return fs
-
-
-def test_a_finished_backup_survives_a_power_cut(tmp_path: Path) -> None:
-    for seed in range(20):
-        fs = in_memory()
-        fs.random.seed(seed)
-        made(fs, "/data", "/copy")
-        fs.power_cut()
-        assert list(restored(fs, "/copy", "/again")["/queue/a"]) == list(range(40))
-        fs.power_cut()
-        store, notes = opened(fs, "/again")
-        assert (notes, store.partitions["/queue/a"].next_offset) == ([], 40)
-
-
-def test_a_full_disk_is_told_before_the_first_byte_or_leaves_nothing_behind() -> None:
-    fs = in_memory()
-    fs.capacity = fs._used() + 2000  # of which LOCK takes five
-    with pytest.raises(StorageError, match=r"needs \d+ bytes, and there is room for 1995"):
-        made(fs, "/data", "/copy")
-    fs.capacity = None
-    fs.fail("pwritev", 6, errno.ENOSPC)
-    with pytest.raises(StorageError, match="No space left.*nothing of it was kept"):
-        made(fs, "/data", "/copy")
-    assert fs.listdir("/copy") == fs.listdir("/copy.partial") == []
-
-
-@pytest.mark.parametrize("verb", ["fdatasync", "sync_dir", "rename", "open", "pread"])
-def test_whatever_fails_no_backup_of_that_name_is_left(verb: str) -> None:
-    fs, nth, failed = in_memory(), 0, True
-    while failed:
-        nth += 1
-        target = f"/copy-{nth}"
-        fs.fail(verb, nth)
-        try:
-            made(fs, "/data", target)
-            failed = False
-        except StorageError:
-            if fs.listdir(target):  # only its name was not synced: what is there is whole
-                assert verb == "sync_dir"
-                verify(fs, target, Copier(fs))
-            assert fs.listdir(f"{target}.partial") == []
-        fs.heal()
-    assert nth > 1
-
-
-def test_what_an_interrupted_backup_left_is_replaced_and_one_under_way_is_not() -> None:
-    fs = in_memory()
-    held = backups._begin(fs, "/copy.partial")
-    with pytest.raises(StorageError, match="another backup is being written"):
-        made(fs, "/data", "/copy")
-    fs.close(held)
-    fs.close(fs.open("/copy.partial/half", create=True))
-    made(fs, "/data", "/copy")
-    assert fs.listdir("/copy") == [MANIFEST, "cursors", "partitions", "salt"]
-
-
-def test_a_restore_that_was_interrupted_anywhere_is_repeated_and_no_broker_finds_a_part_of_a_store() -> None:
-    nth, failed = 0, True
-    while failed:
-        nth += 1
-        fs = in_memory()
-        made(fs, "/data", "/copy")
-        fs.fail("rename", nth)
-        try:
-            restore(fs, "/copy", "/again", Copier(fs))
-            failed = False
-        except StorageError:
-            assert GATHERED in fs.listdir("/again") and layout.PARTITIONS not in fs.listdir("/again")
-            fs.kill()
-            assert list(restored(fs, "/copy", "/again")["/queue/a"]) == list(range(40))
-    assert nth > 2
-
-
-# --- transactions -----------------------------------------------------------------------------------------------------
-
-
-def test_a_backup_made_at_any_step_of_a_commit_has_all_of_it_or_nothing() -> None:
-    outcomes = []
-    count = len(steps(prepared()[0]))
-    for stop in range(count + 1):
-        world, _ = prepared()
-        for step in steps(world)[:stop]:
-            step()
-        made(world.fs, "/data", "/copy")
-        restore(world.fs, "/copy", "/again", Copier(world.fs))
-        store, _ = opened(world.fs, "/again")
-        there = {
-            name: set(read_all(store.partitions[name], memory=False).values()) if name in store.partitions else set()
-            for name in ("/topic/out", "/topic/weak", "/queue/new")
-        }
-        cursor = store.cursors.open("queue:/queue/in", "/queue/in", 0)
-        outcomes.append(
-            (
-                {b"one", b"two"} <= there["/topic/out"],
-                b"three" in there["/topic/weak"],
-                b"four" in there["/queue/new"],
-                cursor.is_acked(0),
-            )
-        )
-        store.close()
-    assert all(len(set(outcome)) == 1 for outcome in outcomes), outcomes
-    assert (outcomes[0][0], outcomes[-1][0]) == (False, True)
