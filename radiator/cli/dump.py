@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from radiator.cli.common import DAMAGED, NOT_FOUND, OK, USAGE, CommandFailed, json_option, progress, say
+from radiator.cli.common import DAMAGED, FAILED, NOT_FOUND, OK, USAGE, CommandFailed, json_option, progress, say
 
 if TYPE_CHECKING:
     from radiator.cli.formats import Show
@@ -52,6 +52,15 @@ def dump(paths: tuple[str, ...], batches: bool, as_hex: bool, pattern: str | Non
     """
     if (batches or as_json) and pattern is not None:
         raise click.UsageError("--format goes with neither --batches nor --json")
+    try:
+        return _dump(paths, batches, as_json, as_hex, pattern)
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise CommandFailed(FAILED, f"{error.filename or paths[0]}: cannot be read: {error.strerror}") from None
+
+
+def _dump(paths: tuple[str, ...], batches: bool, as_json: bool, as_hex: bool, pattern: str | None) -> int:
     pieces = [piece for path in paths for piece in _pieces(path)]
     printer = Printer(batches, as_json, as_hex, _show(pattern))
     with progress() as bar:

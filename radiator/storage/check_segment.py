@@ -43,7 +43,7 @@ from radiator.storage.index import IndexEntry
 from radiator.storage.segment import Window, batch_at, find_batch, whole_batches
 
 CHUNK_BYTES = 4 * 1024 * 1024
-FINDINGS_MAX = 1_000  # of one segment: what has more is described by the first ones
+FINDINGS_MAX = 100_000  # of one segment: bounds memory where nothing is as it should be
 _ONE = Struct("<iiiiI4xI")  # the columns of a single record behind its times
 _I64 = Struct("<q")
 

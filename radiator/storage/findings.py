@@ -17,6 +17,7 @@ DAMAGE, WARNING, NOTE = SEVERITIES = ("damage", "warning", "note")
 
 KINDS: dict[str, tuple[str, str]] = {
     "damaged": (DAMAGE, "bytes of a segment in which no whole batch stands"),
+    "unreadable": (DAMAGE, "a file that the system does not let us read: its rights, or the disk"),
     "gap": (DAMAGE, "offsets that no batch has, where the next one follows at once, or the log ends too early"),
     "contradiction": (DAMAGE, "a batch whose crc holds, and whose parts contradict one another"),
     "version": (DAMAGE, "a batch that says that a newer radiator wrote it: that, or a flipped bit"),

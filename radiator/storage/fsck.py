@@ -104,7 +104,10 @@ class Fsck:
             ends = {each.name: each.next_offset for each in self.checked}
             if not self.live:
                 yield from check_files.transactions(self.fs, self.root)
-            yield from check_cursors.run(self.fs, self.root, None if self.live else ends)
+            try:
+                yield from check_cursors.run(self.fs, self.root, None if self.live else ends)
+            except OSError as error:
+                yield _unreadable(layout.cursors_path(self.root), error)
 
     def _partitions(self, only: set[str] | None) -> list[tuple[str, str]]:
         """(name, directory) of all, or of those that are asked for."""
@@ -181,7 +184,15 @@ class Fsck:
         return found
 
     def _look(self, name: str, directory: str) -> PartitionCheck:
-        fs, found = self.fs, PartitionCheck(name, directory)
+        found = PartitionCheck(name, directory)
+        try:
+            self._examine(found, directory)
+        except OSError as error:
+            found.findings.append(_unreadable(directory, error))
+        return found
+
+    def _examine(self, found: PartitionCheck, directory: str) -> None:
+        fs = self.fs
         head, raw = read_head(fs, directory)  # before the directory: what it speaks of is then listed
         listed = fs.listdir(directory)
         bases = sorted(base for base in map(layout.segment_base, listed) if base is not None)
@@ -208,7 +219,6 @@ class Fsck:
         }
         self._names(found)
         found.findings += check_files.run(fs, directory, found.next_offset, self.live)
-        return found
 
     def _no_head(self, found: PartitionCheck, raw: bytes | None, bases: list[int]) -> None:
         if any(self._size(found.directory, base) for base in bases) or (raw is not None and any(raw)):
@@ -237,6 +247,9 @@ class Fsck:
                 fd = self.fs.open_read(path)
             except FileNotFoundError:
                 continue  # taken by retention, just now
+            except OSError as error:
+                found.findings.append(_unreadable(path, error))
+                continue
             try:
                 size = self.fs.size(fd)
                 walk = Walk(self.fs, fd, path, base, *_bounds(base, size, following, head, self.live), latest)
@@ -244,6 +257,9 @@ class Fsck:
                 if self.live and head is None:
                     segment.findings = [each for each in segment.findings if each.kind not in ("torn", "zeros")]
                 self._index(found.directory, segment, walk, following is not None)
+            except OSError as error:
+                found.findings.append(_unreadable(path, error))
+                continue
             finally:
                 self.fs.close(fd)
             if head is not None and base > head.segment_base and found.segments:
@@ -332,6 +348,10 @@ def known(fs: FileSystem, root: str, finding: Finding) -> Finding:
     text = f"{finding.text}; put aside in {path}"
     place = (finding.start, finding.end, finding.first_offset, finding.last_offset)
     return Finding("quarantined", finding.path, text, *place)
+
+
+def _unreadable(path: str, error: OSError) -> Finding:
+    return Finding("unreadable", path, f"cannot be read: {error.strerror or error}; what it holds was not checked")
 
 
 def _bounds(base: int, size: int, following: int | None, head: layout.Head | None, live: bool) -> tuple[int, Committed]:

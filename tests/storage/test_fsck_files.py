@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -261,6 +263,24 @@ def test_modes_are_looked_at(made: Made) -> None:
         assert (found.kind, found.path) == ("mode", str(path))
         repair(made.root)
         mended(made.root)
+
+
+@pytest.mark.parametrize("verb", ["open_read", "pread"])
+def test_what_the_disk_does_not_give_is_told_and_the_rest_is_checked(
+    made: Made, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    run = Fsck(made.root)
+    real, bad = getattr(run.fs, verb), str(made.segment(1))
+
+    def refuse(what: Any, *args: Any) -> Any:
+        if what == bad or (isinstance(what, int) and os.readlink(f"/proc/self/fd/{what}") == bad):
+            raise OSError(errno.EIO, "Input/output error")
+        return real(what, *args)
+
+    monkeypatch.setattr(run.fs, verb, refuse)
+    (found,) = run.run()
+    assert (found.kind, found.severity, found.path) == ("unreadable", "damage", bad)
+    assert run.counts.batches > 60 and run.counts.segments == len(made.bases)
 
 
 # --- beside a broker --------------------------------------------------------------------------------------------------
