@@ -373,3 +373,20 @@ def test_transactions_that_only_the_redo_log_has_are_remembered(monkeypatch: pyt
     assert (stored(world, "/queue/a"), stored(world, "/queue/b")) == (["/queue/a"], ["/queue/b"])
     world.kill()
     assert list(again(world, "x")) == ["x"]
+
+
+def test_a_message_that_a_failed_file_took_is_stored_when_it_comes_again() -> None:
+    """It was receipted after the write, as the rule says; then the sync failed, and it could not be read back."""
+    world = World("defaults: {fsync: 50ms}", tail_bytes_max=1)
+    for number in range(10):
+        publish(world, number)
+    segment = world.fs.nodes[layout.segment_path(layout.partition_path("/data", QUEUE), 0)].cache
+    segment[segment.index(b"dedup-id:5")] ^= 1
+    world.fs.fail("fdatasync")
+    for _ in range(5):
+        world.tick(1)
+    assert world.store.partitions[QUEUE].failed is None
+    assert again(world, 4, 5, 6) == {"4": 4, "6": 6}
+    for end in ENDS:
+        getattr(world, end)()
+        assert again(world, 4, 5, 6) == {"4": 4, "5": 10, "6": 6}
