@@ -2,8 +2,8 @@
 
     python -m tests.bench.lone_producer DIRECTORY [BLOCKS]
 
-Alone, the loop writes and syncs by itself; with a second connection, which says nothing, the disk thread does. Blocks of
-messages of both kinds take turns at one broker, so that whatever else the machine does falls on both alike. Prints
+Alone, the loop writes and syncs by itself; with a second connection, which says nothing, the disk thread does. Blocks
+of messages of both kinds take turns at one broker, so that whatever else the machine does falls on both alike. Prints
 microseconds, and the broker's CPU time per message.
 """
 
@@ -60,9 +60,8 @@ def measure(broker: BrokerProcess, size_bytes: int, blocks: int) -> None:
         taken.sort()
         p50, p90, p99 = (taken[int(len(taken) * part)] / 1000 for part in (0.5, 0.9, 0.99))
         mean, cpu = sum(taken) / len(taken) / 1000, spent[kind] / len(taken) * 1e6
-        print(
-            f"{size_bytes:>6} B  {kind:<10} p50 {p50:6.0f}  p90 {p90:6.0f}  p99 {p99:6.0f}  mean {mean:6.0f}  cpu {cpu:5.0f}"
-        )
+        latencies = f"p50 {p50:6.0f}  p90 {p90:6.0f}  p99 {p99:6.0f}  mean {mean:6.0f}"
+        print(f"{size_bytes:>6} B  {kind:<10} {latencies}  cpu {cpu:5.0f}")
 
 
 def main(directory: str, blocks: int = 20) -> None:
