@@ -15,7 +15,7 @@ import contextlib
 from radiator.errors import StorageError
 from radiator.storage import cursor_snapshot
 from radiator.storage.cursor_journal import JOURNAL
-from radiator.storage.files import FileSystem, close_quietly, storage_error, write_all
+from radiator.storage.files import NO_ROOM, FileSystem, close_quietly, storage_error, write_all
 
 ROOM_BYTES_MIN = 128 * 1024  # thousands of group commits, each with any number of ACKs in a row
 ZEROS = memoryview(bytes(2 * ROOM_BYTES_MIN))
@@ -28,6 +28,7 @@ class CursorLog:
         self.fs = fs
         self.directory = directory
         self.failed: StorageError | None = None
+        self.no_room = False  # that is why
         self.generation = 0
         self.position = 0
         self.synced = 0
@@ -88,5 +89,6 @@ class CursorLog:
         self.fd = -1
 
     def _fail(self, doing: str, error: OSError) -> StorageError:
+        self.no_room = error.errno in NO_ROOM
         self.failed = storage_error(self.path(self.generation), doing, error)
         return self.failed

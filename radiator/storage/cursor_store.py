@@ -29,6 +29,7 @@ from radiator.storage.options import SyncPolicy
 
 SYNC_WITHIN_NS = 50_000_000
 RETRY_EVERY_NS = 2_000_000_000  # how soon a failed journal is made up for by a snapshot
+HELD_ATTEMPTS_MAX = 5  # then those who wait for a receipt are told that there is no room
 SLOT_BYTES = 8
 ALWAYS = SyncPolicy()
 DELIVERED = "delivered"
@@ -37,7 +38,7 @@ DELIVERED = "delivered"
 class CursorJob(Job):
     """The changes of one turn, or a snapshot in their place."""
 
-    __slots__ = ("data", "generation", "store", "together")
+    __slots__ = ("data", "generation", "no_room", "store", "together")
 
     def __init__(
         self,
@@ -54,6 +55,7 @@ class CursorJob(Job):
         self.together = together  # records of acks in transactions over several files (``TransactionJob``)
         self.generation = generation  # None: an entry; else a snapshot, and the journal that goes on from it
         self.waiters = waiters
+        self.no_room = False  # that is why it failed
 
     @property
     def short(self) -> bool:
@@ -69,14 +71,14 @@ class CursorJob(Job):
             if self.together:
                 log.append(journal.entry([self.together]))
         except StorageError as error:
-            self.error = error
+            self.error, self.no_room = error, log.no_room
 
     def sync(self) -> None:
         if self.error is None:
             try:
                 self.store.log.sync()
             except StorageError as error:
-                self.error = error
+                self.error, self.no_room = error, self.store.log.no_room
 
     def done(self, now_ns: int) -> None:
         self.store.written(self, now_ns)
@@ -93,6 +95,7 @@ class CursorStore:
         self.failed: StorageError | None = None
         self.sync_due_ns: int | None = None
         self._retry_due_ns: int | None = None
+        self._held = 0  # attempts for which receipts have been waiting for room
         self._cursors: dict[tuple[str, str], Cursor] = {}
         self._partitions: dict[str, list[str]] = {}  # by cursor name
         self._facts: dict[Cursor, tuple[int, int, str, str]] = {}  # number, slot, name, partition
@@ -168,7 +171,13 @@ class CursorStore:
         if fold:
             # Folded into a snapshot: nothing of it hangs on pages that an earlier run failed to sync.
             self._generation += 1
-            self.log.replace(self._generation, self._snapshot())
+            try:
+                self.log.replace(self._generation, self._snapshot())
+            except StorageError as error:
+                if not self.log.no_room:
+                    raise
+                notes.append(f"{error}; acks are not stored until there is room")
+                self.failed, self._held, self._retry_due_ns = error, 1, 0
         used = {facts[1] for facts in self._facts.values()}
         self._next_slot = max(used, default=-1) + 1
         self._free_slots = [slot for slot in range(self._next_slot) if slot not in used]
@@ -272,6 +281,8 @@ class CursorStore:
         retry = self._retry_due_ns is not None and self._retry_due_ns <= now_ns
         if not (self._dirty or self._records or self.waiters or self._together or sync_now or retry):
             return []
+        if self._held and not (retry or self._together):
+            return []  # it waits for the next attempt
         records, self._records = self._records, []
         dirty, waiters, self.waiters = self._dirty.copy(), self.waiters, []
         self._dirty.clear()
@@ -316,14 +327,21 @@ class CursorStore:
 
     def written(self, job: CursorJob, now_ns: int) -> None:
         """A job came back. While the journal is failed, acks work, but are neither stored nor receipted; a snapshot of
-        all cursors, tried now and then, makes up for what it has missed."""
+        all cursors, tried now and then, makes up for what it has missed. Where it is only room that is missing,
+        receipts wait for some attempts: then nobody is refused an ack that is stored a second later."""
         if job.error is not None:
+            if job.no_room and self._held < HELD_ATTEMPTS_MAX:
+                self._held += job.generation is not None or not self._held
+                self.waiters, job.waiters = job.waiters + self.waiters, []
+            else:
+                self._held = 0
             self.failed = self.failed or job.error
             self.sync_due_ns = None
             if self._retry_due_ns is None:
                 self._retry_due_ns = now_ns + RETRY_EVERY_NS
         elif job.generation is not None:
             self.failed = None
+            self._held = 0
         elif not job.needs_sync and job.data and self.sync_due_ns is None:
             self.sync_due_ns = now_ns + SYNC_WITHIN_NS
 

@@ -18,13 +18,11 @@ OpenLogs.limit logs hold descriptors.
 
 from __future__ import annotations
 
-import errno
-
 from radiator import limits
 from radiator.errors import StorageError
 from radiator.storage import index, layout, names
 from radiator.storage.batch import RecordBatch
-from radiator.storage.files import FileSystem, close_quietly, storage_error, write_all
+from radiator.storage.files import NO_ROOM, FileSystem, close_quietly, storage_error, write_all
 from radiator.storage.format import encode_batch
 from radiator.storage.index import IndexEntry
 from radiator.storage.open_logs import OpenLogs, make_directories
@@ -35,7 +33,6 @@ AHEAD_BYTES_MAX = 512 * 1024
 AHEAD_BATCH_BYTES_MAX = 32 * 1024  # larger batches pay for the size's change themselves
 AHEAD_AFTER = 8  # small synced batches in a row, so that a file that gets only a few stays small
 ZEROS = memoryview(bytes(AHEAD_BYTES_MAX))
-NO_ROOM = frozenset((errno.ENOSPC, errno.EDQUOT))  # the file itself is as good as before
 INDEX_ENTRIES_BUFFERED = 4  # a recovery walks as much of the log as this
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import errno
 from typing import Any
 
+import pytest
+
 from radiator.broker import readiness
+from radiator.storage import cursor_log
 from tests.broker.harness import World
 from tests.storage.faults import FaultyFileSystem
 
@@ -131,3 +134,102 @@ def test_while_it_stops_it_is_not_ready() -> None:
     world = World(fs=FaultyFileSystem())
     world.broker.stopping = True
     assert readiness.reasons(world.broker) == ["the broker is being stopped"]
+
+
+def fill_up(world: World, room: int = 0) -> None:
+    world.fs.capacity = sum(len(node.cache) for node in world.fs.nodes.values()) + room
+
+
+def backlog(world: World, count: int) -> Any:
+    client = world.connect()
+    client.publish(A, *(f"{number:4}" + "x" * 200 for number in range(count)))
+    world.settle()
+    consumer = world.connect()
+    consumer.subscribe(A)
+    world.settle()
+    return consumer
+
+
+def test_on_a_full_disk_sends_are_refused_while_a_backlog_is_consumed_and_acked() -> None:
+    world = World()
+    consumer = backlog(world, 300)
+    first = consumer.messages()[0]
+    consumer.ack(first, receipt="first")
+    world.settle()
+    fill_up(world)
+    for number in range(299):
+        client = world.connect()
+        client.publish(A, "y" * 20_000, receipt="s")
+        world.settle()
+        assert client.error() == "storage"
+        client.drop()
+        (message,) = consumer.messages()
+        consumer.ack(message, receipt=str(number))
+        world.settle()
+        assert consumer.receipts()[-1:] == [str(number)]
+    world.power_cut()
+    consumer = world.connect()
+    consumer.subscribe(A)
+    world.settle()
+    assert consumer.bodies() == []
+
+
+def test_an_ack_that_finds_no_room_waits_for_some_and_is_then_receipted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cursor_log, "ZEROS", b"")
+    world = World()
+    consumer = backlog(world, 5)
+    fill_up(world)
+    messages = consumer.messages()
+    for number in range(3):
+        consumer.ack(messages[-1], receipt=str(number))
+        world.settle()
+        messages += consumer.messages()
+    assert consumer.receipts() == [] and len(messages) == 4, "and what comes next is delivered all the same"
+    assert readiness.reasons(world.broker)[0].startswith("cursors: ")
+    world.fs.capacity = None
+    world.tick(2.5)
+    assert consumer.receipts() == ["0", "1", "2"] and readiness.reasons(world.broker) == []
+    world.power_cut()
+    consumer = world.connect()
+    consumer.subscribe(A, prefetch_count=10)
+    world.settle()
+    assert [body[:4].strip() for body in consumer.bodies()] == ["3", "4"]
+
+
+def test_nobody_waits_for_room_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cursor_log, "ZEROS", b"")
+    world = World()
+    consumer = backlog(world, 2)
+    fill_up(world)
+    consumer.ack(consumer.messages()[0], receipt="r")
+    world.settle()
+    seconds = 0
+    while not consumer.session.closing:
+        world.tick(1)
+        seconds += 1
+        assert seconds < 15
+    assert seconds > 5 and consumer.error() == "storage"
+    world.fs.capacity = None
+    world.tick(2.5)
+    assert readiness.reasons(world.broker) == []
+
+
+def test_when_there_is_room_again_sends_are_taken_within_five_seconds_and_nothing_is_torn() -> None:
+    world = World()
+    client = world.connect()
+    client.publish(A, "kept", receipt="0")
+    world.settle()
+    fill_up(world, 70_000)
+    client.publish(A, "y" * 200_000, receipt="1")
+    world.settle()
+    assert client.error() == "storage"
+    (segment,) = [node for path, node in world.fs.nodes.items() if path.endswith(".rlog")]
+    assert b"yyyy" not in segment.cache, "no half record is left"
+    world.fs.capacity = None
+    world.tick(2.5)
+    client = world.connect()
+    client.publish(A, "z" * 200_000, receipt="2")
+    world.settle()
+    assert client.receipts() == ["2"]
+    world.kill()
+    assert not world.notes

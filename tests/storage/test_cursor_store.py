@@ -146,7 +146,7 @@ def test_a_failed_journal_is_made_up_for_by_a_snapshot() -> None:
     cursor = store.cursors.open("a", "p", 0)
     commit(store)
     cursor.ack([0])
-    fs.fail("pwritev", 1, errno.ENOSPC)
+    fs.fail("pwritev", 1, errno.EIO)
     assert error_of(commit(store)) is not None
     cursor.ack([1])
     store.cursors.waiters.append("receipt")
@@ -157,6 +157,29 @@ def test_a_failed_journal_is_made_up_for_by_a_snapshot() -> None:
     fs.power_cut()
     store, _ = opened(fs)
     assert store.cursors.open("a", "p", 0).floor == 2
+
+
+def test_a_start_over_a_full_disk_is_not_refused_and_makes_up_for_it_when_there_is_room() -> None:
+    fs = FaultyFileSystem()
+    store = filled(fs)
+    store.cursors.open("a", "p", 0).ack([0, 1])
+    commit(store)
+    for _ in range(2):
+        fs.kill()
+        fs.capacity = sum(len(node.cache) for node in fs.nodes.values())
+        store, notes = opened(fs)
+        assert "No space left" in str(notes[0])
+        cursor = store.cursors.open("a", "p", 0)
+        assert cursor.floor == 2 and store.cursors.failed is not None
+    cursor.ack([2])
+    fs.capacity = None
+    now = store.next_deadline_ns(NOW) or 0
+    assert now <= NOW + 5_000_000_000
+    commit(store, now)
+    assert store.cursors.failed is None
+    fs.power_cut()
+    store, notes = opened(fs)
+    assert not notes and store.cursors.open("a", "p", 0).floor == 3
 
 
 def test_a_full_journal_becomes_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
