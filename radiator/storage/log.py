@@ -267,7 +267,7 @@ class Log:
         if not self.options.sync.never:
             self._sync(self.fd)
         self._covered()
-        self._write_index()
+        self.write_index()
 
     def _sync(self, fd: int) -> None:
         self.open_logs.syncs += 1
@@ -338,9 +338,9 @@ class Log:
             data = layout.encode_head(self.base_offset, self.position, self.next_offset)
             self.head[: len(data)] = data
         if len(self.entries) >= INDEX_ENTRIES_BUFFERED:
-            self._write_index()
+            self.write_index()
 
-    def _write_index(self) -> None:
+    def write_index(self) -> None:
         if not self.entries:
             return
         fd = -1

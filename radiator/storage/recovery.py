@@ -28,7 +28,7 @@ from radiator.storage import layout, names, salt
 from radiator.storage.files import FileSystem, read_file, read_fully, storage_error, write_all
 from radiator.storage.format import HEADER_BYTES, SPARSE, BatchHeader, DamagedBatch, decode_destinations, split_names
 from radiator.storage.index import ENTRY_BYTES, IndexEntry
-from radiator.storage.log import Log
+from radiator.storage.log import INDEX_ENTRIES_BUFFERED, Log
 from radiator.storage.segment import (
     SegmentInfo,
     Window,
@@ -252,6 +252,8 @@ def _walk_active(
     log.entries, log.index_count, log.indexed_position = more, len(entries), indexed
     _cut_index(fs, directory, base, len(entries))
     _confirm(fs, log, path, head)
+    if len(more) >= INDEX_ENTRIES_BUFFERED:
+        log.write_index()  # so that the next start need not walk again
     return SegmentInfo(base, first, latest, position, sparse), latest
 
 
@@ -356,9 +358,20 @@ def _rebuild_names(fs: FileSystem, log: Log, bases: list[int], destinations: set
         path = layout.segment_path(log.directory, base)
         fd = fs.open_read(path)
         try:
-            window = Window(fs, fd, SCAN_BYTES, path)
-            for place, header in whole_batches(window, 0, fs.size(fd), base):
-                destinations.update(decode_destinations(window.data, window.at(place, header.total_len), header)[2])
+            window, size, position, dictionaries = Window(fs, fd, SCAN_BYTES, path), fs.size(fd), 0, set[bytes]()
+            while position < size:
+                place = window.at(position, HEADER_BYTES)
+                skimmed, base, _ = skim(window.data, place, len(window.data), base, dictionaries)
+                position += skimmed - place
+                found = next(whole_batches(window, position, size, base), None)  # what skim stopped at, or cannot see
+                if found is None:
+                    break
+                position, header = found
+                destinations.update(decode_destinations(window.data, window.at(position, header.total_len), header)[2])
+                base = last_offset(window, position, header) + 1
+                position += header.total_len
+            for dictionary in dictionaries:
+                destinations.update(split_names(dictionary))
         finally:
             fs.close(fd)
     log.names_position = names.write(fs, layout.names_path(log.directory), destinations, 0, True)

@@ -16,6 +16,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import pairwise
+from struct import Struct
 from zlib import crc32
 
 from radiator import limits
@@ -44,6 +45,8 @@ from radiator.storage.header import newer_len
 from radiator.storage.index import IndexEntry
 from radiator.storage.merge import Merger, merge_ones
 
+COPIED_BYTES_MAX = 512  # below, a slice of bytes is made sooner than one of a view
+_SKIMMED = Struct("<8sIIQ16xIH2xIII4x")  # of a header: magic, total_len, crc, base offset, count, flags, three lengths
 SEARCH_BYTES_MIN = 8 * 1024  # read at first in a search, and ever more: the next batch is often near
 SEARCH_BYTES_MAX = 1024 * 1024
 MISPLACED_BYTES_MAX = 128 * 1024  # as much as this is looked at to tell a gap from pages of another place
@@ -149,26 +152,26 @@ def skim(data: bytes, at: int, stop: int, expected: int, names: set[bytes]) -> t
     The quick way of recovery; it stops at everything that is not plain, and ``batch_at`` judges that. Returns the place
     and the offset behind, and the last receive time; adds their dictionaries of names, as they lie, to ``names``.
     """
-    unpack, size, view, latest = HEADER.unpack_from, len(data), memoryview(data), 0
+    unpack, size, view, last, known, known_len = _SKIMMED.unpack_from, len(data), memoryview(data), -1, b"", -1
     while at < stop and at + HEADER_BYTES <= size:
-        magic, total, crc, base, _, high, count, flags, _, names_len, headers_len, bodies_len, _ = unpack(data, at)
+        magic, total, crc, base, count, flags, names_len, headers_len, bodies_len = unpack(data, at)
         end = at + total
         if (
             magic != MAGIC
             or base != expected
             or flags & ~PLAIN
             or end > size
-            or crc32(view[at + CRC_FROM : end]) != crc
+            or crc32(data[at + CRC_FROM : end] if total < COPIED_BYTES_MAX else view[at + CRC_FROM : end]) != crc
         ):
             break
         # From the end, so that a batch of one record costs no more than this.
-        names_end = end - ((bodies_len + 7) & ~7) - ((headers_len + 7) & ~7)
-        start = names_end - ((names_len + 7) & ~7)
-        names.add(data[start : start + names_len])
+        start = end - ((bodies_len + 7) & ~7) - ((headers_len + 7) & ~7) - ((names_len + 7) & ~7)
+        if names_len != known_len or not data.startswith(known, start):
+            known, known_len = data[start : start + names_len], names_len
+            names.add(known)
         expected += count
-        latest = high
-        at = end
-    return at, expected, latest
+        last, at = at, end
+    return at, expected, HEADER.unpack_from(data, last)[5] if last >= 0 else 0
 
 
 def find_batch(window: Window, position: int, end: int, min_offset: int) -> tuple[int, BatchHeader] | None:

@@ -130,6 +130,8 @@ class FaultyFileSystem:
         for path, node in self.nodes.items():
             if path not in names and random.random() < 0.5 and os.path.dirname(path) in self.disk_dirs:
                 names[path] = node  # created, not synced, and yet there
+            elif path in names and names[path] is not node and random.random() < 0.5:
+                names[path] = node  # a rename took its place, was not synced, and yet it is there
         for path in list(names):
             if path not in self.nodes and random.random() < 0.5:
                 del names[path]  # removed, not synced, and yet gone

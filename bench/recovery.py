@@ -1,0 +1,155 @@
+"""How long a start takes: ``python -m bench.recovery [--quick]``.
+
+    rebuild    the active segment is walked from its first byte, its index gone: MB/s, for batches of one record and for
+               large ones; and the same for a list of names that is gone
+    sparse     20 GiB in 160 sealed segments, of which only the first header and the last batch are there
+    many       2,000 partitions, stopped well; killed, each with a torn tail; and all their heads gone as well, after
+               which everything counts as not yet synced, and is
+
+The files are in the page cache: it is the program that is measured, not the disk. Nothing is left behind.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from collections.abc import Callable
+
+from radiator import limits
+from radiator.storage import layout
+from radiator.storage.files import FileSystem
+from radiator.storage.options import PartitionOptions, SyncPolicy
+from radiator.storage.store import Store
+
+NOW = 1_700_000_000_000_000_000
+BLOCK = b"content-type:application/json"
+NEVER = PartitionOptions(sync=SyncPolicy(None), segment_bytes=limits.SEGMENT_BYTES_MAX)
+ROUNDS = 3
+
+
+def commit(store: Store) -> None:
+    for job in (jobs := store.take(NOW)):
+        job.write()
+    for job in jobs:
+        if job.needs_sync:
+            job.sync()
+        job.done(NOW)
+
+
+def fill(root: str, size_bytes: int, body_bytes: int, per_batch: int, names: int) -> str:
+    """One partition with one segment; its directory."""
+    store = Store(root, FileSystem())
+    store.open(NOW)
+    partition = store.partition("q", NEVER)
+    body, written, number = os.urandom(body_bytes), 0, 0
+    while written < size_bytes:
+        for _ in range(per_batch):
+            number += 1
+            partition.append(f"/topic/{number % names}" if names > 1 else "q", BLOCK, body, NOW + number)
+        commit(store)
+        written = partition.segments[-1].size_bytes
+    store.close()
+    return partition.directory
+
+
+def seconds_to_open(root: str, before: Callable[[], None] = lambda: None) -> float:
+    """The best of a few starts, by the clock on the wall."""
+    times = []
+    for _ in range(ROUNDS):
+        before()
+        store = Store(root, FileSystem())
+        begin = time.perf_counter()
+        store.open(NOW)
+        times.append(time.perf_counter() - begin)
+        store.close()
+    return min(times)
+
+
+def rebuild(parent: str, size_bytes: int) -> None:
+    shapes = [("1 record of 100 B", 100, 1), ("1 record of 1 KiB", 1_024, 1), ("500 records of 1 KiB", 1_024, 500)]
+    for (what, body_bytes, per_batch), names in [(shape, names) for shape in shapes for names in (1, 10)]:
+        root = tempfile.mkdtemp(dir=parent)
+        directory = fill(root, size_bytes, body_bytes, per_batch, names)
+        size = os.path.getsize(layout.segment_path(directory, 0))
+        gone = [layout.index_path(directory, 0)] + ([layout.names_path(directory)] if names > 1 else [])
+
+        def without(paths: list[str] = gone) -> None:
+            for path in paths:
+                if os.path.exists(path):
+                    os.unlink(path)
+
+        seconds = seconds_to_open(root, without)
+        which = "index and names" if names > 1 else "index"
+        print(f"rebuild {which:16} batches of {what:21} {size / seconds / 1e6:8,.0f} MB/s ({seconds:.2f} s)")
+
+
+def sparse(parent: str, segments: int) -> None:
+    """Sealed segments with a first batch, and nothing in the 128 MiB behind it; the last one is whole."""
+    root = tempfile.mkdtemp(dir=parent)
+    directory = fill(root, 8 << 20, 1_024, 100, 1)
+    store = Store(root, FileSystem())
+    store.open(NOW)
+    partition = store.partitions["q"]
+    for _ in range(segments):
+        partition.append("q", BLOCK, b"x" * 1_024, NOW)
+        partition.roll_wanted = True  # type: ignore[attr-defined]
+        partition.queue()
+        commit(store)
+    store.close()
+    for base in sorted(filter(None, map(layout.segment_base, os.listdir(directory))))[:-1]:
+        os.truncate(layout.segment_path(directory, base), limits.SEGMENT_BYTES)
+    size = sum(os.path.getsize(f"{directory}/{name}") for name in os.listdir(directory))
+    print(f"sparse  {size / (1 << 30):.1f} GiB in {segments + 1} segments, stopped well: {seconds_to_open(root):.3f} s")
+    tail = layout.segment_path(directory, max(filter(None, map(layout.segment_base, os.listdir(directory)))))
+
+    def killed() -> None:
+        with open(tail, "ab") as file:
+            file.write(os.urandom(64 * 1024))
+        os.unlink(layout.head_path(directory))
+
+    print(f"sparse  the same, killed in a write and without a head: {seconds_to_open(root, killed):.3f} s")
+
+
+def many(parent: str, partitions: int) -> None:
+    root = tempfile.mkdtemp(dir=parent)
+    store = Store(root, FileSystem())
+    store.open(NOW)
+    for batch in range(20):
+        for number in range(partitions):
+            store.partition(f"/queue/{number}", NEVER).append(f"/queue/{number}", BLOCK, b"x" * 4_000, NOW + batch)
+        while store.dirty:
+            commit(store)
+    store.close()
+    print(f"many    {partitions} partitions, stopped well: {seconds_to_open(root):.2f} s")
+    directories = [f"{root}/partitions/{name}" for name in os.listdir(f"{root}/partitions")]
+
+    def killed() -> None:
+        for directory in directories:
+            with open(layout.segment_path(directory, 0), "ab") as file:
+                file.write(os.urandom(1_000))
+
+    print(f"many    the same, killed, each with a torn tail: {seconds_to_open(root, killed):.2f} s")
+
+    def headless() -> None:
+        for directory in directories:
+            os.unlink(f"{directory}/head")
+
+    print(f"many    the same, and no head: {seconds_to_open(root, headless):.2f} s")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a tenth of everything")
+    parser.add_argument("--directory", help="where to write (default: a temporary directory)")
+    options = parser.parse_args()
+    part = 10 if options.quick else 1
+    with tempfile.TemporaryDirectory(dir=options.directory) as parent:
+        rebuild(parent, (200 << 20) // part)
+        sparse(parent, 160 // part)
+        many(parent, 2_000 // part)
+
+
+if __name__ == "__main__":
+    main()
