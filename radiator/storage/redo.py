@@ -107,7 +107,8 @@ def _holds(partition: FilePartition, low: int, wanted: BatchHeader, data: bytes)
     content = crc32(memoryview(data)[HEADER_BYTES : wanted.total_len])
     segments = partition.segments
     first = max(bisect_right(segments, low, key=lambda segment: segment.base_offset) - 1, 0)
-    for info in segments[first:]:
+    ends = [*(segment.base_offset for segment in segments[first + 1 :]), partition.next_offset]
+    for info, end in zip(segments[first:], ends, strict=False):
         path = layout.segment_path(partition.directory, info.base_offset)
         fd = fs.open_read(path)
         try:
@@ -115,6 +116,8 @@ def _holds(partition: FilePartition, low: int, wanted: BatchHeader, data: bytes)
             entries = index.up_to_offset(load_index(fs, partition.directory, info.base_offset), low)
             position, expected = start_of(window, entries)
             for place, header in whole_batches(window, position, info.size_bytes, expected):
+                if header.base_offset >= end:  # the log went on in another file
+                    break
                 if header.total_len != wanted.total_len or header.min_receive_ns != wanted.min_receive_ns:
                     continue
                 at = window.at(place, header.total_len)

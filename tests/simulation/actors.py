@@ -109,13 +109,21 @@ class Actor:
 
 
 class Producer(Actor):
-    """Sends, waits for receipts now and then, and remembers what it was promised."""
+    """Sends, waits for receipts now and then, and remembers what it was promised. Some messages say which one they are;
+    those it sends again when the connection is lost before their receipt has come."""
 
     number = 0
 
+    def __init__(self, name: str, world: World, random: Random, checkers: Checkers) -> None:
+        super().__init__(name, world, random, checkers)
+        self.unsure: dict[bytes, dict[str, str]] = {}  # body -> headers, in order: maybe stored, maybe not
+
     def opened(self) -> None:
-        self.waiting: dict[str, list[bytes]] = {}
+        self.waiting: dict[str, bytes] = {}
         self.committing: dict[str, str] = {}
+        for body, headers in self.unsure.items():
+            self.checkers.sent_again.add(body)
+            self._send(body, headers)
 
     def act(self) -> None:
         if len(self.waiting) > 20:
@@ -126,11 +134,25 @@ class Producer(Actor):
         for _ in range(self.random.choice([1, 1, 2, 6])):
             destination = self.random.choice(DESTINATIONS)
             body = self._body(destination)
-            receipt = self.new_receipt() if self.random.random() < 0.9 else None
-            if receipt is not None:
-                self.waiting[receipt] = [body]
-            key = f"k{self.random.randrange(3)}" if destination == "/topic/keyed" else None
-            self.say("SEND", body, destination=destination, receipt=receipt, key=key)
+            headers = {"destination": destination}
+            if destination == "/topic/keyed" and self.random.random() < 0.7:
+                headers["key"] = f"k{self.random.randrange(3)}"
+            if "memory" not in destination and self.random.random() < 0.4:
+                if self.random.random() < 0.5:
+                    headers["dedup-id"] = body[:20].decode()
+                else:
+                    headers |= {"producer-id": self.name, "sequence": str(self.number)}
+                self.unsure[body] = headers
+            self._send(body, headers)
+            if body in self.unsure and self.random.random() < 0.1:
+                self.checkers.sent_again.add(body)
+                self._send(body, headers)
+
+    def _send(self, body: bytes, headers: dict[str, str]) -> None:
+        receipt = self.new_receipt() if body in self.unsure or self.random.random() < 0.9 else None
+        if receipt is not None:
+            self.waiting[receipt] = body
+        self.say("SEND", body, **headers, receipt=receipt)
 
     def _body(self, destination: str, transaction: str = "") -> bytes:
         self.number += 1
@@ -164,7 +186,8 @@ class Producer(Actor):
         if receipt in self.committing:
             self.checkers.committed(self.committing.pop(receipt))
         else:
-            (body,) = self.waiting.pop(receipt)
+            body = self.waiting.pop(receipt)
+            self.unsure.pop(body, None)
             self.checkers.receipted(frame.headers["partition"], int(frame.headers["offset"]), body)
 
 

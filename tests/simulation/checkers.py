@@ -6,6 +6,7 @@
     transactions                all of one or nothing: messages in any number of partitions, and acks
     windows                     no client ever holds more than it asked for
     one pair of hands           nobody is sent what another client holds
+    stored once                 no message stands in the log twice, however often it was sent under one identity
     settled is settled          an ack that was receipted never comes back
     unacked comes back          what nobody settled is delivered in the end
 
@@ -49,6 +50,7 @@ class Checkers:
         self.settled: set[bytes] = set()
         self.maybe_settled: set[bytes] = set()
         self.holders: dict[bytes, Any] = {}
+        self.sent_again: set[bytes] = set()  # with the same identity
         self.transactions: dict[str, Transaction] = {}
         self.acked_in: dict[bytes, list[Transaction]] = defaultdict(list)
         self.crashed = False
@@ -136,9 +138,13 @@ class Checkers:
                 )
             for offset, body in found.items():
                 self._same(name, offset, body, "in the log")
-            present.update(found.values())
             last: dict[bytes, int] = {}
             for body in found.values():
+                if body in present:
+                    raise Violation(f"{name}: {body[:30]!r} is stored twice")
+                present.add(body)
+                if body in self.sent_again:  # it may have come behind what was sent later
+                    continue
                 producer, number = body.split(b":")[:2]
                 if last.get(producer, -1) >= int(number):
                     raise Violation(f"{name}: {body[:30]!r} stands behind number {last[producer]}")

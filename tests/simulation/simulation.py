@@ -26,7 +26,7 @@ from tests.storage.driving import read_all
 from tests.storage.faults import FaultyFileSystem
 
 CONFIG = """
-defaults: {segment: {size: 64KiB}, retention: {acked: keep}}
+defaults: {segment: {size: 64KiB}, retention: {acked: keep}, dedup: {window: 36500d}}
 destinations:
   - {match: '/queue/weak,/topic/weak', fsync: 2s, segment: {roll_at: "00:00"}}
   - {match: '/queue/memory,/topic/memory', store: memory}
@@ -169,7 +169,7 @@ class Simulation:
 
     def _time(self) -> None:
         world = self.world
-        world.now += int(self.random.choice([0.01, 1, 5, 40_000]) * NS_PER_SECOND)
+        world.now += int(self.random.choice([0.01, 1, 5, 40_000, 400_000, -3_600]) * NS_PER_SECOND)
         world.broker.tick(world.now)
 
     def _kill(self) -> None:
