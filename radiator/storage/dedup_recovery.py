@@ -80,6 +80,8 @@ def recover(
         if own_end == end:
             return None
         data = encode_block(own_end, own_end, b"")
+    else:
+        fs.sync_dir(directory)  # an earlier run may have failed to: without its name, nothing of the log is searched
     found = decode(data)
     start = segments[0].base_offset if segments else end
     covered = start if found.covered is None else found.covered
