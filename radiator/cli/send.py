@@ -10,6 +10,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import count
 from typing import TYPE_CHECKING
 
 import click
@@ -47,12 +48,16 @@ if TYPE_CHECKING:
     "--window", type=click.IntRange(min=1), default=10_000, show_default=True, metavar="N",
     help="How many messages may be without receipt.",
 )  # fmt: skip
+@click.option(
+    "--producer-id", metavar="NAME",
+    help="Number the messages, 1 2 3... under NAME: the same command, run again, stores only what is missing.",
+)  # fmt: skip
 @connection_options
 @json_option
 def send(
     destination: str | None, messages: tuple[str, ...], files: tuple[str, ...], texts: tuple[str, ...],
-    kind: str | None, headers: dict[str, str], transaction: bool, window: int, url: str, login: str | None,
-    passcode: str | None, timeout: float, as_json: bool,
+    kind: str | None, headers: dict[str, str], transaction: bool, window: int, producer_id: str | None,
+    url: str, login: str | None, passcode: str | None, timeout: float, as_json: bool,
 ) -> int:  # fmt: skip
     """Send messages to DESTINATION and wait until they are stored.
 
@@ -67,6 +72,8 @@ def send(
     chunks = (
         _texts(texts, destination or "", headers) if texts else _read(files or ("-",), kind, destination or "", headers)
     )
+    if producer_id is not None:
+        chunks = _numbered(chunks, producer_id)
     with open_connection(url, login, passcode, timeout) as connection:
         sender = Sender(connection, window)
         started = time.monotonic()
@@ -81,9 +88,11 @@ def send(
             raise
         seconds = time.monotonic() - started
     if as_json:
-        put_json({"sent": sender.stored, "seconds": round(seconds, 6), "partitions": sender.partitions})
+        told = {"sent": sender.stored, "duplicates": sender.duplicates, "seconds": round(seconds, 6)}
+        put_json({**told, "partitions": sender.partitions})
     else:
-        click.echo(f"{sender.stored} message{'s' * (sender.stored != 1)} stored{sender.where()}")
+        before = f", {sender.duplicates} of them before" if sender.duplicates else ""
+        click.echo(f"{sender.stored} message{'s' * (sender.stored != 1)} stored{before}{sender.where()}")
     return OK
 
 
@@ -100,6 +109,16 @@ def _read(files: tuple[str, ...], kind: str | None, destination: str, headers: d
         yield from FORMATS[kind or format_of(name)](file, name, destination, headers)
 
 
+def _numbered(chunks: Iterator[Chunk], producer_id: str) -> Iterator[Chunk]:
+    numbers = count(1)
+    for messages, size in chunks:
+        numbered = []
+        for each in messages:
+            headers = {**(each.headers or {}), "producer-id": producer_id, "sequence": next(numbers)}
+            numbered.append(each._replace(headers=headers))
+        yield numbered, size
+
+
 def _size(files: tuple[str, ...]) -> int | None:
     """How many bytes the files hold together; None if that is not known."""
     if not files or not all(os.path.isfile(name) for name in files):
@@ -113,6 +132,7 @@ class Sender:
     def __init__(self, connection: Connection, window: int) -> None:
         self.sent = 0
         self.stored = 0
+        self.duplicates = 0  # of those: the broker had them already
         self.partitions: dict[str, dict[str, int]] = {}
         self._connection = connection
         self._window = window
@@ -148,6 +168,7 @@ class Sender:
             self._count(receipt)
 
     def _count(self, receipt: Receipt) -> None:
+        self.duplicates += receipt.duplicate
         if receipt.partition is None or receipt.offset is None:
             return
         seen = self.partitions.get(receipt.partition)

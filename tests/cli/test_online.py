@@ -52,6 +52,17 @@ def test_lines_from_stdin_become_messages(capfdbinary: Any) -> None:
     assert printed(capfdbinary, "tail", "/queue/lines", "-o", "first", "-e") == b"one\n\nthree\n"  # nothing was taken
 
 
+def test_the_same_file_sent_again_stores_only_what_is_missing(tmp_path: Path, capfdbinary: Any) -> None:
+    file = tmp_path / "orders.txt"
+    file.write_text("a\nb\n")
+    again = ["send", "/queue/numbered", "-f", str(file), "--producer-id", "orders.txt"]
+    assert printed(capfdbinary, *again) == b"2 messages stored: /queue/numbered offset 0 to 1\n"
+    file.write_text("a\nb\na\n")
+    assert printed(capfdbinary, *again) == b"3 messages stored, 2 of them before: /queue/numbered offset 0 to 2\n"
+    assert b'"duplicates":3' in printed(capfdbinary, *again, "--json")
+    assert printed(capfdbinary, "tail", "/queue/numbered", "-o", "first", "-e") == b"a\nb\na\n"
+
+
 def test_a_file_in_each_format(tmp_path: Path, capfdbinary: Any) -> None:
     (tmp_path / "a.csv").write_text("name,count\nx,1\n")
     (tmp_path / "a.jsonl").write_text('{"name":"y"}\n')
