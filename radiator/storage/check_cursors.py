@@ -38,7 +38,9 @@ def run(fs: FileSystem, root: str, ends: Mapping[str, int] | None) -> Iterator[F
         generation = found if found is not None else newest
         journal_path = f"{directory}/{cursor_journal.JOURNAL}{generation:010d}"
         journal = read_file(fs, journal_path) or b""
-        if read_file(fs, path) == raw:
+        unsorted = [state for state in states.values() if _unsorted(state)]
+        end, lost = cursor_journal.replay(journal, states)
+        if read_file(fs, path) == raw and not (lost and ends is None):  # a read may meet a write half-way
             break
     remedy = "the next start uses its copy" if copied else "cursors that only it knew start again"
     if broken:
@@ -53,12 +55,11 @@ def run(fs: FileSystem, root: str, ends: Mapping[str, int] | None) -> Iterator[F
     elif raw is None and generation:
         text = f"missing, but the journal is of generation {generation}; cursors that only it knew start again"
         yield Finding("snapshot", path, text)
-    for state in states.values():
-        if _unsorted(state):
-            text = f"{state.name} over {state.partition}: its intervals are not sorted above its floor {state.floor}"
-            yield Finding("cursor", path, text)
+    for state in unsorted:
+        yield Finding(
+            "cursor", path, f"{state.name} over {state.partition}: its intervals are not sorted above its floor"
+        )
     yield from _listing(fs, directory, listed, generation, ends is None)
-    end, lost = cursor_journal.replay(journal, states)
     if lost:
         text = f"{lost} bytes in the middle cannot be read; acknowledgements in them come again"
         yield Finding("journal", journal_path, text, 0, end)

@@ -11,14 +11,14 @@ import pytest
 
 from radiator import limits
 from radiator.errors import StorageError
-from radiator.storage import archived, cursor_journal, index, layout, names, transaction_log
+from radiator.storage import archived, check_cursors, cursor_journal, index, layout, names, transaction_log
 from radiator.storage.dedup_file import encode_block
 from radiator.storage.files import FileSystem
 from radiator.storage.findings import KINDS, SEVERITIES
 from radiator.storage.fsck import Fsck
 from radiator.storage.index import IndexEntry
 from radiator.storage.repair import Repair
-from tests.storage.driving import NOW, opened
+from tests.storage.driving import NOW, commit, opened
 from tests.storage.spoiled import QUEUE, Made, check, kinds, mended, next_batch, repair, uncommitted
 
 # --- head, index, names, salt -----------------------------------------------------------------------------------------
@@ -320,3 +320,24 @@ def test_a_segment_that_retention_takes_meanwhile_is_no_damage(made: Made, monke
 
 def test_kinds_have_a_severity_each_and_meanings() -> None:
     assert {severity for severity, _ in KINDS.values()} == set(SEVERITIES)
+
+
+def test_a_journal_that_is_read_while_it_is_written_is_read_again(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, _ = opened(root=made.root)
+    cursor = store.cursors.open(f"queue:{QUEUE}", QUEUE, 0)
+    for offset in (20, 22):
+        cursor.ack([offset])
+        commit(store)
+    reads, real = [], check_cursors.read_file
+
+    def half_way(fs: FileSystem, path: str) -> bytes | None:
+        data = real(fs, path)
+        if "journal-" in path:
+            reads.append(path)
+            if len(reads) == 1 and data is not None:
+                return data[:17] + b"?" + data[18:]
+        return data
+
+    monkeypatch.setattr(check_cursors, "read_file", half_way)
+    assert kinds(made.root) == [] and len(reads) == 2
+    store.close()
