@@ -24,6 +24,7 @@ from radiator import __version__
 from radiator.broker import commands, publishing, subscribing
 from radiator.broker.destination import Destination
 from radiator.broker.feed import Feed, Read
+from radiator.broker.keys import header_value
 from radiator.broker.reader import Reader
 from radiator.broker.ready import Ready
 from radiator.broker.registry import Registry
@@ -76,6 +77,7 @@ class Broker:
         self.registry = Registry(rules, store, self._start_read, self._born, self._lost)
         self.destinations = self.registry.destinations
         self.dirty_sources = self.registry.dirty_sources
+        store.care.key_of = header_value
         self.registry.revive()
 
     def destination(self, name: str) -> Destination:
@@ -358,6 +360,12 @@ class Broker:
         """A read has ended."""
         read.job.done()
         read.then(read.job)
+
+    def care_done(self, job: Any, now_ns: int) -> None:
+        """Background work has ended."""
+        note = self.store.care.done(job, now_ns)
+        if note:
+            log.error("storage: %s", note)
 
     def _reader_done(self, reader: Reader) -> None:
         subscription = reader.subscription

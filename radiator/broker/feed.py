@@ -72,6 +72,7 @@ class Feed:
         self._judged = (-1, -1)  # sources and stored names when it was last asked what the log holds
         self._queues_only = False
         partition.on_forced = self.forced
+        partition.settled_in = self.settled_in
 
     def load(self, offset: int, waiter: Waiter) -> None:
         """Ask for the batch that holds ``offset``; the answer comes to ``waiter.loaded``."""
@@ -126,6 +127,13 @@ class Feed:
             source.forced(start)
         self.pin()
 
+    def settled_in(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """The intervals from ``start`` up to, not including, ``stop`` that every queue here has settled."""
+        found = [(start, stop)] if self.sources else []
+        for source in self.sources:
+            found = common(found, source.cursor.settled_in(start, stop))
+        return found
+
     def pin(self) -> None:
         """Tell the partition the lowest offset that a queue still needs."""
         floors = [source.cursor.floor for source in self.sources]
@@ -142,3 +150,17 @@ class Feed:
             self._judged = judged
             self._queues_only = stored <= {source.queue.name for source in self.sources}
         return self._queues_only
+
+
+def common(one: list[tuple[int, int]], other: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """What is in both; intervals are sorted and disjoint."""
+    found: list[tuple[int, int]] = []
+    place = 0
+    for start, stop in one:
+        while place < len(other) and other[place][1] <= start:
+            place += 1
+        at = place
+        while at < len(other) and other[at][0] < stop:
+            found.append((max(start, other[at][0]), min(stop, other[at][1])))
+            at += 1
+    return found

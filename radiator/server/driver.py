@@ -18,6 +18,7 @@ from radiator.broker.broker import SETTLE_INTERVAL_NS, Broker
 from radiator.broker.feed import Read
 from radiator.broker.session import Session
 from radiator.server.group import Shortcut, split, sync_jobs
+from radiator.server.pace import Pace
 from radiator.server.worker import Worker, give_up
 
 PUMPS_PER_TURN = 4  # then the sockets have their turn
@@ -50,6 +51,9 @@ class Driver:
         self._disk = Worker("radiator-disk")
         self._shortcut = Shortcut()
         self._reads = Worker("radiator-read")
+        self._care = Worker("radiator-care")
+        self._pace = Pace()
+        self._caring = False
 
     def wake(self) -> None:
         """Have a turn at the end of this round of the loop."""
@@ -110,6 +114,9 @@ class Driver:
                 self._read_done(read)
             else:
                 self._reads.submit(partial(run_read, read), self._read_done)
+        if not self._caring and (care := broker.store.care.take()) is not None:
+            self._caring = True
+            self._care.submit(partial(run_care, care, self._pace), self._cared)
         if self._outgoing:
             outgoing, self._outgoing = self._outgoing, {}
             transports = self.transports
@@ -187,6 +194,11 @@ class Driver:
         self.broker.read_done(read)
         self.wake()
 
+    def _cared(self, job: Any) -> None:
+        self._caring = False
+        self.broker.care_done(job, clock.now_ns())
+        self.wake()
+
     def stop(self) -> None:
         """End the threads; the caller has seen to it that nothing is under way."""
         self._settle_timer.stop()
@@ -194,9 +206,17 @@ class Driver:
         self._stop_deadline_timer()
         self._disk.stop()
         self._reads.stop()
+        self._pace.stopping = True
+        self._care.stop()
 
 
 def run_read(read: Read) -> Read:
     """On the read thread."""
     read.run()
     return read
+
+
+def run_care(job: Any, pace: Pace) -> Any:
+    """On the caretaker's thread."""
+    job.run(pace)
+    return job

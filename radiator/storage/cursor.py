@@ -167,6 +167,13 @@ class Cursor:
         """What is settled above the floor."""
         return list(zip(self._starts, self._stops, strict=True))
 
+    def settled_in(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """What is settled from ``start`` up to, not including, ``stop``."""
+        found = [(start, min(stop, self.floor))] if start < self.floor else []
+        for place in range(bisect_right(self._stops, start), bisect_left(self._starts, stop)):
+            found.append((max(start, self._starts[place]), min(stop, self._stops[place])))
+        return found
+
     # --- for the journal ----------------------------------------------------------------------------------------------
 
     def take_changes(self) -> Changes | None:

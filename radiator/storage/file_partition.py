@@ -121,6 +121,11 @@ class FilePartition(Partition):
             self.roll_wanted = True
             self.queue()
 
+    @property
+    def at_ease(self) -> bool:
+        """Nothing is wrong with its files, and nothing is being put right."""
+        return self.failed is None and not self._cuts and self.rewriting is None
+
     def recovered(self, found: Recovered) -> None:
         """The facts that an earlier run left."""
         self.segments = found.segments

@@ -120,6 +120,7 @@ class Partition(ABC):
         "queued",
         "retain_from",
         "segments",
+        "settled_in",
         "tail",
     )
 
@@ -141,6 +142,9 @@ class Partition(ABC):
         self.history = False
         self.retain_from: int | None = None
         self.on_forced: Callable[[int], None] | None = None  # told where the log begins when a cursor was no obstacle
+        self.settled_in: Callable[[int, int], list[tuple[int, int]]] | None = (
+            None  # what all cursors have settled there
+        )
         self.open_batch: BatchBuilder = IDLE
         self.queued = False  # stands in the agenda: take() must visit
         self.dedup: Dedup | None = None  # ids of messages, once there was one

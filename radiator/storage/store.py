@@ -19,6 +19,8 @@ from typing import Any
 from radiator import limits
 from radiator.errors import StorageError
 from radiator.storage import dedup_file, dedup_recovery, layout, salt, transaction_log
+from radiator.storage.care import Caretaker
+from radiator.storage.care_jobs import SettledJob
 from radiator.storage.cursor import Cursor
 from radiator.storage.cursor_store import CursorJob, CursorStore
 from radiator.storage.dedup_recovery import Identify
@@ -62,6 +64,7 @@ class Store:
         self._identify = identify  # which message a stored one is, for ids that are remembered
         self.cursors = CursorStore(files, layout.cursors_path(root))
         self._agenda = Agenda()
+        self.care = Caretaker(self.partitions, self._agenda.removals)
         self._budget = Budget(tail_bytes_max)
         self._memory = MemoryBudget(memory_bytes_max)
         self._cold = ColdCache(min(limits.COLD_BYTES_MAX, tail_bytes_max))
@@ -249,7 +252,7 @@ class Store:
         removals = self._agenda.removals
         if removals:  # behind the acks that let them go
             for job in removals:
-                if isinstance(job, RemoveJob) and job.partition.retain_from is not None:
+                if isinstance(job, RemoveJob | SettledJob) and job.partition.retain_from is not None:
                     job.settle = self.cursors.log.sync
             jobs += removals
             removals.clear()
@@ -299,6 +302,7 @@ class Store:
             self._retention_due_ns = now_ns + RETENTION_EVERY_NS
             for partition in self.partitions.values():
                 partition.sweep()
+            self.care.sweep(now_ns)
 
     def next_deadline_ns(self, now_ns: int) -> int | None:
         """When tick() has something to do; None if nothing is planned."""
@@ -335,4 +339,5 @@ class Store:
             "partitions": len(self.partitions),
             "partitions_failed": len(self._agenda.failed),
             "syncs": self._open_logs.syncs,
+            **{f"care_{name}": count for name, count in self.care.counts.items()},
         }

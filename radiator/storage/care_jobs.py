@@ -1,0 +1,243 @@
+"""What the caretaker has done: one segment written anew, one log searched for what has been replaced.
+
+    hub               job.begin()      is it still to be done?
+    caretaker's thread  job.run(breathe)   ``breathe`` is called between short steps; False: give up, the broker stops
+    hub               job.finish()     what was done becomes known
+
+A job belongs to one thread at a time. Errors stay in the job; a file that was begun and is not finished is removed.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from radiator import limits
+from radiator.errors import StorageError
+from radiator.storage import layout
+from radiator.storage.compaction import KeyOf, Keys, Replaced
+from radiator.storage.files import FileSystem, read_file, storage_error
+from radiator.storage.format import DamagedBatch
+from radiator.storage.jobs import Job
+from radiator.storage.rewrite import Rewrite, compressed, outside, runs, split, worth_rewriting
+from radiator.storage.segment import SegmentInfo
+
+if TYPE_CHECKING:
+    from radiator.storage.file_partition import FilePartition
+
+Breathe = Callable[[], bool]
+
+
+class SettledJob(Job):
+    """For the disk thread, behind the acks of a turn: makes sure that they are on disk before anything relies on it."""
+
+    __slots__ = ("settle", "then")
+
+    def __init__(self, partition: FilePartition, then: Callable[[SettledJob], None]) -> None:
+        super().__init__(partition, needs_sync=True)
+        self.settle: Callable[[], None] | None = None
+        self.then = then
+
+    def sync(self) -> None:
+        try:
+            if self.settle is not None:
+                self.settle()
+        except StorageError as error:
+            self.error = error
+
+    def done(self, now_ns: int) -> None:
+        self.then(self)
+
+
+class CareJob(ABC):
+    """Base."""
+
+    def __init__(self, partition: FilePartition) -> None:
+        self.partition = partition
+        self.fs: FileSystem = partition.fs
+        self.error: StorageError | None = None
+        self.damage = ""
+        self.stopped = False
+
+    def begin(self) -> bool:
+        """Hub: whether there is still something to do."""
+        return True
+
+    def run(self, breathe: Breathe) -> None:
+        """The caretaker's thread."""
+        steps = self.steps()
+        try:
+            for _ in steps:
+                if not breathe():
+                    self.stopped = True
+                    break
+        except DamagedBatch as damage:
+            self.damage = str(damage)
+        except OSError as error:
+            self.error = storage_error(self.partition.directory, "rewrite a segment", error)
+        except StorageError as error:
+            self.error = error
+        finally:
+            steps.close()  # type: ignore[attr-defined]
+
+    @abstractmethod
+    def steps(self) -> Iterator[None]:
+        """Short ones."""
+
+    def finish(self) -> None:  # noqa: B027 - of a search there is nothing to tell
+        """Hub."""
+
+
+class Round:
+    """One compaction of a log, from the search to the last segment that it changes; over several, with many keys."""
+
+    def __init__(self, key_of: KeyOf, keys_max: int) -> None:
+        self.key_of = key_of
+        self.keys = Keys(keys_max)
+        self.replaced: Replaced | None = None
+        self.tombstones_before_ns = 0
+        self.tombstones_go = True
+        self.end_offset = 0
+
+    def begin(self, tombstones_before_ns: int) -> None:
+        self.keys.clear()
+        self.tombstones_before_ns = tombstones_before_ns
+        self.tombstones_go = True
+
+    def next_class(self) -> bool:
+        """False if all keys have had their turn."""
+        self.keys.number += 1
+        return self.keys.number < self.keys.classes
+
+
+class ScanJob(CareJob):
+    """Looks for the records of a log that a later one has replaced, which must be on disk to count."""
+
+    def __init__(
+        self, partition: FilePartition, round: Round, sealed: list[tuple[SegmentInfo, int]], tombstones_go: bool
+    ) -> None:
+        super().__init__(partition)
+        self.round = round
+        self.round.tombstones_go = tombstones_go
+        self.sealed = sealed
+        self.damaged = False
+        last = sealed[-1][1]
+        self._rest = [segment.base_offset for segment in partition.segments if segment.base_offset >= last]
+
+    def steps(self) -> Iterator[None]:
+        never = self.partition.options.sync.never
+        spans = [(segment.base_offset, end) for segment, end in self.sealed]
+        round = self.round
+        round.replaced = replaced = Replaced(spans, round.key_of, round.keys, round.tombstones_before_ns)
+        for base, end in spans:
+            if never:
+                self._sync(base)
+            yield from self._scan(replaced, base, end)
+        head = layout.decode_head(read_file(self.fs, layout.head_path(self.partition.directory)) or b"")
+        for base, following in zip(self._rest, [*self._rest[1:], None], strict=True):
+            end = following if following is not None else self._safe_end(head, base, never)
+            if following is not None and never:
+                self._sync(base)
+            if end > base:
+                yield from self._scan(replaced, base, end)
+
+    def _safe_end(self, head: layout.Head | None, base: int, never: bool) -> int:
+        """Up to where the active segment is on disk."""
+        if head is None or never or head.segment_base < base:
+            return base
+        return head.next_offset if head.segment_base == base else head.segment_base
+
+    def _sync(self, base: int) -> None:
+        try:
+            fd = self.fs.open(layout.segment_path(self.partition.directory, base))
+        except FileNotFoundError:
+            return  # taken by retention
+        try:
+            self.fs.fdatasync(fd)
+        finally:
+            self.fs.close(fd)
+
+    def _scan(self, replaced: Replaced, base: int, end: int) -> Iterator[None]:
+        expected = base
+        try:
+            for batch in runs(self.fs, self.partition.directory, base, end):
+                self.damaged |= batch.base_offset != expected
+                expected = batch.next_offset
+                yield
+                for few in split(batch):
+                    yield from replaced.scan(few)
+                    yield
+        except FileNotFoundError:
+            return  # taken by retention
+        self.damaged |= expected < end
+
+    def worth_it(self) -> list[tuple[SegmentInfo, int]]:
+        """The segments that have something to lose."""
+        replaced = self.round.replaced
+        assert replaced is not None
+        old = replaced.old_tombstones if self.round.tombstones_go else [0] * len(self.sealed)
+        return [each for each, *counts in zip(self.sealed, replaced.counts, old, strict=True) if any(counts)]
+
+
+class SegmentJob(CareJob):
+    """One segment is written anew: without what is ``settled``, or what ``compaction`` found, or only compressed."""
+
+    def __init__(
+        self,
+        partition: FilePartition,
+        info: SegmentInfo,
+        end_offset: int,
+        settled: list[tuple[int, int]] | None = None,
+        compaction: Round | None = None,
+    ) -> None:
+        super().__init__(partition)
+        self.info = info
+        self.end_offset = end_offset
+        self.settled = settled
+        self.compaction = compaction
+        self.level = limits.ZSTD_LEVEL if partition.options.compress else 0
+        self.path = layout.segment_path(partition.directory, info.base_offset)
+        self.swapped = False
+        self.removed = self.saved_bytes = 0
+        self._rewrite: Rewrite | None = None
+
+    def begin(self) -> bool:
+        partition = self.partition
+        if self.info not in partition.segments[:-1] or not partition.at_ease:
+            return False
+        partition.rewriting = self.info.base_offset
+        return True
+
+    def steps(self) -> Iterator[None]:
+        fs, directory, base = self.fs, self.partition.directory, self.info.base_offset
+        keep = None
+        if self.settled is not None:
+            keep = outside(self.settled)
+            if not (yield from worth_rewriting(fs, directory, base, self.end_offset, keep)):
+                return
+        elif self.compaction is not None:
+            assert self.compaction.replaced is not None
+            keep = self.compaction.replaced.keep(self.compaction.tombstones_go)
+        elif compressed(fs, self.path):
+            return
+        self._rewrite = rewrite = Rewrite(fs, directory, base, self.end_offset, keep, self.level)
+        try:
+            yield from rewrite.steps()
+            if rewrite.worth_it:
+                rewrite.swap()
+        finally:
+            if not rewrite.swapped:
+                rewrite.discard()
+
+    def finish(self) -> None:
+        partition, rewrite = self.partition, self._rewrite
+        partition.rewriting = None
+        if rewrite is not None and rewrite.swapped:
+            self.swapped = True
+            self.removed = rewrite.removed
+            self.saved_bytes = rewrite.old_bytes - rewrite.size_bytes
+            self.info.size_bytes = rewrite.size_bytes
+            self.info.sparse = rewrite.sparse
+            partition.set_deadlines()
+        partition.want_retention()

@@ -1,0 +1,287 @@
+"""Writing a sealed segment anew: without records that are no longer wanted, small batches merged, compressed.
+
+    steps()   reads the segment from batch to batch, and writes what stays into <base>.rlog.new; a step is short, and
+              whoever drives it may rest or give up between any two
+    swap()    renames it over <base>.rlog, and writes its index anew
+    discard() as if nothing had been
+
+The new file is synced before it is renamed, whatever the rule's policy is: what was safe must not become less so. It is
+written and synced in pieces, so that a sync of the log never waits behind much of it. Offsets, times and bytes of what
+stays do not change. The last record stays always: the segment's end is known by it.
+
+Knows: one segment's files. Must not know: why records are not wanted, threads, time. The caretaker's thread only.
+Invariant: a segment that is not whole from its first offset to its last is left alone (DamagedBatch).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from array import array
+from collections.abc import Callable, Generator, Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+from radiator import limits
+from radiator.storage import index, layout
+from radiator.storage.batch import RecordBatch
+from radiator.storage.files import FileSystem, close_quietly, write_all
+from radiator.storage.format import COMPRESSED, HEADER_BYTES, SPARSE, DamagedBatch, encode_batch
+from radiator.storage.index import IndexEntry
+from radiator.storage.merge import Merger
+from radiator.storage.segment import Window, find_batch, header_at, read_run, salt_at
+
+Keep = Callable[[RecordBatch], Sequence[int] | None]  # the places that stay, in order; None: all
+RECORD_BYTES = 36  # of columns, for each record
+READ_BYTES = 64 * 1024  # a step's worth: about a millisecond if the batches in it are small
+
+
+def runs(fs: FileSystem, directory: str, base_offset: int, end_offset: int) -> Iterator[RecordBatch]:
+    """The records of a segment below ``end_offset``, across damage, a bounded run at a time. Raises OSError."""
+    path = layout.segment_path(directory, base_offset)
+    fd = fs.open_read(path)
+    try:
+        window, size = Window(fs, fd, READ_BYTES, path), fs.size(fd)
+        position: int | None = 0
+        expected = base_offset
+        while position is not None and position < size and expected < end_offset:
+            batch, after = read_run(window, position, end_offset, READ_BYTES)
+            if batch is None or batch.base_offset != expected:
+                found = find_batch(window, position if batch is not None else position + 8, size, expected)
+                if found is None or found[1].base_offset >= end_offset:
+                    return
+                position = found[0]
+                batch, after = read_run(window, position, end_offset, READ_BYTES)
+                if batch is None:
+                    return
+            yield batch
+            expected, position = batch.next_offset, after
+    finally:
+        fs.close(fd)
+
+
+def split(batch: RecordBatch) -> Iterator[RecordBatch]:
+    """A few records at a time."""
+    step = limits.REWRITE_STEP_RECORDS
+    if len(batch) <= step:
+        yield batch
+        return
+    base = batch.base_offset
+    for start in range(0, len(batch), step):
+        part = slice(start, start + step)
+        blocks, bodies, offsets = batch.blocks[part], batch.bodies[part], batch.offsets[part]
+        yield RecordBatch(
+            offsets,
+            batch.receive_ns[part],
+            None if batch.event_ns is None else batch.event_ns[part],
+            None if batch.transmit_ns is None else batch.transmit_ns[part],
+            batch.destination_ids[part],
+            batch.names,
+            blocks,
+            bodies,
+            sum(map(len, blocks)) + sum(map(len, bodies)),
+            base,
+        )
+        base = offsets[-1] + 1
+
+
+Eight = tuple[Any, Any, Any, Any, Any, list[str], list[bytes], list[bytes]]
+
+
+def _columns(batch: RecordBatch, places: Sequence[int] | None = None) -> Eight:
+    """The records at these places (None: all), with no more names than they use."""
+
+    def column(values: Sequence[Any]) -> Any:
+        return values if places is None else [values[place] for place in places]
+
+    names, ids = batch.names, column(batch.destination_ids)
+    if len(names) > 1:
+        used = sorted(set(ids))
+        numbers = {number: new for new, number in enumerate(used)}
+        names, ids = [names[number] for number in used], [numbers[number] for number in ids]
+    return (
+        column(batch.offsets),
+        column(batch.receive_ns),
+        None if batch.event_ns is None else column(batch.event_ns),
+        None if batch.transmit_ns is None else column(batch.transmit_ns),
+        ids,
+        names,
+        column(batch.blocks),
+        column(batch.bodies),
+    )
+
+
+def compressed(fs: FileSystem, path: str) -> bool:
+    """Whether a segment's first batch is."""
+    fd = fs.open_read(path)
+    try:
+        return bool(header_at(Window(fs, fd, HEADER_BYTES, path), 0).flags & COMPRESSED)
+    finally:
+        fs.close(fd)
+
+
+def worth_rewriting(
+    fs: FileSystem, directory: str, base_offset: int, end_offset: int, keep: Keep
+) -> Generator[None, None, bool]:
+    """Whether at least half of a segment's bytes would go."""
+    whole = gone = 0
+    for batch in runs(fs, directory, base_offset, end_offset):
+        yield
+        for few in split(batch):
+            places = keep(few)
+            size = few.size_bytes + len(few) * RECORD_BYTES
+            whole += size
+            if places is not None:
+                stays = sum(len(few.blocks[place]) + len(few.bodies[place]) + RECORD_BYTES for place in places)
+                gone += size - stays
+            yield
+    return gone * 2 >= whole > 0
+
+
+class Rewrite:
+    """One segment; ``end_offset`` is where the next one begins."""
+
+    def __init__(
+        self, fs: FileSystem, directory: str, base_offset: int, end_offset: int, keep: Keep | None, level: int
+    ) -> None:
+        self.fs = fs
+        self.directory = directory
+        self.base_offset = base_offset
+        self.end_offset = end_offset
+        self.keep = keep
+        self.level = level
+        self.path = layout.segment_path(directory, base_offset)
+        self.new_path = self.path + layout.NEW_SUFFIX
+        self.old_bytes = self.size_bytes = self.removed = self.kept = 0
+        self.sparse = self.swapped = False
+        self._fd = -1
+        self._salt = 0
+        self._synced = 0
+        self._covered = base_offset  # up to here the new file says what became of each offset
+        self._merger = Merger()
+        self._entries: list[IndexEntry] = []
+
+    def steps(self) -> Iterator[None]:
+        """Raises OSError, DamagedBatch."""
+        fs = self.fs
+        source = fs.open_read(self.path)
+        try:
+            window = Window(fs, source, READ_BYTES, self.path)
+            first = header_at(window, 0)
+            self.old_bytes = fs.size(source)
+            self.sparse = self.keep is not None or bool(first.flags & SPARSE)
+            self._salt = salt_at(window, 0)
+            with contextlib.suppress(FileNotFoundError):
+                fs.remove(self.new_path)
+            self._fd = fs.open(self.new_path, create=True)
+            position, expected = 0, self.base_offset
+            while expected < self.end_offset:
+                batch, after = read_run(window, position, self.end_offset, READ_BYTES)
+                if batch is None or batch.base_offset != expected:
+                    raise DamagedBatch(f"offset {expected} is not where it should be, at byte {position}")
+                position, expected = after, batch.next_offset
+                yield
+                for few in split(batch):
+                    self._take(few)
+                    yield
+                    if self._full:
+                        self._write()
+                        yield
+            if self._merger.blocks:
+                self._write()
+            yield
+            fs.fdatasync(self._fd)
+        finally:
+            close_quietly(fs, self._fd)
+            self._fd = -1
+            fs.close(source)
+
+    def _take(self, batch: RecordBatch) -> None:
+        """Adds what stays of a few records."""
+        places = None if self.keep is None else self.keep(batch)
+        last = len(batch) - 1
+        if places is not None and batch.next_offset >= self.end_offset and (not places or places[-1] != last):
+            places = [*places, last]
+        kept = len(batch) if places is None else len(places)
+        self.kept += kept
+        self.removed += len(batch) - kept
+        if places is None:
+            self._merger.add(*_columns(batch), batch.size_bytes, self._covered)
+        elif places:
+            chosen = _columns(batch, places)
+            self._merger.add(*chosen, sum(map(len, chosen[6])) + sum(map(len, chosen[7])), self._covered)
+
+    @property
+    def _full(self) -> bool:
+        merger = self._merger
+        return merger.size_bytes >= limits.REWRITE_BATCH_BYTES or len(merger.blocks) >= limits.REWRITE_BATCH_RECORDS
+
+    def _write(self) -> None:
+        batch = self._merger.finish()
+        self._merger = Merger()
+        base, deltas = batch.base_offset, None
+        if type(batch.offsets) is not range or (self.sparse and not self.size_bytes):
+            deltas = array("I", [offset - base for offset in batch.offsets])
+        pieces = encode_batch(
+            base,
+            batch.receive_ns,
+            batch.event_ns,
+            batch.transmit_ns,
+            batch.destination_ids,
+            batch.names,
+            batch.blocks,
+            batch.bodies,
+            offset_deltas=deltas,
+            salt=self._salt,
+            level=self.level,
+        )
+        position = self.size_bytes
+        if not self._entries or position >= self._entries[-1].position + limits.INDEX_INTERVAL_BYTES:
+            self._entries.append(IndexEntry(base, position, batch.receive_ns[0]))
+        self.size_bytes += write_all(self.fs, self._fd, pieces, position)
+        if self.size_bytes - self._synced >= limits.REWRITE_SYNC_BYTES:
+            self.fs.fdatasync(self._fd)
+            self._synced = self.size_bytes
+        self._covered = batch.next_offset
+
+    @property
+    def worth_it(self) -> bool:
+        """Whether the new file is better: something is gone from it, or it is smaller by a twentieth."""
+        return self.removed > 0 or self.size_bytes * 20 < self.old_bytes * 19
+
+    def swap(self) -> None:
+        """After the last step: the new one takes the place of the old one, for ever when this returns. Raises OSError;
+        then it is the old one or the new one."""
+        self.fs.rename(self.new_path, self.path)
+        self.swapped = True
+        self.fs.sync_dir(self.directory)
+        fd = -1
+        try:
+            fd = self.fs.open(layout.index_path(self.directory, self.base_offset), create=True)
+            self.fs.truncate(fd, 0)
+            write_all(self.fs, fd, [index.encode_head(self.base_offset), index.encode_entries(self._entries)], 0)
+        except OSError:
+            pass  # a cache
+        finally:
+            close_quietly(self.fs, fd)
+
+    def discard(self) -> None:
+        """The new file is not wanted, or could not be finished."""
+        with contextlib.suppress(OSError):
+            self.fs.remove(self.new_path)
+
+
+def outside(intervals: Sequence[tuple[int, int]]) -> Keep:
+    """Keeps what is in none of the intervals, which are sorted and disjoint."""
+    starts, stops = [start for start, _ in intervals], [stop for _, stop in intervals]
+    assert all(one < two for one, two in pairwise(starts))
+
+    def keep(batch: RecordBatch) -> Sequence[int] | None:
+        at, places = 0, []
+        for place, offset in enumerate(batch.offsets):
+            while at < len(stops) and stops[at] <= offset:
+                at += 1
+            if at == len(stops) or offset < starts[at]:
+                places.append(place)
+        return None if len(places) == len(batch) else places
+
+    return keep

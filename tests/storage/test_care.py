@@ -1,0 +1,517 @@
+"""The caretaker: what it has rewritten, what it leaves alone, and what a crash in between leaves."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from radiator.storage import archived, layout
+from radiator.storage.compaction import KeyOf
+from radiator.storage.file_partition import FilePartition
+from radiator.storage.options import PartitionOptions, SyncPolicy
+from radiator.storage.store import Store
+from tests.storage.driving import NOW, commit, opened, read_all
+from tests.storage.faults import FaultyFileSystem
+
+SECOND = 1_000_000_000
+DAY = 86_400 * SECOND
+DIRECTORY = layout.partition_path("/data", "q")
+SEGMENT_BYTES = 2_000
+
+
+def key_of(name: str) -> KeyOf:
+    """A block is ``key:VALUE`` or nothing."""
+    prefix = name.encode() + b":"
+    return lambda block: block[len(prefix) :] if block.startswith(prefix) else None
+
+
+class Log:
+    """A log ``q`` on a file system that can fail, with its caretaker."""
+
+    def __init__(self, fs: FaultyFileSystem | None = None, **options: object) -> None:
+        self.fs = fs or FaultyFileSystem()
+        self.options = PartitionOptions(**{"segment_bytes": SEGMENT_BYTES, **options})  # type: ignore[arg-type]
+        self.now = NOW
+        self.settled: set[int] = set()
+        self.queue = False
+        self.unsafe = False  # a power cut may take what is not synced
+        self.notes: list[str] = []
+        self.open()
+
+    def open(self) -> None:
+        self.store: Store
+        self.store, notes = opened(self.fs)
+        assert self.unsafe or not [note for note in notes if note.kind == "damage"], notes
+        partition = self.store.partition("q", self.options)
+        assert isinstance(partition, FilePartition)
+        self.partition = partition
+        self.store.care.key_of = key_of
+        if self.queue:
+            self.pin()
+
+    def put(self, *records: tuple[str, bytes], size: int = 0) -> None:
+        for key, body in records:
+            block = f"key:{key}".encode() if key else b""
+            self.partition.append("q", block, body.ljust(size, b"."), self.now)
+            commit(self.store, self.now)
+
+    def fill(self, count: int, size: int = 150) -> None:
+        start = self.partition.next_offset
+        self.put(*[("", b"%d:" % number) for number in range(start, start + count)], size=size)
+
+    def settle(self, *offsets: int) -> None:
+        self.queue = True
+        self.settled.update(offsets)
+        self.pin()
+
+    def pin(self) -> None:
+        end = self.partition.high_watermark
+        self.partition.settled_in = self._settled_in
+        self.partition.retain_from = min(set(range(end + 1)) - self.settled)
+
+    def _settled_in(self, start: int, stop: int) -> list[tuple[int, int]]:
+        return [(offset, offset + 1) for offset in range(start, stop) if offset in self.settled]
+
+    def care(self, seconds: int = 20, breathe: Callable[[], bool] = lambda: True) -> int:
+        """A sweep, and all that it brings; how many jobs."""
+        self.now += seconds * SECOND
+        self.store.tick(self.now)
+        jobs = 0
+        while True:
+            commit(self.store, self.now)
+            job = self.store.care.take()
+            if job is None:
+                return jobs
+            job.run(breathe)
+            if note := self.store.care.done(job, self.now):
+                self.notes.append(note)
+            jobs += 1
+
+    def sizes(self) -> dict[int, int]:
+        found = {}
+        for name in self.fs.listdir(DIRECTORY):
+            base = layout.segment_base(name)
+            if base is not None:
+                found[base] = len(self.fs.nodes[f"{DIRECTORY}/{name}"].cache)
+        return found
+
+    def all(self, memory: bool = False) -> dict[int, bytes]:
+        return {offset: body.rstrip(b".") for offset, body in read_all(self.partition, memory=memory).items()}
+
+    @property
+    def size(self) -> int:
+        return sum(self.sizes().values())
+
+    def restart(self) -> None:
+        self.store.close()
+        self.open()
+
+    def leftovers(self) -> list[str]:
+        return [name for name in self.fs.listdir(DIRECTORY) if name.endswith(layout.NEW_SUFFIX)]
+
+
+# --- holes ------------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_settled_goes_around_a_straggler_and_nothing_moves() -> None:
+    log = Log()
+    log.fill(60)
+    before = log.all()
+    log.settle(*[offset for offset in range(58) if offset != 3])
+    whole = log.size
+    assert log.care() > 0
+    assert log.size < whole / 3
+    after = log.all()
+    assert after[3] == before[3] and after[58] == before[58] and after[59] == before[59]
+    assert all(before[offset] == body for offset, body in after.items())
+    lasts = {segment.base_offset - 1 for segment in log.partition.segments[1:]}
+    assert set(after) == {3, 58, 59} | lasts | {
+        offset for offset in before if offset >= log.partition.segments[-1].base_offset
+    }
+    assert all(info.size_bytes == log.sizes()[info.base_offset] for info in log.partition.segments)
+    assert log.care() == 0, "and that was that"
+    log.restart()
+    assert log.all() == after
+    log.settle(3)
+    log.care()
+    assert log.partition.log_start_offset > 3 and len(log.sizes()) < 4
+
+
+def test_a_segment_is_left_alone_until_half_of_it_is_settled() -> None:
+    log = Log()
+    log.fill(30)
+    second = log.partition.segments[1].base_offset
+    for offset in range(1, second):
+        log.settle(offset)
+        if log.care():
+            break
+    assert second / 2 <= offset < second - 1
+    assert log.sizes()[0] < SEGMENT_BYTES * 0.6
+
+
+def test_half_of_the_bytes_counts_and_not_half_of_the_messages() -> None:
+    log = Log()
+    log.fill(6, size=10)
+    log.fill(1, size=1_000)
+    log.fill(1, size=1_500)
+    assert [segment.base_offset for segment in log.partition.segments] == [0, 7]
+    log.settle(*range(1, 6))
+    before = log.sizes()
+    log.care()
+    assert log.sizes() == before
+
+
+@pytest.mark.parametrize("why", ["keep", "topics", "archive", "nobody"])
+def test_no_holes_are_made_where_history_is_wanted(why: str) -> None:
+    log = Log(reclaim_acked=why != "keep", wait_for_archive=why == "archive")
+    log.fill(30)
+    if why != "nobody":
+        log.settle(*range(1, 29))
+    log.partition.history = why == "topics"
+    before = log.sizes()
+    log.care()
+    assert log.sizes() == before
+    if why == "archive":
+        archived.write(log.fs, DIRECTORY, 30)
+        log.care()
+        log.care()
+        assert log.size < sum(before.values()) / 2
+
+
+def test_acks_are_on_disk_before_what_they_settled_goes() -> None:
+    log = Log()
+    log.fill(30)
+    cursor = log.store.cursors.open("queue:q", "q", 0)
+    commit(log.store)
+    cursor.ack_range(1, 25)
+    log.settle(*range(1, 25))
+    log.fs.fail("fdatasync")
+    before = log.sizes()
+    assert log.care() == 0 and log.sizes() == before
+    log.store.cursors.log.failed = None
+    assert log.care() > 0 and log.sizes() != before
+
+
+# --- compression ------------------------------------------------------------------------------------------------------
+
+
+def test_sealed_segments_are_compressed_once_and_read_as_before() -> None:
+    log = Log(compress="zstd", segment_bytes=20_000)
+    log.fill(300)
+    before, whole = log.all(), log.size
+    assert log.care() == len(log.partition.segments) - 1
+    assert log.size < whole / 2
+    assert log.all() == before
+    assert log.care() == 0
+    log.restart()
+    smaller = log.sizes()
+    log.care()
+    assert log.sizes() == smaller and log.all() == before
+    assert log.store.care.counts["rewritten"] == 0, "a look at the first header was enough"
+
+
+def test_what_does_not_get_smaller_stays_as_it_was() -> None:
+    log = Log(compress="zstd", segment_bytes=20_000)
+    random = Random(1)
+    log.put(*[("", random.randbytes(1_800)) for _ in range(40)])
+    before = log.sizes()
+    assert log.care() == len(before) - 1
+    assert log.sizes() == before and log.leftovers() == [] and log.care() == 0
+
+
+def test_small_batches_become_large_ones_of_the_same_records() -> None:
+    log = Log(compress="zstd", segment_bytes=100_000)
+    log.put(*[(f"k{number % 7}", b"%d" % number) for number in range(1_000)])
+    before = log.all()
+    log.care()
+    assert log.all() == before
+    assert log.sizes()[0] < 25_000
+
+
+# --- damage, and disks that let us down -------------------------------------------------------------------------------
+
+
+def test_a_damaged_segment_is_left_alone_and_told_once() -> None:
+    log = Log(compress="zstd", segment_bytes=20_000)
+    log.fill(300)
+    path = layout.segment_path(DIRECTORY, log.partition.segments[1].base_offset)
+    log.fs.nodes[path].cache[5_000] ^= 1
+    damaged = bytes(log.fs.nodes[path].cache)
+    log.care()
+    log.care()
+    (note,) = log.notes
+    assert path in note and "left as it is" in note
+    assert bytes(log.fs.nodes[path].cache) == damaged and log.leftovers() == []
+    assert log.store.care.counts["damaged"] == 1
+    assert log.store.care.counts["rewritten"] == len(log.partition.segments) - 2
+
+
+@pytest.mark.parametrize(
+    "verb", ["open", "open_read", "pread", "pwritev", "fdatasync", "rename", "sync_dir", "truncate"]
+)
+@pytest.mark.parametrize("nth", [1, 2, 3])
+@pytest.mark.parametrize("crash", ["none", "kill", "power"])
+def test_an_error_leaves_the_old_segment_or_the_new_one_and_is_tried_again(verb: str, nth: int, crash: str) -> None:
+    log = Log(compress="zstd", segment_bytes=20_000)
+    log.fill(300)
+    before, whole = log.all(), log.size
+    log.store.tick(log.now + 20 * SECOND)
+    commit(log.store)
+    job = log.store.care.take()
+    assert job is not None
+    log.fs.fail(verb, nth, errno.ENOSPC)
+    job.run(lambda: True)
+    log.fs.heal()
+    note = log.store.care.done(job, log.now)
+    assert (note != "") == (job.error is not None)
+    if crash != "none":
+        getattr(log.fs, {"kill": "kill", "power": "power_cut"}[crash])()
+        log.open()
+    assert log.all() == before
+    assert log.leftovers() == []
+    log.care(60)
+    log.care(60)
+    assert log.all() == before and log.size < whole / 2
+
+
+@pytest.mark.parametrize("power", [False, True])
+def test_a_crash_between_any_two_calls_leaves_every_segment_whole(power: bool) -> None:
+    class Crash(BaseException):
+        pass
+
+    for after in range(1, 200):
+        log = Log(FaultyFileSystem(Random(after)))
+        log.fill(40)
+        log.settle(*[offset for offset in range(39) if offset % 9])
+        before = log.all()
+        calls = iter(range(10_000))
+        original = log.fs._call
+
+        def call(verb: str, after: int = after, original: Callable[[str], None] = original) -> None:
+            if next(calls) == after:  # noqa: B023
+                raise Crash
+            original(verb)
+
+        log.store.tick(log.now + 20 * SECOND)
+        commit(log.store)
+        log.fs._call = call  # type: ignore[method-assign]
+        finished = False
+        try:
+            while (job := log.store.care.take()) is not None:
+                job.run(lambda: True)
+                log.store.care.done(job, log.now)
+            finished = True
+        except Crash:
+            pass
+        log.fs._call = original  # type: ignore[method-assign]
+        log.fs.power_cut() if power else log.fs.kill()
+        log.open()
+        found = log.all()
+        assert log.leftovers() == []
+        assert all(before[offset] == body for offset, body in found.items())
+        assert {offset for offset in before if offset not in log.settled} <= set(found)
+        if finished:
+            assert after > 20
+            return
+    raise AssertionError("it never came to an end")
+
+
+def test_a_stop_leaves_nothing_behind() -> None:
+    log = Log(compress="zstd", segment_bytes=20_000)
+    log.fill(300)
+    before, sizes = log.all(), log.sizes()
+    for steps in range(50):
+        left = [steps]
+
+        def breathe(left: list[int] = left) -> bool:
+            left[0] -= 1
+            return left[0] >= 0
+
+        log.store.tick(log.now + 20 * SECOND)
+        job = log.store.care.take()
+        assert job is not None
+        job.run(breathe)
+        log.store.care.done(job, log.now)
+        if not job.stopped:
+            assert steps > 2
+            break
+        assert log.sizes() == sizes and log.leftovers() == [] and log.all() == before
+
+
+def test_retention_waits_for_a_segment_that_is_being_rewritten() -> None:
+    log = Log(compress="zstd", segment_bytes=20_000)
+    log.fill(300)
+    log.store.tick(log.now + 20 * SECOND)
+    job = log.store.care.take()
+    assert job is not None
+    log.partition.set_options(PartitionOptions(segment_bytes=20_000, compress="zstd", retention_count=1))
+    commit(log.store)
+    assert 0 in log.sizes()
+    job.run(lambda: True)
+    log.store.care.done(job, log.now)
+    commit(log.store)
+    assert list(log.sizes()) == [log.partition.segments[-1].base_offset]
+
+
+def test_a_reader_goes_on_through_a_segment_that_is_swapped_under_it() -> None:
+    log = Log(compress="zstd", segment_bytes=20_000)
+    log.fill(300)
+    before = log.all()
+    first = log.partition.fetch(0, 4_000)
+    first.run()
+    first.done()
+    assert first.result is not None
+    pending = log.partition.fetch(first.result.next_offset, 4_000)
+    log.care()
+    pending.run()
+    pending.done()
+    assert pending.result is not None
+    place = pending.result.index_at(pending.offset)
+    assert pending.result.offsets[place] == pending.offset
+    assert pending.result.bodies[place].rstrip(b".") == before[pending.offset]
+
+
+# --- compaction -------------------------------------------------------------------------------------------------------
+
+
+def latest(log: Log) -> dict[bytes, bytes]:
+    found: dict[bytes, bytes] = {}
+    for offset in sorted(log.all()):
+        batch = log.partition.read(offset)
+        if batch is None:
+            job = log.partition.fetch(offset)
+            job.run()
+            batch = job.result
+        assert batch is not None
+        place = batch.index_at(offset)
+        key = key_of("key")(batch.blocks[place])
+        if key is not None:
+            found[key] = batch.bodies[place].rstrip(b".")
+    return found
+
+
+def table(log: Log, rounds: int = 20, keys: int = 10) -> dict[bytes, bytes]:
+    for number in range(rounds * keys):
+        log.put((f"k{number % keys}", b"v%d" % number), size=100)
+    return {b"k%d" % key: b"v%d" % (rounds * keys - keys + key) for key in range(keys)}
+
+
+def lasts(log: Log) -> set[int]:
+    return {segment.base_offset - 1 for segment in log.partition.segments[1:]}
+
+
+@pytest.mark.parametrize("policy", [0, SECOND, None])
+def test_the_last_value_of_each_key_is_kept_at_its_offset(policy: int | None) -> None:
+    log = Log(compact_by="key", sync=SyncPolicy(policy))
+    expected = table(log)
+    before, whole = log.all(), log.size
+    assert latest(log) == expected
+    log.care()
+    assert log.size < whole / 3
+    after = log.all()
+    assert latest(log) == expected
+    assert all(before[offset] == body for offset, body in after.items())
+    active = log.partition.segments[-1].base_offset
+    assert set(after) <= lasts(log) | set(range(190, 200)) | set(range(active - 10, 200))
+    assert log.care() == 0
+    log.restart()
+    assert latest(log) == expected and log.all() == after
+
+
+def test_messages_without_a_key_stay() -> None:
+    log = Log(compact_by="key")
+    for number in range(40):
+        log.put(("a", b"a%d" % number), ("", b"plain%d" % number), size=60)
+    log.care()
+    bodies = list(log.all().values())
+    assert [body for body in bodies if body.startswith(b"plain")] == [b"plain%d" % number for number in range(40)]
+    assert len(bodies) < 60 and b"a39" in bodies
+
+
+def test_a_tombstone_deletes_its_key_and_goes_a_day_later() -> None:
+    log = Log(compact_by="key")
+    log.put(("gone", b"value"), size=60)
+    log.fill(15)
+    log.put(("gone", b""), ("kept", b"1"))
+    log.fill(30)
+    log.care()
+    assert b"value" not in log.all().values() and latest(log) == {b"gone": b"", b"kept": b"1"}
+    log.fill(30)
+    log.care(3_600)
+    assert latest(log) == {b"gone": b"", b"kept": b"1"}
+    log.fill(30)
+    log.care(86_400)
+    assert latest(log) == {b"kept": b"1"}
+
+
+def test_a_tombstone_stays_while_an_older_value_of_its_key_does() -> None:
+    """The last record of a segment is never removed; without its tombstone it would be the value again."""
+    log = Log(compact_by="key")
+    while len(log.partition.segments) < 2:
+        log.put(("k", b"old"), size=150)
+    log.put(("k", b""))
+    log.fill(30)
+    log.care(2 * 86_400)
+    log.fill(30)
+    log.care(2 * 86_400)
+    assert b"old" in log.all().values(), "it is the last of its segment"
+    assert latest(log) == {b"k": b""}
+
+
+def test_what_is_not_safe_yet_replaces_nothing() -> None:
+    """A later value that a power cut may take must not have taken the earlier one with it."""
+    log = Log(compact_by="key", sync=SyncPolicy(3_600 * SECOND))
+    log.put(("k", b"old"), size=60)
+    log.fill(12)
+    log.put(("k", b"new"))
+    assert len(log.partition.segments) == 2
+    log.care()
+    log.unsafe = True
+    log.fs.power_cut()
+    log.open()
+    assert b"k" in latest(log)
+
+
+def test_more_keys_than_memory_take_several_turns() -> None:
+    log = Log(compact_by="key", segment_bytes=30_000)
+    log.store.care.keys_max = 256
+    random = Random(2)
+    expected = {}
+    for number in range(6_000):
+        key = f"k{random.randrange(1_500)}"
+        log.put((key, b"v%d" % number))
+        expected[key.encode()] = b"v%d" % number
+    for _ in range(40):
+        log.care()
+    assert latest(log) == expected
+    assert len(log.all()) < 1_500 + 300 + len(log.partition.segments)
+    assert log.care() == 0
+
+
+def test_nothing_is_compacted_in_a_log_with_a_queue_or_before_enough_is_new() -> None:
+    log = Log(compact_by="key")
+    table(log)
+    log.partition.retain_from = 0
+    assert log.care() == 0
+    log.partition.retain_from = None
+    assert log.care() > 0
+    log.fill(60)
+    log.care()
+    assert log.care() == 0
+
+
+def test_damage_keeps_tombstones_and_loses_nothing_that_can_be_read() -> None:
+    log = Log(compact_by="key")
+    log.put(("k", b"old"), size=60)
+    log.fill(40)
+    log.put(("k", b""))
+    log.fill(30)
+    path = layout.segment_path(DIRECTORY, 0)
+    log.fs.nodes[path].cache[900] ^= 1
+    damaged = bytes(log.fs.nodes[path].cache)
+    log.care(2 * 86_400)
+    assert bytes(log.fs.nodes[path].cache) == damaged
+    assert b"k" in latest(log) and latest(log)[b"k"] == b""
