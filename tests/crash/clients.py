@@ -26,10 +26,11 @@ from tests.server.wire import WAIT_SECONDS, Wire
 LOG, SHARED, SPREAD = "/topic/log", "/topic/shared", "/topic/spread"
 WORK, JOBS, OUT = "/queue/work", "/queue/jobs", "/queue/out"
 CONFIG = """
-defaults: {{fsync: {policy}, segment: {{size: 128KiB}}, retention: {{acked: keep}}}}
+defaults: {{fsync: {policy}, segment: {{size: 128KiB}}}}
 destinations:
   - {{match: /topic/shared.*, partition: shared}}
   - {{match: /topic/spread, partitions: 3}}
+  - {{match: /queue/out, retention: {{acked: keep}}}}
 """
 TARGETS = (LOG, JOBS, SHARED + ".a", WORK, SPREAD, JOBS, SHARED + ".b", OUT)
 COMMITS_WAITING_MAX = 4

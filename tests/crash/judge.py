@@ -15,7 +15,6 @@ What is found once must stay: an ACK or COMMIT without a receipt may have happen
 
 from __future__ import annotations
 
-import importlib.util
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +27,6 @@ from tests.running import BrokerProcess
 from tests.server.wire import Wire
 
 QUEUES = (clients.WORK, clients.JOBS, clients.OUT)
-ATOMIC = importlib.util.find_spec("radiator.storage.transaction_log") is not None
 SOURCES = (clients.LOG, clients.SHARED + ".*", clients.SPREAD, *QUEUES)
 
 
@@ -139,12 +137,10 @@ class Judge:
         return found
 
     def check_transactions(self) -> None:
+        settled = self.acked | self.acking
         for name, (sends, acks) in self.commits.items():
-            there = [ident in self.places for ident in sends] + [ident not in self.waiting for ident in acks]
-            if not ATOMIC:
-                assert name not in self.committed or all(there), f"transaction {name} was receipted, and is gone"
-                self.acked.update(set(acks) - self.waiting)
-                continue
+            there = [ident in self.places or ident in settled for ident in sends]
+            there += [ident not in self.waiting for ident in acks]
             assert all(there) or not any(there), f"half of transaction {name}: {sends} {acks} {there}"
             assert there[0] or name not in self.committed, f"transaction {name} was receipted, and is gone"
             if there[0]:
