@@ -12,11 +12,13 @@ import threading
 import time
 from typing import Any
 
+from radiator.broker import commands
 from radiator.cli.main import main
 from radiator.server.driver import Driver
 from radiator.server.group import Shortcut
 from radiator.storage.cursor_store import CursorJob
 from radiator.storage.files import FileSystem
+from radiator.storage.jobs import AppendJob
 
 LATE_SECONDS = 0.02
 
@@ -61,10 +63,28 @@ def deliveries_without_a_mark() -> None:
     FileSystem.map = private  # type: ignore[method-assign]
 
 
+def transactions_file_by_file() -> None:
+    """A COMMIT goes to each of its files as if there were no others. Writes are slow, for the kill to come between."""
+
+    def apart(_broker: Any, _partitions: Any, acked: dict[Any, list[int]]) -> list[Any]:
+        for source, offsets in acked.items():
+            source.settle(offsets)
+        return []
+
+    def slow(self: AppendJob) -> None:
+        time.sleep(LATE_SECONDS)
+        honest(self)
+
+    honest = AppendJob.write
+    AppendJob.write = slow  # type: ignore[method-assign]
+    commands._settle_together = apart
+
+
 LIES = {
     "receipts-before-the-write": receipts_before_the_write,
     "acks-that-are-not-stored": acks_that_are_not_stored,
     "deliveries-without-a-mark": deliveries_without_a_mark,
+    "transactions-file-by-file": transactions_file_by_file,
 }
 
 if __name__ == "__main__":

@@ -65,6 +65,7 @@ LIES = {
         "was delivered again",
     ),
     "deliveries-without-a-mark": ("without a mark", "has no mark"),
+    "transactions-file-by-file": ("half of transaction",),
 }
 
 
@@ -72,7 +73,7 @@ LIES = {
 def test_a_broker_that_lies_is_caught(lie: str) -> None:
     """The judge is worth something."""
     with pytest.raises(Kept) as caught, Killing("never", new_seed(), ["tests.crash.lying_broker", lie]) as killing:
-        killing.run(10)
+        killing.run(20)
         killing.finish()
     shutil.rmtree(killing.directory)
     verdict = str(caught.value.__cause__)
