@@ -14,9 +14,9 @@ from __future__ import annotations
 import base64
 import csv
 import io
-import json
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, BinaryIO, Protocol
 
 from radiator.errors import ConfigError
@@ -67,7 +67,12 @@ def time_text(ns: int | None) -> str | None:
     if ns is None:
         return None
     seconds, rest = divmod(ns, 1_000_000_000)
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:09d}Z"
+    return f"{_second(seconds)}.{rest:09d}Z"
+
+
+@lru_cache(maxsize=1024)
+def _second(seconds: int) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}"
 
 
 def _fields(row: Row) -> dict[str, Any]:
@@ -110,7 +115,10 @@ class JsonLines:
 
 class Csv:
     def __init__(self, file: BinaryIO) -> None:
+        import msgspec
+
         self._file = file
+        self._json = msgspec.json.Encoder().encode
         self._text([*COLUMNS, "body_base64"])
 
     def _text(self, *lines: list[Any]) -> None:
@@ -122,16 +130,12 @@ class Csv:
         lines = []
         for row in rows:
             fields = _fields(row)
-            fields["tags"], fields["headers"] = _json(row.tags), _json(row.headers)
+            fields["tags"], fields["headers"] = self._json(row.tags).decode(), self._json(row.headers).decode()
             lines.append([fields.get(name) for name in (*COLUMNS, "body_base64")])
         self._text(*lines)
 
     def close(self) -> None:
         pass
-
-
-def _json(value: Mapping[str, str]) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 class Parquet:
