@@ -57,7 +57,7 @@ def test_what_clients_were_told_survives_two_hundred_kills(capsys: pytest.Captur
 
 LIES = {
     # what is wrong with the broker: what the judge says, one of these
-    "receipts-before-the-write": ("should be", "is gone", "are missing", "is at", "half of", "and then", "delivered again"),
+    "receipts-before-the-write": ("should be", "is gone", "are missing", "is at", "half of", "and then", "again"),
     "acks-that-are-not-stored": (
         "half of transaction",
         "and came back",
