@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from random import Random
 from typing import Any
 
 import pytest
@@ -233,3 +234,37 @@ def test_when_there_is_room_again_sends_are_taken_within_five_seconds_and_nothin
     assert client.receipts() == ["2"]
     world.kill()
     assert not world.notes
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_power_cut_takes_no_more_than_the_interval(seed: int) -> None:
+    fs = FaultyFileSystem(Random(seed))
+    world = World("defaults: {fsync: 1s}", fs)
+    client, sent_ns = world.connect(), []
+    for number in range(20 + 3 * seed):
+        client.publish("/topic/t", str(number), receipt=str(number))
+        world.settle()
+        sent_ns.append(world.now)
+        world.tick(0.1)
+    assert len(client.receipts()) == len(sent_ns)
+    cut_ns = world.now
+    world.power_cut()
+    client = world.connect()
+    client.subscribe("/topic/t", ack="auto", start_position="first")
+    world.settle()
+    found = client.bodies()
+    safe = [str(number) for number, at_ns in enumerate(sent_ns) if at_ns < cut_ns - 1_100_000_000]
+    assert len(safe) > 5 and found[: len(safe)] == safe
+
+
+def test_receipts_come_in_the_order_of_the_frames_whatever_each_one_waits_for() -> None:
+    world = World("destinations: [{match: /topic/never, fsync: never}, {match: /topic/always}]")
+    client = world.connect()
+    for number in range(9):
+        destination = ["/topic/always", "/topic/never", "/topic/never"][number % 3]
+        more = {"durability": "fsync"} if number % 4 == 2 else {}
+        client.publish(destination, "m", receipt=str(number), **more)
+        if number % 2:
+            world.commit()
+    world.settle()
+    assert client.receipts() == [str(number) for number in range(9)]

@@ -1,0 +1,35 @@
+"""A broker whose disk fails while a file says so: ``python -m tests.server.failing_broker serve ...``.
+
+While ``<data_dir>/fail`` exists, a sync of a segment whose path holds the file's text is an EIO. Nothing in the product
+knows of this; the process replaces a verb of the file system before it starts.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+
+from radiator.cli.main import main
+from radiator.storage.files import FileSystem
+
+
+def install(data: str) -> None:
+    honest = os.fdatasync
+
+    def fdatasync(fd: int) -> None:
+        try:
+            with open(f"{data}/fail", encoding="utf-8") as file:
+                wanted = file.read()
+        except FileNotFoundError:
+            wanted = ""
+        if wanted and wanted in os.readlink(f"/proc/self/fd/{fd}"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        honest(fd)
+
+    FileSystem.fdatasync = staticmethod(fdatasync)  # type: ignore[assignment]
+
+
+if __name__ == "__main__":
+    install(sys.argv[sys.argv.index("--data") + 1])
+    main()
