@@ -40,6 +40,7 @@ class FilePartition(Partition):
         "_cold_cache",
         "_cut_due_ns",
         "_cuts",
+        "_cutting",
         "_hints",
         "_archive_error",
         "_archive_known",
@@ -85,6 +86,7 @@ class FilePartition(Partition):
             tuple[RecordBatch, list[Any]]
         ] = []  # of decided transactions: they will be there, at these offsets
         self._cuts: list[tuple[int, int]] = []  # failed files, and how much of them is still of use
+        self._cutting: set[int] = set()  # those whose job is under way
         self._cut_due_ns: int | None = None
         self.dedup_file: DedupFile | None = None  # once there was an id
         self._cold: list[RecordBatch] = []
@@ -124,7 +126,7 @@ class FilePartition(Partition):
     @property
     def at_ease(self) -> bool:
         """Nothing is wrong with its files, and nothing is being put right."""
-        return self.failed is None and not self._cuts and self.rewriting is None
+        return self.failed is None and not (self._cuts or self._cutting) and self.rewriting is None
 
     def recovered(self, found: Recovered) -> None:
         """The facts that an earlier run left."""
@@ -314,7 +316,12 @@ class FilePartition(Partition):
     def take_cuts(self) -> list[Job]:
         """Nobody reads the failed files as they were any more."""
         cuts, self._cuts = self._cuts, []
+        self._cutting.update(base_offset for base_offset, _ in cuts)
         return [CutJob(self, base_offset, size_bytes) for base_offset, size_bytes in cuts]
+
+    def was_cut(self, base_offset: int) -> None:
+        """Or could not be: from now on the file is like others."""
+        self._cutting.discard(base_offset)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 

@@ -231,6 +231,9 @@ class CutJob(Job):
         except StorageError as error:
             self.error = error  # told, not fatal: it only takes space
 
+    def done(self, now_ns: int) -> None:
+        self.partition.was_cut(self.base_offset)
+
 
 class RemoveJob(Job):
     """Retention: sealed segments to delete. The hub has already moved log_start_offset past them. ``settle`` makes sure

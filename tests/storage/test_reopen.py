@@ -277,6 +277,25 @@ def test_times_and_last_n_are_not_answered_from_what_a_failed_file_still_holds()
     assert len(fs.nodes[layout.segment_path(Q, 0)].cache) == log.segments[0].size_bytes, "cut"
 
 
+def test_until_it_is_cut_nobody_else_may_write_a_failed_segment_anew() -> None:
+    """The cut knows a position in the file as it was."""
+    fs = FaultyFileSystem()
+    store, log = doubtful(fs)
+    assert not log.at_ease
+    now, _ = later(store, NOW)
+    assert not log.at_ease
+    now += 3 * SECOND
+    store.tick(now)
+    jobs = store.take(now)
+    for job in jobs:
+        assert not log.at_ease, "the disk thread has not come to it yet"
+        job.write()
+    assert not log.at_ease
+    for job in jobs:
+        job.done(now)
+    assert log.at_ease and len(fs.nodes[layout.segment_path(Q, 0)].cache) == log.segments[0].size_bytes
+
+
 def test_a_clean_stop_cuts_at_once() -> None:
     fs = FaultyFileSystem()
     store, log = doubtful(fs)
