@@ -7,11 +7,11 @@ STAMP  := $(VENV)/.installed
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv test check lint types format demo bench measure slow clean
+.PHONY: help venv test check lint types format demo bench measure fuzz slow clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@echo '  ARGS="..." is handed on to test, slow, demo, bench, measure; PYTHON=python3.12 chooses the interpreter'
+	@echo '  ARGS="..." is handed on to test, slow, demo, bench, measure and fuzz; PYTHON=python3.12 chooses the interpreter'
 
 venv: $(STAMP) ## make .venv and install what is missing (again only when setup.py changes)
 
@@ -48,6 +48,10 @@ bench: $(STAMP) ## measure this machine: produce, fan-out, drain, replay, latenc
 
 measure: $(STAMP) ## measure what is inside: how long a start takes, rebuilding what is gone included
 	$(BIN)/python -m bench.recovery $(ARGS)
+
+fuzz: $(STAMP) ## let atheris look for bytes that break a reader: ARGS="TARGET SECONDS", a minute each by default
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable '.[fuzz]'
+	$(BIN)/python -m fuzz.run $(ARGS)
 
 clean: ## remove what can be rebuilt (.venv and data stay)
 	rm -rf build dist demo-out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

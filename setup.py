@@ -46,6 +46,8 @@ DEV = [
     "types-gevent",
 ]
 
+FUZZ = ["atheris>=3.0"]  # `make fuzz`
+
 setup(
     name="radiator",
     version=VERSION[1],
@@ -59,7 +61,7 @@ setup(
     include_package_data=False,
     python_requires=">=3.11",
     install_requires=INSTALL,
-    extras_require={"parquet": PARQUET, "spark": SPARK, "demo": DEMO, "dev": DEV},
+    extras_require={"parquet": PARQUET, "spark": SPARK, "demo": DEMO, "dev": DEV, "fuzz": FUZZ},
     entry_points={"console_scripts": ["radiator = radiator.cli.main:main"]},
     zip_safe=False,
     classifiers=[

@@ -227,8 +227,7 @@ def _walk_active(
                     notes.append(_middle(path, position, found[0], expected, found[1].base_offset))
                 position = found[0]
                 header = batch_at(window, position)
-            _, _, found_names = decode_destinations(window.data, position - window.position, header)
-            destinations.update(found_names)
+            destinations.update(_names_of(window, position, header))
             if position >= indexed + limits.INDEX_INTERVAL_BYTES:
                 more.append(IndexEntry(header.base_offset, position, header.min_receive_ns))
                 indexed = position
@@ -255,6 +254,14 @@ def _walk_active(
     if len(more) >= INDEX_ENTRIES_BUFFERED:
         log.write_index()  # so that the next start need not walk again
     return SegmentInfo(base, first, latest, position, sparse), latest
+
+
+def _names_of(window: Window, position: int, header: BatchHeader) -> list[str]:
+    """None if the batch is nonsense under a crc that holds: whoever reads it finds out, a start goes on."""
+    try:
+        return decode_destinations(window.data, window.at(position, header.total_len), header)[2]
+    except DamagedBatch:
+        return []
 
 
 def _end_of_others(window: Window, position: int, size: int, base: int) -> int:
@@ -367,7 +374,7 @@ def _rebuild_names(fs: FileSystem, log: Log, bases: list[int], destinations: set
                 if found is None:
                     break
                 position, header = found
-                destinations.update(decode_destinations(window.data, window.at(position, header.total_len), header)[2])
+                destinations.update(_names_of(window, position, header))
                 base = last_offset(window, position, header) + 1
                 position += header.total_len
             for dictionary in dictionaries:

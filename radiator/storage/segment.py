@@ -74,7 +74,7 @@ class SegmentInfo:
 class Window:
     """A file seen through a sliding chunk: small steps forward cost no system call. ``path`` says whose it is."""
 
-    __slots__ = ("_salts", "chunk_bytes", "data", "fd", "fs", "path", "position")
+    __slots__ = ("_salts", "chunk_bytes", "data", "fd", "fs", "path", "position", "vetted")
 
     def __init__(self, fs: FileSystem, fd: int, chunk_bytes: int = limits.READ_CHUNK_BYTES, path: str = "") -> None:
         self.fs = fs
@@ -82,6 +82,7 @@ class Window:
         self.chunk_bytes = chunk_bytes
         self.path = path
         self._salts: frozenset[int] | None = None
+        self.vetted: frozenset[int] = frozenset()  # positions of batches that are where they belong: ``find_batch``
         self.position = 0  # of data[0]; always a multiple of 8
         self.data = b""
 
@@ -179,7 +180,7 @@ def find_batch(window: Window, position: int, end: int, min_offset: int) -> tupl
     of ``min_offset`` or more. If that leaves offsets out, it may be one that does not belong there: then what stands
     close behind it decides, by the largest row of rising offsets."""
     found = _search(window, position, end, min_offset)
-    if found is None or found[1].base_offset == min_offset:
+    if found is None or found[1].base_offset == min_offset or found[0] in window.vetted:
         return found
     rows, close = [found], min(end, found[0] + MISPLACED_BYTES_MAX)
     at = found[0] + found[1].total_len
@@ -193,19 +194,24 @@ def find_batch(window: Window, position: int, end: int, min_offset: int) -> tupl
         if found[1].base_offset >= min_offset:
             rows.append(found)
         at = found[0] + found[1].total_len
-    return rows[_heaviest([(header.base_offset, header.total_len) for _, header in rows])]
+    chosen = _heaviest([(header.base_offset, header.total_len) for _, header in rows])
+    window.vetted = frozenset([rows[place][0] for place in chosen])  # so that each stretch is looked at once
+    return rows[chosen[0]]
 
 
-def _heaviest(rows: list[tuple[int, int]]) -> int:
-    """Where the row of rising offsets that has the most bytes begins: of all of them, as a rule."""
+def _heaviest(rows: list[tuple[int, int]]) -> list[int]:
+    """The places in ``rows``, of (offset, bytes), of the row of rising offsets with the most bytes: all, as a rule."""
     if all(one[0] < other[0] for one, other in pairwise(rows)):
-        return 0
-    best: list[tuple[int, int]] = []  # (bytes, where it begins) of the best row that ends here
-    for place, (offset, size) in enumerate(rows):
-        below = [best[before] for before in range(place) if rows[before][0] < offset]
-        weight, start = max(below, default=(0, place))
-        best.append((weight + size, start))
-    return max(best)[1]
+        return list(range(len(rows)))
+    best: list[tuple[int, int]] = []  # (bytes, the one before) of the best row that ends here
+    for offset, size in rows:
+        below = [(best[before][0], before) for before in range(len(best)) if rows[before][0] < offset]
+        weight, before = max(below, default=(0, -1))
+        best.append((weight + size, before))
+    chosen = [max(range(len(rows)), key=lambda place: best[place][0])]
+    while (before := best[chosen[-1]][1]) >= 0:
+        chosen.append(before)
+    return chosen[::-1]
 
 
 def _search(window: Window, position: int, end: int, min_offset: int) -> tuple[int, BatchHeader] | None:

@@ -70,6 +70,6 @@ def test_short_writes_are_completed() -> None:
 
 
 def test_an_error_names_path_and_remedy() -> None:
-    for number, remedy in ((errno.ENOSPC, "free space"), (errno.EMFILE, "ulimit"), (errno.EINVAL, "restart")):
+    for number, remedy in ((errno.ENOSPC, "free space"), (errno.EMFILE, "ulimit"), (errno.EINVAL, "system's log")):
         text = str(storage_error("/data/x", "write", OSError(number, os.strerror(number))))
         assert "/data/x" in text and "write" in text and remedy in text

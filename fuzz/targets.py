@@ -1,0 +1,176 @@
+"""What is fuzzed, and what must hold for any bytes. Each target takes bytes and returns nothing; it raises for a bug.
+
+    batch      nothing but DamagedBatch and UnknownVersion leaves the decoder, and what it takes is small enough
+    log        a directory with these bytes as its segment, its index, head and names recovers, twice, to the same
+    cursors    these bytes as the journal, or as a snapshot: what is not acked stays so
+    index      any bytes: entries that rise, or none
+
+``seal`` mends magics and crcs first, as a mutation hardly ever keeps them: what lies behind the checks is reached too.
+
+Knows: storage from inside. Must not know: atheris and Hypothesis, which drive these (``run``, and tests of storage).
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from itertools import pairwise
+from struct import Struct
+from zlib import crc32
+
+from radiator import limits
+from radiator.storage import cursor_journal as journal
+from radiator.storage import index, layout, salt
+from radiator.storage.cursor_store import CursorStore
+from radiator.storage.files import FileSystem
+from radiator.storage.format import CRC_FROM, MAGIC, DamagedBatch, UnknownVersion, decode, encode_batch
+from radiator.storage.log import Log
+from radiator.storage.open_logs import OpenLogs
+from radiator.storage.options import PartitionOptions
+from radiator.storage.recovery import RecoveryNote, recover
+from radiator.storage.segment import Window, whole_batches
+
+KEY = bytes(16)
+U32 = Struct("<I")
+MEMORY_FACTOR_MAX = 64  # decoded columns are Python's objects; a compressed region says how long it will be
+EXPANDED_BYTES_MAX = 64 * 1024 * 1024
+
+
+def seal(data: bytes) -> bytes:
+    """Every batch header in ``data`` gets the magic of one, and the crc of what it claims to hold."""
+    sealed, at = bytearray(data), 0
+    while at + 64 <= len(sealed):
+        (total,) = U32.unpack_from(sealed, at + 8)
+        end = at + total
+        if not 64 <= total <= len(sealed) - at:
+            break
+        sealed[at : at + 8] = MAGIC
+        U32.pack_into(sealed, at + 12, crc32(sealed[at + CRC_FROM : end]))
+        at = end
+    return bytes(sealed)
+
+
+def batch(data: bytes) -> None:
+    for each in (data, MAGIC + data, seal(data)):
+        try:
+            _, columns = decode(each)
+        except (DamagedBatch, UnknownVersion):
+            continue
+        kept = sum(map(len, columns.bodies)) + sum(map(len, columns.blocks))
+        assert kept <= max(MEMORY_FACTOR_MAX * len(each), EXPANDED_BYTES_MAX)
+        assert len(columns.bodies) == len(columns.blocks) == len(columns.offsets) == len(columns.receive_ns)
+        assert all(one < other for one, other in pairwise(columns.offsets))
+
+
+def log(data: bytes) -> None:
+    """The first byte chooses which file the others are, and whether they are sealed."""
+    choice, data = data[:1] or b"\0", data[1:]
+    which, data = choice[0] & 3, seal(data) if choice[0] & 4 else data
+    with tempfile.TemporaryDirectory(dir=_memory()) as root:
+        directory = layout.partition_path(root, "q")
+        os.makedirs(directory)
+        whole = [_batch(0), _batch(1), _batch(2)]
+        files = {
+            layout.segment_path(directory, 0): b"".join(whole),
+            layout.index_path(directory, 0): index.encode_head(0),
+            layout.head_path(directory): b"",
+            layout.names_path(directory): b"",
+        }
+        path = list(files)[which]
+        files[path] = whole[0] + data + whole[2] if which == 0 and choice[0] & 8 else data
+        for each, content in files.items():
+            with open(each, "wb") as file:
+                file.write(content)
+        try:
+            first = _recovered(directory)
+            size = os.path.getsize(layout.segment_path(directory, 0))
+            assert _recovered(directory) == first, "what one start has found, the next one finds"
+            assert os.path.getsize(layout.segment_path(directory, 0)) == size
+        except UnknownVersion:
+            assert choice[0] & 4 or b"\x89RDB" in data
+            return
+        if which:
+            assert first[1] == [0, 1, 2], "no cache costs a message"
+
+
+def cursors(data: bytes) -> None:
+    choice, data = data[:1] or b"\0", data[1:]
+    with tempfile.TemporaryDirectory(dir=_memory()) as root:
+        store = CursorStore(FileSystem(), root)
+        store.load({"q": 10})
+        store.open("queue:q", "q", 0).ack([0, 1])
+        for job in store.take(0):
+            job.write()
+        store.close()
+        entry = journal.ENTRY.pack(journal.ENTRY_MAGIC, len(data), crc32(data)) + data + b"\0" * (-len(data) & 7)
+        content = entry if choice[0] & 1 else data
+        name = f"{journal.JOURNAL}{0:010d}"
+        if choice[0] & 2:
+            name = "snapshot"
+            content = journal.SNAPSHOT.pack(journal.SNAPSHOT_MAGIC, 0) + content
+        with open(f"{root}/{name}", "ab" if choice[0] & 4 else "wb") as file:
+            file.write(content)
+        again = CursorStore(FileSystem(), root)
+        again.load({"q": 10})
+        for cursor_name, partition in again.names():
+            cursor = again.get(cursor_name, partition)
+            assert cursor is not None and cursor.ceiling <= 10, "nobody is ahead of the log"
+        again.close()
+
+
+def indexed(data: bytes) -> None:
+    for each in (data, index.encode_head(0) + data):
+        entries = index.decode(each, 0)
+        assert len(entries) <= len(each) // index.ENTRY_BYTES
+        assert all(one.position < other.position for one, other in pairwise(entries))
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {"batch": batch, "log": log, "cursors": cursors, "index": indexed}
+
+
+def seeds() -> dict[str, list[bytes]]:
+    """What mutation begins with."""
+    plain = _batch(0)
+    many = b"".join(
+        encode_batch(
+            1, [1, 2, 3], [1, 2, 3], None, [0, 1, 0], ["a", "b"], [b"h:1"] * 3, [b"x", b"", b"yy"], 0, [0, 2, 5]
+        )
+    )
+    records = [journal.create(1, 0, 2, "queue:q", "q"), journal.acked(1, [(3, 5), (7, 9)]), journal.counts(1, {6: 2})]
+    entries = index.encode_entries([index.IndexEntry(0, 0, 1), index.IndexEntry(3, 1 << 16, 2)])
+    return {
+        "batch": [plain, many],
+        "log": [bytes([choice]) + data for choice in (0, 4, 8, 12) for data in (plain, many, plain + many)]
+        + [b"\1" + index.encode_head(0) + entries, b"\2" + layout.encode_head(0, 240, 2), b"\3\1\0\0\0abcdq"],
+        "cursors": [
+            bytes([choice]) + b"".join(records + [journal.seek(1, 4), journal.delete(1)]) for choice in range(8)
+        ],
+        "index": [entries],
+    }
+
+
+def _batch(offset: int) -> bytes:
+    known = salt.of_partition(KEY, "/partitions/q")
+    return b"".join(encode_batch(offset, [offset], None, None, [0], ["q"], [b"h:1"], [b"body %d" % offset], salt=known))
+
+
+def _recovered(directory: str) -> tuple[int, list[int]]:
+    fs, notes = FileSystem(), list[RecoveryNote]()
+    made = Log(fs, directory, "q", PartitionOptions(), OpenLogs(), salt.of_partition(KEY, directory))
+    found = recover(made, "q", notes)
+    assert all(one.first_receive_ns <= one.last_receive_ns for one in found.segments)
+    path = layout.segment_path(directory, 0)
+    fd = fs.open_read(path)
+    try:
+        window = Window(fs, fd, limits.READ_CHUNK_BYTES, path)
+        offsets = [header.base_offset for _, header in whole_batches(window, 0, made.position, 0)]
+    finally:
+        fs.close(fd)
+    assert offsets == sorted(set(offsets)) and all(offset < found.next_offset for offset in offsets)
+    return found.next_offset, offsets
+
+
+def _memory() -> str | None:
+    """Where files cost no disk."""
+    return "/dev/shm" if os.path.isdir("/dev/shm") else None
