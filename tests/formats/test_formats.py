@@ -20,8 +20,11 @@ from radiator.storage.format import (
     MISSING,
     SPARSE,
     BatchHeader,
+    UnknownVersion,
+    decode_header,
 )
 from radiator.storage.store import Store
+from tests.formats.newer import newer
 
 HERE = Path(__file__).parent
 SAMPLES = sorted(path.name for path in HERE.glob("v*") if path.is_dir())
@@ -98,3 +101,51 @@ def test_a_broker_takes_it_over_and_goes_on(sample: tuple[Path, list[list[Any]]]
     assert store.partitions["weather-ä"].destinations == {f"/topic/weather.{letter}" for letter in "ABC"}
     assert store.cursors.open("queue:/queue/orders", "/queue/orders", 0).floor == 4
     store.close()
+
+
+def versions() -> dict[str, int]:
+    return {path: int(path[1:].partition("-")[0]) for path in SAMPLES}
+
+
+def test_every_version_up_to_this_one_has_a_sample_that_is_read() -> None:
+    """A version that is released stays readable: who raises the number adds a sample and leaves the others."""
+    assert set(versions().values()) == set(range(1, FORMAT_VERSION + 1))
+    for name, version in versions().items():
+        digits = {path.read_bytes()[4:5] for path in (HERE / name).rglob("*.rlog") if path.stat().st_size}
+        assert digits == {b"%d" % version}
+
+
+@pytest.mark.parametrize("where", ["first", "last", "alone"])
+def test_a_newer_version_is_refused_by_every_reader_and_nothing_is_changed(
+    sample: tuple[Path, list[list[Any]]], where: str
+) -> None:
+    root, _ = sample
+    path = (
+        max((root / "partitions" / "%2Fqueue%2Forders").glob("*.rlog"))
+        if where != "first"
+        else min((root / "partitions" / "%2Fqueue%2Forders").glob("*.rlog"))
+    )
+    data = path.read_bytes()
+    header = decode_header(data)
+    coming = newer(data[: header.total_len], FORMAT_VERSION + 1, bytes(16))
+    path.write_bytes({"first": coming + data[header.total_len :], "last": data + coming, "alone": coming}[where])
+    before = {each: each.read_bytes() for each in root.rglob("*.rlog")}
+    with pytest.raises(UnknownVersion, match=f"orders.*version {FORMAT_VERSION + 1}.*newer one"):
+        Store(str(root), FileSystem()).open(0)
+    assert before == {each: each.read_bytes() for each in root.rglob("*.rlog")}
+
+
+def test_a_flipped_version_digit_refuses_nothing(sample: tuple[Path, list[list[Any]]]) -> None:
+    root, expected = sample
+    for path in sorted(root.rglob("*.rlog")):
+        whole = path.read_bytes()
+        for bit in range(8):
+            path.write_bytes(whole[:4] + bytes([whole[4] ^ 1 << bit]) + whole[5:])
+            copy = root.with_name(f"copy-{bit}-{path.stem}-{path.parent.name}")
+            shutil.copytree(root, copy)
+            store = Store(str(copy), FileSystem())
+            store.open(0)
+            store.close()
+            shutil.rmtree(copy)
+        path.write_bytes(whole)
+    assert expected

@@ -1,5 +1,5 @@
-"""The targets of ``fuzz``, driven by Hypothesis: for a few seconds here, for longer in the slow tests, and with atheris by
-``make fuzz``."""
+"""The targets of ``fuzz``, driven by Hypothesis: for a few seconds here, for longer in the slow tests, and with atheris
+by ``make fuzz``."""
 
 from __future__ import annotations
 
