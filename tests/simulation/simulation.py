@@ -30,6 +30,7 @@ defaults: {segment: {size: 64KiB}, retention: {acked: keep}, dedup: {window: 365
 destinations:
   - {match: '/queue/weak,/topic/weak', fsync: 2s, segment: {roll_at: "00:00"}}
   - {match: '/queue/memory,/topic/memory', store: memory}
+  - {match: '/queue/strong,/queue/done', segment: {roll_at: "12:00"}, retention: {acked: reclaim}}
   - {match: '/topic/shared.*', partition: shared}
   - {match: /topic/keyed, partitions: 2, partition_by: 'header:key'}
 """
