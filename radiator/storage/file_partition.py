@@ -62,6 +62,7 @@ class FilePartition(Partition):
         "roll_wanted",
         "sync_due_ns",
         "sync_wanted",
+        "undeleted",
     )
 
     def __init__(
@@ -89,6 +90,7 @@ class FilePartition(Partition):
         self._cutting: set[int] = set()  # those whose job is under way
         self._cut_due_ns: int | None = None
         self.dedup_file: DedupFile | None = None  # once there was an id
+        self.undeleted: list[int] = []  # segments that could not be removed: they go first, or there would be holes
         self._cold: list[RecordBatch] = []
         self._cold_cache = cold_cache
         self._hints: dict[int, Hint] = {}
@@ -178,8 +180,9 @@ class FilePartition(Partition):
                 jobs.append(ArchivedJob(self))
             else:
                 self._archive_known = False
-                bases = to_drop(self, now_ns)
+                bases = self.undeleted + to_drop(self, now_ns)
                 if bases:
+                    self.undeleted = []
                     self._agenda.removals.append(RemoveJob(self, bases))
         return jobs
 

@@ -253,7 +253,11 @@ class RemoveJob(Job):
                 self.settle()
             self.partition.log.remove(self.bases)
         except StorageError as error:
-            self.error = error  # told, not fatal: the files stay until the next start finds them
+            self.error = error  # told, not fatal: the files stay until the next retention
+
+    def done(self, now_ns: int) -> None:
+        if self.error is not None:
+            self.partition.undeleted = self.bases + self.partition.undeleted
 
 
 class ArchivedJob(Job):
