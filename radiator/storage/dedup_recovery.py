@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
@@ -28,6 +28,8 @@ from radiator.storage.log import Log
 from radiator.storage.partition import Partition
 from radiator.storage.recovery import RecoveryNote
 from radiator.storage.segment import SegmentInfo, load_index
+
+OFFSET_MAX = (1 << 63) - 1
 
 Identify = Callable[[str, bytes], bytes | None]  # destination, header block
 
@@ -86,7 +88,7 @@ def recover(
     start = segments[0].base_offset if segments else end
     covered = start if found.covered is None else found.covered
     columns = columns_of(found.rows)
-    gone = [*lost, (end, 1 << 63)]
+    gone = [*lost, (end, OFFSET_MAX)]
     kept = _without(columns, gone)
     from_offset = _affordable(fs, log, segments, end, min(covered, end))
     _scan(fs, directory, segments, end, from_offset, identify, kept)
@@ -108,16 +110,12 @@ def recover(
 
 
 def _without(columns: Columns, gone: list[tuple[int, int]]) -> Columns:
-    first, second, offsets, receive_ns = columns
-    keep = [n for n, offset in enumerate(offsets) if not any(low <= offset <= high for low, high in gone)]
-    if len(keep) == len(offsets):
-        return first[:], second[:], offsets[:], receive_ns[:]
-    return (
-        array("Q", [first[n] for n in keep]),
-        array("Q", [second[n] for n in keep]),
-        array("Q", [offsets[n] for n in keep]),
-        array("q", [receive_ns[n] for n in keep]),
-    )
+    first, second, offsets, receive_ns = (column[:] for column in columns)
+    for low, high in gone:
+        part = slice(bisect_left(offsets, low), bisect_right(offsets, high))
+        for column in (first, second, offsets, receive_ns):
+            del column[part]
+    return first, second, offsets, receive_ns
 
 
 def _affordable(fs: FileSystem, log: Log, segments: list[SegmentInfo], end: int, covered: int) -> int:
