@@ -140,7 +140,7 @@ class FilePartition(Partition):
 
     @property
     def makes_files(self) -> bool:  # type: ignore[override]
-        return self.roll_wanted or not (self.segments or self.open_batch is IDLE)
+        return self.roll_wanted or self._retry_wanted or not (self.segments or self.open_batch is IDLE)
 
     def take(self, now_ns: int, may_roll: bool = True) -> list[Job]:
         """Closes what is open and turns it, and what tick() found due, into jobs."""
@@ -169,7 +169,7 @@ class FilePartition(Partition):
         if self.sync_wanted:
             self.sync_wanted = False
             jobs.append(SyncJob(self, needs_sync=True))
-        if self._retry_wanted:
+        if self._retry_wanted and may_roll:
             self._retry_wanted = False
             jobs.append(RetryJob(self, self.tail.newest_first()[::-1]))
         if self._cuts and self._cut_due_ns is None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from radiator.broker import readiness
+from radiator.errors import ProtocolError
 from radiator.storage import cursor_log
 from tests.broker.harness import World
 from tests.storage.faults import FaultyFileSystem
@@ -129,6 +130,12 @@ def test_a_journal_of_cursors_that_failed_makes_it_unready_until_a_snapshot_make
     client.subscribe(A)
     world.settle()
     assert client.bodies() == ["two"], "the snapshot has what the journal missed"
+
+
+def test_with_too_little_room_it_is_not_ready_and_says_which_key_changes_that() -> None:
+    world = World()
+    world.broker.disk_full = ProtocolError("storage", "too little disk space is free", "See disk.min_free.")
+    assert readiness.reasons(world.broker) == ["too little disk space is free: See disk.min_free."]
 
 
 def test_while_it_stops_it_is_not_ready() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from radiator.storage import layout, partition, reader
+from radiator.storage.jobs import RetryJob
 from radiator.storage.options import PartitionOptions, SyncPolicy
 from radiator.storage.store import Store
 from tests.storage.driving import ALWAYS, NEVER, NOW, answer, commit, error_of, opened, put, read_all
@@ -191,6 +192,35 @@ def test_a_hole_in_the_failed_file_is_filled_from_memory_or_told() -> None:
     ((first, last),) = [lost for job in jobs for lost in job.lost]
     assert first == last and 2 <= first < 5
     assert read_all(log, memory=False) == outside(fs) == {k: v for k, v in TOLD.items() if k != first}
+
+
+def test_a_disk_that_failed_under_all_of_them_is_not_asked_about_all_at_once() -> None:
+    """Other partitions have to go on: their receipts wait for the group that reopens these."""
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    logs = [store.partition(f"q{number}", ALWAYS) for number in range(150)]
+    for log in logs:
+        put(log, b"kept", destination=log.name)
+    while store.dirty:
+        commit(store)
+    pwritev = fs.pwritev
+
+    def fails(fd: int, pieces: Any, position: int) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    fs.pwritev = fails  # type: ignore[method-assign]
+    for log in logs:
+        put(log, b"refused", destination=log.name)
+    commit(store)
+    assert all(log.failed is not None for log in logs)
+    fs.pwritev = pwritev  # type: ignore[method-assign]
+    now, groups = NOW + 3 * SECOND, 0
+    store.tick(now)
+    while store.dirty:
+        asked = [job for job in commit(store, now) if isinstance(job, RetryJob)]
+        assert len(asked) <= 64
+        groups += 1
+    assert groups >= 3 and all(log.failed is None for log in logs)
 
 
 def test_reopening_is_tried_again_for_ever() -> None:
