@@ -28,7 +28,7 @@ WORK, JOBS, OUT = "/queue/work", "/queue/jobs", "/queue/out"
 CONFIG = """
 defaults: {{fsync: {policy}, segment: {{size: 128KiB}}}}
 destinations:
-  - {{match: /topic/shared.*, partition: shared}}
+  - {{match: /topic/shared.*, partition: shared, compress: zstd}}
   - {{match: /topic/spread, partitions: 3}}
   - {{match: /queue/out, retention: {{acked: keep}}}}
 """

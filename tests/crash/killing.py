@@ -129,6 +129,11 @@ class Killing:
         self.judge.finish(self.broker)
         assert self.broker.stop() == 0
         assert "Traceback" not in self.broker.text()
+        checked = subprocess.run(
+            [sys.executable, "-m", "radiator", "fsck", "--data", str(self.broker.data)],
+            capture_output=True, text=True, cwd=ROOT,
+        )  # fmt: skip
+        assert checked.returncode == 0, checked.stdout + checked.stderr
         counts = self.judge.counts
         assert min(counts[kind] for kind in ("stored", "seen", "got", "acked", "back", "committed")) > 0, counts
         assert len(list(self.broker.data.glob("partitions/*/*.rlog"))) > len(self.judge.logs), "nothing was rolled"
