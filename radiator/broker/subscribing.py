@@ -69,7 +69,7 @@ def subscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> No
     if ack not in ACK_MODES:
         raise ProtocolError("bad-header", f"header ack: expected {', '.join(ACK_MODES)}, got {ack[:100]!r}")
     start, stop = _positions(headers, now_ns)
-    starts = _starts(broker, headers.get("start-at", ""))
+    starts = _starts(headers.get("start-at", ""))
     if starts and start is None:
         start = NEXT
     browser = headers.get("browser") == "true"
@@ -81,6 +81,7 @@ def subscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> No
     patterns = parse_list(text)
     _check_count(session, len(patterns.patterns))
     destinations = _matching(broker, patterns)
+    _check_starts(starts, destinations)
     browser = browser or start is not None or stop is not None  # of queues; a topic is only ever looked at
     window = prefetch
     if window is None and ack != AUTO:
@@ -174,8 +175,8 @@ def _positions(headers: Mapping[str, str], now_ns: int) -> tuple[Position | None
     return start, stop
 
 
-def _starts(broker: Broker, text: str) -> dict[str, int]:
-    """The header ``start-at``: offsets by partition. A log that ends before is not the one that was followed."""
+def _starts(text: str) -> dict[str, int]:
+    """The header ``start-at``: offsets by partition."""
     starts = {}
     for each in filter(None, map(str.strip, text.split(","))):
         try:
@@ -183,15 +184,20 @@ def _starts(broker: Broker, text: str) -> dict[str, int]:
         except ValueError as error:
             detail = "Expected message-ids of earlier deliveries, with commas between them."
             raise ProtocolError("bad-position", f"header start-at: {error}"[:500], detail) from None
-        partition = broker.store.partitions.get(name)
-        end = partition.next_offset if partition is not None else 0
-        if offset >= end:
-            detail = "It was restored from a backup, or lost its end in a power cut, or is kept in memory."
-            raise ProtocolError(
-                "bad-position", f"header start-at: {each[:300]} is gone, that log ends at {end}", detail
-            )
         starts[name] = offset
     return starts
+
+
+def _check_starts(starts: Mapping[str, int], destinations: list[Destination]) -> None:
+    """A log that ends before is not the one that was followed."""
+    for partition in [feed.partition for destination in destinations for feed in destination.feeds] if starts else ():
+        if starts.get(partition.name, -1) >= partition.next_offset:
+            raise ProtocolError(
+                "bad-position",
+                f"header start-at: {partition.name[:300]} has no offset {starts[partition.name]}, "
+                f"that log ends at {partition.next_offset}",
+                "It was restored from a backup, or lost its end in a power cut, or is kept in memory.",
+            )
 
 
 def _matching(broker: Broker, patterns: Any) -> list[Destination]:

@@ -26,6 +26,7 @@ BACKOFF_SECONDS = 0.1, 5.0  # first, and at most
 TRY_AGAIN = {"shutting-down", "timeout", "storage", "too-many"}  # anything else will be refused again
 START_AT_BYTES_MAX = 48 * 1024  # of a header block of 64 KiB; what does not fit starts at `first` and is passed over
 TEMPORARY = "/temp-queue/"
+REMEDY = "it was restored, or lost its end, or is kept in memory. Mirror into a new directory, or leave it out"
 _LENGTH = b"content-length:"
 
 
@@ -62,6 +63,7 @@ class Mirror:
         self._patterns = list(patterns)
         self._once = once
         self._tell = tell
+        self._asked: set[str] = set()  # logs that go on where they are asked to: nothing below comes
         self._compared: set[str] = set()
         self._synced_ns = 0
         self._behind_ns = 0
@@ -96,7 +98,7 @@ class Mirror:
             ack="auto",
             start_position="first",
             stop_position="end" if self._once else None,
-            headers=self._start_at(),
+            headers=self.start_at(),
         )
         self._compared.clear()
         self._report(True)
@@ -116,16 +118,18 @@ class Mirror:
             if subscription.ended and not subscription.pending:
                 return
 
-    def _start_at(self) -> dict[str, str]:
+    def start_at(self) -> dict[str, str]:
         """The longest logs first: what does not fit costs the least."""
         ids: list[str] = []
         size = 0
+        self._asked.clear()
         for name, end in sorted(self.copy.ends.items(), key=lambda each: -each[1]):
             text = message_id(name, end - 1)
             size += len(text) + 1
             if not end or size > START_AT_BYTES_MAX:
                 break
             ids.append(text)
+            self._asked.add(name)
         return {"start-at": ",".join(ids)} if ids else {}
 
     def _take(self, message: Message) -> None:
@@ -147,12 +151,13 @@ class Mirror:
         if message.replayed:
             self._behind_ns = max(0, now_ns() - receive_ns)
         end = self.copy.ends.get(name, 0)
+        if offset < end - 1 and name in self._asked:
+            raise Diverged(f"{name}: has begun again at the source, while this copy holds it up to {end - 1}; {REMEDY}")
         if offset == end - 1 and name not in self._compared:
             self._compared.add(name)
             if self.copy.last(name) not in (None, record.digest):
                 raise Diverged(
-                    f"{name}: offset {offset} holds another message at the source than in this copy; it was restored "
-                    "from a backup, or lost its end and went on. Mirror into a new directory"
+                    f"{name}: offset {offset} holds another message at the source than in this copy; {REMEDY}"
                 )
         if offset >= end:
             self.copy.add(name, record)

@@ -259,8 +259,8 @@ def test_start_at_alone_is_only_what_comes_elsewhere() -> None:
 @pytest.mark.parametrize(
     ("at", "words"),
     [
-        ("%2Ftopic%2Fa@1", "is gone, that log ends at 1"),
-        ("%2Ftopic%2Fnew@0", "is gone, that log ends at 0"),
+        ("%2Ftopic%2Fa@1", "has no offset 1, that log ends at 1"),
+        ("%2Ftopic%2Fnew@0", "has no offset 0, that log ends at 0"),
         ("nonsense", "not a message-id"),
     ],
 )
@@ -268,8 +268,18 @@ def test_a_log_that_ends_before_start_at_is_refused(world: World, at: str, words
     client = world.connect()
     client.publish("/topic/a", "0")
     world.settle()
-    client.subscribe("#", start_at=at)
+    client.subscribe("#,/topic/new", start_at=at)
     world.settle()
     (error,) = client.take("ERROR")
     assert error.headers["error-code"] == "bad-position"
     assert words in error.headers["message"]
+
+
+def test_a_log_that_is_not_read_may_be_named_in_start_at(world: World) -> None:
+    client = world.connect()
+    client.publish("/topic/a", "0", "1")
+    client.publish("/topic/b", "0")
+    world.settle()
+    client.subscribe("/topic/a", ack="auto", start_at="%2Ftopic%2Fa@1,%2Ftopic%2Fb@7,%2Ftopic%2Fnone@7")
+    world.settle()
+    assert client.bodies() == ["1"]

@@ -121,6 +121,7 @@ def test_a_damaged_backup_is_named_and_ends_with_code_6(
     assert backed_up(capfd, broker, copy)["records"] == 100
     assert json.loads(ran(capfd, "restore", str(copy), "--verify-only", "--json"))["records"] == 100
     assert "every checksum holds" in ran(capfd, "restore", str(copy), "--verify-only")
+    ran(capfd, "fsck", "--data", str(copy))  # a backup has the layout of a store, and nothing is wrong with it
     path = next(copy.rglob("*.rlog"))
     data = bytearray(path.read_bytes())
     data[1000] ^= 1

@@ -15,7 +15,7 @@ import pytest
 from radiator.cli.main import run
 from radiator.client import connect
 from radiator.mirror.copy import Copy
-from radiator.mirror.follow import stored_block
+from radiator.mirror.follow import Mirror, stored_block
 from radiator.storage.reader import batches, list_partitions
 from tests.crash.asking import replay
 from tests.load import QUEUE, TOPIC, Client, Consumer, Producer, Records
@@ -52,8 +52,9 @@ def once(capfd: pytest.CaptureFixture[str], broker: BrokerProcess, target: Path,
 class Following:
     """``radiator mirror`` as a process, which tells its progress line by line."""
 
-    def __init__(self, broker: BrokerProcess, target: Path) -> None:
+    def __init__(self, broker: BrokerProcess, target: Path, *more: str) -> None:
         command = [sys.executable, "-m", "radiator", "mirror", "--from", broker.address, "--to", str(target), "--json"]
+        command += more
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
 
     def __enter__(self) -> Following:
@@ -222,12 +223,40 @@ def test_a_source_that_is_not_the_same_log_any_more_is_refused(
     assert run(["restore", str(tmp_path / "backup"), "--to", str(broker.data)]) == 0
     broker.start()
     assert run(["mirror", "--from", broker.address, "--to", str(copy), "--once"]) == 1
-    assert "is gone, that log ends at 1" in capfd.readouterr().err
+    assert "that log ends at 1" in capfd.readouterr().err
     with connect(broker.address) as connection:
         connection.send("/topic/a", b"other")
     assert run(["mirror", "--from", broker.address, "--to", str(copy), "--once"]) == 1
     assert "holds another message at the source" in capfd.readouterr().err
     assert [row[-1] for row in rows(copy)["/topic/a"].values()] == [b"one", b"two"]
+
+
+def test_a_log_in_memory_that_begins_again_is_refused_and_can_be_left_out(
+    start_broker: StartBroker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    broker, copy = start_broker("destinations: [{match: /topic/memory, store: memory}]"), tmp_path / "copy"
+    with connect(broker.address) as connection:
+        connection.send_many([("/topic/memory", b"old")] * 5)
+        connection.send("/topic/a", b"one")
+    once(capfd, broker, copy)
+    assert broker.stop() == 0
+    broker.start()
+    with connect(broker.address) as connection:
+        connection.send("/topic/memory", b"new")
+    assert run(["mirror", "--from", broker.address, "--to", str(copy), "--once"]) == 1
+    assert "/topic/memory has no offset 4, that log ends at 1" in capfd.readouterr().err
+    with Following(broker, copy, "--destinations", "/topic/a") as following:
+        following.wait_for("progress")
+        following.process.send_signal(signal.SIGTERM)
+        assert following.process.wait(30) == 0
+    assert broker.stop() == 0
+    broker.start()
+    with Following(broker, copy) as following:  # when it subscribes, that log is not there
+        following.wait_for("progress")
+        with connect(broker.address) as connection:
+            connection.send("/topic/memory", b"new")
+        assert following.process.wait(30) == 1
+    assert rows(copy)["/topic/memory"][0][-1] == b"old"
 
 
 def test_one_mirror_at_a_time_and_no_broker_beside_it(
@@ -270,3 +299,14 @@ def test_new_destinations_are_followed_as_they_come(broker: BrokerProcess, tmp_p
 )
 def test_the_stored_block_is_what_follows_the_brokers_own_lines(raw: bytes, block: bytes) -> None:
     assert stored_block(raw) == block
+
+
+def test_where_to_go_on_fits_into_a_header_and_the_longest_logs_come_first(tmp_path: Path) -> None:
+    copy = Copy(str(tmp_path / "copy"))
+    copy.ends = {f"/topic/{number:04d}" + "x" * 50: number for number in range(3000)}
+    mirror = Mirror(copy, lambda: pytest.fail("not asked for"), ["#"], once=True, tell=lambda progress: None)
+    ids = mirror.start_at()["start-at"].split(",")
+    assert ids[0] == f"%2Ftopic%2F2999{'x' * 50}@2998" and 500 < len(ids) < 3000
+    assert len(",".join(ids)) <= 48 * 1024
+    copy.ends = {"/topic/empty": 0}
+    assert mirror.start_at() == {}
