@@ -315,8 +315,9 @@ def read_run(window: Window, position: int, end_offset: int, bytes_max: int) -> 
     """The batch at ``position`` and those that follow it without a gap, below ``end_offset``, as one, as far as
     ``bytes_max`` reaches (on disk and unpacked); and the position behind. None if the first is damaged or not below
     ``end_offset``."""
-    if window.position != position or not window.data:
-        window.at(position, max(bytes_max, HEADER_BYTES))
+    place = position - window.position
+    if place < 0 or not window.data or (place and 2 * (len(window.data) - place) < bytes_max):
+        window.at(position, max(bytes_max, HEADER_BYTES))  # what is compressed may fill many runs from one chunk
     try:
         header = batch_at(window, position)
     except DamagedBatch:

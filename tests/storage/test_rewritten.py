@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -198,6 +199,26 @@ def test_readers_outside_see_no_gap_even_if_the_swap_comes_between_listing_and_r
             assert gaps == []
             assert {each for each in found if each >= start} == {each for each in left if each >= start}
             assert all(body == b"%d" % offset for offset, body in found.items())
+
+
+def test_a_compressed_segment_is_read_about_once_though_a_run_is_what_it_is_unpacked() -> None:
+    fs, _, _ = cold(600, per_batch=10, body=bytes(1_000))
+    swap(fs, DIRECTORY, 0, level=3, per_batch=2)
+    listed = reader.list_partitions("/data", fs)[0]
+    size = len(fs.nodes[layout.segment_path(DIRECTORY, 0)].cache)
+    sizes: list[int] = []
+    pread = fs.pread
+
+    def counted(fd: int, length: int, position: int) -> bytes:
+        data = pread(fd, length, position)
+        sizes.append(len(data))
+        return data
+
+    fs.pread = counted  # type: ignore[method-assign]
+    first = replace(listed, segments=listed.segments[:1])
+    runs = list(reader.batches(first, 0, fs=fs, bytes_max=4_000))  # type: ignore[arg-type]
+    assert len(runs) > 10 and sum(map(len, runs)) == first.segments[0].end_offset
+    assert sum(sizes) < 4 * size, "locating, its salt, and every byte twice at worst"
 
 
 def test_a_damaged_batch_between_sparse_ones_is_a_gap_of_what_it_covered() -> None:

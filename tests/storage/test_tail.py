@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+
 from radiator.storage.batch import BatchBuilder, RecordBatch
 from radiator.storage.tail import MERGE_BATCHES_MIN, MERGE_RECORDS_MAX, Budget, ColdCache, Tail, find_cold
 
@@ -41,6 +43,25 @@ def test_single_records_come_merged_to_a_reader_that_lags_and_stay_merged() -> N
         seen += found.bodies[found.index_at(offset) :]
         offset = found.next_offset
     assert [int(body.split(b".")[0]) for body in seen] == list(range(1_000))
+
+
+def sparse(base: int, *offsets: int) -> RecordBatch:
+    n = len(offsets)
+    return RecordBatch(array("Q", offsets), [base] * n, None, None, [0] * n, ["/q"], [b""] * n, [b"x"] * n, n, base)
+
+
+def test_sparse_batches_are_found_by_what_they_cover_and_merged_like_others() -> None:
+    tail, shelf = Tail(Budget(1 << 30)), [sparse(5, 9, 12), sparse(13, 20)]
+    for each in [*shelf, batch(21), batch(22), sparse(23, 25), batch(26)]:
+        tail.add(each)
+    merged = tail.find(6)
+    assert merged is not None and list(merged.offsets) == [9, 12, 20, 21, 22, 25, 26] and merged.base_offset == 5
+    assert all(tail.find(offset) is merged for offset in range(5, 26))
+    assert [find_cold(shelf, offset) for offset in (4, 5, 9, 10, 13, 20, 21)] == [
+        None, shelf[0], shelf[0], shelf[0], shelf[1], shelf[1], None,
+    ]  # fmt: skip
+    tail.drop_below(27)
+    assert tail.find(26) is None
 
 
 def test_one_budget_holds_for_all_tails_and_the_oldest_goes_first() -> None:

@@ -1,4 +1,4 @@
-"""Is every record there, once? Offsets are dense for ever, so counting them is a proof."""
+"""Is every record there, once? Offsets are given out densely, so counting them is a proof."""
 
 from __future__ import annotations
 
