@@ -100,10 +100,12 @@ def decode_header(data: bytes | memoryview, at: int = 0) -> BatchHeader:
 
 
 def _wrong_magic(data: bytes | memoryview, at: int, magic: bytes, total: int, crc: int, salt: int) -> None:
-    """One flipped bit makes another digit: only a crc that begins with the magic, as those of later versions do, shows
-    that it was written."""
+    """One flipped bit makes another digit: a crc that begins with the magic, as those of later versions do, shows that
+    it was written; or one without, if more than a bit is another, or the batch behind has the same digit."""
     rest = memoryview(data)[at + CRC_FROM : at + total]
-    if newer_len(magic, total) == CRC_FROM + len(rest) and crc32(rest, crc32(magic)) == crc:
+    whole = newer_len(magic, total) == CRC_FROM + len(rest)
+    chance = (magic[4] ^ MAGIC[4]).bit_count() == 1 and data[at + total : at + total + ALIGN] != magic
+    if whole and (crc32(rest, crc32(magic)) == crc or (crc32(rest) == crc and not chance)):
         error = UnknownVersion(
             f"batch of format version {magic[4:5].decode()}, this program reads up to {FORMAT_VERSION}: "
             "use the radiator release that wrote it, or a newer one"

@@ -138,6 +138,17 @@ def test_a_newer_version_is_refused_in_words() -> None:
         decode(bytes(unknown_flag))
 
 
+@pytest.mark.parametrize("digit", b"23456789")
+def test_a_digit_that_no_single_flip_makes_or_that_more_batches_have_is_of_a_newer_version(digit: int) -> None:
+    whole = bytearray(encoded([("q", b"h", b"b", None, None)]))
+    whole[4] = digit
+    with pytest.raises(UnknownVersion, match=f"version {chr(digit)}"):
+        decode(bytes(whole + whole))
+    alone = DamagedBatch if digit in b"359" else UnknownVersion
+    with pytest.raises(alone):
+        decode(bytes(whole))
+
+
 def test_one_flipped_bit_is_no_newer_version() -> None:
     whole = encoded([("q", b"h", b"b", None, None)])
     for bit in range(8):
