@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import struct
 import zlib
@@ -12,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import radiator.spark
 from radiator.limits import BATCH_BYTES_MAX, INDEX_INTERVAL_BYTES, KIB
 from radiator.spark import decode, rows, scan
 from radiator.spark.decode import Counters, Decoder
@@ -221,3 +223,12 @@ def test_garbage_and_bombs_are_damage(tmp_path: Path, length: int) -> None:
     decoder = Decoder("p", pa.schema([arrow_schema(SCHEMA).field("body")]), Selection(), 10, Counters())
     with pytest.raises(DamagedBatch):
         list(decoder.decode(chunk, np.array([0], np.int64)))
+
+
+def test_a_query_over_a_store_with_compressed_and_sparse_segments(spark: Any) -> None:
+    root = Path(__file__).parents[1] / "formats" / "v1-rewritten"
+    expected = json.loads((root / "expected.json").read_text("utf-8"))
+    df = radiator.spark.read(spark, str(root))
+    found = [(row.partition, row.offset, row.destination, bytes(row.body).hex()) for row in df.collect()]
+    assert sorted(found) == sorted((each[0], each[1], each[2], each[4]) for each in expected)
+    assert df.where("partition = '/topic/log' and offset >= 5").count() == 13
