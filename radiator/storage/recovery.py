@@ -96,14 +96,14 @@ def _recover(fs: FileSystem, log: Log, own_name: str, notes: list[RecoveryNote])
             notes.append(_gone(directory, 0, head.next_offset))
         return Recovered([], head.next_offset, 0, destinations)
     segments = _sealed_segments(fs, directory, bases)
-    active, last_receive_ns = _walk_active(fs, log, bases[-1], head, destinations, notes)
+    active, last_receive_ns, walked_all = _walk_active(fs, log, bases[-1], head, destinations, notes)
     if not active.size_bytes and segments:
         last_receive_ns = _last_receive_ns(fs, directory, segments[-1])
         active.first_receive_ns = active.last_receive_ns = last_receive_ns
     _straighten(fs, directory, segments, active)
     if not log.names_position and (segments or active.size_bytes):
         if listed or destinations - {own_name}:
-            _rebuild_names(fs, log, bases, destinations)
+            _rebuild_names(fs, log, bases[:-1] if walked_all else bases, destinations)
         else:
             destinations.add(own_name)
         log.known_names.update(destinations)
@@ -181,7 +181,7 @@ def _last_receive_ns(fs: FileSystem, directory: str, segment: SegmentInfo) -> in
 
 def _walk_active(
     fs: FileSystem, log: Log, base: int, head: layout.Head, destinations: set[str], notes: list[RecoveryNote]
-) -> tuple[SegmentInfo, int]:
+) -> tuple[SegmentInfo, int, bool]:
     """Walks the active segment to its end, cuts off what is torn, and sets ``log`` there."""
     directory = log.directory
     path = layout.segment_path(directory, base)
@@ -253,7 +253,7 @@ def _walk_active(
     _confirm(fs, log, path, head)
     if len(more) >= INDEX_ENTRIES_BUFFERED:
         log.write_index()  # so that the next start need not walk again
-    return SegmentInfo(base, first, latest, position, sparse), latest
+    return SegmentInfo(base, first, latest, position, sparse), latest, not entries
 
 
 def _names_of(window: Window, position: int, header: BatchHeader) -> list[str]:
