@@ -1,7 +1,7 @@
 """A data directory on a real disk that is small: a tmpfs of 8 MiB, for tests of what happens when it is full.
 
-Mounting one needs root, or a user namespace in which we are; where neither is permitted the tests that need one are
-skipped, and pytest's summary says so (the same is tested through the file seam in ``tests/storage``).
+Mounting one needs root, or a user namespace: ``unshare --map-root-user --mount make test``. Elsewhere tests that need
+one are skipped, and pytest's summary says so (the same is tested through the file seam in ``tests/storage``).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def small_disk(tmp_path: Path) -> Iterator[Small]:
     disk.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(disk)], capture_output=True)
     if mounted.returncode:
-        pytest.skip(f"mounting is not permitted: {mounted.stderr.decode().strip()}")
+        pytest.skip(f"NOT TESTED: no tmpfs ({mounted.stderr.decode().strip()}); try unshare --map-root-user --mount")
     brokers: list[BrokerProcess] = []
 
     def start(config: str) -> tuple[BrokerProcess, Path]:

@@ -158,4 +158,5 @@ def test_connections_and_messages_share_syncs(traced: Callable[[str], Traced]) -
     for thread in threads:
         thread.join(60)
         assert not thread.is_alive()
+    print(f"{it.syncs()} syncs for 4000 messages")
     assert 0 < it.syncs() < 4_000 / 8
