@@ -18,7 +18,7 @@ from radiator.broker.broker import SETTLE_INTERVAL_NS, Broker
 from radiator.broker.feed import Read
 from radiator.broker.session import Session
 from radiator.server.group import Shortcut, split, sync_jobs
-from radiator.server.pace import Pace
+from radiator.server.pace import Pace, run_care
 from radiator.server.worker import Worker, give_up
 
 PUMPS_PER_TURN = 4  # then the sockets have their turn
@@ -214,9 +214,3 @@ def run_read(read: Read) -> Read:
     """On the read thread."""
     read.run()
     return read
-
-
-def run_care(job: Any, pace: Pace) -> Any:
-    """On the caretaker's thread."""
-    job.run(pace)
-    return job

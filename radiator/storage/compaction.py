@@ -24,7 +24,7 @@ from radiator.storage.batch import RecordBatch
 KeyOf = Callable[[bytes], bytes | None]  # a header block's key
 _HASH = Struct("<QQ")
 _SLOTS_MIN = 1_024
-_REHASH_SLOTS = 2_048  # moved in one step, about a millisecond
+_REHASH_SLOTS = 512  # moved in one step
 
 
 def hash_of(destination: bytes, key: bytes) -> tuple[int, int]:

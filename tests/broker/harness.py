@@ -284,6 +284,17 @@ class World:
         self.broker.tick(self.now)
         self.settle()
 
+    def care(self, seconds: float = 20) -> int:
+        """Time passes, and the background work that it brings is done; how many jobs."""
+        self.tick(seconds)
+        jobs = 0
+        while (job := self.store.care.take()) is not None:
+            job.run(lambda: True)
+            self.broker.care_done(job, self.now)
+            self.settle()
+            jobs += 1
+        return jobs
+
     # --- looking ------------------------------------------------------------------------------------------------------
 
     def holds_nothing(self) -> None:
