@@ -7,13 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import stomp
+import pytest
 
 from radiator.storage.layout import partition_path
 from radiator.storage.reader import batches, list_partitions
 from tests.running import BrokerProcess
 from tests.server.wire import Wire
 
+stomp = pytest.importorskip("stomp")
 StartBroker = Callable[..., BrokerProcess]
 Q, TABLE, PACKED = "/queue/work", "/topic/table", "/topic/packed"
 CONFIG = f"""
