@@ -363,7 +363,7 @@ def test_a_batch_of_a_newer_version_is_told(made: Made) -> None:
     at, header = made.batches(0)[3]
     data = bytearray(made.segment(0).read_bytes())
     end = at + header.total_len
-    data[at + 4] = ord("2")
+    data[at + 4] = ord("3")
     made.segment(0).write_bytes(data)
     assert kinds(made.root) == ["damaged"], "one flipped bit makes another digit"
     data[at:end] = newer(bytes(data[at : at + 64]), tail=bytes(data[at + 64 : end]))
