@@ -15,6 +15,7 @@ import random
 import sys
 import threading
 import traceback
+import zlib
 from collections import deque
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,17 +24,23 @@ from radiator.stomp.frames import Frame
 from tests.crash.record import Event, Record, body_of, id_of
 from tests.server.wire import WAIT_SECONDS, Wire
 
-LOG, SHARED, SPREAD = "/topic/log", "/topic/shared", "/topic/spread"
+LOG, SHARED, SPREAD, TABLE = "/topic/log", "/topic/shared", "/topic/spread", "/topic/table"
 WORK, JOBS, OUT = "/queue/work", "/queue/jobs", "/queue/out"
 CONFIG = """
 defaults: {{fsync: {policy}, segment: {{size: 128KiB}}}}
 destinations:
   - {{match: /topic/shared.*, partition: shared, compress: zstd}}
   - {{match: /topic/spread, partitions: 3}}
+  - {{match: /topic/table, compact_by: "header:key"}}
   - {{match: /queue/out, retention: {{acked: keep}}}}
 """
-TARGETS = (LOG, JOBS, SHARED + ".a", WORK, SPREAD, JOBS, SHARED + ".b", OUT)
+TARGETS = (LOG, JOBS, SHARED + ".a", WORK, TABLE, SPREAD, JOBS, SHARED + ".b", OUT, TABLE)
 COMMITS_WAITING_MAX = 4
+
+
+def key_of(ident: str) -> str:
+    """Of a message to the topic that keeps the last of each key."""
+    return str(zlib.crc32(ident.encode()) % 9)
 
 
 class Address(NamedTuple):
@@ -98,8 +105,8 @@ class Producer(Client):
         while True:
             while len(waiting) < window:
                 ident = f"{self.role}:{number}"
-                headers = {"partition_key": str(number % 5)} if TARGETS[number % len(TARGETS)] == SPREAD else {}
                 target = TARGETS[number % len(TARGETS)]
+                headers = {SPREAD: {"partition_key": str(number % 7)}, TABLE: {"key": key_of(ident)}}.get(target, {})
                 self.wire.say("SEND", body_of(ident), destination=target, receipt=ident, **headers)
                 waiting.append(ident)
                 number += 1
