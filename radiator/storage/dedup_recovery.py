@@ -88,9 +88,9 @@ def recover(
     start = segments[0].base_offset if segments else end
     covered = start if found.covered is None else found.covered
     columns = columns_of(found.rows)
-    gone = [*lost, (end, OFFSET_MAX)]
+    gone = [*lost, (own_end, OFFSET_MAX)]
     kept = _without(columns, gone)
-    from_offset = _affordable(fs, log, segments, end, min(covered, end))
+    from_offset = _affordable(fs, log, segments, end, min(covered, own_end))
     _scan(fs, directory, segments, end, from_offset, identify, kept)
     file = DedupFile()
     file.exists, file.stale, file.restored = True, False, kept
@@ -100,7 +100,7 @@ def recover(
         rows = rows_of(kept)
         replace(fs, directory, end, rows, True)
         file.covered, file.position, file.entries = end, HEADER.size + len(rows), len(kept[2])
-    if from_offset <= covered:
+    if from_offset <= min(covered, own_end):
         return Found(file, "")
     return Found(
         file,

@@ -32,7 +32,7 @@ Outcome = Callable[[bool], None]  # told whether the transaction holds
 class TransactionJob(Job):
     """First of its group."""
 
-    __slots__ = ("_appends", "_cursors", "_log", "_outcomes", "_start_over")
+    __slots__ = ("_cursors", "_log", "_outcomes", "_start_over", "appends")
     indivisible = True
 
     def __init__(
@@ -47,18 +47,18 @@ class TransactionJob(Job):
         super().__init__()
         self.waiters = waiters
         self._log = log
-        self._appends = appends
+        self.appends = appends
         self._cursors = cursors
         self._start_over = start_over
         self._outcomes = outcomes
 
     def write(self) -> None:
-        for job in self._appends:
+        for job in self.appends:
             if job.partition.log.failed is not None:
                 self._refuse(job.partition.log.failed)
                 return
         parts = []
-        for job in self._appends:
+        for job in self.appends:
             if len(job.batch.blocks) >= DENSIFY_RECORDS_MIN:
                 densify(job.batch)
             log = job.partition.log
@@ -71,12 +71,12 @@ class TransactionJob(Job):
         except StorageError as error:
             self._refuse(error)
             return
-        for job in self._appends:
+        for job in self.appends:
             job.decided = True
 
     def _refuse(self, error: StorageError) -> None:
         self.error = error
-        for job in self._appends:
+        for job in self.appends:
             job.error = error
             job.partition.log.refuse(error)
         if self._cursors is not None:

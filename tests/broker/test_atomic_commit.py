@@ -167,6 +167,27 @@ def test_a_refused_transaction_gives_its_message_back() -> None:
     assert not outcome(world)
 
 
+def test_a_message_of_a_transaction_that_says_which_one_it_is_stays_the_only_one() -> None:
+    """Also if a power cut takes what stood before it, so that it moves to where the list of ids thinks others are."""
+    for stop in range(12):
+        for seed in range(6):
+            world = World(CONFIG, FaultyFileSystem(Random(seed)))
+            client = world.connect()
+            client.publish("/topic/weak", "may be lost")
+            world.settle()
+            client.say("BEGIN", transaction="t")
+            client.publish("/topic/weak", "only once", transaction="t", dedup_id="x")
+            client.publish("/topic/out", "one", transaction="t")
+            client.say("COMMIT", transaction="t", receipt="c")
+            for step in steps(world)[:stop]:
+                step()
+            world.power_cut()
+            for _ in range(2):
+                world.connect().publish("/topic/weak", "only once", dedup_id="x")
+                world.settle()
+            assert bodies(world, "/topic/weak").count(b"only once") == 1
+
+
 def test_one_partition_alone_needs_no_redo_log() -> None:
     world = World(CONFIG)
     client = world.connect()

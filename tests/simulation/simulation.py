@@ -19,6 +19,7 @@ from random import Random
 
 from radiator.clock import NS_PER_SECOND
 from radiator.errors import StorageError
+from radiator.storage.transaction_job import TransactionJob
 from tests.broker.harness import World
 from tests.simulation.actors import Actor, Consumer, Producer, Reader
 from tests.simulation.checkers import Checkers, Violation
@@ -30,7 +31,9 @@ defaults: {segment: {size: 64KiB}, retention: {acked: keep}, dedup: {window: 365
 destinations:
   - {match: '/queue/weak,/topic/weak', fsync: 2s, segment: {roll_at: "00:00"}}
   - {match: '/queue/memory,/topic/memory', store: memory}
-  - {match: '/queue/strong,/queue/done', segment: {roll_at: "12:00"}, retention: {acked: reclaim}}
+  - {match: '/queue/strong,/queue/done', segment: {roll_at: "12:00"}, retention: {acked: reclaim}, compress: zstd}
+  - {match: /topic/packed, segment: {roll_at: "06:00"}, compress: zstd}
+  - {match: /topic/state, segment: {roll_at: "06:00"}, compact_by: 'header:key', compress: zstd}
   - {match: '/topic/shared.*', partition: shared}
   - {match: /topic/keyed, partitions: 2, partition_by: 'header:key'}
 """
@@ -42,6 +45,7 @@ EVENTS = {  # weights
     "pump": 90,
     "memory": 40,
     "reads": 40,
+    "care": 12,
     "carry in": 200,
     "break": 6,
     "fail": 2,
@@ -51,6 +55,10 @@ EVENTS = {  # weights
     "restart": 1,
 }
 FAULTS = ["fdatasync", "fdatasync", "pwritev", "open", "sync_dir", "pread", "open_read"]
+
+
+class Died(BaseException):
+    """The broker, in the middle of its background work."""
 
 
 class Simulation:
@@ -133,6 +141,10 @@ class Simulation:
         for job in jobs:
             if self.broken == "acks forgotten" and job.partition is None:
                 continue
+            if self.broken == "no redo log" and isinstance(job, TransactionJob):
+                for append in job.appends:
+                    append.decided = True
+                continue
             job.write()
             yield "write"
         if self.broken == "receipt before sync":
@@ -161,6 +173,26 @@ class Simulation:
     def _reads(self) -> None:
         self.world.reads()
 
+    def _care(self) -> None:
+        """A segment is rewritten, while the broker goes on; or only until it dies."""
+        job = self.world.store.care.take()
+        if job is None:
+            return
+        self.counts["cared"] += 1
+
+        def breathe() -> bool:
+            self.random.choice([self._turn, self._carry_out, self._pump, self._reads])()
+            if self.random.random() < 0.01:
+                raise Died
+            return self.random.random() > 0.005
+
+        try:
+            job.run(breathe)
+        except Died:
+            self.random.choice([self._kill, self._power])()
+        else:
+            self.world.broker.care_done(job, self.world.now)
+
     # --- what goes wrong ----------------------------------------------------------------------------------------------
 
     def _fail(self) -> None:
@@ -176,6 +208,9 @@ class Simulation:
     def _kill(self) -> None:
         self._dies()
         self.world.kill()
+        if self.broken == "ids forgotten":
+            for partition in self.world.store.partitions.values():
+                partition.dedup = partition.dedup_file = None
         self.checkers.died(power_cut=False)
         self.checkers.started(self.world.store)
 
