@@ -1,0 +1,69 @@
+"""SIGKILL of a real process that rewrites segments on the real file system: each is the old one or the new one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from random import Random
+
+from radiator.storage.options import PartitionOptions, SyncPolicy
+from tests.storage.driving import opened, read_all
+
+CARING = """
+import sys
+from radiator.storage.files import FileSystem
+from radiator.storage.options import PartitionOptions, SyncPolicy
+from radiator.storage.store import Store
+from tests.storage.driving import NOW, commit
+
+store, now = Store(sys.argv[1], FileSystem()), NOW
+store.open(0)
+options = PartitionOptions(sync=SyncPolicy(None), segment_bytes=65_536, compress="zstd")
+partition = store.partition("q", options)
+cursor = store.cursors.open("c", "q", 0)
+partition.settled_in = cursor.settled_in
+while True:
+    start = partition.next_offset
+    for offset in range(start, start + 600):
+        partition.append("q", b"h", (b"%d " % offset) * 40, 1)
+        if offset % 100 == 99:
+            commit(store, now)
+    cursor.ack([offset for offset in range(start, start + 600) if offset % 50])
+    commit(store, now)
+    partition.retain_from = cursor.floor
+    now += 20_000_000_000
+    store.tick(now)
+    commit(store, now)
+    while (job := store.care.take()) is not None:
+        job.run(lambda: True)
+        assert not store.care.done(job, now)
+    print(store.care.counts["rewritten"], flush=True)
+"""
+
+
+def test_a_kill_while_segments_are_rewritten_leaves_each_of_them_whole(tmp_path: Path) -> None:
+    root, random = str(tmp_path / "data"), Random(5)
+    end = rewritten = 0
+    for _ in range(8):
+        command = [sys.executable, "-c", CARING, root]
+        writer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
+        assert writer.stdout is not None
+        rewritten += int(writer.stdout.readline())
+        time.sleep(random.random() / 20)  # not for anything to happen: to be somewhere else each time
+        writer.kill()
+        writer.wait()
+        writer.stdout.close()
+        store, notes = opened(root=root)
+        assert [note.kind for note in notes] in ([], ["torn"]), [str(note) for note in notes]
+        partition = store.partition("q", PartitionOptions(sync=SyncPolicy(None), segment_bytes=65_536))
+        cursor = store.cursors.get("c", "q")
+        assert cursor is not None and partition.next_offset > end
+        end = partition.next_offset
+        found = read_all(partition)
+        assert all(body == (b"%d " % offset) * 40 for offset, body in found.items())
+        assert {offset for offset in range(end) if not cursor.is_acked(offset)} <= set(found)
+        assert not list(Path(root).rglob("*.new"))
+        store.close()
+    assert rewritten > 8 and len(found) < end / 2
