@@ -126,6 +126,14 @@ def test_the_new_file_is_synced_before_it_is_renamed_and_in_pieces() -> None:
     assert not fs.nodes[rewrite.new_path].pending and fs.calls["rename"] == 0
 
 
+def test_what_is_swapped_is_swapped_for_ever() -> None:
+    for seed in range(8):
+        fs, end = written(seed, 12)
+        rewritten(fs, end, [(0, end - 2)], 0)
+        fs.power_cut()
+        assert [row[0] for row in records_of(fs, 0, end)] == [end - 2, end - 1]
+
+
 def test_a_step_is_about_few_records() -> None:
     batch = RecordBatch(
         range(5, 5_005), [NOW] * 5_000, None, None, [0] * 5_000, ["q"], [b""] * 5_000, [b"x"] * 5_000, 5_000
