@@ -159,9 +159,11 @@ class Caretaker:
             settled = settled_in(base, end)
             left = end - base - sum(stop - start for start, stop in settled)
             before = state.left.get(base, end - base)
-            if 2 * (left + 1) <= before and len(jobs) < HOLES_AT_ONCE_MAX:
+            if 2 * (left + 1) <= before:
                 state.left[base] = left + 1
                 jobs.append(SegmentJob(partition, segment, end, settled))
+                if len(jobs) == HOLES_AT_ONCE_MAX:
+                    break  # the others when these are done
         if jobs:
             state.busy += 1
             self._removals.append(SettledJob(partition, lambda done: self._settled(done, jobs, state)))
