@@ -1,8 +1,8 @@
 """SIGKILL of a real broker under load, again and again over the same data: what clients were told is true afterwards.
 
 Producers, consumers with and without cumulative ACKs, transactions over several partitions and ACKs, and readers; logs
-that are compressed, compacted, and give the space of settled messages back meanwhile. The kill comes at a random moment,
-also while the broker starts or stops. ``tests/crash/judge.py`` says what is compared.
+that are compressed, compacted, and give the space of settled messages back meanwhile. The kill comes at a random
+moment, also while the broker starts or stops. ``tests/crash/judge.py`` says what is compared.
 
 A killed process loses nothing that was written, so the promises are the same under every fsync policy, and a broker
 that sends receipts before it *writes* is caught here (below). One that sends them before it *syncs* cannot be: that
