@@ -83,18 +83,22 @@ class Killing:
     def run(self, rounds: int) -> None:
         """So many rounds: load, kill, perhaps a kill of the start or of the stop, start, compare."""
         for _ in range(rounds):
-            self.rounds += 1
-            self.begin_load()
-            time.sleep(self.random.uniform(*LOAD_SECONDS))
-            if self.rounds % 4 == 0:
-                self.broker.process.terminate()  # type: ignore[union-attr]
-                time.sleep(self.random.uniform(0, STOP_SECONDS_MAX))
-            self.kill()
-            self.end_load()
+            self.run_into_a_kill()
             if self.rounds % 3 == 0:
                 self.kill_a_start()
             self.broker.start()
             self.judge.look(self.broker)
+
+    def run_into_a_kill(self) -> None:
+        """Load, and a kill under it; every fourth time while the broker stops."""
+        self.rounds += 1
+        self.begin_load()
+        time.sleep(self.random.uniform(*LOAD_SECONDS))
+        if self.rounds % 4 == 0:
+            self.broker.process.terminate()  # type: ignore[union-attr]
+            time.sleep(self.random.uniform(0, STOP_SECONDS_MAX))
+        self.kill()
+        self.end_load()
 
     def begin_load(self) -> None:
         command: dict[str, Any] = {"port": self.broker.port, "round": self.rounds, "seed": self.seed}

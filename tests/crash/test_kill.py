@@ -38,6 +38,20 @@ def test_what_clients_were_told_survives_kills_under_load(policy: str) -> None:
         assert killing.kills >= 7
 
 
+def test_starts_that_are_killed_one_after_the_other_do_no_harm() -> None:
+    """Recovery is interrupted wherever it has come to, and what it has done until then is recovered from."""
+    with Killing("always", new_seed()) as killing:
+        killing.run(2)
+        for _ in range(2):
+            killing.run_into_a_kill()
+            for _ in range(4):
+                killing.rounds += 1
+                killing.kill_a_start()
+            killing.broker.start()
+            killing.judge.look(killing.broker)
+        killing.finish()
+
+
 @pytest.mark.slow
 def test_what_clients_were_told_survives_two_hundred_kills(capsys: pytest.CaptureFixture[str]) -> None:
     def tell(text: str) -> None:
