@@ -4,8 +4,8 @@ An entry's batches are looked for in their partitions. What the log does not hav
 cursors. It may be done again, however often a start is interrupted: a batch is known by its bytes (but for its offset,
 which moves if the machine lost what stood before it), and acks may be applied twice.
 
-If another batch stands at the offset of one of them, the entry is not the last word: it was taken back, or it is long
-done, and its batches have been rewritten or removed since. Then nothing is done.
+If another batch stands at the offset of one of them, as it was written, the entry is not the last word: it could not be
+taken back when it should have been. Then nothing is done. What was removed or rewritten since was there.
 
 Runs on the hub, when partitions are recovered and before cursors are loaded. Raises OSError, StorageError.
 """
@@ -13,7 +13,7 @@ Runs on the hub, when partitions are recovered and before cursors are loaded. Ra
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from zlib import crc32
 
@@ -21,10 +21,10 @@ from radiator.errors import StorageError
 from radiator.storage import index, layout
 from radiator.storage.batch import RecordBatch
 from radiator.storage.file_partition import FilePartition
-from radiator.storage.format import HEADER_BYTES, BatchHeader, check, decode_columns, decode_header
+from radiator.storage.format import HEADER_BYTES, PLAIN, check, decode_columns, decode_header
 from radiator.storage.jobs import AppendJob
 from radiator.storage.recovery import RecoveryNote
-from radiator.storage.segment import Window, load_index, start_of, whole_batches
+from radiator.storage.segment import SegmentInfo, Window, base_of, last_offset, load_index, start_of, whole_batches
 from radiator.storage.transaction_log import Entry
 
 PartitionOf = Callable[[str], FilePartition | None]
@@ -49,9 +49,39 @@ class _Part:
     def _look(self, wanted: int) -> _State:
         """``wanted``: records that the redo log has for this partition, in all."""
         partition, base = self.partition, self.header.base_offset
-        if _holds(partition, min(base, partition.next_offset - wanted), self.header, self.data):
-            return _State.THERE
-        return _State.OTHER if partition.next_offset > base else _State.MISSING
+        low = min(base, partition.next_offset - wanted)
+        for info, path, end in _segments_from(partition, low):
+            fd = partition.fs.open_read(path)
+            try:
+                window = Window(partition.fs, fd, path=path)
+                state = self._look_in(window, low, end, info.size_bytes)
+                if state is not None:
+                    return state
+            finally:
+                partition.fs.close(fd)
+        # What retention has removed, or the caretaker rewritten, was there.
+        return _State.THERE if partition.next_offset > base else _State.MISSING
+
+    def _look_in(self, window: Window, low: int, end: int, size: int) -> _State | None:
+        wanted, base = self.header, self.header.base_offset
+        content = crc32(memoryview(self.data)[HEADER_BYTES : wanted.total_len])
+        directory, segment_base = self.partition.directory, base_of(window.path)
+        entries = index.up_to_offset(load_index(self.partition.fs, directory, segment_base), low)
+        position, expected = start_of(window, entries)
+        rewritten = other = False
+        for place, header in whole_batches(window, position, size, expected):
+            if header.base_offset >= end:  # the log went on in another file
+                break
+            at = window.at(place, header.total_len)
+            if (
+                header.total_len == wanted.total_len
+                and header.min_receive_ns == wanted.min_receive_ns
+                and crc32(memoryview(window.data)[at + HEADER_BYTES : at + header.total_len]) == content
+            ):
+                return _State.THERE
+            rewritten |= bool(header.flags & ~PLAIN)
+            other |= header.base_offset <= base <= last_offset(window, place, header)
+        return _State.OTHER if other and not rewritten else None
 
     def append(self, now_ns: int) -> None:
         partition, count = self.partition, self.header.records
@@ -101,28 +131,10 @@ def _part(partition_of: PartitionOf, name: str, data: bytes, wanted: int) -> _Pa
     return _Part(partition, data, wanted)
 
 
-def _holds(partition: FilePartition, low: int, wanted: BatchHeader, data: bytes) -> bool:
-    """Whether the partition has this batch, at ``low`` or above, whatever its offset."""
-    fs = partition.fs
-    content = crc32(memoryview(data)[HEADER_BYTES : wanted.total_len])
+def _segments_from(partition: FilePartition, low: int) -> Iterator[tuple[SegmentInfo, str, int]]:
+    """(facts, path, end of its offsets) of the segments that can hold ``low`` or what follows."""
     segments = partition.segments
     first = max(bisect_right(segments, low, key=lambda segment: segment.base_offset) - 1, 0)
     ends = [*(segment.base_offset for segment in segments[first + 1 :]), partition.next_offset]
     for info, end in zip(segments[first:], ends, strict=False):
-        path = layout.segment_path(partition.directory, info.base_offset)
-        fd = fs.open_read(path)
-        try:
-            window = Window(fs, fd, path=path)
-            entries = index.up_to_offset(load_index(fs, partition.directory, info.base_offset), low)
-            position, expected = start_of(window, entries)
-            for place, header in whole_batches(window, position, info.size_bytes, expected):
-                if header.base_offset >= end:  # the log went on in another file
-                    break
-                if header.total_len != wanted.total_len or header.min_receive_ns != wanted.min_receive_ns:
-                    continue
-                at = window.at(place, header.total_len)
-                if crc32(memoryview(window.data)[at + HEADER_BYTES : at + header.total_len]) == content:
-                    return True
-        finally:
-            fs.close(fd)
-    return False
+        yield info, layout.segment_path(partition.directory, info.base_offset), end

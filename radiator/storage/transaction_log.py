@@ -160,6 +160,7 @@ class TransactionLog:
         """The entry may be there, or half of it, and must not count. A file whose sync has failed is not used again."""
         close_quietly(self.fs, self.fd)
         self.fd = -1
+        self.position = self.size = position
         try:
             if position:  # earlier entries are still needed
                 fd = self.fs.open(path)

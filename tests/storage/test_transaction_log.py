@@ -93,6 +93,16 @@ def test_an_entry_that_could_not_be_synced_never_was(verb: str) -> None:
         assert load(fs, "/data") == WHOLE[:1]
 
 
+def test_after_an_entry_that_could_not_be_written_the_next_one_stands_where_it_is_found() -> None:
+    fs, log = opened()
+    log.write(SECOND, True)
+    fs.fail("pwritev")
+    with pytest.raises(StorageError):
+        log.write(SECOND, True)
+    log.write(FIRST, False)
+    assert load(fs, "/data") == WHOLE[:1]
+
+
 def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     _, log = opened()
     monkeypatch.setattr(limits, "TRANSACTION_LOG_BYTES_MAX", 150)
