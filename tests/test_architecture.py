@@ -35,6 +35,7 @@ LAYERS = {
     "routing": 2,
     "broker": 3,
     "client": 3,
+    "upkeep": 3,
     "server": 4,
     "spark": 4,
     "bench": 4,
@@ -47,6 +48,7 @@ LAYERS = {
 # What some part must not know, though its layer would allow it.
 FORBIDDEN = {
     "spark": {"broker", "server", "config", "client"},  # Spark workers read files, and have no broker
+    "upkeep": {"stomp", "routing", "config"},  # bytes, and no rules
     "client": {"storage", "routing", "config"},  # a client knows the wire only
     "bench": {"broker", "server", "storage"},  # measures brokers from outside, ours like any other
     "mirror": {"server", "config", "routing"},  # a client, and a store of its own

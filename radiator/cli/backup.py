@@ -56,9 +56,9 @@ def backup(data: str, target: str, since: str | None, rate: int | None, as_json:
     from radiator import __version__
     from radiator.cli.ls import size
     from radiator.clock import now_ns
-    from radiator.storage.backup import back_up
     from radiator.storage.files import FileSystem
-    from radiator.storage.manifest import DamagedBackup
+    from radiator.upkeep.backup import back_up
+    from radiator.upkeep.manifest import DamagedBackup
 
     root, whole = os.path.realpath(data), os.path.realpath(target)
     if not os.path.isdir(os.path.join(root, "partitions")):

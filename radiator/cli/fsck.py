@@ -17,8 +17,8 @@ from radiator.cli.common import DAMAGED, NOT_FOUND, OK, CommandFailed, json_opti
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from radiator.storage.findings import Finding
-    from radiator.storage.fsck import Fsck
+    from radiator.upkeep.findings import Finding
+    from radiator.upkeep.fsck import Fsck
 
 SHOWN_OF_A_KIND = 8  # for people; --json has all
 MB = 1_000_000
@@ -38,7 +38,7 @@ def fsck(partitions: tuple[str, ...], data: str, repair: bool, as_json: bool) ->
         raise CommandFailed(NOT_FOUND, f"{data}: no such directory; --data names the data_dir of a broker")
     if repair and partitions:
         raise click.UsageError("--repair brings the whole store in order: it takes no PARTITION")
-    from radiator.storage.fsck import Fsck, NoSuchStore
+    from radiator.upkeep.fsck import Fsck, NoSuchStore
 
     data = os.path.normpath(data)
     with progress() as bar:
@@ -79,7 +79,7 @@ def _repair(data: str, look: Look, as_json: bool) -> int:
     from radiator.broker.idempotence import identify
     from radiator.cli.formats import visible
     from radiator.clock import now_ns
-    from radiator.storage.repair import Repair
+    from radiator.upkeep.repair import Repair
 
     def tell(done: str) -> None:
         if as_json:
@@ -101,7 +101,7 @@ def _repair(data: str, look: Look, as_json: bool) -> int:
 
 
 def _report(run: Fsck, findings: list[Finding], seconds: float, as_json: bool) -> int:
-    from radiator.storage.findings import DAMAGE, SEVERITIES
+    from radiator.upkeep.findings import DAMAGE, SEVERITIES
 
     numbers = {severity: sum(each.severity == severity for each in findings) for severity in SEVERITIES}
     counts = run.counts
@@ -141,7 +141,7 @@ def _print(root: str, findings: list[Finding]) -> None:
     from rich.text import Text
 
     from radiator.cli.formats import visible
-    from radiator.storage.findings import SEVERITIES
+    from radiator.upkeep.findings import SEVERITIES
 
     if not findings:
         return

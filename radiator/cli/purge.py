@@ -91,7 +91,7 @@ def _offline(data: str, destination: str, queue: bool, as_json: bool) -> int:
     from radiator.broker.idempotence import identify
     from radiator.broker.registry import cursor_name
     from radiator.clock import now_ns
-    from radiator.storage.purge import NoSuchDestination, purge
+    from radiator.upkeep.purge import NoSuchDestination, purge
 
     try:
         done = purge(data, destination, cursor_name(destination), queue, now_ns(), identify=identify)

@@ -22,11 +22,11 @@ def restore(backup: str, target: str | None, verify_only: bool, as_json: bool) -
     """
     from radiator.cli.formats import rfc3339
     from radiator.cli.ls import size
-    from radiator.storage.copying import Copier
     from radiator.storage.files import FileSystem
-    from radiator.storage.manifest import MANIFEST, DamagedBackup
-    from radiator.storage.restore import restore as restore_to
-    from radiator.storage.restore import verify
+    from radiator.upkeep.copying import Copier
+    from radiator.upkeep.manifest import MANIFEST, DamagedBackup
+    from radiator.upkeep.restore import restore as restore_to
+    from radiator.upkeep.restore import verify
 
     if verify_only == (target is not None):
         raise click.UsageError("expected either --to DIR or --verify-only")

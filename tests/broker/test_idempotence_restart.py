@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from radiator.storage import dedup_file, layout
-from radiator.storage.backup import back_up
-from radiator.storage.copying import Copier
-from radiator.storage.restore import restore
+from radiator.upkeep.backup import back_up
+from radiator.upkeep.copying import Copier
+from radiator.upkeep.restore import restore
 from tests.broker.harness import Client, World
 from tests.broker.test_idempotence import QUEUE, send, stored
 from tests.storage.faults import FaultyFileSystem

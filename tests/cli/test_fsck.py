@@ -13,7 +13,7 @@ import pytest
 from radiator.cli.main import run
 from radiator.client import connect
 from radiator.storage import layout
-from radiator.storage.findings import KINDS
+from radiator.upkeep.findings import KINDS
 from tests.cli.test_main import section
 from tests.running import BrokerProcess
 from tests.storage.driving import ALWAYS, commit, opened, put

@@ -22,15 +22,15 @@ from hashlib import sha256
 
 from radiator.errors import StorageError
 from radiator.storage import archived, dedup_file, index, layout, names
-from radiator.storage import manifest as manifests
-from radiator.storage.copying import Copier, remove_tree
-from radiator.storage.cut import Cut, find_cut
 from radiator.storage.files import FileSystem, close_quietly, read_file, storage_error
 from radiator.storage.format import DamagedBatch
 from radiator.storage.layout import Head
-from radiator.storage.manifest import CopiedFile, CopiedPartition, Manifest
 from radiator.storage.reader import StoredPartition, list_partitions, stored_partition
 from radiator.storage.segment import Window, batch_at, load_index
+from radiator.upkeep import manifest as manifests
+from radiator.upkeep.copying import Copier, remove_tree
+from radiator.upkeep.cut import Cut, find_cut
+from radiator.upkeep.manifest import CopiedFile, CopiedPartition, Manifest
 
 PARTIAL = ".partial"
 TRIES_MAX = 100  # each finds that retention or the rewriter went on; they are slower than a copy of one segment

@@ -18,7 +18,7 @@ from radiator.storage.cursor_journal import CursorState
 from radiator.storage.cursor_snapshot import COPY, SNAPSHOT
 from radiator.storage.cursor_store import DELIVERED, SLOT_BYTES
 from radiator.storage.files import FileSystem, read_file
-from radiator.storage.findings import Finding
+from radiator.upkeep.findings import Finding
 
 LOOKS = 8
 KEPT = SNAPSHOT + ".damaged"

@@ -17,13 +17,14 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 
 from radiator.errors import StorageError
-from radiator.storage import check_cursors, check_files, index, layout, names, salt
-from radiator.storage.check_segment import CHUNK_BYTES, Committed, Walk
+from radiator.storage import index, layout, names, salt
 from radiator.storage.files import FileSystem, close_quietly, read_file, read_fully
-from radiator.storage.findings import Finding, SegmentCheck, span
 from radiator.storage.format import split_names
 from radiator.storage.index import IndexEntry
 from radiator.storage.reader import read_head
+from radiator.upkeep import check_cursors, check_files
+from radiator.upkeep.check_segment import CHUNK_BYTES, Committed, Walk
+from radiator.upkeep.findings import Finding, SegmentCheck, span
 
 LEFTOVERS = (".tmp", ".new")
 LOOK_AGAIN_SECONDS = (0.05, 0.2, 0.5)  # pauses before further looks at a partition of a running broker

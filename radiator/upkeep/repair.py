@@ -18,12 +18,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from radiator.storage import index, layout, names
-from radiator.storage.check_segment import CHUNK_BYTES
 from radiator.storage.dedup_recovery import Identify
 from radiator.storage.files import FileSystem, read_file, read_fully, storage_error, write_all
-from radiator.storage.findings import Finding, SegmentCheck
-from radiator.storage.fsck import Fsck, NoSuchStore, PartitionCheck, known, quarantine_of
 from radiator.storage.store import Store
+from radiator.upkeep.check_segment import CHUNK_BYTES
+from radiator.upkeep.findings import Finding, SegmentCheck
+from radiator.upkeep.fsck import Fsck, NoSuchStore, PartitionCheck, known, quarantine_of
 
 REMEDY = "stop it first: beside a running broker fsck only checks"
 

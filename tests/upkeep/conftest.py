@@ -1,4 +1,4 @@
-"""Fixtures of the tests of storage."""
+"""Fixtures of the tests of upkeep."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.storage.spoiled import Made
+from tests.upkeep.spoiled import Made
 
 
 @pytest.fixture(scope="session")

@@ -14,12 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from radiator.storage import layout
-from radiator.storage.cursor_copy import CursorCopy, read_cursors
 from radiator.storage.files import FileSystem, read_file
 from radiator.storage.format import DamagedBatch, decode_header
 from radiator.storage.layout import Head
 from radiator.storage.reader import read_head
 from radiator.storage.transaction_log import Entry, decode_entries
+from radiator.upkeep.cursor_copy import CursorCopy, read_cursors
 
 TRIES_MAX = 200  # a try takes as long as reading the heads; with ``pause`` between them this is about a second
 UNWRITTEN_TRIES = 100  # of these: after that, a decided transaction is not going to be written soon

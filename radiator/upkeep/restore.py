@@ -14,10 +14,10 @@ from collections.abc import Callable
 
 from radiator.errors import StorageError
 from radiator.storage import layout
-from radiator.storage import manifest as manifests
-from radiator.storage.copying import Copier, remove_tree
 from radiator.storage.files import FileSystem, close_quietly, read_file, storage_error
-from radiator.storage.manifest import CopiedFile, DamagedBackup, Manifest
+from radiator.upkeep import manifest as manifests
+from radiator.upkeep.copying import Copier, remove_tree
+from radiator.upkeep.manifest import CopiedFile, DamagedBackup, Manifest
 
 GATHERED = "restore.partial"  # in the data directory, while it is being filled
 TOP = (layout.SALT, layout.TRANSACTIONS, layout.CURSORS, layout.PARTITIONS)  # take their places in this order

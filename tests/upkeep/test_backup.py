@@ -10,14 +10,14 @@ import pytest
 
 from radiator.errors import StorageError
 from radiator.storage import archived, dedup_file, layout
-from radiator.storage import manifest as manifests
-from radiator.storage.backup import BackupMade, back_up
-from radiator.storage.copying import Copier
 from radiator.storage.files import FileSystem
-from radiator.storage.manifest import MANIFEST, CopiedPartition, DamagedBackup
 from radiator.storage.options import PartitionOptions, SyncPolicy
 from radiator.storage.reader import batches, list_cursors, list_partitions
-from radiator.storage.restore import restore, verify
+from radiator.upkeep import manifest as manifests
+from radiator.upkeep.backup import BackupMade, back_up
+from radiator.upkeep.copying import Copier
+from radiator.upkeep.manifest import MANIFEST, CopiedPartition, DamagedBackup
+from radiator.upkeep.restore import restore, verify
 from tests.storage.driving import ALWAYS, NOW, commit, opened, put, read_all
 
 SMALL = PartitionOptions(segment_bytes=4096)

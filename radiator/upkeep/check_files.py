@@ -11,7 +11,7 @@ from itertools import pairwise
 from radiator.errors import StorageError
 from radiator.storage import archived, dedup_file, layout, transaction_log
 from radiator.storage.files import FileSystem, read_file
-from radiator.storage.findings import Finding
+from radiator.upkeep.findings import Finding
 
 
 def run(fs: FileSystem, directory: str, end: int, live: bool) -> Iterator[Finding]:

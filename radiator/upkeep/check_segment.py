@@ -19,7 +19,6 @@ from zlib import crc32
 
 from radiator import limits
 from radiator.storage.files import FileSystem, read_fully
-from radiator.storage.findings import Finding, SegmentCheck, span
 from radiator.storage.format import decode_columns
 from radiator.storage.header import (
     BODIES_ZSTD,
@@ -41,6 +40,7 @@ from radiator.storage.header import (
 )
 from radiator.storage.index import IndexEntry
 from radiator.storage.segment import Window, batch_at, find_batch, whole_batches
+from radiator.upkeep.findings import Finding, SegmentCheck, span
 
 CHUNK_BYTES = 4 * 1024 * 1024
 FINDINGS_MAX = 100_000  # of one segment: bounds memory where nothing is as it should be

@@ -9,11 +9,11 @@ from zlib import crc32
 
 from radiator.storage import format as codec
 from radiator.storage import layout
-from radiator.storage.findings import Finding
-from radiator.storage.fsck import Fsck
 from radiator.storage.options import PartitionOptions
-from radiator.storage.repair import Repair
 from radiator.storage.salt import of_partition
+from radiator.upkeep.findings import Finding
+from radiator.upkeep.fsck import Fsck
+from radiator.upkeep.repair import Repair
 from tests.storage.driving import ALWAYS, NOW, commit, opened, put, read_all
 
 QUEUE = "/queue/a"

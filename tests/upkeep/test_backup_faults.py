@@ -7,16 +7,16 @@ import errno
 import pytest
 
 from radiator.errors import StorageError
-from radiator.storage import backup as backups
 from radiator.storage import layout
-from radiator.storage.copying import Copier
-from radiator.storage.cut import TRIES_MAX
-from radiator.storage.manifest import MANIFEST
-from radiator.storage.restore import GATHERED, restore, verify
+from radiator.upkeep import backup as backups
+from radiator.upkeep.copying import Copier
+from radiator.upkeep.cut import TRIES_MAX
+from radiator.upkeep.manifest import MANIFEST
+from radiator.upkeep.restore import GATHERED, restore, verify
 from tests.broker.test_atomic_commit import prepared, steps
 from tests.storage.driving import commit, opened, put, read_all
 from tests.storage.faults import FaultyFileSystem
-from tests.storage.test_backup import SMALL, made, restored
+from tests.upkeep.test_backup import SMALL, made, restored
 
 # --- the disk lets us down --------------------------------------------------------------------------------------------
 

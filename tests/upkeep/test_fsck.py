@@ -14,12 +14,12 @@ import pytest
 from radiator import limits
 from radiator.storage import format as codec
 from radiator.storage import index, layout
-from radiator.storage.findings import Finding
-from radiator.storage.fsck import Fsck, NoSuchStore
 from radiator.storage.options import PartitionOptions, SyncPolicy
+from radiator.upkeep.findings import Finding
+from radiator.upkeep.fsck import Fsck, NoSuchStore
 from tests.formats.newer import newer
 from tests.storage.driving import NOW, commit, opened, put, read_all
-from tests.storage.spoiled import QUEUE, Made, check, kinds, mended, next_batch, repair, uncommitted
+from tests.upkeep.spoiled import QUEUE, Made, check, kinds, mended, next_batch, repair, uncommitted
 
 # --- healthy ----------------------------------------------------------------------------------------------------------
 

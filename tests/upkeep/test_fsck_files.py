@@ -11,15 +11,16 @@ import pytest
 
 from radiator import limits
 from radiator.errors import StorageError
-from radiator.storage import archived, check_cursors, cursor_journal, index, layout, names, transaction_log
+from radiator.storage import archived, cursor_journal, index, layout, names, transaction_log
 from radiator.storage.dedup_file import encode_block
 from radiator.storage.files import FileSystem
-from radiator.storage.findings import KINDS, SEVERITIES
-from radiator.storage.fsck import Fsck
 from radiator.storage.index import IndexEntry
-from radiator.storage.repair import Repair
+from radiator.upkeep import check_cursors
+from radiator.upkeep.findings import KINDS, SEVERITIES
+from radiator.upkeep.fsck import Fsck
+from radiator.upkeep.repair import Repair
 from tests.storage.driving import NOW, commit, opened
-from tests.storage.spoiled import QUEUE, Made, check, kinds, mended, next_batch, repair, uncommitted
+from tests.upkeep.spoiled import QUEUE, Made, check, kinds, mended, next_batch, repair, uncommitted
 
 # --- head, index, names, salt -----------------------------------------------------------------------------------------
 

@@ -9,9 +9,9 @@ import pytest
 
 from radiator.errors import StorageError
 from radiator.storage.files import FileSystem
-from radiator.storage.fsck import Fsck
 from radiator.storage.options import PartitionOptions
-from radiator.storage.purge import NoSuchDestination, Purged, purge
+from radiator.upkeep.fsck import Fsck
+from radiator.upkeep.purge import NoSuchDestination, Purged, purge
 from tests.storage.driving import ALWAYS, NOW, commit, opened, put, read_all
 from tests.storage.faults import FaultyFileSystem
 

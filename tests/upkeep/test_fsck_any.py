@@ -13,9 +13,9 @@ from random import Random
 import pytest
 
 from radiator.storage import layout
-from radiator.storage.findings import Finding
+from radiator.upkeep.findings import Finding
 from tests.storage.driving import opened, read_all
-from tests.storage.spoiled import QUEUE, Made, check, mended, repair
+from tests.upkeep.spoiled import QUEUE, Made, check, mended, repair
 
 SEEDS = int(os.environ.get("SEEDS", "40"))
 WAYS = ("flip", "flip", "cut", "zero", "garbage", "append", "twice", "gone")

@@ -17,7 +17,7 @@ from radiator.storage.cursor_journal import JOURNAL, CursorState
 from radiator.storage.cursor_snapshot import SNAPSHOT
 from radiator.storage.cursor_store import DELIVERED, SLOT_BYTES
 from radiator.storage.files import FileSystem, read_file
-from radiator.storage.manifest import CopiedCursor
+from radiator.upkeep.manifest import CopiedCursor
 
 TRIES_MAX = 100  # each finds that the broker has just replaced the snapshot, which it does after 16 MiB of acks
 
