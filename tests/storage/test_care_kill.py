@@ -45,12 +45,13 @@ while True:
 
 def test_a_kill_while_segments_are_rewritten_leaves_each_of_them_whole(tmp_path: Path) -> None:
     root, random = str(tmp_path / "data"), Random(5)
-    end = rewritten = 0
+    end = 0
     for _ in range(8):
         command = [sys.executable, "-c", CARING, root]
         writer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
         assert writer.stdout is not None
-        rewritten += int(writer.stdout.readline())
+        while int(writer.stdout.readline()) < 2:
+            pass  # until it is at work
         time.sleep(random.random() / 20)  # not for anything to happen: to be somewhere else each time
         writer.kill()
         writer.wait()
@@ -66,4 +67,4 @@ def test_a_kill_while_segments_are_rewritten_leaves_each_of_them_whole(tmp_path:
         assert {offset for offset in range(end) if not cursor.is_acked(offset)} <= set(found)
         assert not list(Path(root).rglob("*.new"))
         store.close()
-    assert rewritten > 8 and len(found) < end / 2
+    assert len(found) < end / 2
