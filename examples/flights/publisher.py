@@ -3,9 +3,9 @@
     python -m examples.flights.publisher --port 61613 --input EWR.jsonl --receipts receipts.jsonl
 
 It sends without waiting for each message: every SEND asks for a receipt, and what has none yet is remembered. If the
-connection is lost it connects again and sends the remembered ones again, in order: at least once, so the broker may
-hold some of them twice (those that it had stored, but whose receipt was lost). Each message keeps its
-``transmit-time``, so an outage shows in the latencies.
+connection is lost it connects again and sends the remembered ones again, in order. Some of those were stored, and only
+their receipt was lost; each says which message it is (``dedup-id``), so the broker stores it once. Each message keeps
+its ``transmit-time``, so an outage shows in the latencies.
 
 stdout tells how far it is, as JSON lines. At each gate of ``--plan`` it waits for a line on stdin, then goes on at that
 gate's rate. At the end the receipts are written down: which message lies at which offset of which partition.
@@ -125,7 +125,7 @@ class Publisher:
                 record["destination"],
                 record["body"].encode(),
                 content_type="application/json",
-                headers={**record["headers"], "receipt": str(number)},
+                headers={**record["headers"], "dedup-id": record["id"], "receipt": str(number)},
             )
         except (stomp.exception.StompException, OSError, AttributeError):  # the last: it was closed under our hands
             self.link.lost = True
