@@ -20,7 +20,7 @@ from radiator.errors import StorageError
 from radiator.storage.batch import RecordBatch
 from radiator.storage.file_partition import FilePartition
 from radiator.storage.files import FileSystem
-from radiator.storage.format import MISSING, encode_batch
+from radiator.storage.format import MISSING
 from radiator.storage.jobs import AppendJob
 from radiator.storage.store import PartitionOptions, RecoveryNote, Store, SyncPolicy
 
@@ -179,15 +179,4 @@ def _sparse(batch: RecordBatch, salt: int) -> list[bytes]:
     deltas = [offset - batch.base_offset for offset in batch.offsets]
     if deltas[-1] >= 1 << 32:
         raise StorageError(f"offsets {batch.base_offset} to {batch.offsets[-1]}: a hole larger than a batch can say")
-    return encode_batch(
-        batch.base_offset,
-        batch.receive_ns,
-        batch.event_ns,
-        batch.transmit_ns,
-        batch.destination_ids,
-        batch.names,
-        batch.blocks,
-        batch.bodies,
-        offset_deltas=deltas,
-        salt=salt,
-    )
+    return batch.encode(salt, deltas)

@@ -14,7 +14,7 @@ from zlib import crc32
 
 from radiator.errors import StorageError
 from radiator.storage import layout
-from radiator.storage.files import FileSystem, read_file, write_all
+from radiator.storage.files import FileSystem, read_file, replace_file
 
 MAGIC = b"\x89RDA1\r\n\x1a"
 _FIELDS = Struct("<8sQ")
@@ -43,13 +43,4 @@ def read(fs: FileSystem, directory: str) -> int:
 
 def write(fs: FileSystem, directory: str, next_offset: int) -> None:
     """What lies below ``next_offset`` is safe in an archive. All or nothing, on disk when this returns."""
-    path = layout.archived_path(directory)
-    fd = fs.open(path + ".new", create=True)
-    try:
-        write_all(fs, fd, [encode(next_offset)], 0)
-        fs.truncate(fd, len(encode(next_offset)))
-        fs.fdatasync(fd)
-    finally:
-        fs.close(fd)
-    fs.rename(path + ".new", path)
-    fs.sync_dir(directory)
+    replace_file(fs, layout.archived_path(directory), encode(next_offset), layout.NEW_SUFFIX)

@@ -18,7 +18,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any
 
-from radiator.storage.format import MISSING
+from radiator.storage.format import MISSING, encode_batch
 
 # What CPython spends beside the bytes themselves (measured with sys.getsizeof): for the budgets of caches.
 BATCH_OVERHEAD_BYTES = 1_200
@@ -79,6 +79,22 @@ class RecordBatch:
         if type(offsets) is range:
             return min(max(offset - offsets.start, 0), len(offsets))
         return bisect_left(offsets, offset)
+
+    def encode(self, salt: int, offset_deltas: Sequence[int] | None = None, level: int = 0) -> list[bytes]:
+        """The pieces of it as it stands in a segment (``encode_batch``)."""
+        return encode_batch(
+            self.base_offset,
+            self.receive_ns,
+            self.event_ns,
+            self.transmit_ns,
+            self.destination_ids,
+            self.names,
+            self.blocks,
+            self.bodies,
+            offset_deltas=offset_deltas,
+            salt=salt,
+            level=level,
+        )
 
     @property
     def cost_bytes(self) -> int:

@@ -10,12 +10,11 @@ Knows: two files. Must not know: journals, when to write. No state: any thread, 
 
 from __future__ import annotations
 
-import contextlib
 from typing import NamedTuple
 
 from radiator.storage import cursor_journal
 from radiator.storage.cursor_journal import CursorState
-from radiator.storage.files import FileSystem, read_file, write_all
+from radiator.storage.files import FileSystem, read_file, replace_file
 
 SNAPSHOT = "snapshot"
 COPY = "snapshot.copy"
@@ -44,14 +43,4 @@ def read(fs: FileSystem, directory: str, newest_journal: int) -> Found:
 def write(fs: FileSystem, directory: str, data: bytes) -> None:
     """Both, durably. Raises OSError."""
     for name in (COPY, SNAPSHOT):
-        path = f"{directory}/{name}"
-        with contextlib.suppress(FileNotFoundError):
-            fs.remove(path + ".tmp")
-        fd = fs.open(path + ".tmp", create=True)
-        try:
-            write_all(fs, fd, [data], 0)
-            fs.fdatasync(fd)
-        finally:
-            fs.close(fd)
-        fs.rename(path + ".tmp", path)
-    fs.sync_dir(directory)
+        replace_file(fs, f"{directory}/{name}", data)

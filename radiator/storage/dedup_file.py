@@ -16,7 +16,6 @@ Hub, but for ``write`` and ``sync`` of the jobs, which are the disk thread's.
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from array import array
 from bisect import bisect_left
@@ -29,7 +28,7 @@ from radiator import limits
 from radiator.storage import layout
 from radiator.storage.batch import RECORD_OVERHEAD_BYTES, RecordBatch
 from radiator.storage.dedup import Columns, Dedup
-from radiator.storage.files import FileSystem, close_quietly, storage_error, write_all
+from radiator.storage.files import FileSystem, close_quietly, replace_file, storage_error, write_all
 from radiator.storage.jobs import Job
 from radiator.storage.open_logs import make_directories
 
@@ -317,17 +316,5 @@ class ForgetJob(Job):
 
 def replace(fs: FileSystem, directory: str, covered: int, rows: bytes, synced: bool) -> None:
     """The file holds just this, in one step. Raises OSError."""
-    path = layout.dedup_path(directory)
-    new = path + layout.NEW_SUFFIX
-    with contextlib.suppress(FileNotFoundError):
-        fs.remove(new)
-    fd = fs.open(new, create=True)
-    try:
-        write_all(fs, fd, [encode_block(covered, covered, rows)], 0)
-        if synced:
-            fs.fdatasync(fd)
-    finally:
-        fs.close(fd)
-    fs.rename(new, path)
-    if synced:
-        fs.sync_dir(directory)
+    data = encode_block(covered, covered, rows)
+    replace_file(fs, layout.dedup_path(directory), data, layout.NEW_SUFFIX, synced)

@@ -219,6 +219,23 @@ def write_all(fs: FileSystem, fd: int, pieces: Sequence[bytes | memoryview], pos
     return written
 
 
+def replace_file(fs: FileSystem, path: str, data: bytes, suffix: str = ".tmp", synced: bool = True) -> None:
+    """A small file holds just this, in one step: it is written beside its place and renamed. Raises OSError."""
+    new = path + suffix
+    with contextlib.suppress(FileNotFoundError):
+        fs.remove(new)
+    fd = fs.open(new, create=True)
+    try:
+        write_all(fs, fd, [data], 0)
+        if synced:
+            fs.fdatasync(fd)
+    finally:
+        fs.close(fd)
+    fs.rename(new, path)
+    if synced:
+        fs.sync_dir(path.rpartition("/")[0])
+
+
 def read_file(fs: FileSystem, path: str) -> bytes | None:
     """The whole of a small file; None if there is none."""
     try:

@@ -39,7 +39,6 @@ NAMES = "names"
 ARCHIVED = "archived"
 SEGMENT_SUFFIX = ".rlog"
 INDEX_SUFFIX = ".idx"
-NEW_SUFFIX = ".new"  # of a segment that is being written beside its place; left over from a crash: of no use
 DIRECTORY_MODE = 0o700
 FILE_MODE = 0o600
 

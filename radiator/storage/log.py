@@ -23,7 +23,6 @@ from radiator.errors import StorageError
 from radiator.storage import index, layout, names
 from radiator.storage.batch import RecordBatch
 from radiator.storage.files import NO_ROOM, FileSystem, close_quietly, storage_error, write_all
-from radiator.storage.format import encode_batch
 from radiator.storage.index import IndexEntry
 from radiator.storage.open_logs import OpenLogs, make_directories
 from radiator.storage.options import PartitionOptions
@@ -100,17 +99,7 @@ class Log:
 
     def encode(self, batch: RecordBatch) -> list[bytes]:
         """The batch as it will stand in this log."""
-        return encode_batch(
-            batch.base_offset,
-            batch.receive_ns,
-            batch.event_ns,
-            batch.transmit_ns,
-            batch.destination_ids,
-            batch.names,
-            batch.blocks,
-            batch.bodies,
-            salt=self.salt,
-        )
+        return batch.encode(self.salt)
 
     def refuse(self, error: StorageError) -> None:
         """A batch will not come, so nothing that follows may either; as after a write that failed."""

@@ -25,7 +25,7 @@ from radiator import limits
 from radiator.storage import index, layout
 from radiator.storage.batch import RecordBatch
 from radiator.storage.files import FileSystem, close_quietly, write_all
-from radiator.storage.format import COMPRESSED, HEADER_BYTES, SPARSE, DamagedBatch, encode_batch
+from radiator.storage.format import COMPRESSED, HEADER_BYTES, SPARSE, DamagedBatch
 from radiator.storage.index import IndexEntry
 from radiator.storage.merge import Merger
 from radiator.storage.segment import Window, find_batch, header_at, read_run, salt_at
@@ -221,19 +221,7 @@ class Rewrite:
         base, deltas = batch.base_offset, None
         if type(batch.offsets) is not range or (self.sparse and not self.size_bytes):
             deltas = array("I", [offset - base for offset in batch.offsets])
-        pieces = encode_batch(
-            base,
-            batch.receive_ns,
-            batch.event_ns,
-            batch.transmit_ns,
-            batch.destination_ids,
-            batch.names,
-            batch.blocks,
-            batch.bodies,
-            offset_deltas=deltas,
-            salt=self._salt,
-            level=self.level,
-        )
+        pieces = batch.encode(self._salt, deltas, self.level)
         position = self.size_bytes
         if not self._entries or position >= self._entries[-1].position + limits.INDEX_INTERVAL_BYTES:
             self._entries.append(IndexEntry(base, position, batch.receive_ns[0]))

@@ -12,13 +12,12 @@ Knows: the key file, headers at the start of a segment. No state: any thread, an
 
 from __future__ import annotations
 
-import contextlib
 from hashlib import blake2b
 from struct import Struct
 from zlib import crc32
 
 from radiator.storage import layout
-from radiator.storage.files import FileSystem, read_file, read_fully, write_all
+from radiator.storage.files import FileSystem, read_file, read_fully, replace_file
 from radiator.storage.format import HEADER, HEADER_BYTES, MAGIC, DamagedBatch, check, decode_header
 
 KEY_MAGIC = b"\x89RDS1\r\n\x1a"
@@ -39,16 +38,7 @@ def make_key(fs: FileSystem, root: str) -> bytes:
     if key is not None:
         return key
     key = fs.entropy(KEY_BYTES)
-    with contextlib.suppress(FileNotFoundError):
-        fs.remove(path + ".tmp")
-    fd = fs.open(path + ".tmp", create=True)
-    try:
-        write_all(fs, fd, [_FILE.pack(KEY_MAGIC, key, crc32(KEY_MAGIC + key))], 0)
-        fs.fdatasync(fd)
-    finally:
-        fs.close(fd)
-    fs.rename(path + ".tmp", path)
-    fs.sync_dir(root)
+    replace_file(fs, path, _FILE.pack(KEY_MAGIC, key, crc32(KEY_MAGIC + key)))
     return key
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from radiator.storage import index, layout, names
 from radiator.storage.dedup_recovery import Identify
-from radiator.storage.files import FileSystem, read_file, read_fully, storage_error, write_all
+from radiator.storage.files import FileSystem, read_file, read_fully, replace_file, storage_error, write_all
 from radiator.storage.store import Store
 from radiator.upkeep.check_segment import CHUNK_BYTES
 from radiator.upkeep.findings import Finding, SegmentCheck
@@ -158,7 +158,7 @@ class Repair:
             yield f"{path}: written anew, {len(segment.entries)} entries"
 
     def _replace(self, path: str, data: bytes) -> None:
-        self._do(path, "write", replace, self.fs, path, data)
+        self._do(path, "write", replace_file, self.fs, path, data)
 
     def _do(self, path: str, doing: str, function: Callable[..., None], *args: Any) -> None:
         try:
@@ -167,23 +167,9 @@ class Repair:
             raise storage_error(path, doing, error) from error
 
 
-def replace(fs: FileSystem, path: str, data: bytes) -> None:
-    """A small file as a whole, or as it was. Raises OSError."""
-    with contextlib.suppress(FileNotFoundError):
-        fs.remove(path + ".tmp")
-    fd = fs.open(path + ".tmp", create=True)
-    try:
-        write_all(fs, fd, [data], 0)
-        fs.fdatasync(fd)
-    finally:
-        fs.close(fd)
-    fs.rename(path + ".tmp", path)
-    fs.sync_dir(path.rpartition("/")[0])
-
-
 def empty_log(fs: FileSystem, directory: str, next_offset: int) -> None:
     """The file of a segment that holds nothing yet, and a head that says so: offsets go on from there."""
     fs.close(fs.open(layout.segment_path(directory, next_offset), create=True))
     fs.sync_dir(directory)
     head = layout.encode_head(next_offset, 0, next_offset)
-    replace(fs, layout.head_path(directory), head.ljust(layout.HEAD_FILE_BYTES, b"\0"))
+    replace_file(fs, layout.head_path(directory), head.ljust(layout.HEAD_FILE_BYTES, b"\0"))

@@ -162,7 +162,7 @@ def test_a_damaged_word_of_the_archive_keeps_everything_and_is_told_once(damage:
     assert on_disk(fs) == [8]
 
 
-@pytest.mark.parametrize("verb", ["open", "pwritev", "truncate", "fdatasync", "rename", "sync_dir"])
+@pytest.mark.parametrize("verb", ["open", "pwritev", "fdatasync", "rename", "sync_dir"])
 def test_a_word_of_the_archive_is_the_old_one_or_the_new_one(verb: str) -> None:
     fs, _, _ = filled()
     archived.write(fs, DIRECTORY, 4)
