@@ -11,8 +11,8 @@ What has been done is known from a segment's first header, and remembered in thi
 nothing else. A segment that is damaged is left alone, and told once. After an error the partition has rest for a while.
 
 Knows: partitions' facts, what is due. Must not know: bytes (``rewrite``, ``compaction``), threads, what a key is.
-Invariants: nothing is removed that a rule lets wait for an archive that does not have it; a segment is rewritten by one
-job at a time, and retention leaves it alone meanwhile.
+Invariants: nothing is removed that a rule lets wait for an archive that does not have it, or that is needed to know
+the ids of messages after a crash; a segment is rewritten by one job at a time, and retention leaves it alone meanwhile.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from itertools import pairwise
 
 from radiator import limits
 from radiator.clock import NS_PER_SECOND
+from radiator.storage import dedup_file
 from radiator.storage.care_jobs import CareJob, Round, ScanJob, SegmentJob, SettledJob
 from radiator.storage.compaction import KeyOf
 from radiator.storage.file_partition import FilePartition
@@ -124,14 +125,18 @@ class Caretaker:
             state.rest_until_ns = 0  # the clock was set back
         if state.busy or now_ns < state.rest_until_ns or not partition.at_ease or len(partition.segments) < 2:
             return
-        if not (self._compact(partition, state, now_ns) or self._holes(partition, state)):
+        if not (self._compact(partition, state, now_ns) or self._holes(partition, state, now_ns)):
             self._compress(partition, state)
 
-    def _sealed(self, partition: FilePartition, state: State, removing: bool) -> list[tuple[SegmentInfo, int]]:
-        """(segment, where the next begins) of those that may be rewritten."""
+    def _sealed(
+        self, partition: FilePartition, state: State, removing_at_ns: int | None
+    ) -> list[tuple[SegmentInfo, int]]:
+        """(segment, where the next begins) of those that may be rewritten; so that something goes, if it does now."""
         end = partition.high_watermark
-        if removing and partition.options.wait_for_archive:
-            end = min(end, partition.archived_to)
+        if removing_at_ns is not None:
+            end = min(end, dedup_file.removable_to(partition, removing_at_ns))
+            if partition.options.wait_for_archive:
+                end = min(end, partition.archived_to)
         return [
             (segment, following.base_offset)
             for segment, following in pairwise(partition.segments)
@@ -145,16 +150,16 @@ class Caretaker:
     def _compress(self, partition: FilePartition, state: State) -> None:
         if partition.options.compress is None:
             return
-        for segment, end in self._sealed(partition, state, removing=False):
+        for segment, end in self._sealed(partition, state, None):
             if segment.base_offset not in state.compressed:
                 self._add(SegmentJob(partition, segment, end), state)
 
-    def _holes(self, partition: FilePartition, state: State) -> bool:
+    def _holes(self, partition: FilePartition, state: State, now_ns: int) -> bool:
         options, settled_in = partition.options, partition.settled_in
         if not options.reclaim_acked or partition.history or partition.retain_from is None or settled_in is None:
             return False
         jobs: list[SegmentJob] = []
-        for segment, end in self._sealed(partition, state, removing=True):
+        for segment, end in self._sealed(partition, state, now_ns):
             base = segment.base_offset
             settled = settled_in(base, end)
             left = end - base - sum(stop - start for start, stop in settled)
@@ -182,7 +187,7 @@ class Caretaker:
         options = partition.options
         if options.compact_by is None or self.key_of is None or partition.retain_from is not None:
             return False
-        sealed = self._sealed(partition, state, removing=True)
+        sealed = self._sealed(partition, state, now_ns)
         size = sum(segment.size_bytes for segment, _ in sealed)
         new = sum(segment.size_bytes for segment, end in sealed if end > state.compacted_to)
         if not sealed or not new or new * NEW_PART < size:

@@ -10,7 +10,8 @@ that hold, and looks for the ids of the rest in the log itself, from the covered
 
 Knows: the bytes of the file, when it is due. Must not know: headers, who asks, how ids are kept in memory (``dedup``).
 Invariants: what a block covers was committed when it was written; ids behind the end of the log that a start finds are
-taken out of the file before anything new is appended, since their offsets may be given again.
+taken out of the file before anything new is appended, since their offsets may be given again; while ids count,
+nothing of the log is removed that the file, as far as it is synced, does not cover.
 Hub, but for ``write`` and ``sync`` of the jobs, which are the disk thread's.
 """
 
@@ -20,6 +21,7 @@ import sys
 from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
+from itertools import pairwise
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
@@ -112,11 +114,14 @@ class DedupFile:
         "covered",
         "entries",
         "exists",
+        "held",
+        "kept",
         "log_bytes",
         "position",
         "restored",
         "seen",
         "stale",
+        "under_way",
         "unsynced_bytes",
         "wanted",
     )
@@ -125,7 +130,10 @@ class DedupFile:
         self.exists = False
         self.stale = True  # what is there now does not count: it must be written as a whole
         self.wanted = False  # a block is wanted now, and synced
+        self.under_way = False
         self.covered = 0
+        self.kept = 0  # as far as a power cut leaves it
+        self.held = False  # something of the log waits to be removed until the file has its ids
         self.position = 0
         self.entries = 0
         self.seen = 0  # ids that had come when the last block was made
@@ -147,6 +155,7 @@ class DedupFile:
         synced = not never and (whole or self.wanted or self.unsynced_bytes >= SYNC_LOG_BYTES)
         columns = dedup.columns(0 if whole else self.covered, covered)
         self.wanted = False
+        self.under_way = True
         self.seen = dedup.added
         self.log_bytes = 0
         if synced:
@@ -154,12 +163,15 @@ class DedupFile:
         return DedupJob(partition, self, columns, covered, None if whole else self.position, synced)
 
     def written(self, job: DedupJob) -> None:
+        self.under_way = False
         if job.error is not None:
             self.stale = True
             return
         count, whole = len(job.columns[2]), job.position is None
         self.exists, self.stale = True, False
         self.covered = job.covered
+        if whole or job.needs_sync or job.partition.options.sync.never:
+            self.kept = job.covered
         self.position = (job.position or 0) + HEADER.size + ENTRY_BYTES * count
         self.entries = count if whole else self.entries + count
 
@@ -199,6 +211,22 @@ def seal(partition: FilePartition) -> None:
     if partition.dedup_file is not None:
         partition.dedup_file.wanted = True
         partition.queue()
+
+
+def removable_to(partition: FilePartition, now_ns: int) -> int:
+    """Below this offset, where a segment begins, nothing of the log is needed to know its ids after a crash. What is,
+    and could go as soon as the file has them, is asked for."""
+    file, window_ns = partition.dedup_file, partition.options.dedup_window_ns
+    if file is None or partition.dedup is None or window_ns is None:
+        return partition.high_watermark
+    for segment, following in pairwise(partition.segments):
+        if following.base_offset > file.kept and now_ns - segment.last_receive_ns < window_ns:
+            file.held = True
+            if not file.under_way:
+                file.wanted = True
+                partition.queue()
+            return segment.base_offset
+    return partition.high_watermark
 
 
 def lose(partition: FilePartition, lost: Sequence[tuple[int, int]]) -> None:
@@ -295,6 +323,9 @@ class DedupJob(Job):
 
     def done(self, now_ns: int) -> None:
         self.file.written(self)
+        if self.file.held and self.error is None:
+            self.file.held = False
+            self.partition.want_retention()
 
 
 class ForgetJob(Job):

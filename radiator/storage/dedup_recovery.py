@@ -100,6 +100,7 @@ def recover(
         rows = rows_of(kept)
         replace(fs, directory, end, rows, True)
         file.covered, file.position, file.entries = end, HEADER.size + len(rows), len(kept[2])
+        file.kept = end
     if from_offset <= min(covered, own_end):
         return Found(file, "")
     return Found(

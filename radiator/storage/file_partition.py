@@ -54,6 +54,7 @@ class FilePartition(Partition):
         "_size_due_bytes",
         "age_due_ns",
         "archived_to",
+        "decided_to",
         "dedup_file",
         "log",
         "retention_wanted",
@@ -86,6 +87,7 @@ class FilePartition(Partition):
         self._postponed: list[
             tuple[RecordBatch, list[Any]]
         ] = []  # of decided transactions: they will be there, at these offsets
+        self.decided_to = 0  # where the last batch of those ends
         self._cuts: list[tuple[int, int]] = []  # failed files, and how much of them is still of use
         self._cutting: set[int] = set()  # those whose job is under way
         self._cut_due_ns: int | None = None
@@ -240,7 +242,7 @@ class FilePartition(Partition):
 
     @property
     def kept_to(self) -> int:
-        return self._postponed[-1][0].next_offset if self._postponed else self.high_watermark
+        return max(self.decided_to, self.high_watermark)
 
     def _decided_again(self, batch: RecordBatch, waiters: list[Any]) -> AppendJob:
         job = AppendJob(self, batch, waiters, True, False)

@@ -4,6 +4,7 @@
                before anything is deleted, and moves its cursors on
     reclaim    in a log that holds only queues, what all of them have settled, whatever the limits
     archive    where a rule waits for it, nothing that the archive does not have, for whatever reason
+    ids        nothing that is needed to know the ids of messages within their window (``dedup_file``)
 
 A segment that is being rewritten stays until that has ended. Without a limit and a queue nothing ever goes.
 
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from radiator import limits
 from radiator.clock import NS_PER_SECOND
+from radiator.storage import dedup_file
 
 if TYPE_CHECKING:
     from radiator.storage.file_partition import FilePartition
@@ -55,6 +57,10 @@ def to_drop(partition: FilePartition, now_ns: int) -> list[int]:
             break
         size -= segment.size_bytes
         drop += 1
+    if drop:
+        removable_to = dedup_file.removable_to(partition, now_ns)
+        while drop and segments[drop].base_offset > removable_to:
+            drop -= 1
     bases = [segment.base_offset for segment in segments[:drop]]
     if drop:
         del segments[:drop]

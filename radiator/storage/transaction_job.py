@@ -83,5 +83,8 @@ class TransactionJob(Job):
             self._cursors.together = b""
 
     def done(self, now_ns: int) -> None:
+        if self.error is None:
+            for job in self.appends:
+                job.partition.decided_to = job.batch.next_offset
         for outcome in self._outcomes:
             outcome(self.error is None)

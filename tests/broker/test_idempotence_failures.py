@@ -1,0 +1,189 @@
+"""What is remembered of messages stays true when the disk fails: a file that cannot be written, batches held back."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from radiator.storage import layout
+from radiator.storage.file_partition import FilePartition
+from tests.broker.harness import Client, World
+from tests.broker.test_idempotence import QUEUE, send
+from tests.broker.test_idempotence_restart import again, publish
+from tests.storage.driving import read_all
+
+SMALL = "defaults: {segment: {size: 64KiB}}"
+
+
+@contextmanager
+def no_room_for_ids(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The logs can be written, the files of the ids cannot."""
+    real = world.fs.open
+
+    def refusing(path: str, create: bool = False) -> int:
+        if os.path.basename(path).removesuffix(layout.NEW_SUFFIX) == layout.DEDUP:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        opened: int = real(path, create)
+        return opened
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.fs, "open", refusing)
+        yield
+
+
+def file_partition(world: World, name: str = QUEUE) -> FilePartition:
+    partition = world.store.partitions[name]
+    assert isinstance(partition, FilePartition)
+    return partition
+
+
+def filled(world: World, count: int) -> None:
+    """That many messages without an id, each most of a segment."""
+    client = world.connect()
+    for _ in range(count):
+        send(client, "x" * 60_000, None)
+        world.settle()
+    client.drop()
+
+
+def acked(world: World) -> None:
+    """Somebody reads and acknowledges all there is."""
+    client = world.connect()
+    client.subscribe(QUEUE, ack="auto")
+    world.settle()
+    client.drop()
+    world.settle()
+
+
+def test_what_is_acked_stays_in_the_log_until_the_file_has_its_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(SMALL)
+    publish(world, "first", "once")
+    with no_room_for_ids(world, monkeypatch):
+        filled(world, 3)
+        acked(world)
+        for _ in range(3):
+            world.tick(11)
+        assert file_partition(world).log_start_offset == 0
+    world.kill()
+    assert again(world, "first", "once") == {"first": 0, "once": 1}
+    filled(world, 1)
+    acked(world)
+    for _ in range(3):
+        world.tick(11)
+    assert file_partition(world).log_start_offset > 2, "with room for the file, the log goes"
+    world.power_cut()
+    assert again(world, "first", "once") == {"first": 0, "once": 1}
+
+
+def test_ids_older_than_their_window_hold_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World("defaults: {segment: {size: 64KiB}, dedup: {window: 1m}}")
+    publish(world, "first", "once")
+    with no_room_for_ids(world, monkeypatch):
+        filled(world, 3)
+        acked(world)
+        world.tick(59)
+        assert file_partition(world).log_start_offset == 0
+        for _ in range(2):
+            world.tick(11)
+        assert file_partition(world).log_start_offset > 2
+
+
+def test_holes_wait_for_the_file_of_the_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(SMALL)
+    publish(world, *range(10))
+    client = world.connect()
+    with no_room_for_ids(world, monkeypatch):
+        filled(world, 3)
+        client.subscribe(QUEUE, prefetch_count=100)
+        world.settle()
+        for message in client.messages()[1:]:
+            client.ack(message)
+        world.settle()
+        for _ in range(3):
+            assert world.care() == 0
+    for _ in range(2):
+        world.care()
+    assert world.store.care.counts["removed_records"] >= 9
+    world.power_cut()
+    assert again(world, *range(10)) == {str(number): number for number in range(10)}
+
+
+def test_compaction_waits_for_the_file_of_the_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = "/topic/t"
+    world = World("defaults: {segment: {size: 64KiB}, compact_by: 'header:key'}")
+    client = world.connect()
+    send(client, "", None, destination=topic, key="k", dedup_id=0)
+    world.settle()
+    with no_room_for_ids(world, monkeypatch):
+        for number in range(1, 6):
+            send(client, "x" * 30_000, None, destination=topic, key="k", dedup_id=number)
+            world.settle()
+        for _ in range(3):
+            world.care()
+        assert len(read_all(world.store.partitions[topic])) == 6
+    for _ in range(3):
+        world.care()
+    assert world.store.care.counts["removed_records"] >= 2
+    world.power_cut()
+    client = world.connect()
+    for number in range(6):
+        send(client, "", str(number), destination=topic, key="k", dedup_id=number)
+    world.settle()
+    assert [frame.headers.get("duplicate") for frame in client.take("RECEIPT")] == ["true"] * 6
+
+
+def test_a_start_does_not_rely_on_a_file_that_was_not_synced() -> None:
+    """A kill leaves the blocks in the memory of the machine; the log goes, then the power fails."""
+    world = World(SMALL)
+    publish(world, *range(1_100))
+    assert file_partition(world).dedup_file is not None
+    world.kill()
+    filled(world, 2)
+    acked(world)
+    for _ in range(3):
+        world.tick(11)
+    assert file_partition(world).log_start_offset >= 1_100
+    world.power_cut()
+    assert again(world, *range(1_100)) == {str(number): number for number in range(1_100)}
+
+
+def commit(client: Client, name: str) -> None:
+    """Over two files; for the first of them more than half a batch."""
+    client.say("BEGIN", transaction="t")
+    client.say("SEND", name, destination="/topic/a", transaction="t", dedup_id=name)
+    for _ in range(3):
+        client.say("SEND", "y" * 3_000_000, destination="/topic/a", transaction="t")
+    client.publish("/topic/b", name, transaction="t")
+    client.say("COMMIT", transaction="t", receipt=name)
+
+
+def test_every_decided_batch_that_is_held_back_keeps_its_ids() -> None:
+    world = World("limits: {transaction: 16MiB}")
+    setting_up, first, second = world.connect(), world.connect(), world.connect()
+    setting_up.publish("/topic/a", "0")
+    setting_up.publish("/topic/b", "0")
+    world.settle()
+    commit(first, "1")
+    commit(second, "2")
+    setting_up.say("SEND", "3", destination="/topic/a", dedup_id="3")
+    for job in world.take():
+        if job.batch is not None and job.partition.name == "/topic/a" and job.batch.base_offset == 1:
+            world.fs.fail("pwritev", 1, errno.ENOSPC)
+        job.write()
+    world.sync()
+    world.completed()
+    for _ in range(2):
+        world.tick(3)
+    assert first.receipts() == ["1"] and second.receipts() == ["2"]
+    repeating = world.connect()
+    for name in ("1", "2", "3"):
+        send(repeating, name, name, destination="/topic/a", dedup_id=name)
+    world.settle()
+    known = [frame.headers.get("duplicate") for frame in repeating.take("RECEIPT")]
+    kept = [body for body in read_all(world.store.partitions["/topic/a"]).values() if len(body) == 1]
+    assert kept == [b"0", b"1", b"2", b"3"]
+    assert known[:2] == ["true", "true"]
