@@ -49,6 +49,17 @@ class CursorCopy:
         self._cursors = [(state, _cursor(state, 1 << 63)) for state in latest.values()]
         self._delivered = bytearray(delivered)
 
+    def holds(self, acks: bytes) -> bool:
+        """Whether these are among them: records of the journal, each cursor with its creation."""
+        asked: dict[int, CursorState] = {}
+        journal.apply(acks, asked)
+        known = {(state.name, state.partition): cursor for state, cursor in self._cursors}
+        return all(
+            (cursor := known.get((state.name, state.partition))) is not None
+            and all(_settled(cursor, start, stop) for start, stop in state.changes)
+            for state in asked.values()
+        )
+
     def limit(self, ends: Mapping[str, int]) -> None:
         """Nothing is settled at or above the end of its log; a log that is not there ends at 0."""
         for place, (state, _) in enumerate(self._cursors):
@@ -89,3 +100,9 @@ def _cursor(state: CursorState, end: int) -> Cursor:
         if offset < end and not cursor.is_acked(offset):
             cursor.counts[offset] = count
     return cursor
+
+
+def _settled(cursor: Cursor, start: int, stop: int) -> bool:
+    return stop <= cursor.floor or any(
+        low <= max(start, cursor.floor) and stop <= high for low, high in cursor.intervals
+    )

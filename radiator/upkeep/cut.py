@@ -1,9 +1,10 @@
 """Where a copy of a store ends: one moment for all cursors and logs, found beside a running broker.
 
 A transaction over several files is decided by an entry of the redo log, then written everywhere. So if the redo log is
-the same before and after the cursors and all heads were read, and everything it holds had been written before, then no
-transaction is in the copy in part. Otherwise: look again. A transaction that is decided and stays unwritten (the disk
-is full, or the broker was killed) is copied with its entry: whoever opens the copy completes it.
+the same before and after the cursors and all heads were read, every batch it holds had been written before, and every
+ACK is in the cursors that were read, then no transaction is in the copy in part. Otherwise: look again. A transaction
+that is decided and stays unwritten (the disk is full, the journal of the cursors has failed, the broker was killed) is
+copied with its entry: whoever opens the copy completes it.
 
 Knows: heads, cursors, the redo log. Must not know: segments. One thread, any process.
 """
@@ -38,19 +39,23 @@ def find_cut(fs: FileSystem, root: str, pause: Callable[[], None]) -> Cut:
     """Raises OSError, StorageError."""
     for number in range(TRIES_MAX):
         redo = read_file(fs, layout.transactions_path(root)) or b""
-        written = _written(fs, root, decode_entries(redo))
-        if not written and number < UNWRITTEN_TRIES:
-            pause()
-            continue
-        decided = set() if written else {name for entry in decode_entries(redo) for name, _ in entry.batches}
-        cut = _read(fs, root, b"" if written else redo, decided, True)
-        if (read_file(fs, layout.transactions_path(root)) or b"") == redo:
-            return cut
+        entries = decode_entries(redo)
+        written = _written(fs, root, entries)
+        if written or number >= UNWRITTEN_TRIES:
+            cursors, heads = _read(fs, root)
+            written = written and all(cursors.holds(entry.acks) for entry in entries)
+            if (written or number >= UNWRITTEN_TRIES) and _same(fs, root, redo):
+                decided = set() if written else {name for entry in entries for name, _ in entry.batches}
+                return Cut(cursors, heads, b"" if written else redo, decided, True)
         pause()
-    return _read(fs, root, b"", set(), False)
+    return Cut(*_read(fs, root), b"", set(), False)
 
 
-def _read(fs: FileSystem, root: str, redo: bytes, decided: set[str], whole: bool) -> Cut:
+def _same(fs: FileSystem, root: str, redo: bytes) -> bool:
+    return (read_file(fs, layout.transactions_path(root)) or b"") == redo
+
+
+def _read(fs: FileSystem, root: str) -> tuple[CursorCopy, dict[str, Head | None]]:
     cursors = read_cursors(fs, layout.cursors_path(root))
     heads: dict[str, Head | None] = {}
     for encoded in fs.listdir(layout.partitions_path(root)):
@@ -62,7 +67,7 @@ def _read(fs: FileSystem, root: str, redo: bytes, decided: set[str], whole: bool
                 heads[name] = head
         except (ValueError, NotADirectoryError):
             continue  # not ours
-    return Cut(cursors, heads, redo, decided, whole)
+    return cursors, heads
 
 
 def _has_segments(fs: FileSystem, directory: str) -> bool:

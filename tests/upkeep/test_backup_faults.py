@@ -8,11 +8,13 @@ import pytest
 
 from radiator.errors import StorageError
 from radiator.storage import layout
+from radiator.storage.cursor_store import CursorJob
 from radiator.upkeep import backup as backups
 from radiator.upkeep.copying import Copier
 from radiator.upkeep.cut import TRIES_MAX
 from radiator.upkeep.manifest import MANIFEST
 from radiator.upkeep.restore import GATHERED, restore, verify
+from tests.broker.harness import World
 from tests.broker.test_atomic_commit import prepared, steps
 from tests.storage.driving import commit, opened, put, read_all
 from tests.storage.faults import FaultyFileSystem
@@ -108,6 +110,26 @@ def test_a_restore_that_was_interrupted_anywhere_is_repeated_and_no_broker_finds
 # --- transactions -----------------------------------------------------------------------------------------------------
 
 
+def in_copy(world: World) -> tuple[bool, ...]:
+    """Which parts of the transaction a backup made now has, once it is restored and opened."""
+    assert made(world.fs, "/data", "/copy").manifest.whole_transactions
+    restore(world.fs, "/copy", "/again", Copier(world.fs))
+    store, _ = opened(world.fs, "/again")
+    there = {
+        name: set(read_all(store.partitions[name], memory=False).values()) if name in store.partitions else set()
+        for name in ("/topic/out", "/topic/weak", "/queue/new")
+    }
+    cursor = store.cursors.open("queue:/queue/in", "/queue/in", 0)
+    found = (
+        {b"one", b"two"} <= there["/topic/out"],
+        b"three" in there["/topic/weak"],
+        b"four" in there["/queue/new"],
+        cursor.is_acked(0),
+    )
+    store.close()
+    return found
+
+
 def test_a_backup_made_at_any_step_of_a_commit_has_all_of_it_or_nothing() -> None:
     outcomes = []
     count = len(steps(prepared()[0]))
@@ -115,25 +137,27 @@ def test_a_backup_made_at_any_step_of_a_commit_has_all_of_it_or_nothing() -> Non
         world, _ = prepared()
         for step in steps(world)[:stop]:
             step()
-        made(world.fs, "/data", "/copy")
-        restore(world.fs, "/copy", "/again", Copier(world.fs))
-        store, _ = opened(world.fs, "/again")
-        there = {
-            name: set(read_all(store.partitions[name], memory=False).values()) if name in store.partitions else set()
-            for name in ("/topic/out", "/topic/weak", "/queue/new")
-        }
-        cursor = store.cursors.open("queue:/queue/in", "/queue/in", 0)
-        outcomes.append(
-            (
-                {b"one", b"two"} <= there["/topic/out"],
-                b"three" in there["/topic/weak"],
-                b"four" in there["/queue/new"],
-                cursor.is_acked(0),
-            )
-        )
-        store.close()
+        outcomes.append(in_copy(world))
     assert all(len(set(outcome)) == 1 for outcome in outcomes), outcomes
     assert (outcomes[0][0], outcomes[-1][0]) == (False, True)
+
+
+@pytest.mark.parametrize("verb", ["pwritev", "fdatasync"])
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+def test_a_backup_has_the_acks_of_a_decided_transaction_though_their_journal_has_failed(verb: str, code: int) -> None:
+    world, _ = prepared()
+    for job in world.take():
+        if isinstance(job, CursorJob) and verb == "pwritev":
+            world.fs.fail(verb, 1, code)
+        job.write()
+    for job in world.jobs:
+        if isinstance(job, CursorJob) and verb == "fdatasync":
+            world.fs.fail(verb, 1, code)
+        if job.needs_sync:
+            job.sync()
+    world.completed()
+    assert world.store.cursors.failed is not None
+    assert in_copy(world) == (True, True, True, True)
 
 
 class Busy(FaultyFileSystem):
