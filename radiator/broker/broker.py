@@ -304,9 +304,10 @@ class Broker:
             self.stats.lost_to_failures += last - first + 1
             log.error("storage: %s: offsets %d to %d are lost", job.partition.name, first, last)
         batch = job.batch
+        if batch is not None and not job.again:  # what is postponed must not keep everybody's sockets from being read
+            self.pending_bytes -= batch.size_bytes + len(batch) * RECORD_OVERHEAD_BYTES
         if batch is not None and not job.postponed:
             self.stats.commits += 1
-            self.pending_bytes -= batch.size_bytes + len(batch) * RECORD_OVERHEAD_BYTES
             feed = self.registry.feed_of(job.partition)
             if feed is not None:
                 feed.committed(batch, failure is not None)

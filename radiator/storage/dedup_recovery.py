@@ -15,15 +15,16 @@ from __future__ import annotations
 import contextlib
 import os
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from radiator import limits
 from radiator.storage import layout, reader
+from radiator.storage.batch import RecordBatch
 from radiator.storage.dedup import Columns
 from radiator.storage.dedup_file import HEADER, DedupFile, columns_of, decode, encode_block, replace, rows_of
 from radiator.storage.file_partition import FilePartition
-from radiator.storage.files import FileSystem, read_file
+from radiator.storage.files import NO_ROOM, FileSystem, read_file
 from radiator.storage.log import Log
 from radiator.storage.partition import Partition
 from radiator.storage.recovery import RecoveryNote
@@ -46,9 +47,9 @@ def recover_all(
             lost.setdefault(directory, []).append((note.first_offset, note.last_offset))
     for partition in partitions:
         if isinstance(partition, FilePartition):
-            log, end, own_end = partition.log, partition.next_offset, own_ends.get(partition.name, 0)
+            log, end, own_end = partition.log, partition.high_watermark, own_ends.get(partition.name, 0)
             gone = lost.get(partition.directory, [])
-            found = recover(log, partition.segments, end, own_end, gone, identify)
+            found = recover(log, partition.segments, end, own_end, gone, identify, partition.postponed)
             if found is not None:
                 partition.dedup_file = found.file
                 if found.note:
@@ -69,17 +70,19 @@ def recover(
     own_end: int,
     lost: Iterable[tuple[int, int]],
     identify: Identify,
+    postponed: Sequence[RecordBatch] = (),
 ) -> Found | None:
     """The ids of a partition whose log ends at ``end``; None if it has no such file. ``lost``: (first, last) of offsets
     that are gone: whoever sends those messages again must not be told that they are there. What stands from ``own_end``
-    on was appended by this start (a transaction), maybe before there was a file. Raises OSError."""
+    on was appended by this start (a transaction), maybe before there was a file; ``postponed``: or will be. Raises
+    OSError."""
     fs, directory = log.fs, log.directory
     path = layout.dedup_path(directory)
     with contextlib.suppress(FileNotFoundError):
         fs.remove(path + layout.NEW_SUFFIX)
     data = read_file(fs, path)
     if data is None:
-        if own_end == end:
+        if own_end == end and not postponed:
             return None
         data = encode_block(own_end, own_end, b"")
     else:
@@ -92,15 +95,22 @@ def recover(
     kept = _without(columns, gone)
     from_offset = _affordable(fs, log, segments, end, min(covered, own_end))
     _scan(fs, directory, segments, end, from_offset, identify, kept)
+    for batch in postponed:
+        _add(batch, batch.base_offset, identify, kept)
     file = DedupFile()
     file.exists, file.stale, file.restored = True, False, kept
     file.covered, file.position, file.entries = covered, found.end, len(columns[2])
     damaged = found.covered is None or found.end < len(data)
     if damaged or covered > end or own_end < end or file.entries > len(kept[2]):
-        rows = rows_of(kept)
-        replace(fs, directory, end, rows, True)
-        file.covered, file.position, file.entries = end, HEADER.size + len(rows), len(kept[2])
-        file.kept = end
+        rows = rows_of(_without(kept, [(end, OFFSET_MAX)]))
+        try:
+            replace(fs, directory, end, rows, True)
+            file.covered, file.position, file.entries = end, HEADER.size + len(rows), len(kept[2])
+            file.kept = end
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            file.exists, file.stale = False, True  # it is written before anything is appended
     if from_offset <= min(covered, own_end):
         return Found(file, "")
     return Found(
@@ -156,13 +166,17 @@ def _scan(
         )
         for each, stop in zip(segments, ends, strict=True)
     )
-    first, second, offsets, receive_ns = columns
     partition = reader.StoredPartition("", directory, stored, from_offset, end)
     for batch in reader.batches(partition, from_offset, fs=fs):
-        for index in range(batch.index_at(from_offset), len(batch)):
-            identity = identify(batch.names[batch.destination_ids[index]], batch.blocks[index])
-            if identity is not None:
-                first.append(int.from_bytes(identity[:8], "little"))
-                second.append(int.from_bytes(identity[8:], "little"))
-                offsets.append(batch.offsets[index])
-                receive_ns.append(batch.receive_ns[index])
+        _add(batch, from_offset, identify, columns)
+
+
+def _add(batch: RecordBatch, from_offset: int, identify: Identify, columns: Columns) -> None:
+    first, second, offsets, receive_ns = columns
+    for index in range(batch.index_at(from_offset), len(batch)):
+        identity = identify(batch.names[batch.destination_ids[index]], batch.blocks[index])
+        if identity is not None:
+            first.append(int.from_bytes(identity[:8], "little"))
+            second.append(int.from_bytes(identity[8:], "little"))
+            offsets.append(batch.offsets[index])
+            receive_ns.append(batch.receive_ns[index])

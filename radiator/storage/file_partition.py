@@ -206,6 +206,9 @@ class FilePartition(Partition):
             if job.decided:
                 self._postpone(job)
             self.fail(job.error, now_ns)
+            if job.refused:
+                self._retry_wanted = True
+                self.queue()
             return
         batch = job.batch
         assert batch.base_offset >= self.high_watermark
@@ -241,12 +244,17 @@ class FilePartition(Partition):
         self._agenda.postponing[self] = None
 
     @property
+    def postponed(self) -> list[RecordBatch]:
+        """Decided batches that wait to be written, in order."""
+        return [batch for batch, _ in self._postponed]
+
+    @property
     def kept_to(self) -> int:
         return max(self.decided_to, self.high_watermark)
 
     def _decided_again(self, batch: RecordBatch, waiters: list[Any]) -> AppendJob:
         job = AppendJob(self, batch, waiters, True, False)
-        job.decided = True
+        job.decided = job.again = True
         return job
 
     def begin_segment(self, base_offset: int, first_receive_ns: int) -> None:

@@ -17,7 +17,7 @@ import mmap
 import os
 import stat
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from radiator.errors import StorageError
@@ -217,6 +217,16 @@ def write_all(fs: FileSystem, fd: int, pieces: Sequence[bytes | memoryview], pos
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         written += more
     return written
+
+
+@contextlib.contextmanager
+def suppress_no_room() -> Iterator[None]:
+    """For what can be done without while the disk is full."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
 
 
 def replace_file(fs: FileSystem, path: str, data: bytes, suffix: str = ".tmp", synced: bool = True) -> None:

@@ -37,7 +37,7 @@ class Job:
     __slots__ = ("batch", "error", "needs_sync", "partition", "waiters")
     finished = False
     indivisible = False  # it belongs to others of its group
-    postponed = False  # it could not be done, and holds all the same (``AppendJob``)
+    postponed = again = False  # it could not be done, and holds all the same; was so before (``AppendJob``)
     lost: Sequence[tuple[int, int]] = ()  # offsets, first and last, that were told as stored and are gone
     note = ""  # for the operator's log
 
@@ -87,7 +87,7 @@ class DirectoriesJob(Job):
 class AppendJob(Job):
     """One batch of one partition."""
 
-    __slots__ = ("atomic", "decided", "pieces", "position", "postponed", "roll", "rolled")
+    __slots__ = ("again", "atomic", "decided", "pieces", "position", "postponed", "refused", "roll", "rolled")
     partition: FilePartition
 
     def __init__(
@@ -96,6 +96,8 @@ class AppendJob(Job):
         self.atomic = False  # part of a transaction over several files (``TransactionJob``)
         self.decided = False  # whatever happens to this partition's files, this batch will be there
         self.postponed = False  # decided, but could not be written yet
+        self.again = False  # it was postponed before
+        self.refused = False  # its transaction could not be decided: nothing is wrong with this partition
         self.pieces: list[bytes] | None = None  # the batch, if it has been encoded already
         self.partition = partition
         self.batch: RecordBatch = batch

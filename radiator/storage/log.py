@@ -55,6 +55,7 @@ class Log:
         "names_position",
         "next_offset",
         "open_logs",
+        "owes_sync",
         "own_name",
         "options",
         "position",
@@ -81,6 +82,7 @@ class Log:
         self.position = 0  # where the next batch goes
         self.synced = 0  # position up to which fdatasync has covered the active segment
         self.synced_offset = 0  # the offset that follows there
+        self.owes_sync = False  # something was written that is to be synced, whatever the rule says
         self.ahead = 0  # position up to which zeros have been written
         self.small_syncs = 0
         self.unreadable = 0  # attempts to read a failed file that failed as well
@@ -98,8 +100,10 @@ class Log:
     # --- the three things a job does ----------------------------------------------------------------------------------
 
     def encode(self, batch: RecordBatch) -> list[bytes]:
-        """The batch as it will stand in this log."""
-        return batch.encode(self.salt)
+        """The batch as it will stand in this log; sparse, if offsets before its first have been given up (``redo``)."""
+        base = batch.base_offset
+        deltas = [offset - base for offset in batch.offsets] if batch.offsets[0] != base else None
+        return batch.encode(self.salt, deltas)
 
     def refuse(self, error: StorageError) -> None:
         """A batch will not come, so nothing that follows may either; as after a write that failed."""
@@ -136,6 +140,7 @@ class Log:
         self.position = position + size
         self.next_offset = batch.next_offset
         self.used = True
+        self.owes_sync |= will_sync
         if not will_sync and self.options.sync.never:
             self._covered()
         return position == 0  # whatever failed between the first attempt and this one
@@ -211,7 +216,7 @@ class Log:
 
     def release(self) -> None:
         """Gives the descriptors back; the next append opens them again."""
-        if self.fd >= 0 and not self.file_failed and self.synced != self.position and not self.options.sync.never:
+        if self.fd >= 0 and not self.file_failed and self.synced != self.position and self._syncs:
             try:
                 self._sync(self.fd)  # a later sync through another descriptor might not hear of an error
                 self._covered()
@@ -253,10 +258,14 @@ class Log:
         if self.ahead > self.position or self.failed is not None:
             self.fs.truncate(self.fd, self.position)
             self.ahead = 0
-        if not self.options.sync.never:
+        if self._syncs:
             self._sync(self.fd)
         self._covered()
         self.write_index()
+
+    @property
+    def _syncs(self) -> bool:
+        return self.owes_sync or not self.options.sync.never
 
     def _sync(self, fd: int) -> None:
         self.open_logs.syncs += 1
@@ -266,6 +275,7 @@ class Log:
             self.file_failed = True
             raise
         self.synced, self.synced_offset = self.position, self.next_offset
+        self.owes_sync = False
 
     def retry(self, next_offset: int) -> None:
         """After a write that found no room: if there is some again, the log goes on behind its last whole batch."""
@@ -277,6 +287,8 @@ class Log:
                 self.fs.truncate(self.fd, self.position)
                 write_all(self.fs, self.fd, [ZEROS[:AHEAD_BYTES_MIN]], self.position)
                 self.fs.truncate(self.fd, self.position)
+                if self.synced != self.position and self._syncs:
+                    self._sync(self.fd)  # as in ``release``
         except OSError as error:
             raise self.fail("write", error) from error
         close_quietly(self.fs, self.fd)  # opened anew: what was under way when the disk was full is then complete

@@ -25,7 +25,7 @@ from itertools import pairwise
 
 from radiator import limits
 from radiator.storage import layout, names, salt
-from radiator.storage.files import FileSystem, read_file, read_fully, storage_error, write_all
+from radiator.storage.files import FileSystem, read_file, read_fully, storage_error, suppress_no_room, write_all
 from radiator.storage.format import HEADER_BYTES, SPARSE, BatchHeader, DamagedBatch, decode_destinations, split_names
 from radiator.storage.index import ENTRY_BYTES, IndexEntry
 from radiator.storage.log import INDEX_ENTRIES_BUFFERED, Log
@@ -337,7 +337,8 @@ def _confirm(fs: FileSystem, log: Log, path: str, head: layout.Head) -> None:
         finally:
             fs.close(fd)
         fs.sync_dir(log.directory)
-        _write_head(fs, log.directory, wanted)
+        with suppress_no_room():  # then readers walk
+            _write_head(fs, log.directory, wanted)
     log.synced, log.synced_offset = log.position, log.next_offset
 
 

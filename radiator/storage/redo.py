@@ -1,31 +1,34 @@
 """What a start makes of the redo log: transactions that were decided, and maybe not written everywhere.
 
-An entry's batches are looked for in their partitions. What the log does not have is appended; the acks go to the
-cursors. It may be done again, however often a start is interrupted: a batch is known by its bytes (but for its offset,
-which moves if the machine lost what stood before it), and acks may be applied twice.
+An entry's batches are looked for in their partitions, at their offsets. What the log does not have is appended; the
+acks go to the cursors. It may be done again, however often a start is interrupted: a batch that is there is known by
+its offset and its messages, and acks may be applied twice.
 
-If another batch stands at the offset of one of them, as it was written, the entry is not the last word: it could not be
-taken back when it should have been. Then nothing is done. What was removed or rewritten since was there.
+If the machine has lost what stood before a batch, under a weaker rule or before anything was promised, those offsets
+are given up: the batch begins a segment, and is sparse. If another batch stands at its offset, as it was written, the
+entry is not the last word: it could not be taken back when it should have been. Then nothing is done. What was removed
+or rewritten since was there.
 
-Runs on the hub, when partitions are recovered and before cursors are loaded. Raises OSError, StorageError.
+Where there is no room, or a file that fails, a batch is *postponed* as it is at run time.
+
+Runs on the hub, when partitions are recovered. Raises OSError, StorageError.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from enum import Enum
-from zlib import crc32
 
 from radiator.errors import StorageError
 from radiator.storage import index, layout
 from radiator.storage.batch import RecordBatch
 from radiator.storage.file_partition import FilePartition
-from radiator.storage.format import HEADER_BYTES, PLAIN, check, decode_columns, decode_header
+from radiator.storage.format import PLAIN, BatchHeader, Columns, DamagedBatch, decode, decode_columns
 from radiator.storage.jobs import AppendJob
 from radiator.storage.recovery import RecoveryNote
-from radiator.storage.segment import SegmentInfo, Window, base_of, last_offset, load_index, start_of, whole_batches
-from radiator.storage.transaction_log import Entry
+from radiator.storage.segment import Window, header_at, last_offset, load_index, start_of, whole_batches
+from radiator.storage.transaction_log import Found
 
 PartitionOf = Callable[[str], FilePartition | None]
 
@@ -39,102 +42,92 @@ class _State(Enum):
 class _Part:
     """A batch of an entry, and whether its partition has it."""
 
-    def __init__(self, partition: FilePartition, data: bytes, wanted: int) -> None:
+    def __init__(self, partition: FilePartition, data: bytes) -> None:
         self.partition = partition
-        self.data = data
-        self.header = decode_header(data)
-        check(data, 0, self.header)
-        self.state = self._look(wanted)
+        self.columns: Columns = decode(data)[1]
+        self.state = self._look()
 
-    def _look(self, wanted: int) -> _State:
-        """``wanted``: records that the redo log has for this partition, in all."""
-        partition, base = self.partition, self.header.base_offset
-        low = min(base, partition.next_offset - wanted)
-        for info, path, end in _segments_from(partition, low):
-            fd = partition.fs.open_read(path)
-            try:
-                window = Window(partition.fs, fd, path=path)
-                state = self._look_in(window, low, end, info.size_bytes)
-                if state is not None:
-                    return state
-            finally:
-                partition.fs.close(fd)
-        # What retention has removed, or the caretaker rewritten, was there.
-        return _State.THERE if partition.next_offset > base else _State.MISSING
+    def _look(self) -> _State:
+        partition, base = self.partition, self.columns.base_offset
+        if partition.next_offset <= base:
+            return _State.MISSING
+        segments = partition.segments
+        place = bisect_right(segments, base, key=lambda segment: segment.base_offset) - 1
+        if place < 0:
+            return _State.THERE  # retention has taken it
+        info = segments[place]
+        fd = partition.fs.open_read(path := layout.segment_path(partition.directory, info.base_offset))
+        try:
+            window = Window(partition.fs, fd, path=path)
+            entries = index.up_to_offset(load_index(partition.fs, partition.directory, info.base_offset), base)
+            position, expected = start_of(window, entries)
+            for at, header in whole_batches(window, position, info.size_bytes, expected):
+                if last_offset(window, at, header) >= base:
+                    same = header.base_offset > base or self._is(window, at, header) or _is_rewritten(window)
+                    return _State.THERE if same else _State.OTHER
+        finally:
+            partition.fs.close(fd)
+        return _State.THERE
 
-    def _look_in(self, window: Window, low: int, end: int, size: int) -> _State | None:
-        wanted, base = self.header, self.header.base_offset
-        content = crc32(memoryview(self.data)[HEADER_BYTES : wanted.total_len])
-        directory, segment_base = self.partition.directory, base_of(window.path)
-        entries = index.up_to_offset(load_index(self.partition.fs, directory, segment_base), low)
-        position, expected = start_of(window, entries)
-        rewritten = other = False
-        for place, header in whole_batches(window, position, size, expected):
-            if header.base_offset >= end:  # the log went on in another file
-                break
-            at = window.at(place, header.total_len)
-            if (
-                header.total_len == wanted.total_len
-                and header.min_receive_ns == wanted.min_receive_ns
-                and crc32(memoryview(window.data)[at + HEADER_BYTES : at + header.total_len]) == content
-            ):
-                return _State.THERE
-            rewritten |= bool(header.flags & ~PLAIN)
-            other |= header.base_offset <= base <= last_offset(window, place, header)
-        return _State.OTHER if other and not rewritten else None
+    def _is(self, window: Window, at: int, header: BatchHeader) -> bool:
+        found, wanted = decode_columns(window.data, window.at(at, header.total_len), header), self.columns
+        return (
+            list(found.offsets) == list(wanted.offsets)
+            and list(found.receive_ns) == list(wanted.receive_ns)
+            and found.blocks == wanted.blocks
+            and found.bodies == wanted.bodies
+        )
 
-    def append(self, now_ns: int) -> None:
-        partition, count = self.partition, self.header.records
-        columns = decode_columns(self.data, 0, self.header)
-        base = partition.next_offset
-        batch = RecordBatch(*columns._replace(offsets=range(base, base + count), base_offset=base))
+    def append(self, now_ns: int) -> bool:
+        """False if it has to wait."""
+        partition, columns = self.partition, self.columns
+        start = partition.next_offset
+        batch = RecordBatch(*columns._replace(base_offset=start))
         partition.next_offset = batch.next_offset
         partition.last_receive_ns = max(partition.last_receive_ns, batch.receive_ns[-1])
-        job = AppendJob(partition, batch, [], True, False)
-        job.write()
-        job.sync()
+        job = AppendJob(partition, batch, [], True, roll=start != columns.base_offset)
+        job.decided = True
+        if partition.failed is None:
+            job.write()
+            job.sync()
+        else:
+            job.error = StorageError(str(partition.failed))
         job.done(now_ns)
-        if job.error is not None:
-            raise job.error
+        return not job.postponed
 
 
 class Redo:
     """What the entries ask for: ``acks`` (of each entry) first, then ``append``."""
 
-    def __init__(self, partition_of: PartitionOf, entries: Iterable[Entry]) -> None:
+    def __init__(self, partition_of: PartitionOf, found: Found) -> None:
         self.acks: list[bytes] = []
         self._missing: list[_Part] = []
-        entries = list(entries)
-        wanted: dict[str, int] = {}
-        for entry in entries:
-            for name, data in entry.batches:
-                wanted[name] = wanted.get(name, 0) + decode_header(data).records
-        for entry in entries:
-            parts = [_part(partition_of, name, data, wanted[name]) for name, data in entry.batches]
+        for entry in found.entries:
+            parts = [_part(partition_of, name, data) for name, data in entry.batches]
             if not any(part.state is _State.OTHER for part in parts):
                 self._missing += [part for part in parts if part.state is _State.MISSING]
                 self.acks.append(entry.acks)
 
-    def append(self, notes: list[RecoveryNote]) -> None:
+    def append(self, notes: list[RecoveryNote], now_ns: int) -> None:
         """Writes and syncs the batches that are not there. Before that, cursors must have been set back to where their
         logs end: what is appended has not been delivered to anybody."""
         for part in self._missing:
-            part.append(part.header.max_receive_ns)
-            text = f"{part.header.records} messages of a transaction that was decided were not there yet: appended"
-            notes.append(RecoveryNote(part.partition.directory, text, "transaction"))
+            count, directory = len(part.columns.blocks), part.partition.directory
+            text = f"{count} messages of a transaction that was decided were not there yet: "
+            written = part.append(now_ns)
+            text += "appended" if written else f"they wait until they can be written ({part.partition.failed})"
+            notes.append(RecoveryNote(directory, text, "transaction"))
 
 
-def _part(partition_of: PartitionOf, name: str, data: bytes, wanted: int) -> _Part:
+def _is_rewritten(window: Window) -> bool:
+    try:
+        return bool(header_at(window, 0).flags & ~PLAIN)
+    except DamagedBatch:
+        return True
+
+
+def _part(partition_of: PartitionOf, name: str, data: bytes) -> _Part:
     partition = partition_of(name)
     if partition is None:
         raise StorageError(f"partition {name}: a transaction was decided over it, and it has no files")
-    return _Part(partition, data, wanted)
-
-
-def _segments_from(partition: FilePartition, low: int) -> Iterator[tuple[SegmentInfo, str, int]]:
-    """(facts, path, end of its offsets) of the segments that can hold ``low`` or what follows."""
-    segments = partition.segments
-    first = max(bisect_right(segments, low, key=lambda segment: segment.base_offset) - 1, 0)
-    ends = [*(segment.base_offset for segment in segments[first + 1 :]), partition.next_offset]
-    for info, end in zip(segments[first:], ends, strict=False):
-        yield info, layout.segment_path(partition.directory, info.base_offset), end
+    return _Part(partition, data)

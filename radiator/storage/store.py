@@ -97,13 +97,17 @@ class Store:
                 partition.recovered(found)
                 self.partitions[name] = partition
             path = self.cursors.directory
-            redo = Redo(self._recovered_partition, transaction_log.load(self.fs, self.root))
+            decided = transaction_log.load(self.fs, self.root)
+            redo = Redo(self._recovered_partition, decided)
             ends = {name: partition.next_offset for name, partition in self.partitions.items()}
             notes += [RecoveryNote(path, text, "cursors") for text in self.cursors.load(ends, redo.acks)]
-            redo.append(notes)
+            redo.append(notes, now_ns)
             if self._identify is not None:
                 dedup_recovery.recover_all(self.partitions.values(), ends, notes, self._identify)
-            self._transactions.clear()
+            if self._agenda.postponing or self.cursors.failed is not None:
+                self._transactions.goes_on(decided)
+            else:
+                self._transactions.clear()
             # Names that an earlier run made, and could not sync, must not vanish under what is promised from now on.
             for directory in (
                 os.path.dirname(os.path.abspath(self.root)),

@@ -78,6 +78,7 @@ class TransactionJob(Job):
         self.error = error
         for job in self.appends:
             job.error = error
+            job.refused = True
             job.partition.log.refuse(error)
         if self._cursors is not None:
             self._cursors.together = b""

@@ -59,17 +59,27 @@ def encode_entry(serial: int, parts: Iterable[bytes]) -> bytes:
     return _ENTRY.pack(MAGIC, serial, len(body), crc) + body + b"\0" * (-len(body) & 7)
 
 
+class Found(NamedTuple):
+    """The entries of a file, the position behind them, and the serial that follows."""
+
+    entries: list[Entry]
+    end: int
+    serial: int
+
+
 def decode_entries(data: bytes) -> list[Entry]:
+    return find_entries(data).entries
+
+
+def find_entries(data: bytes) -> Found:
     """The entries that hold, up to the first that does not, or that is left over from an earlier time."""
-    entries: list[Entry] = []
-    at, expected = 0, None
-    while (found := read_entry(data, at)) is not None:
-        serial, end, entry = found
-        if expected not in (None, serial):
+    found = Found([], 0, 0)
+    while (entry := read_entry(data, found.end)) is not None:
+        serial, end, brings = entry
+        if found.entries and serial != found.serial:
             break
-        entries.append(entry)
-        at, expected = end, serial + 1
-    return entries
+        found = Found([*found.entries, brings], end, serial + 1)
+    return found
 
 
 def read_entry(data: bytes, at: int) -> tuple[int, int, Entry] | None:
@@ -107,9 +117,9 @@ def _parts(body: bytes) -> Entry:
     return entry
 
 
-def load(fs: FileSystem, root: str) -> list[Entry]:
+def load(fs: FileSystem, root: str) -> Found:
     """Raises OSError."""
-    return decode_entries(read_file(fs, layout.transactions_path(root)) or b"")
+    return find_entries(read_file(fs, layout.transactions_path(root)) or b"")
 
 
 class TransactionLog:
@@ -120,7 +130,9 @@ class TransactionLog:
     def __init__(self, fs: FileSystem, root: str) -> None:
         self.fs = fs
         self.root = root
-        self.failed: StorageError | None = None  # what could not be made void: final, in this run
+        self.failed: StorageError | None = (
+            None  # an entry could not be made void: nothing is decided before that is done
+        )
         self.fd = -1
         self.position = 0
         self.serial = 1
@@ -129,9 +141,11 @@ class TransactionLog:
     def write(self, parts: Iterable[bytes], start_over: bool) -> None:
         """Decides a transaction: it is on disk when this returns. ``start_over``: nothing of before is needed any more.
         Raises StorageError; then it is not there, and never was."""
-        if self.failed is not None:
-            raise StorageError(str(self.failed))
         path = layout.transactions_path(self.root)
+        if self.failed is not None:
+            self._make_void(path, self.position)
+            if self.failed is not None:
+                raise StorageError(str(self.failed))
         position = 0 if start_over else self.position
         data = encode_entry(self.serial, parts)
         if position + len(data) > limits.TRANSACTION_LOG_BYTES_MAX:
@@ -161,6 +175,7 @@ class TransactionLog:
         close_quietly(self.fs, self.fd)
         self.fd = -1
         self.position = self.size = position
+        self.failed = None
         try:
             if position:  # earlier entries are still needed
                 fd = self.fs.open(path)
@@ -175,6 +190,11 @@ class TransactionLog:
                 self.fs.sync_dir(self.root)
         except OSError as error:
             self.failed = storage_error(path, "take a transaction back", error)
+
+    def goes_on(self, found: Found) -> None:
+        """The file holds these, and they are still needed."""
+        self.position = self.size = found.end
+        self.serial = found.serial
 
     def clear(self) -> None:
         """Everything that was decided is where it belongs. Raises OSError."""

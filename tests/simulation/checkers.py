@@ -136,8 +136,10 @@ class Checkers:
         present: set[bytes] = set()
         for name, partition in store.partitions.items():
             found = read_all(partition, memory=False)
+            for batch in getattr(partition, "postponed", ()):  # decided, and promised: it waits for room
+                found.update(zip(batch.offsets, batch.bodies, strict=True))
             whole = (self.strong(name) or not (power_cut or self.crashed)) and name not in (*COMPACTED, *RECLAIMED)
-            wanted = range(partition.log_start_offset, partition.high_watermark)
+            wanted = range(partition.log_start_offset, partition.next_offset)
             if whole and list(found) != list(wanted):
                 raise Violation(f"{name}: offsets have holes: {sorted(set(wanted) - set(found))}")
             for offset, body in found.items():
@@ -156,7 +158,7 @@ class Checkers:
         for partition_name, promised in self.promised.items():
             known = self.seen[partition_name]
             logged = store.partitions.get(partition_name)
-            end = logged.high_watermark if logged is not None else 0
+            end = logged.next_offset if logged is not None else 0
             for offset, body in promised.items():
                 there = body in present and known[offset] == body
                 if offset >= end or not (there or self._may_be_gone(partition_name, offset, body, present)):

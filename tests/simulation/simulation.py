@@ -13,6 +13,7 @@ In the end all is healed: the faults stop, the broker starts once more, and a la
 
 from __future__ import annotations
 
+import errno
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from random import Random
@@ -49,6 +50,8 @@ EVENTS = {  # weights
     "carry in": 200,
     "break": 6,
     "fail": 2,
+    "full": 2,
+    "room": 4,
     "time": 10,
     "kill": 2,
     "power": 2,
@@ -198,7 +201,15 @@ class Simulation:
     def _fail(self) -> None:
         verb = self.random.choice(FAULTS)
         self.trace[-1] += f" {verb}"
-        self.world.fs.fail(verb, self.random.randrange(1, 4))
+        error = self.random.choice([errno.EIO, errno.EIO, errno.ENOSPC]) if verb in ("pwritev", "open") else errno.EIO
+        self.world.fs.fail(verb, self.random.randrange(1, 4), error)
+
+    def _full(self) -> None:
+        """Others fill the disk, but for some bytes."""
+        self.world.fs.fill(self.random.choice([0, 0, 50, 300, 20_000]))
+
+    def _room(self) -> None:
+        self.world.fs.capacity = None
 
     def _time(self) -> None:
         world = self.world
@@ -216,6 +227,7 @@ class Simulation:
 
     def _power(self) -> None:
         self._dies()
+        self._room()  # a full disk is for those that go on
         self.world.power_cut()
         self.checkers.died(power_cut=True)
         self.checkers.started(self.world.store, power_cut=True)
@@ -243,6 +255,7 @@ class Simulation:
 
     def _end(self) -> None:
         self.trace.append("the end")
+        self._room()
         self.random.choice([self._kill, self._power, self._restart])()
         world, checkers = self.world, self.checkers
         waiting = {

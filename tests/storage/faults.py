@@ -97,6 +97,10 @@ class FaultyFileSystem:
         for position, piece in node.pending:
             _apply(node.cache, position, piece)
 
+    def fill(self, room: int = 0) -> None:
+        """The disk is full, but for so many bytes; ``capacity = None`` empties it."""
+        self.capacity = self._used() + room
+
     def heal(self) -> None:
         """What was going to fail no longer does."""
         self._faults.clear()

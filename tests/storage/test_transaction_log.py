@@ -36,7 +36,7 @@ def test_entries_come_back_as_they_were_written() -> None:
     log.write(FIRST, True)
     log.write(SECOND, False)
     fs.power_cut()
-    assert load(fs, "/data") == WHOLE
+    assert load(fs, "/data").entries == WHOLE
 
 
 def test_a_cut_at_any_byte_leaves_the_entries_before_it() -> None:
@@ -62,17 +62,17 @@ def test_what_is_left_over_from_the_last_time_does_not_count() -> None:
     log.write(FIRST, True)
     log.write(SECOND, False)
     log.write(FIRST, True)
-    assert load(fs, "/data") == WHOLE[:1], "the second entry still stands behind, with an older serial"
+    assert load(fs, "/data").entries == WHOLE[:1], "the second entry still stands behind, with an older serial"
 
 
 def test_nothing_there_is_nothing_to_do() -> None:
     fs, log = opened()
-    assert load(fs, "/data") == []
+    assert load(fs, "/data").entries == []
     log.clear()
     log.write(FIRST, True)
     log.clear()
     fs.power_cut()
-    assert load(fs, "/data") == []
+    assert load(fs, "/data").entries == []
 
 
 @pytest.mark.parametrize("verb", ["open", "pwritev", "fdatasync", "sync_dir"])
@@ -87,10 +87,10 @@ def test_an_entry_that_could_not_be_synced_never_was(verb: str) -> None:
         with pytest.raises(StorageError, match="cannot write a transaction"):
             log.write(SECOND, not keep)
         fs.power_cut()
-        assert load(fs, "/data") == (WHOLE[:1] if keep else [])
+        assert load(fs, "/data").entries == (WHOLE[:1] if keep else [])
         log = TransactionLog(fs, "/data")
         log.write(FIRST, True)
-        assert load(fs, "/data") == WHOLE[:1]
+        assert load(fs, "/data").entries == WHOLE[:1]
 
 
 def test_after_an_entry_that_could_not_be_written_the_next_one_stands_where_it_is_found() -> None:
@@ -100,7 +100,7 @@ def test_after_an_entry_that_could_not_be_written_the_next_one_stands_where_it_i
     with pytest.raises(StorageError):
         log.write(SECOND, True)
     log.write(FIRST, False)
-    assert load(fs, "/data") == WHOLE[:1]
+    assert load(fs, "/data").entries == WHOLE[:1]
 
 
 def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
