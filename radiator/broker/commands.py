@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from radiator.broker import idempotence, settling, subscribing, transactions
@@ -107,7 +107,8 @@ def commit(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
     steps = _check(broker, session, held, now_ns)
     transactions.end(session, name)
     waited: list[list[object]] = []
-    partitions: dict[Partition, None] = {}
+    firsts: dict[Partition, int] = {}  # offset of the first message there
+    under_way: dict[Partition, int] = {}  # offset of the last message there that is repeated, and not yet committed
     acked: list[InFlight] = []
     late = False
     for each, plan, verdict in steps:
@@ -118,26 +119,34 @@ def commit(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
         elif each.head.command == "NACK":
             settling.apply_nack(broker, session, each)
         elif plan is not None and verdict is Verdict.REPEAT:
-            _wait(waited, idempotence.repeated(broker, plan, now_ns))
+            found = idempotence.repeated(broker, plan, now_ns)
+            if found is not None:
+                partition, offset, waiters = found
+                under_way[partition] = max(offset, under_way.get(partition, 0))
+                _wait(waited, waiters)
         elif plan is not None and make_room(broker, session, plan, each, verdict):
             assert plan.feed is not None
-            append(broker, plan, plan.feed.partition, each.body, now_ns)
-            partitions[plan.feed.partition] = None
-    for partition in partitions:
+            offset = append(broker, plan, plan.feed.partition, each.body, now_ns)
+            firsts.setdefault(plan.feed.partition, offset)
+    for partition in firsts:
         _wait(waited, partition.open_batch.waiters)
-    waited += _settle_together(broker, partitions, by_source(acked))
+    waited += _settle_together(broker, firsts, under_way, by_source(acked))
     if frame.receipt is not None:
         session.receipts.after(frame.receipt, waited + broker.cursor_waiters(late))
 
 
 def _settle_together(
-    broker: Broker, partitions: Iterable[Partition], acked: dict[QueueSource, list[int]]
+    broker: Broker, firsts: dict[Partition, int], under_way: dict[Partition, int], acked: dict[QueueSource, list[int]]
 ) -> list[list[object]]:
-    """Lets ACKs take effect: at once; or, where they and the messages of their transaction are kept in several files,
-    when the store has decided that all of it holds. Returns where a receipt has to wait for that."""
+    """Lets ACKs take effect: at once; or, where they and the messages of their transaction are kept in several files or
+    batches, or hang on messages that are ``under_way``, when the store has decided that all of it holds. Returns where
+    a receipt has to wait for that."""
     stored = {source: offsets for source, offsets in acked.items() if source.cursor.stored}
-    files = [partition for partition in partitions if not isinstance(partition, MemoryPartition)]
-    apart = len(files) + bool(stored) < 2
+    files = {each: first for each, first in firsts.items() if not isinstance(each, MemoryPartition)}
+    repeats = {each: offset for each, offset in under_way.items() if not isinstance(each, MemoryPartition)}
+    split = any(each.open_batch.base_offset > first for each, first in files.items())
+    changes = bool(files or stored)
+    apart = not changes or (len(files.keys() | repeats.keys()) + bool(stored) < 2 and not split)
     for source, offsets in acked.items():
         if apart or source not in stored:
             source.settle(offsets)
@@ -152,7 +161,8 @@ def _settle_together(
             else:
                 broker.return_to(source, offsets)
 
-    broker.store.together(files, [(source.cursor, offsets) for source, offsets in stored.items()], decided)
+    acks = [(source.cursor, offsets) for source, offsets in stored.items()]
+    broker.store.together(files, repeats.items(), acks, decided)
     return [broker.store.transaction_waiters]
 
 
@@ -166,8 +176,8 @@ def _check(
 ) -> list[tuple[Frame, Plan | None, Verdict]]:
     """Everything that could refuse a COMMIT, before anything of it is applied. Raises ProtocolError.
 
-    Each partition is made to have room in one batch for all that the transaction sends to it: a batch is all or
-    nothing on disk.
+    Each partition is made to have room in one batch for all that the transaction sends to it, if one can hold that: a
+    batch is all or nothing on disk.
     """
     steps: list[tuple[Frame, Plan | None, Verdict]] = []
     ahead: dict[Destination, tuple[int, int]] = {}

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from radiator.broker.publishing import Plan
     from radiator.broker.session import Session
     from radiator.stomp.frames import Frame
+    from radiator.storage.partition import Partition
 
 HEADERS = frozenset({"dedup-id", "producer-id", "sequence"})
 IDENTITY_BYTES = 16
@@ -105,11 +106,12 @@ def is_repeat(broker: Broker, session: Session, plan: Plan, frame: Frame, now_ns
     return True
 
 
-def repeated(broker: Broker, plan: Plan, now_ns: int) -> list[Any] | None:
-    """A transaction repeats a message: counted. Who hears when the first one is stored, if it is not yet."""
+def repeated(broker: Broker, plan: Plan, now_ns: int) -> tuple[Partition, int, list[Any]] | None:
+    """A transaction repeats a message: counted. Where the first one stands and who hears when it is stored, if it is
+    not yet."""
     assert plan.feed is not None and plan.identity is not None
     broker.stats.duplicates += 1
     partition = plan.feed.partition
     first = partition.first_of(plan.identity, now_ns)
     batch = None if first is None else partition.in_flight_at(first)
-    return None if batch is None else batch.waiters
+    return None if first is None or batch is None else (partition, first, batch.waiters)

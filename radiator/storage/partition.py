@@ -214,6 +214,13 @@ class Partition(ABC):
             self._closed.append(builder)
             self.open_batch = IDLE  # none is begun yet: an empty one must not be left if nothing follows
 
+    def bind(self, offset: int) -> bool:
+        """The batch with that offset becomes part of a transaction over several files; False if it was taken before."""
+        batches = [each for each in (*self._closed, self.open_batch) if each is not IDLE and each.base_offset <= offset]
+        if batches:
+            batches[-1].atomic = True
+        return bool(batches)
+
     def check(self) -> None:
         """Raises StorageError if appends are refused now."""
         if self.failed is not None:

@@ -74,6 +74,7 @@ class Store:
         self._key = b""  # of the salts
         self._transactions = TransactionLog(files, root)
         self._together: dict[Partition, None] = {}  # whose open batches hold parts of transactions over several files
+        self._awaited: list[tuple[Partition, int]] = []  # messages under way without which those do not hold
         self._outcomes: list[Outcome] = []
         self.transaction_waiters: list[Any] = []  # who waits for the next take()'s transactions to be decided
         self._retention_due_ns = 0
@@ -251,7 +252,7 @@ class Store:
         for partition in makers:
             jobs += partition.take(now_ns)
         jobs += self.cursors.take(now_ns)
-        if self._together:
+        if self._outcomes:
             jobs.insert(0, self._transaction(jobs))
         removals = self._agenda.removals
         if removals:  # behind the acks that let them go
@@ -267,18 +268,32 @@ class Store:
         cursors = next((job for job in jobs if isinstance(job, CursorJob) and job.together), None)
         start_over = not self._agenda.postponing and self.cursors.failed is None
         waiters, outcomes = self.transaction_waiters, self._outcomes
-        self._together, self.transaction_waiters, self._outcomes = {}, [], []
-        return TransactionJob(self._transactions, appends, cursors, start_over, waiters, outcomes)
+        missing = [partition for partition, offset in self._awaited if offset >= partition.kept_to]
+        self._together, self._awaited, self.transaction_waiters, self._outcomes = {}, [], [], []
+        job = TransactionJob(self._transactions, appends, cursors, start_over, waiters, outcomes)
+        if missing:
+            job.error = StorageError(f"partition {missing[0].name}: a repeated message was not stored the first time")
+        return job
 
     def together(
-        self, partitions: Iterable[Partition], acks: Iterable[tuple[Cursor, list[int]]], outcome: Outcome
+        self,
+        partitions: Iterable[Partition],
+        repeats: Iterable[tuple[Partition, int]],
+        acks: Iterable[tuple[Cursor, list[int]]],
+        outcome: Outcome,
     ) -> None:
         """What has just been appended to these partitions, and these acks, hold together or not at all, whatever
-        happens to the process or the machine. The acks have no effect yet: the caller settles them when ``outcome`` is
-        told True. Everything else in the same open batches comes along."""
+        happens to the process or the machine; and only if the messages at the offsets of ``repeats``, which may be
+        under way, hold. The acks have no effect yet: the caller settles them when ``outcome`` is told True. Everything
+        else in the same open batches comes along."""
         for partition in partitions:
             partition.open_batch.atomic = True
             self._together[partition] = None
+        for partition, offset in repeats:
+            if partition.bind(offset):
+                self._together[partition] = None
+            else:
+                self._awaited.append((partition, offset))
         for cursor, offsets in acks:
             self.cursors.together(cursor, offsets)
         self._outcomes.append(outcome)

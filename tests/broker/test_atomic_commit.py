@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from radiator.storage import partition
 from tests.broker.harness import Client, World
 from tests.storage.driving import read_all
 from tests.storage.faults import FaultyFileSystem
@@ -207,3 +208,32 @@ def test_a_clean_stop_leaves_no_redo_log() -> None:
     world.restart()
     assert "/data/transactions" not in world.fs.nodes
     assert outcome(world)
+
+
+def test_a_commit_to_one_log_that_does_not_fit_into_one_batch_is_all_or_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Headers of STOMP 1.0 take more room in the log than on the wire: a colon is two bytes there."""
+    count, colons = 15, b":" * 6_000
+    monkeypatch.setattr(partition, "BYTES_MAX", 100_000)
+    outcomes = []
+    for stop in range(20):
+        world = World()
+        client = world.connect("1.0")
+        client.publish("/topic/t", "0")
+        world.settle()
+        client.say("BEGIN", transaction="t")
+        for _ in range(count):
+            client.say_bytes(b"SEND\ndestination:/topic/t\ntransaction:t\nx:%b\n\n\0" % colons)
+        client.say("COMMIT", transaction="t", receipt="c")
+        jobs = world.take()
+        assert sum(job.batch is not None for job in jobs) == 2, "two batches"
+        steps_of = [*(job.write for job in jobs), *(job.sync for job in jobs if job.needs_sync), world.completed]
+        for step in steps_of[:stop]:
+            step()
+        world.kill()
+        outcomes.append(world.store.partitions["/topic/t"].high_watermark - 1)
+        if stop >= len(steps_of):
+            break
+    assert outcomes[0] == 0 and outcomes[-1] == count
+    assert set(outcomes) == {0, count}

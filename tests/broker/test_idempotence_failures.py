@@ -187,3 +187,109 @@ def test_every_decided_batch_that_is_held_back_keeps_its_ids() -> None:
     kept = [body for body in read_all(world.store.partitions["/topic/a"]).values() if len(body) == 1]
     assert kept == [b"0", b"1", b"2", b"3"]
     assert known[:2] == ["true", "true"]
+
+
+# --- a COMMIT that repeats a message under way ------------------------------------------------------------------------
+
+
+def under_way(taken: bool) -> tuple[World, Client, Client]:
+    """Who sends a message to /topic/a, which is on its way to the disk or about to be; and who repeats it in a
+    transaction, acknowledges the message of /queue/in and publishes to /topic/b."""
+    world = World()
+    sender, worker = world.connect(), world.connect()
+    for name in ("/topic/a", "/topic/b", "/queue/in"):
+        sender.publish(name, "0")
+    worker.subscribe("/queue/in")
+    world.settle()
+    (message,) = worker.messages()
+    send(sender, "once", "first", destination="/topic/a", dedup_id="i")
+    if taken:
+        world.take()
+    worker.say("BEGIN", transaction="t")
+    send(worker, "once", None, destination="/topic/a", dedup_id="i", transaction="t")
+    send(worker, "x", None, destination="/topic/b", transaction="t")
+    worker.ack(message, transaction="t")
+    worker.say("COMMIT", transaction="t", receipt="c")
+    return world, sender, worker
+
+
+def there(world: World) -> tuple[list[bytes], list[bytes], list[str]]:
+    """What the two topics have, and what /queue/in gives to somebody else."""
+    for client in world.clients:
+        client.drop()
+    reader = world.connect()
+    reader.subscribe("/queue/in")
+    world.settle()
+    a, b = (list(read_all(world.store.partitions[name]).values()) for name in ("/topic/a", "/topic/b"))
+    return a, b, reader.bodies()
+
+
+DONE = ([b"0", b"once"], [b"0", b"x"], [])
+NOT_DONE = ([b"0"], [b"0"], ["0"])
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_commit_that_repeats_a_message_under_way_holds_with_it(taken: bool) -> None:
+    world, sender, worker = under_way(taken)
+    if taken:
+        world.write()
+        world.sync()
+        world.completed()
+    world.settle()
+    assert (sender.receipts(), worker.receipts()) == (["first"], ["c"])
+    world.power_cut()
+    assert there(world) == DONE
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+def test_a_commit_fails_as_a_whole_with_the_message_under_way_that_it_repeats(code: int) -> None:
+    world, sender, worker = under_way(taken=True)
+    for job in world.jobs:
+        if job.batch is not None:
+            world.fs.fail("pwritev", 1, code)
+        job.write()
+    world.sync()
+    world.completed()
+    world.settle()
+    assert (sender.error(), worker.error()) == ("storage", "storage")
+    world.tick(3)
+    assert there(world) == NOT_DONE
+    world.kill()
+    assert there(world) == NOT_DONE
+
+
+def test_a_repeated_message_that_is_not_taken_yet_becomes_part_of_the_transaction() -> None:
+    """Its file cannot be written: it is decided with the rest, and kept."""
+    world, sender, worker = under_way(taken=False)
+    for job in world.take():
+        if job.batch is not None and job.partition.name == "/topic/a":
+            world.fs.fail("pwritev", 1, errno.ENOSPC)
+        job.write()
+    world.sync()
+    world.completed()
+    world.tick(3)
+    assert (sender.receipts(), worker.receipts()) == (["first"], ["c"])
+    assert there(world) == DONE
+
+
+@pytest.mark.parametrize("end", ["kill", "power_cut"])
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_crash_at_any_step_leaves_all_of_a_commit_with_a_repeat_or_nothing(taken: bool, end: str) -> None:
+    outcomes = []
+    for stop in range(100):
+        world, _, _ = under_way(taken)
+        left = stop
+        while left >= 0 and (jobs := world.jobs or world.take()):
+            steps = [*(job.write for job in jobs), *(job.sync for job in jobs if job.needs_sync), world.completed]
+            for step in steps[:left]:
+                step()
+            left -= len(steps)
+        finished = left >= 0
+        getattr(world, end)()
+        found = there(world)
+        outcomes.append(found[1:])
+        assert found[0] == DONE[0] or found == NOT_DONE
+        if finished:
+            break
+    assert outcomes[0] == NOT_DONE[1:] and outcomes[-1] == DONE[1:]
+    assert all(each in (NOT_DONE[1:], DONE[1:]) for each in outcomes)

@@ -62,7 +62,7 @@ def test_a_transaction_over_several_logs_is_not_split(store: Store) -> None:
     for log in logs:
         log.make_room(1, 10)
         put(log, b"t", destination=log.name)
-    store.together(logs, [], lambda error: None)  # type: ignore[arg-type, misc]
+    store.together(logs, [], [], lambda error: None)  # type: ignore[arg-type, misc]
     jobs = jobs_of(store, i=[b"z"])
     assert group.split(jobs) == ([], jobs)
     assert not group.Shortcut().allows(jobs, 1)
