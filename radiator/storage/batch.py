@@ -80,6 +80,22 @@ class RecordBatch:
             return min(max(offset - offsets.start, 0), len(offsets))
         return bisect_left(offsets, offset)
 
+    def part(self, start: int, stop: int, base_offset: int) -> RecordBatch:
+        """The records with these indexes, as a batch that covers from ``base_offset`` on."""
+        blocks, bodies = self.blocks[start:stop], self.bodies[start:stop]
+        return RecordBatch(
+            self.offsets[start:stop],
+            self.receive_ns[start:stop],
+            None if self.event_ns is None else self.event_ns[start:stop],
+            None if self.transmit_ns is None else self.transmit_ns[start:stop],
+            self.destination_ids[start:stop],
+            self.names,
+            blocks,
+            bodies,
+            sum(map(len, blocks)) + sum(map(len, bodies)),
+            base_offset,
+        )
+
     def encode(self, salt: int, offset_deltas: Sequence[int] | None = None, level: int = 0) -> list[bytes]:
         """The pieces of it as it stands in a segment (``encode_batch``)."""
         return encode_batch(

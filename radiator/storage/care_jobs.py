@@ -239,5 +239,7 @@ class SegmentJob(CareJob):
             self.saved_bytes = rewrite.old_bytes - rewrite.size_bytes
             self.info.size_bytes = rewrite.size_bytes
             self.info.sparse = rewrite.sparse
+            if rewrite.removed:
+                partition.removed(self.info.base_offset, self.end_offset)
             partition.set_deadlines()
         partition.want_retention()

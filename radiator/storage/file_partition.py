@@ -357,13 +357,20 @@ class FilePartition(Partition):
     def fetched(self, job: ReadJob) -> None:
         """A cold read came back."""
         self._pending.pop(job.offset, None)
-        if job.result is not None and job.result.base_offset >= self.log_start_offset:
+        if job.result is not None and not job.outdated and job.result.base_offset >= self.log_start_offset:
             self._cold_cache.add(self._cold, job.result)
         if job.next_hint is not None:
             if len(self._hints) >= HINTS_MAX:
                 self._hints.clear()
             self._hints.pop(job.offset, None)
             self._hints[job.next_hint[0]] = job.next_hint[1]
+
+    def removed(self, base_offset: int, end_offset: int) -> None:
+        """Records are gone from this segment's file, so they go from memory; who reads here goes on from the file."""
+        self.tail.cut_below(end_offset)
+        self._cold_cache.drop(self._cold, base_offset, end_offset)
+        for job in self._pending.values():
+            job.outdated |= job.base_offset == base_offset
 
     # --- time ---------------------------------------------------------------------------------------------------------
 

@@ -64,6 +64,7 @@ class ReadJob:
         "hint",
         "next_hint",
         "offset",
+        "outdated",
         "partition",
         "result",
         "skip_to",
@@ -85,6 +86,7 @@ class ReadJob:
         self.waiters: list[Any] = []  # for the broker
         self.submitted = False  # set by the broker when it hands the job over
         self.finished = False
+        self.outdated = False  # set by the hub: the file was rewritten meanwhile, so the result is for nobody else
         self.hint: Hint | None = None
         self.base_offset = 0
         self.following: int | None = None  # base offset of the next segment

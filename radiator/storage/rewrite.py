@@ -67,21 +67,9 @@ def split(batch: RecordBatch) -> Iterator[RecordBatch]:
         return
     base = batch.base_offset
     for start in range(0, len(batch), step):
-        part = slice(start, start + step)
-        blocks, bodies, offsets = batch.blocks[part], batch.bodies[part], batch.offsets[part]
-        yield RecordBatch(
-            offsets,
-            batch.receive_ns[part],
-            None if batch.event_ns is None else batch.event_ns[part],
-            None if batch.transmit_ns is None else batch.transmit_ns[part],
-            batch.destination_ids[part],
-            batch.names,
-            blocks,
-            bodies,
-            sum(map(len, blocks)) + sum(map(len, bodies)),
-            base,
-        )
-        base = offsets[-1] + 1
+        few = batch.part(start, start + step, base)
+        yield few
+        base = few.next_offset
 
 
 Eight = tuple[Any, Any, Any, Any, Any, list[str], list[bytes], list[bytes]]

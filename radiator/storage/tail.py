@@ -1,7 +1,8 @@
 """Recent batches in memory: what was just committed (the tail of each partition) and what was just read from disk.
 
 Both have one budget for all partitions of a store, and forget what is oldest first, so memory is bounded whatever the
-backlog. A tail is contiguous and ends at the high watermark. Reading small batches in a row merges them in place, once:
+backlog. A tail is contiguous and ends at the high watermark. Records that were taken out of a file are not kept here
+either: what can be counted in the log is what is delivered. Reading small batches in a row merges them in place, once:
 a reader that lags behind a producer of single messages gets lists, not single records.
 
 Knows: batches and offsets. Must not know: files, jobs. Owned by the hub.
@@ -106,6 +107,16 @@ class Tail:
         self.start = start
         self._more(-freed)
 
+    def cut_below(self, offset: int) -> None:
+        """Forgets what is below ``offset``: of a batch that reaches over it, too."""
+        self.drop_below(offset)
+        batch = self.oldest()
+        if batch is None or batch.base_offset >= offset:
+            return
+        part = batch.part(batch.index_at(offset), len(batch), offset)
+        self.batches[self.start], self.bases[self.start] = part, offset
+        self._more(part.cost_bytes - batch.cost_bytes)
+
     def _more(self, cost: int) -> None:
         self.bytes += cost
         self.budget.bytes += cost
@@ -164,6 +175,14 @@ class ColdCache:
             old_shelf, old = self.order.popleft()
             old_shelf.remove(old)  # the oldest, so it is found at once
             self.bytes -= old.cost_bytes
+
+    def drop(self, shelf: list[RecordBatch], start: int, stop: int) -> None:
+        """Forgets the batches of a shelf that cover something from ``start`` up to, not including, ``stop``."""
+        gone = {each for each in shelf if each.base_offset < stop and start < each.next_offset}
+        if gone:
+            self.order = deque(entry for entry in self.order if entry[0] is not shelf or entry[1] not in gone)
+            shelf[:] = [each for each in shelf if each not in gone]
+            self.bytes -= sum(each.cost_bytes for each in gone)
 
 
 def find_cold(shelf: list[RecordBatch], offset: int) -> RecordBatch | None:

@@ -97,6 +97,39 @@ def test_a_compacted_topic_is_replayed_without_a_gap(tmp_path: Path) -> None:
         world.restart()
 
 
+def test_the_last_n_are_as_many_as_asked_for_also_when_what_was_removed_is_still_in_memory(tmp_path: Path) -> None:
+    config = SMALL + "destinations: [{match: /topic/*, compact_by: 'header:key'}]"
+    world = World(config, FileSystem(), str(tmp_path))
+    sender, early = world.connect(), world.connect()
+    for number in range(600):
+        sender.publish(T, f"v{number}".ljust(500), key=f"k{number % 37}" if number % 50 else f"u{number}")
+        world.settle()
+    early.subscribe(T, ack="client", start_position="first", stop_position="end", prefetch_count=20)
+    world.settle()
+    started = replayed(early)
+    assert len(started) == 20
+    assert world.care() > 0
+    whole = world.connect()
+    whole.subscribe(T, ack="auto", start_position="first", stop_position="end")
+    world.settle()
+    left = [message.headers["offset"] for message in replayed(whole)]
+    assert 50 < len(left) < 300, "the rest was compacted"
+    for count in (5, 40, 100, 500):
+        reader = world.connect()
+        reader.subscribe(T, ack="auto", start_position=f"last:{count}", stop_position="end")
+        world.settle()
+        assert [message.headers["offset"] for message in replayed(reader)] == left[-count:]
+    early.ack(started[-1])
+    world.settle()
+    while messages := replayed(early):
+        started += messages
+        early.ack(messages[-1])
+        world.settle()
+    offsets = [int(message.headers["offset"]) for message in started]
+    assert offsets == sorted(set(offsets)) and {*map(int, left)} <= {*offsets}, "who is in the middle goes on"
+    assert not any("gap" in message.headers for message in started)
+
+
 def test_a_replay_goes_on_through_segments_that_are_rewritten_under_it(tmp_path: Path) -> None:
     world = world_of(SMALL + "destinations: [{match: /topic/*, compress: zstd}]", tmp_path)
     sender = world.connect()

@@ -140,6 +140,28 @@ def test_what_is_settled_goes_around_a_straggler_and_nothing_moves() -> None:
     assert log.partition.log_start_offset > 3 and len(log.sizes()) < 4
 
 
+def test_what_has_gone_from_a_file_has_gone_from_memory_and_the_rest_has_not() -> None:
+    log = Log()
+    log.fill(40)
+    partition = log.partition
+    assert partition.read(0) is not None and partition.read(39) is not None
+    pending = partition.fetch(2)
+    pending.run()
+    end = partition.segments[1].base_offset
+    log.settle(*(offset for offset in range(end) if offset != 3))
+    assert log.care() > 0
+    assert partition.segments[0].sparse
+    assert all(partition.read(offset) is None for offset in range(end))
+    assert partition.tail.base_offset == end
+    pending.done()
+    assert pending.result is not None and partition.read(2) is None, "it was read before, and is for nobody else"
+    job = partition.fetch(0)
+    job.run()
+    job.done()
+    found = partition.read(3)
+    assert found is not None and list(found.offsets) == [3, end - 1]
+
+
 def test_a_segment_is_left_alone_until_half_of_it_is_settled() -> None:
     log = Log()
     log.fill(30)

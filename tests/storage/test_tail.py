@@ -127,3 +127,45 @@ def test_a_tail_knows_its_own_bytes() -> None:
     for tail in tails:
         assert tail.bytes == sum(each.cost_bytes for each in tail.newest_first())
     assert budget.bytes == sum(tail.bytes for tail in tails)
+
+
+def test_what_lies_below_an_offset_goes_also_from_the_batch_that_reaches_over_it() -> None:
+    budget = Budget(1 << 30)
+    tail = Tail(budget)
+    for base in range(0, 90, 10):
+        tail.add(batch(base, 10))
+    assert len(tail.find(20) or ()) == 70
+    tail.cut_below(33)
+    assert tail.find(32) is None and tail.base_offset == 33
+    found = tail.find(33)
+    assert found is not None and list(found.offsets) == list(range(33, 90))
+    assert [int(body.split(b".")[0]) for body in found.bodies] == list(range(33, 90))
+    assert budget.bytes == tail.bytes == found.cost_bytes
+    tail.cut_below(90)
+    assert tail.base_offset is None and budget.bytes == 0
+    tail.add(batch(90))
+    assert tail.find(90) is not None
+
+
+def test_a_cut_in_a_sparse_batch_leaves_what_is_behind() -> None:
+    tail = Tail(Budget(1 << 30))
+    tail.add(sparse(5, 9, 12, 20))
+    tail.cut_below(10)
+    found = tail.find(11)
+    assert found is not None and list(found.offsets) == [12, 20] and found.base_offset == 10
+    assert tail.find(9) is None
+
+
+def test_the_cold_cache_forgets_a_stretch_of_one_shelf() -> None:
+    one: list[RecordBatch] = []
+    other: list[RecordBatch] = []
+    cache, shelves = ColdCache(1 << 30), (one, other)
+    for base in (0, 10, 20, 30):
+        for shelf in shelves:
+            cache.add(shelf, batch(base, 10))
+    cache.drop(one, 10, 30)
+    assert [each.base_offset for each in one] == [0, 30] and len(other) == 4
+    assert cache.bytes == sum(each.cost_bytes for shelf in shelves for each in shelf)
+    cache.bytes_max = 0
+    cache.add(one, batch(40))
+    assert [each.base_offset for each in one] == [40] and not other
