@@ -241,6 +241,7 @@ class FilePartition(Partition):
         waiters, job.waiters = job.waiters, job.waiters.copy()
         waiters.clear()  # who comes from now on waits until it is written
         self._postponed.append((job.batch, waiters))
+        self.decided_to = max(self.decided_to, job.batch.next_offset)
         self._agenda.postponing[self] = None
 
     @property
