@@ -21,10 +21,9 @@ from typing import Any
 import gevent
 from gevent import socket
 from gevent.pool import Pool
-from gevent.server import StreamServer
 
 from radiator.config import AdminAddress
-from radiator.server.listener import bind_tcp
+from radiator.server.listener import Acceptor, bind_tcp
 
 log = logging.getLogger("radiator.server")
 
@@ -48,7 +47,7 @@ class Admin:
     def __init__(self, address: AdminAddress, questions: Mapping[str, Callable[[], Answer]]) -> None:
         self._questions = questions
         self._socket = bind_tcp(address.host, address.port, "admin", str(address))
-        self._server = StreamServer(self._socket, self._serve, spawn=Pool(CONNECTIONS_MAX))
+        self._server = Acceptor(self._socket, self._serve, spawn=Pool(CONNECTIONS_MAX))
         host, port = self._socket.getsockname()[:2]
         self.url = str(AdminAddress(host=host, port=port))
 

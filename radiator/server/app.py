@@ -46,7 +46,15 @@ class App:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.rules = Rules(config)
-        self.store = Store(config.data_dir, FileSystem(), tail_bytes_max=config.limits.tail, identify=identify)
+        room = descriptors.provide(config.limits.connections)
+        self._connections_max = room.connections
+        self.store = Store(
+            config.data_dir,
+            FileSystem(),
+            tail_bytes_max=config.limits.tail,
+            open_logs_max=room.logs,
+            identify=identify,
+        )
         self.notes = self.store.open(clock.now_ns())
         for note in self.notes:
             log.warning("recovery: %s", note)
@@ -55,7 +63,6 @@ class App:
         self.driver.broker = self.broker
         self.listeners: list[Listener] = []
         self.admin: Admin | None = None
-        self._connections_max = descriptors.provide(config.limits.connections)
         self._caches = new_caches()
         self._parser_limits = ParserLimits(
             body_bytes_max=config.limits.message,

@@ -14,12 +14,38 @@ from typing import Any
 from gevent import socket
 from gevent.server import StreamServer
 
+from radiator import clock
 from radiator.config import Listen
 from radiator.errors import ConfigError
 
 log = logging.getLogger("radiator.server")
 
 BACKLOG = 1024  # connections that the kernel may hold for us between two turns
+NOTHING_LEFT = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
+PAUSE_SECONDS = 0.1  # of accepting, while the system has nothing left for another connection
+TELL_EVERY_NS = 60 * clock.NS_PER_SECOND
+
+
+class Acceptor(StreamServer):
+    """gevent's, but where the system has no descriptor left, connections wait in the kernel until it has, and the log
+    gets a line a minute."""
+
+    _told_ns: int | None = None
+
+    def do_read(self) -> Any:
+        try:
+            return super().do_read()
+        except OSError as error:
+            if error.errno not in NOTHING_LEFT:
+                raise
+            now_ns = clock.monotonic_ns()
+            if self._told_ns is None or now_ns - self._told_ns >= TELL_EVERY_NS:
+                self._told_ns = now_ns
+                log.error("connections wait until some end: %s (ulimit -n)", error.strerror)
+        self.stop_accepting()
+        self._timer = self.loop.timer(PAUSE_SECONDS)
+        self._timer.start(self._start_accepting_if_started)  # type: ignore
+        return None
 
 
 class Listener:
@@ -33,7 +59,7 @@ class Listener:
             if listen.scheme == "unix"
             else bind_tcp(listen.host, listen.port, "listen", str(listen))
         )
-        self._server = StreamServer(self._socket, self._handle, spawn=None)
+        self._server = Acceptor(self._socket, self._handle, spawn=None)
         if listen.scheme == "unix":
             self.url = str(listen)
         else:

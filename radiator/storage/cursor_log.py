@@ -16,6 +16,7 @@ from radiator.errors import StorageError
 from radiator.storage import cursor_snapshot
 from radiator.storage.cursor_journal import JOURNAL
 from radiator.storage.files import NO_ROOM, FileSystem, close_quietly, storage_error, write_all
+from radiator.storage.open_logs import Again, once
 
 ROOM_BYTES_MIN = 128 * 1024  # thousands of group commits, each with any number of ACKs in a row
 ZEROS = memoryview(bytes(2 * ROOM_BYTES_MIN))
@@ -24,8 +25,9 @@ ZEROS = memoryview(bytes(2 * ROOM_BYTES_MIN))
 class CursorLog:
     """See the top of the file."""
 
-    def __init__(self, fs: FileSystem, directory: str) -> None:
+    def __init__(self, fs: FileSystem, directory: str, again: Again = once) -> None:
         self.fs = fs
+        self._again = again
         self.directory = directory
         self.failed: StorageError | None = None
         self.no_room = False  # that is why
@@ -43,13 +45,18 @@ class CursorLog:
             raise StorageError(str(self.failed))
         try:
             if self.fd < 0:
-                self.fd = self.fs.open(self.path(self.generation), create=True)
-                self.fs.sync_dir(self.directory)
+                self._again(self._open)
             self.position += write_all(self.fs, self.fd, [data], self.position)
         except OSError as error:
             raise self._fail("write", error) from error
         if self.ahead - self.position < ROOM_BYTES_MIN:
             self._make_room()
+
+    def _open(self) -> None:
+        close_quietly(self.fs, self.fd)  # of an attempt that ended half-way
+        self.fd = -1
+        self.fd = self.fs.open(self.path(self.generation), create=True)
+        self.fs.sync_dir(self.directory)
 
     def _make_room(self) -> None:
         start = max(self.ahead, self.position)
@@ -74,7 +81,7 @@ class CursorLog:
         that has failed is left behind with that: nothing of it is needed any more."""
         fs = self.fs
         try:
-            cursor_snapshot.write(fs, self.directory, snapshot)
+            self._again(lambda: cursor_snapshot.write(fs, self.directory, snapshot))
             close_quietly(fs, self.fd)
             self.fd = -1
             with contextlib.suppress(FileNotFoundError):

@@ -25,6 +25,7 @@ from radiator.storage.cursor_log import CursorLog
 from radiator.storage.cursor_snapshot import SNAPSHOT
 from radiator.storage.files import FileSystem, read_file, write_all
 from radiator.storage.jobs import SHORT_BYTES_MAX, Job
+from radiator.storage.open_logs import Again, once
 from radiator.storage.options import SyncPolicy
 
 SYNC_WITHIN_NS = 50_000_000
@@ -87,10 +88,10 @@ class CursorJob(Job):
 class CursorStore:
     """Hub only, but for ``log``."""
 
-    def __init__(self, fs: FileSystem, directory: str) -> None:
+    def __init__(self, fs: FileSystem, directory: str, again: Again = once) -> None:
         self.fs = fs
         self.directory = directory
-        self.log = CursorLog(fs, directory)
+        self.log = CursorLog(fs, directory, again)
         self.waiters: list[Any] = []  # who waits for what is dirty now; the next take() takes them along
         self.failed: StorageError | None = None
         self.sync_due_ns: int | None = None

@@ -30,7 +30,7 @@ from radiator import limits
 from radiator.storage import layout
 from radiator.storage.batch import RECORD_OVERHEAD_BYTES, RecordBatch
 from radiator.storage.dedup import Columns, Dedup
-from radiator.storage.files import FileSystem, close_quietly, replace_file, storage_error, write_all
+from radiator.storage.files import FileSystem, replace_file, storage_error, write_all
 from radiator.storage.jobs import Job
 from radiator.storage.open_logs import make_directories
 
@@ -270,7 +270,7 @@ def close(partition: FilePartition) -> None:
 class DedupJob(Job):
     """One block at ``position``, or the whole file anew (``position`` None)."""
 
-    __slots__ = ("before", "columns", "covered", "fd", "file", "position", "required")
+    __slots__ = ("before", "columns", "covered", "file", "position", "required")
     partition: FilePartition
 
     def __init__(
@@ -289,37 +289,42 @@ class DedupJob(Job):
         self.covered = covered
         self.position = position
         self.required = not file.exists  # without it, an id that is receipted now would be forgotten by a crash
-        self.fd = -1
 
     def write(self) -> None:
         log = self.partition.log
-        path = layout.dedup_path(log.directory)
         try:
             if self.position is None:
                 make_directories([log])
-                replace(
-                    log.fs, log.directory, self.covered, rows_of(self.columns), not self.partition.options.sync.never
-                )
-                return
-            self.fd = log.fs.open(path)
-            write_all(log.fs, self.fd, [encode_block(self.before, self.covered, rows_of(self.columns))], self.position)
+                log.open_logs.again(self._replace)
+            elif not self.needs_sync:
+                log.open_logs.again(self._add)
         except OSError as error:
-            self.error = storage_error(path, "write", error)
+            self.error = storage_error(layout.dedup_path(log.directory), "write", error)
             if self.required:
                 log.refuse(self.error)
-        if not self.needs_sync or self.error is not None:
-            self._close()
 
     def sync(self) -> None:
+        """Written here as well: a group may have many of these, and each would keep a descriptor in between."""
+        log = self.partition.log
         try:
-            self.partition.log.fs.fdatasync(self.fd)
+            log.open_logs.again(self._add)
         except OSError as error:
-            self.error = storage_error(layout.dedup_path(self.partition.log.directory), "sync", error)
-        self._close()
+            self.error = storage_error(layout.dedup_path(log.directory), "write or sync", error)
 
-    def _close(self) -> None:
-        close_quietly(self.partition.log.fs, self.fd)
-        self.fd = -1
+    def _replace(self) -> None:
+        log, synced = self.partition.log, not self.partition.options.sync.never
+        replace(log.fs, log.directory, self.covered, rows_of(self.columns), synced)
+
+    def _add(self) -> None:
+        fs, position = self.partition.log.fs, self.position
+        assert position is not None
+        fd = fs.open(layout.dedup_path(self.partition.log.directory))
+        try:
+            write_all(fs, fd, [encode_block(self.before, self.covered, rows_of(self.columns))], position)
+            if self.needs_sync:
+                fs.fdatasync(fd)
+        finally:
+            fs.close(fd)
 
     def done(self, now_ns: int) -> None:
         self.file.written(self)

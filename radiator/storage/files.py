@@ -24,6 +24,7 @@ from radiator.errors import StorageError
 from radiator.storage import layout
 
 NO_ROOM = frozenset((errno.ENOSPC, errno.EDQUOT))  # a write that failed so has not harmed its file
+NO_DESCRIPTORS = frozenset((errno.EMFILE, errno.ENFILE))
 REMEDIES = {
     errno.ENOSPC: "free space on the file system of data_dir, or lower retention",
     errno.EDQUOT: "raise the quota of the broker's user, or lower retention",

@@ -125,7 +125,7 @@ class Log:
                 self._roll(batch.base_offset)
                 position = 0
             if not self.known_names.issuperset(batch.names):
-                self._add_names(set(batch.names) - self.known_names)
+                self.open_logs.again(lambda: self._add_names(set(batch.names) - self.known_names))
             if self.fd < 0:
                 self._open(batch.base_offset)
             if will_sync and position + size > self.ahead:
@@ -192,10 +192,15 @@ class Log:
 
     def _open(self, base_offset: int) -> None:
         """Opens the active segment, a new one if nothing is in it yet."""
+        if not self.position:
+            self.base_offset = base_offset
+        self.open_logs.again(self._open_files)
+
+    def _open_files(self) -> None:
         fs, new = self.fs, not self.position
         make_directories([self])
-        if new:
-            self.base_offset = base_offset
+        close_quietly(fs, self.fd)  # of an attempt that ended half-way
+        self.fd = -1
         self.fd = fs.open(layout.segment_path(self.directory, self.base_offset), create=new)
         self.map_head()
         if new:

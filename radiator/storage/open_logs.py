@@ -1,18 +1,29 @@
 """What concerns many logs at once: how many hold descriptors, and who gives them back first; new directories.
 
 Knows: which logs are open, in the order in which they were opened. Must not know: files. Disk thread only, but for the
-count of syncs, which the hub may read. Invariant: at most ``limit`` logs are open, one more while another is opening.
+count of syncs, which the hub may read. Invariants: at most ``limit`` logs are open, one more while another is opening;
+when the process has no descriptor left, logs are closed before anything is refused.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from radiator import limits
+from radiator.storage.files import NO_DESCRIPTORS
 
 if TYPE_CHECKING:
     from radiator.storage.log import Log
+
+SPARED_LOGS = 4  # closed at once when descriptors run out: opening one log takes three for a moment
+Again = Callable[[Callable[[], None]], None]  # ``OpenLogs.again``, or ``once``
+
+
+def once(work: Callable[[], None]) -> None:
+    """Where there are no logs to be closed."""
+    work()
 
 
 class OpenLogs:
@@ -26,15 +37,29 @@ class OpenLogs:
         self.queue: deque[Log] = deque()
 
     def opened(self, log: Log) -> None:
+        self.queue.append(log)
+        while len(self.queue) > self.limit:
+            self._release_oldest(log)
+
+    def again(self, work: Callable[[], None]) -> None:
+        """Does what opens files, and once more if there was no descriptor: then with fewer logs open, now and later.
+        ``work`` may be begun anew. Raises OSError."""
+        try:
+            work()
+        except OSError as error:
+            if error.errno not in NO_DESCRIPTORS or not self.queue:
+                raise
+            self.limit = max(1, len(self.queue) - SPARED_LOGS)
+            for _ in range(min(SPARED_LOGS, len(self.queue))):
+                self._release_oldest()
+            work()
+
+    def _release_oldest(self, besides: Log | None = None) -> None:
         queue = self.queue
-        queue.append(log)
-        while len(queue) > self.limit:
-            oldest = queue.popleft()
-            if oldest is log or oldest.used:
-                oldest.used = False  # a second chance
-                queue.append(oldest)
-            else:
-                oldest.release()
+        while (oldest := queue.popleft()) is besides or oldest.used:
+            oldest.used = False  # a second chance
+            queue.append(oldest)
+        oldest.release()
 
 
 def make_directories(logs: list[Log]) -> None:

@@ -56,23 +56,24 @@ class Store:
         *,
         tail_bytes_max: int = limits.TAIL_BYTES_MAX,
         memory_bytes_max: int = limits.MEMORY_BYTES_MAX,
+        open_logs_max: int = limits.OPEN_LOGS_MAX,
         identify: Identify | None = None,
     ) -> None:
         self.root = root
         self.fs = files
         self.partitions: dict[str, Partition] = {}
         self._identify = identify  # which message a stored one is, for ids that are remembered
-        self.cursors = CursorStore(files, layout.cursors_path(root))
+        self._open_logs = OpenLogs(open_logs_max)
+        self.cursors = CursorStore(files, layout.cursors_path(root), self._open_logs.again)
         self._agenda = Agenda()
         self.care = Caretaker(self.partitions, self._agenda.removals)
         self._budget = Budget(tail_bytes_max)
         self._memory = MemoryBudget(memory_bytes_max)
         self._cold = ColdCache(min(limits.COLD_BYTES_MAX, tail_bytes_max))
-        self._open_logs = OpenLogs()
         self._makers: dict[Partition, None] = {}  # logs that wait for their turn to begin a file, in order
         self._lock = -1
         self._key = b""  # of the salts
-        self._transactions = TransactionLog(files, root)
+        self._transactions = TransactionLog(files, root, self._open_logs.again)
         self._together: dict[Partition, None] = {}  # whose open batches hold parts of transactions over several files
         self._awaited: list[tuple[Partition, int]] = []  # messages under way without which those do not hold
         self._outcomes: list[Outcome] = []

@@ -27,6 +27,7 @@ from radiator import limits
 from radiator.errors import StorageError
 from radiator.storage import layout
 from radiator.storage.files import FileSystem, close_quietly, read_file, storage_error, write_all
+from radiator.storage.open_logs import Again, once
 
 MAGIC = b"\x89RDT1\r\n\x1a"
 KEPT_BYTES = limits.MIB  # of the file, for the next time: inside it a sync has no size to record
@@ -125,10 +126,11 @@ def load(fs: FileSystem, root: str) -> Found:
 class TransactionLog:
     """The writing end."""
 
-    __slots__ = ("failed", "fd", "fs", "position", "root", "serial", "size")
+    __slots__ = ("_again", "failed", "fd", "fs", "position", "root", "serial", "size")
 
-    def __init__(self, fs: FileSystem, root: str) -> None:
+    def __init__(self, fs: FileSystem, root: str, again: Again = once) -> None:
         self.fs = fs
+        self._again = again
         self.root = root
         self.failed: StorageError | None = (
             None  # an entry could not be made void: nothing is decided before that is done
@@ -155,9 +157,7 @@ class TransactionLog:
             )
         try:
             if self.fd < 0:
-                self.fd = self.fs.open(path, create=True)
-                self.size = self.fs.size(self.fd)
-                self.fs.sync_dir(self.root)
+                self._again(self._open)
             write_all(self.fs, self.fd, [data], position)
             self.size = max(self.size, position + len(data))
             if start_over and self.size > max(KEPT_BYTES, len(data)):
@@ -169,6 +169,13 @@ class TransactionLog:
             raise storage_error(path, "write a transaction", error) from error
         self.position = position + len(data)
         self.serial += 1
+
+    def _open(self) -> None:
+        close_quietly(self.fs, self.fd)  # of an attempt that ended half-way
+        self.fd = -1
+        self.fd = self.fs.open(layout.transactions_path(self.root), create=True)
+        self.size = self.fs.size(self.fd)
+        self.fs.sync_dir(self.root)
 
     def _make_void(self, path: str, position: int) -> None:
         """The entry may be there, or half of it, and must not count. A file whose sync has failed is not used again."""

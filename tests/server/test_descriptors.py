@@ -2,34 +2,51 @@
 
 from __future__ import annotations
 
+import os
 import resource
+from collections.abc import Callable
 
 import pytest
 
-from radiator.server.descriptors import OTHERS, provide
+from radiator import limits
+from radiator.server.descriptors import OTHERS, PER_LOG, provide
+from tests.running import BrokerProcess
+from tests.server.wire import Wire
 
+StartBroker = Callable[..., BrokerProcess]
 NONE = resource.RLIM_INFINITY
+ENOUGH = 10_000 + PER_LOG * limits.OPEN_LOGS_MAX + OTHERS
 
 
 @pytest.mark.parametrize(
-    ("soft", "hard", "raised_to", "room"),
+    ("soft", "hard", "raised_to", "connections", "logs"),
     [
-        (NONE, NONE, None, 10_000),
-        (20_000, 20_000, None, 10_000),
-        (1_024, NONE, 10_000 + OTHERS, 10_000),
-        (1_024, 1_048_576, 10_000 + OTHERS, 10_000),
-        (1_024, 4_096, 4_096, 4_096 - OTHERS),
-        (256, 256, 256, 128),
+        (NONE, NONE, None, 10_000, 256),
+        (20_000, 20_000, None, 10_000, 256),
+        (1_024, NONE, ENOUGH, 10_000, 256),
+        (1_024, 1_048_576, ENOUGH, 10_000, 256),
+        (1_024, 4_096, 4_096, 4_096 - OTHERS - 512, 256),
+        (256, 256, 256, 96, 48),
+        (80, 80, 80, 8, 4),
+        (20, 20, 20, 1, 1),
     ],
 )
 def test_what_the_system_allows_is_used_and_no_more_is_promised(
-    monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, raised_to: int | None, room: int
+    monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, raised_to: int | None, connections: int, logs: int
 ) -> None:
     asked: list[tuple[int, int]] = []
     monkeypatch.setattr(resource, "getrlimit", lambda which: (soft, hard))
     monkeypatch.setattr(resource, "setrlimit", lambda which, limits: asked.append(limits))
-    assert provide(10_000) == room
+    assert provide(10_000) == (connections, logs)
     assert asked == ([] if raised_to is None else [(raised_to, hard)])
+    if hard not in (NONE, 20):
+        assert connections + PER_LOG * logs + OTHERS <= (raised_to or soft)
+
+
+def test_few_connections_leave_the_rest_to_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (1_024, 1_024))
+    monkeypatch.setattr(resource, "setrlimit", lambda which, limits: None)
+    assert provide(100) == (100, limits.OPEN_LOGS_MAX)
 
 
 def test_a_system_that_refuses_to_raise_it_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,4 +55,50 @@ def test_a_system_that_refuses_to_raise_it_is_taken_as_it_is(monkeypatch: pytest
 
     monkeypatch.setattr(resource, "getrlimit", lambda which: (1_024, NONE))
     monkeypatch.setattr(resource, "setrlimit", refuse)
-    assert provide(10_000) == 512
+    room = provide(10_000)
+    assert room.connections + PER_LOG * room.logs + OTHERS <= 1_024
+
+
+# --- a broker -----------------------------------------------------------------------------------------------------
+
+
+def files_of(broker: BrokerProcess) -> int:
+    return len(os.listdir(f"/proc/{broker.pid}/fd"))
+
+
+def test_sends_to_many_partitions_need_no_more_files_than_there_may_be(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    with Wire(broker).open() as wire:
+        for number in range(10):
+            wire.say("SEND", b"x", destination=f"/topic/{number}", receipt=f"r{number}")
+            wire.hear("RECEIPT")
+        most = files_of(broker) + 2
+        resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, (most, most))
+        for number in range(60):
+            wire.say("SEND", b"x", destination=f"/topic/{number}", receipt=f"s{number}")
+            wire.hear("RECEIPT")
+        assert files_of(broker) <= most
+    assert broker.stop() == 0
+    assert "ERROR" not in broker.text()
+
+
+def test_while_there_are_no_descriptors_connections_wait_without_a_word(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    wires = [Wire(broker).open() for _ in range(4)]
+    wires[0].barrier()  # its log is open
+    most = files_of(broker)
+    resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, (most, most))
+    waiting = [Wire(broker) for _ in range(3)]
+    for wire in waiting:
+        wire.say("CONNECT", **{"accept-version": "1.2", "host": "x"})
+    while "connections wait" not in broker.text():
+        wires[0].barrier()  # those who are connected are served
+    for wire in wires[1:]:
+        wire.close()
+    for wire in waiting:
+        wire.hear("CONNECTED")
+    for wire in (*waiting, wires[0]):
+        wire.close()
+    assert broker.stop() == 0
+    assert broker.text().count("connections wait until some end") == 1
+    assert "Traceback" not in broker.text()

@@ -76,6 +76,7 @@ class FaultyFileSystem:
         self.locked: set[str] = set()
         self.calls: Counter[str] = Counter()
         self.capacity: int | None = None
+        self.descriptors_max: int | None = None  # then there are none: a mapping counts as none here
         self.short_writes = False
         self._next = 3
         self._faults: dict[str, tuple[int, int]] = {}
@@ -175,6 +176,8 @@ class FaultyFileSystem:
         return self._descriptor(path, self.nodes[path])
 
     def _descriptor(self, path: str, node: Node) -> int:
+        if self.descriptors_max is not None and len(self.descriptors) >= self.descriptors_max:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
         self._next += 1
         self.descriptors[self._next] = (path, node)
         return self._next

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -175,6 +176,57 @@ def test_only_so_many_logs_hold_descriptors(limit: int) -> None:
     assert not fs.descriptors
     store, notes = opened(fs)
     assert not notes and all(partition.next_offset == 3 for partition in store.partitions.values())
+
+
+def test_when_no_descriptor_is_left_logs_are_closed_and_nothing_is_refused() -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    partitions = [store.partition(f"q{number}", ALWAYS) for number in range(12)]
+    fs.descriptors_max = len(fs.descriptors) + 4
+    cursor = store.cursors.open("c", "q0", 0)
+    for turn in range(3):
+        for number, partition in enumerate(partitions):
+            put(partition, b"%d" % turn, destination=f"d{number + turn}")  # the list of names is one more file
+            cursor.ack([turn * 20 + number])
+            store.cursors.waiters.append(object())
+            commit(store)
+            assert partition.failed is None and store.cursors.failed is None
+    for partition in partitions:
+        assert read_all(partition) == {0: b"0", 1: b"1", 2: b"2"}
+    store.close()
+    fs.descriptors_max = None
+    store, _ = opened(fs)
+    assert all(partition.next_offset == 3 for partition in store.partitions.values())
+
+
+def test_a_process_with_no_descriptor_and_no_open_log_says_what_is_missing() -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    fs.descriptors_max = len(fs.descriptors)
+    partition = store.partition("q", ALWAYS)
+    put(partition, b"one")
+    commit(store)
+    assert partition.failed is not None and "ulimit -n" in str(partition.failed)
+
+
+def test_a_group_of_many_files_of_ids_holds_one_descriptor_at_a_time() -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    options = replace(ALWAYS, dedup_window_ns=10**12, dedup_count=100)
+    partitions = [store.partition(f"q{number}", options) for number in range(6)]
+    for partition in partitions:
+        partition.dedup = partition.new_dedup()
+        put(partition, b"one")
+    commit(store)
+    for partition in partitions:
+        assert isinstance(partition, FilePartition) and partition.dedup_file is not None
+        partition.dedup_file.wanted = True
+        partition.queue()
+    before = fs.descriptors_max = len(fs.descriptors) + 1
+    store._open_logs.queue.clear()  # none to be closed instead
+    commit(store)
+    assert all(partition.dedup_file.kept == 1 for partition in partitions)  # type: ignore[attr-defined]
+    assert len(fs.descriptors) < before
 
 
 def test_the_list_of_names_is_written_only_where_it_says_something() -> None:
