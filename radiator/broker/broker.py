@@ -91,9 +91,9 @@ class Broker:
             if subscription.patterns.matches(destination.name):
                 self.join(subscription, destination)
 
-    def _lost(self, queue: str, count: int) -> None:
+    def _lost(self, what: str, count: int) -> None:
         self.stats.lost_to_retention += count
-        log.warning("%s: %d messages were gone from the log before they were settled", queue, count)
+        log.warning("%s", what)
 
     # --- sessions ---------------------------------------------------------------------------------------------------
 

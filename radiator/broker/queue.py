@@ -3,7 +3,8 @@
 A source (``radiator.broker.source``) knows which messages are ready; a queue decides who gets them. Between consumers
 the one served longest ago comes first; between the queues of one client see ``Session.queue_ring``.
 
-Invariants: nobody is sent more than its credit, and credit that subscriptions share is given once.
+Invariants: nobody is sent more than its credit, and credit that subscriptions share is given once. What was lost is told
+once, by ``gap`` on the next message that goes out, to whichever consumer.
 """
 
 from __future__ import annotations
@@ -28,20 +29,25 @@ RUN_BYTES = 256 * limits.KIB  # one turn's share of one queue
 
 
 class Queue:
-    """The consumers and sources of one queue. ``on_lost`` is told how many messages the log no longer had."""
+    """The consumers and sources of one queue. ``on_lost`` is told what the log no longer had, in words, and how many."""
 
-    __slots__ = ("_on_lost", "consumers", "destination", "name", "sources")
+    __slots__ = ("_on_lost", "consumers", "destination", "gap", "name", "sources")
 
     def __init__(self, destination: Destination, on_lost: Callable[[str, int], None]) -> None:
         self.destination = destination
         self.name = destination.name
         self.sources: deque[QueueSource] = deque()
         self.consumers: deque[Subscription] = deque()
+        self.gap = 0  # messages that were lost, and no consumer has been told yet
         self._on_lost = on_lost
 
-    def lost(self, count: int) -> None:
+    def lost(self, source: QueueSource, count: int, first: int, last: int) -> None:
         """``count`` messages of this queue were gone from the log before they could be delivered."""
-        self._on_lost(self.name, count)
+        self.gap += count
+        where = f"offsets {first} to {last} of {source.feed.partition.name}"
+        self._on_lost(
+            f"{self.name}: {count} messages were gone from the log before they were settled, among {where}", count
+        )
 
     @property
     def ready(self) -> bool:
@@ -186,13 +192,23 @@ class Queue:
         self, source: QueueSource, batch: RecordBatch, consumer: Subscription, indexes: range | list[int]
     ) -> None:
         tails = source.feed.wire.tails(batch, consumer.session.version)
-        if isinstance(indexes, range):
+        if self.gap:
+            first, indexes = indexes[0], indexes[1:]
+            consumer.deliver(source.feed, source, [batch.offsets[first]], [tails[first]], self._told())
+        if not indexes:
+            pass
+        elif isinstance(indexes, range):
             run = slice(indexes.start, indexes.stop)
             consumer.deliver(source.feed, source, batch.offsets[run], tails[run])  # type: ignore[arg-type]
         else:
             offsets = [batch.offsets[index] for index in indexes]
             consumer.deliver(source.feed, source, offsets, [tails[index] for index in indexes])
         consumer.session.served(consumer, self)
+
+    def _told(self) -> bytes:
+        """The header line that tells what was lost, if anything was."""
+        gap, self.gap = self.gap, 0
+        return b"gap:%d\n" % gap if gap else b""
 
     def _hand_out_returned(self, source: QueueSource, consumer: Subscription) -> int:
         offset = source.returned[0]
@@ -207,7 +223,7 @@ class Queue:
         count = source.cursor.counts.get(offset, 1) + 1
         source.cursor.set_count(offset, count)
         tail = source.feed.wire.tails(batch, consumer.session.version)[index]
-        extra = b"redelivered:true\ndelivery-count:%d\n" % count
+        extra = b"redelivered:true\ndelivery-count:%d\n%b" % (count, self._told())
         consumer.deliver(source.feed, source, [offset], [tail], extra)
         consumer.session.served(consumer, self)
         self.served(consumer)

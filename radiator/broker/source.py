@@ -149,14 +149,14 @@ class QueueSource:
 
     def give_back(self, offsets: list[int]) -> None:
         """These messages were in flight and are not settled: they take their places again."""
-        gone = 0
+        gone = []
         for offset in offsets:
             if offset < self.forced_to:
-                gone += 1
+                gone.append(offset)
             else:
                 heappush(self.returned, offset)
         if gone:
-            self.queue.lost(gone)
+            self.queue.lost(self, len(gone), min(gone), max(gone))
 
     @property
     def waits(self) -> bool:
@@ -251,8 +251,12 @@ class QueueSource:
 
     def _lost(self, start: int, stop: int) -> None:
         """Offsets that the log no longer has: retention or damage took them. They cannot be delivered; counted."""
-        self.queue.lost(stop - start)
-        self.waiting -= stop - start
+        settled = sum(to - since for since, to in self.cursor.settled_in(start, stop))
+        settled += sum(start <= offset < stop for offset in self.settled)
+        count = stop - start - settled
+        if count > 0:
+            self.queue.lost(self, count, start, stop - 1)
+        self.waiting -= count
         self.cursor.ack_range(start, stop)
         if self.next_offset >= start:
             self.next_offset = max(self.next_offset, stop)
@@ -272,14 +276,15 @@ class QueueSource:
         fresh = max(0, start - max(self.next_offset, self.cursor.floor))
         returned = sum(offset < start for offset in self.returned)
         self.waiting -= max(0, unsettled)
-        self.cursor.ack_range(self.cursor.floor, start)
+        floor = self.cursor.floor
+        self.cursor.ack_range(floor, start)
         self.returned = [offset for offset in self.returned if offset >= start]
         heapify(self.returned)
         self.next_offset = max(self.next_offset, start)
         self.idle_to = max(self.idle_to, self.next_offset)
         self.forced_to = start
         if fresh + returned:
-            self.queue.lost(fresh + returned)
+            self.queue.lost(self, fresh + returned, floor, start - 1)
 
     def batch_at(self, offset: int) -> RecordBatch | None:
         """The batch that holds ``offset``, or None: then a cold read is under way, or the offset is gone."""
