@@ -3,8 +3,8 @@
 A source (``radiator.broker.source``) knows which messages are ready; a queue decides who gets them. Between consumers
 the one served longest ago comes first; between the queues of one client see ``Session.queue_ring``.
 
-Invariants: nobody is sent more than its credit, and credit that subscriptions share is given once. What was lost is told
-once, by ``gap`` on the next message that goes out, to whichever consumer.
+Invariants: nobody is sent more than its credit, and credit that subscriptions share is given once. What was lost is
+told once, by ``gap`` on the next message that goes out, to whichever consumer.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RUN_BYTES = 256 * limits.KIB  # one turn's share of one queue
 
 
 class Queue:
-    """The consumers and sources of one queue. ``on_lost`` is told what the log no longer had, in words, and how many."""
+    """The consumers and sources of one queue. ``on_lost`` is told what was lost, in words, and how many."""
 
     __slots__ = ("_on_lost", "consumers", "destination", "gap", "name", "sources")
 

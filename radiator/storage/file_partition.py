@@ -16,35 +16,31 @@ from radiator import limits
 from radiator.errors import StorageError
 from radiator.storage import dedup_file
 from radiator.storage.batch import RecordBatch
+from radiator.storage.cold import Cold
 from radiator.storage.dedup_file import DedupFile
 from radiator.storage.jobs import AppendJob, ArchivedJob, CutJob, Job, RemoveJob, RetryJob, RollJob, SyncJob
 from radiator.storage.log import Log
 from radiator.storage.options import PartitionOptions
 from radiator.storage.partition import IDLE, NEVER_NS, Agenda, Partition
-from radiator.storage.reads import Hint, ReadJob
+from radiator.storage.reads import ReadJob
 from radiator.storage.recovery import Recovered
 from radiator.storage.reopen import Reopened
 from radiator.storage.retention import roll_due_ns, settled_and_large, size_due_bytes, to_drop
 from radiator.storage.segment import SegmentInfo
-from radiator.storage.tail import ColdCache, Tail, find_cold
+from radiator.storage.tail import ColdCache, Tail
 
 RETRY_EVERY_NS = 2_000_000_000  # how soon a partition that failed takes messages again when the disk lets it
-HINTS_MAX = 1_024  # remembered file positions of readers that go on
 
 
 class FilePartition(Partition):
     """A log with files. ``log`` belongs to the disk thread; everything else to the hub."""
 
     __slots__ = (
-        "_cold",
-        "_cold_cache",
         "_cut_due_ns",
         "_cuts",
         "_cutting",
-        "_hints",
         "_archive_error",
         "_archive_known",
-        "_pending",
         "_postponed",
         "_reclaim_at",
         "_retain_from",
@@ -54,6 +50,7 @@ class FilePartition(Partition):
         "_size_due_bytes",
         "age_due_ns",
         "archived_to",
+        "cold",
         "decided_to",
         "dedup_file",
         "log",
@@ -93,10 +90,7 @@ class FilePartition(Partition):
         self._cut_due_ns: int | None = None
         self.dedup_file: DedupFile | None = None  # once there was an id
         self.undeleted: list[int] = []  # segments that could not be removed: they go first, or there would be holes
-        self._cold: list[RecordBatch] = []
-        self._cold_cache = cold_cache
-        self._hints: dict[int, Hint] = {}
-        self._pending: dict[int, ReadJob] = {}
+        self.cold = Cold(cold_cache)
 
     def set_options(self, options: PartitionOptions) -> None:
         """The rule's options, when it is known which rule owns a recovered partition, or when it has changed."""
@@ -312,7 +306,7 @@ class FilePartition(Partition):
     def _goes_on_in(self, found: Reopened, now_ns: int) -> None:
         """The active segment has failed, and another has taken its place or follows it."""
         first_receive_ns = self.last_receive_ns if found.first_receive_ns is None else found.first_receive_ns
-        self._hints.clear()
+        self.cold.hints.clear()
         dedup_file.lose(self, found.lost)
         if self.segments and self.segments[-1].base_offset == found.failed_base != found.base_offset:
             failed = self.segments[-1]
@@ -341,37 +335,20 @@ class FilePartition(Partition):
 
     def read(self, offset: int) -> RecordBatch | None:
         batch = self.tail.find(offset)
-        if batch is None and self._cold and offset >= self.log_start_offset:
-            batch = find_cold(self._cold, offset)
+        if batch is None and offset >= self.log_start_offset:
+            batch = self.cold.find(offset)
         return batch
 
     def fetch(self, offset: int, bytes_max: int = limits.READ_CHUNK_BYTES) -> ReadJob:
-        """A cold read from ``offset`` on. Several readers at one offset share the job: whoever finds it ``submitted``
-        only adds itself to its ``waiters``."""
-        job = self._pending.get(offset)
-        if job is None:
-            job = ReadJob(self, offset, bytes_max, self._hints.get(offset))
-            if not job.finished:
-                self._pending[offset] = job
-        return job
+        return self.cold.fetch(self, offset, bytes_max)
 
     def fetched(self, job: ReadJob) -> None:
-        """A cold read came back."""
-        self._pending.pop(job.offset, None)
-        if job.result is not None and not job.outdated and job.result.base_offset >= self.log_start_offset:
-            self._cold_cache.add(self._cold, job.result)
-        if job.next_hint is not None:
-            if len(self._hints) >= HINTS_MAX:
-                self._hints.clear()
-            self._hints.pop(job.offset, None)
-            self._hints[job.next_hint[0]] = job.next_hint[1]
+        self.cold.fetched(job, self.log_start_offset)
 
     def removed(self, base_offset: int, end_offset: int) -> None:
         """Records are gone from this segment's file, so they go from memory; who reads here goes on from the file."""
         self.tail.cut_below(end_offset)
-        self._cold_cache.drop(self._cold, base_offset, end_offset)
-        for job in self._pending.values():
-            job.outdated |= job.base_offset == base_offset
+        self.cold.removed(base_offset, end_offset)
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
@@ -390,7 +367,7 @@ class FilePartition(Partition):
             self._retry_wanted = True
             self.queue()
         if self._cut_due_ns is not None and self._cut_due_ns <= now_ns:
-            self._cut_due_ns = now_ns + RETRY_EVERY_NS if self._pending else None
+            self._cut_due_ns = now_ns + RETRY_EVERY_NS if self.cold.pending else None
             self.queue()
         if self.age_due_ns is not None and self.age_due_ns <= now_ns:
             self.age_due_ns = None  # what is held back by retain_from is looked at again by the store's sweep

@@ -7,8 +7,9 @@
     hub          done(): the acks take effect; then the batches become visible, one after the other, with nobody between
 
 If the entry cannot be written, or a message that a transaction repeats was not stored the first time, all of it fails:
-no batch is written, no ack is. If a file fails afterwards, the transaction holds all the same: its batch is *postponed*,
-kept in memory and in the redo log, and written when the partition takes messages again, or by the next start.
+no batch is written, no ack is. If a file fails afterwards, the transaction holds all the same: its batch is
+*postponed*, kept in memory and in the redo log, and written when the partition takes messages again, or by the next
+start.
 
 A group's transactions share one entry; other messages in the same open batches come along.
 """

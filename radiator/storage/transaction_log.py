@@ -1,8 +1,9 @@
 """The redo log of transactions over several files: ``<data_dir>/transactions``.
 
 What a COMMIT brings to one partition is one batch, and holds as a whole or not at all. When it touches several
-partitions, or a partition and cursors, or fits into no single batch, an entry with all of it is written and synced here first. From then on the
-transaction is decided: whatever happens to the files that it changes, a start makes up for it (``redo``).
+partitions, or a partition and cursors, or fits into no single batch, an entry with all of it is written and synced here
+first. From then on the transaction is decided: whatever happens to the files that it changes, a start makes up for it
+(``redo``).
 
     entry: magic 89 'RDT1' 0D 0A 1A | serial u64 | length u32 | crc u32 of serial and parts | parts | zeros to 8
     part:  1 u8, name u16 length, batch u32 length, partition name in UTF-8, the batch as it is in the segment

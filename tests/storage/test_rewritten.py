@@ -132,7 +132,7 @@ def test_a_message_that_looks_like_the_batch_that_was_there_is_not_taken_for_it(
     place = next(at for at in range(0, len(fs.nodes[path].cache), 8) if fs.nodes[path].cache.startswith(forged, at))
     salt = decode_header(bytes(fs.nodes[path].cache)).salt
     if known:
-        partition._hints[10] = Hint(0, place, salt)
+        partition.cold.hints[10] = Hint(0, place, salt)
     else:  # in the index
         entries = [IndexEntry(0, 0, NOW), IndexEntry(10, place, NOW)]
         fs.nodes[layout.index_path(DIRECTORY, 0)].cache[:] = index.encode_head(0) + index.encode_entries(entries)
