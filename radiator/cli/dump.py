@@ -87,7 +87,7 @@ def _show(pattern: str | None) -> Show:
 def _pieces(path: str) -> Iterator[Piece]:
     """What a path stands for."""
     from radiator.storage import layout
-    from radiator.upkeep.inspect import reader_of
+    from radiator.upkeep.show import reader_of
 
     whole = os.path.abspath(path)
     if os.path.isdir(whole):
@@ -179,7 +179,7 @@ class Printer:
         import msgspec
 
         from radiator.cli.formats import visible
-        from radiator.upkeep.inspect import read_bytes, reader_of
+        from radiator.upkeep.show import read_bytes, reader_of
 
         reader = reader_of(os.path.basename(piece.path)) or read_bytes
         try:

@@ -36,10 +36,9 @@ def ranges(offsets: Iterable[int]) -> list[tuple[int, int]]:
 class Changes:
     """What a cursor has to tell the journal."""
 
-    __slots__ = ("counts", "ranges", "seek")
+    __slots__ = ("counts", "ranges")
 
     def __init__(self) -> None:
-        self.seek: int | None = None  # comes before the others
         self.ranges: list[tuple[int, int]] = []
         self.counts: dict[int, int] = {}
 
@@ -133,18 +132,6 @@ class Cursor:
         if starts[0] == self.floor:
             self.floor = stops[0]
             del starts[0], stops[0]
-
-    def seek(self, offset: int) -> None:
-        """Everything below is settled, nothing at or above it."""
-        self.floor = offset
-        self._starts.clear()
-        self._stops.clear()
-        self._counts.clear()
-        self.delivered = offset
-        changes = self._changed()
-        changes.seek = offset
-        changes.ranges.clear()
-        changes.counts.clear()
 
     def is_acked(self, offset: int) -> bool:
         if offset < self.floor:

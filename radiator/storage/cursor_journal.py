@@ -6,7 +6,7 @@
       2 delete
       3 acked    count u32, count x (start u64, stop u64)
       4 counts   count u32, count x (offset u64, deliveries u32)
-      5 seek     floor u64
+      5 seek     floor u64 (read, and not written)
 
 An entry is what one group commit brought: all of it holds or none. The snapshot is one such entry behind a header of
 its own: magic 89 'RDC1' 0D 0A 1A, generation u64. Every record may be applied twice without harm.
@@ -57,10 +57,6 @@ def acked(number: int, ranges: Iterable[tuple[int, int]]) -> bytes:
 def counts(number: int, deliveries: Mapping[int, int]) -> bytes:
     packed = [_COUNT.pack(offset, count) for offset, count in deliveries.items()]
     return _MANY.pack(COUNTS, number, len(packed)) + b"".join(packed)
-
-
-def seek(number: int, floor: int) -> bytes:
-    return _SEEK.pack(SEEK, number, floor)
 
 
 def entry(records: Iterable[bytes]) -> bytes:

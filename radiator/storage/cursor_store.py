@@ -295,8 +295,6 @@ class CursorStore:
             number = facts[0]
             if cursor not in self._sync or self._sync[cursor].always:
                 self._unsynced = True
-            if changes.seek is not None:
-                records.append(journal.seek(number, changes.seek))
             if changes.counts:
                 records.append(journal.counts(number, changes.counts))
             if changes.ranges:

@@ -131,7 +131,7 @@ class Generation:
             self.first[entry] = self.second[entry] = 0  # no hash is all zeros
 
 
-class InFlight:
+class UnderWay:
     """A batch with ids that is not yet committed: ``waiters`` hear when it is, or that it failed."""
 
     __slots__ = ("base_offset", "waiters")
@@ -153,7 +153,7 @@ class Dedup:
         self.current = Generation(salt)
         self.previous = Generation(salt)
         self._salt = salt
-        self._in_flight: deque[InFlight] = deque()
+        self._in_flight: deque[UnderWay] = deque()
 
     def __len__(self) -> int:
         """Ids in memory, some of them maybe too old to count."""
@@ -218,9 +218,9 @@ class Dedup:
             return
         while in_flight and in_flight[0].base_offset < high_watermark:
             in_flight.popleft()
-        in_flight.append(InFlight(base_offset, waiters))
+        in_flight.append(UnderWay(base_offset, waiters))
 
-    def in_flight_at(self, offset: int) -> InFlight | None:
+    def in_flight_at(self, offset: int) -> UnderWay | None:
         """The batch under way that holds ``offset``."""
         for batch in reversed(self._in_flight):
             if batch.base_offset <= offset:

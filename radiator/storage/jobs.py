@@ -238,21 +238,21 @@ class CutJob(Job):
 
 
 class RemoveJob(Job):
-    """Retention: sealed segments to delete. The hub has already moved log_start_offset past them. ``settle`` makes sure
+    """Retention: sealed segments to delete. The hub has already moved log_start_offset past them. ``sync_cursors`` makes sure
     first that the acks which let them go are on disk; it is all done in ``sync``, so that nobody's receipt waits."""
 
-    __slots__ = ("bases", "settle")
+    __slots__ = ("bases", "sync_cursors")
     partition: FilePartition
 
     def __init__(self, partition: FilePartition, bases: list[int]) -> None:
         super().__init__(partition, needs_sync=True)
         self.bases = bases
-        self.settle: Callable[[], None] | None = None
+        self.sync_cursors: Callable[[], None] | None = None
 
     def sync(self) -> None:
         try:
-            if self.settle is not None:
-                self.settle()
+            if self.sync_cursors is not None:
+                self.sync_cursors()
             self.partition.log.remove(self.bases)
         except StorageError as error:
             self.error = error  # told, not fatal: the files stay until the next retention

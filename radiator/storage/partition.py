@@ -24,7 +24,7 @@ from heapq import heapify, heappop, heappush
 from radiator import limits
 from radiator.errors import StorageError
 from radiator.storage.batch import BatchBuilder, RecordBatch
-from radiator.storage.dedup import Dedup, InFlight
+from radiator.storage.dedup import Dedup, UnderWay
 from radiator.storage.files import FileSystem
 from radiator.storage.format import MISSING, TIME_MAX
 from radiator.storage.jobs import Job
@@ -260,7 +260,7 @@ class Partition(ABC):
         dedup = self.dedup
         return None if dedup is None else dedup.find(identity, max(now_ns, self.last_receive_ns))
 
-    def in_flight_at(self, offset: int) -> InFlight | None:
+    def in_flight_at(self, offset: int) -> UnderWay | None:
         """The batch with a message that ``first_of`` has found at ``offset``; None if that is committed."""
         if offset < self.high_watermark or self.dedup is None:
             return None

@@ -259,7 +259,7 @@ class Store:
         if removals:  # behind the acks that let them go
             for job in removals:
                 if isinstance(job, RemoveJob | SettledJob) and job.partition.retain_from is not None:
-                    job.settle = self.cursors.log.sync
+                    job.sync_cursors = self.cursors.log.sync
             jobs += removals
             removals.clear()
         return jobs

@@ -13,7 +13,7 @@ from radiator.cli.main import run
 from radiator.storage import archived, layout, transaction_log
 from radiator.storage.dedup_file import encode_block
 from radiator.storage.files import FileSystem
-from radiator.upkeep.inspect import FILES, reader_of
+from radiator.upkeep.show import FILES, reader_of
 from tests.storage.driving import ALWAYS, NOW, commit, opened, put
 
 

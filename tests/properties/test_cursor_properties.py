@@ -19,7 +19,6 @@ OPERATION = st.one_of(
     st.tuples(st.just("ack"), st.lists(OFFSET, max_size=8)),
     st.tuples(st.just("range"), st.tuples(OFFSET, OFFSET)),
     st.tuples(st.just("count"), st.tuples(OFFSET, st.integers(1, 9))),
-    st.tuples(st.just("seek"), OFFSET),
     st.tuples(st.just("take"), st.none()),
 )
 
@@ -38,8 +37,6 @@ class SetOfInts:
             self.settled |= set(range(*value))  # type: ignore[misc]
         elif kind == "count" and value[0] not in self.settled:  # type: ignore[index]
             self.counts[value[0]] = value[1]  # type: ignore[index]
-        elif kind == "seek":
-            self.settled, self.counts = set(range(value)), {}  # type: ignore[call-overload]
         self.counts = {offset: count for offset, count in self.counts.items() if offset not in self.settled}
 
 
@@ -73,15 +70,10 @@ def test_a_cursor_is_a_set_of_ints_and_so_is_what_its_journal_tells(
             cursor.ack_range(*value)  # type: ignore[misc]
         elif kind == "count":
             cursor.set_count(*value)  # type: ignore[misc]
-        elif kind == "seek":
-            cursor.seek(value)  # type: ignore[arg-type]
         elif kind == "take":
             changes = cursor.take_changes()
             if changes is not None:
-                records = []
-                if changes.seek is not None:
-                    records.append(journal.seek(1, changes.seek))
-                records += [journal.counts(1, changes.counts), journal.acked(1, changes.ranges)]
+                records = [journal.counts(1, changes.counts), journal.acked(1, changes.ranges)]
                 written.append(journal.entry(records))
         agree(cursor, model)
     states: dict[int, journal.CursorState] = {}

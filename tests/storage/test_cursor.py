@@ -40,15 +40,6 @@ def test_counts_go_when_the_offset_is_settled() -> None:
     assert cursor.counts == {}
 
 
-def test_seek_forgets_everything_else() -> None:
-    cursor = Cursor(0)
-    cursor.ack([0, 5])
-    cursor.set_count(7, 3)
-    cursor.delivered = 9
-    cursor.seek(2)
-    assert (cursor.floor, cursor.intervals, cursor.counts, cursor.delivered) == (2, [], {}, 2)
-
-
 def test_a_cursor_in_memory_tells_no_journal() -> None:
     cursor = Cursor(0)
     assert not cursor.stored
@@ -64,7 +55,7 @@ def test_the_first_change_marks_a_stored_cursor_once() -> None:
     cursor.set_count(2, 2)
     assert marked == [cursor]
     changes = cursor.take_changes()
-    assert changes is not None and (changes.ranges, changes.counts, changes.seek) == ([(0, 2), (4, 5)], {2: 2}, None)
+    assert changes is not None and (changes.ranges, changes.counts) == ([(0, 2), (4, 5)], {2: 2})
     assert cursor.take_changes() is None
     cursor.ack([2])
     assert marked == [cursor, cursor]

@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 from radiator.storage import cursor_journal as journal
 from radiator.storage.cursor_journal import CursorState
 
+SEEK_2_TO_100 = b"\x05\x02\0\0\0\x64" + bytes(7)
+
 ENTRIES = [
     journal.entry([journal.create(1, 0, 5, "queue:ä", "p"), journal.create(2, 1, 0, "b", "q")]),
     journal.entry([journal.acked(1, [(5, 9), (20, 30)]), journal.counts(2, {3: 2, 4: 7})]),
-    journal.entry([journal.seek(2, 100), journal.acked(2, [(101, 102)])]),
+    journal.entry([SEEK_2_TO_100, journal.acked(2, [(101, 102)])]),
     journal.entry([journal.delete(1)]),
 ]
 
