@@ -63,6 +63,7 @@ CURSORS_MAX = 131_072  # each has 8 bytes in a file that is mapped, and allocate
 PARTITIONS_PER_DESTINATION_MAX = 1_024
 DEDUP_COUNT = 100_000  # ids that a partition remembers: up to 64 bytes each, twice as many at most
 DEDUP_SCAN_BYTES_MAX = 64 * MIB  # of a log that a start reads for ids that the partition's file does not have
+NAMES_SCAN_BYTES_MAX = 256 * MIB  # of logs whose list of names is not whole: read in one start, half a second of work
 DEDUP_WINDOW_NS = 600 * 1_000_000_000  # longer than any client tries again for one message
 
 # --- what is remembered to be fast -----------------------------------------------------------------------------------

@@ -142,7 +142,7 @@ class Feed:
 
     def _holds_queues_only(self) -> bool:
         """Whether all that is stored here, or will be, belongs to the queues that read it."""
-        if self.destinations > len(self.sources):
+        if self.destinations > len(self.sources) or not self.partition.whole:
             return False
         stored = self.partition.destinations
         judged = (len(self.sources), len(stored))

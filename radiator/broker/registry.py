@@ -25,6 +25,8 @@ from radiator.storage.store import PartitionOptions, Store, SyncPolicy
 
 log = logging.getLogger("radiator.broker")
 
+QUEUE_CURSOR = "queue:"
+
 
 class Registry:
     """``start_read`` runs a feed's cold reads, ``on_born`` is told of new destinations (not of temporary queues),
@@ -49,7 +51,11 @@ class Registry:
         self._feeds: dict[str, Feed] = {}
 
     def revive(self) -> None:
-        """The destinations that the log knows."""
+        """The destinations that the log knows. Where its list may not be whole, a queue is also known by its cursor."""
+        for cursor, partition_name in self._store.cursors.names():
+            held = self._store.partitions.get(partition_name)
+            if held is not None and not held.whole and cursor.startswith(QUEUE_CURSOR):
+                held.destinations.add(cursor.removeprefix(QUEUE_CURSOR))
         for partition in list(self._store.partitions.values()):
             for name in sorted(partition.destinations):
                 policy = self._rules.policy_for(name)
@@ -171,7 +177,8 @@ class Registry:
     def _cursor(self, name: str, feed: Feed, policy: Policy) -> Cursor:
         partition = feed.partition
         # What others have stored in the log of a new queue is nothing to it.
-        start = partition.log_start_offset if name in partition.destinations else partition.high_watermark
+        new = partition.whole and name not in partition.destinations
+        start = partition.high_watermark if new else partition.log_start_offset
         if isinstance(partition, MemoryPartition):
             return Cursor(start)
         sync = SyncPolicy(policy.fsync_interval_ns)
@@ -180,4 +187,4 @@ class Registry:
 
 def cursor_name(queue: str) -> str:
     """Of the cursors of a queue, one over each of its partitions."""
-    return f"queue:{queue}"
+    return QUEUE_CURSOR + queue

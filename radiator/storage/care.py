@@ -187,6 +187,8 @@ class Caretaker:
         options = partition.options
         if options.compact_by is None or self.key_of is None or partition.retain_from is not None:
             return False
+        if not partition.whole:
+            return False  # a queue that is not known may have its messages here
         sealed = self._sealed(partition, state, now_ns)
         size = sum(segment.size_bytes for segment, _ in sealed)
         new = sum(segment.size_bytes for segment, end in sealed if end > state.compacted_to)

@@ -130,6 +130,7 @@ class FilePartition(Partition):
         """The facts that an earlier run left."""
         self.segments = found.segments
         self.destinations = found.destinations
+        self.whole = found.whole
         self.log_start_offset = found.segments[0].base_offset if found.segments else found.next_offset
         self.next_offset = self.high_watermark = found.next_offset
         self.last_receive_ns = found.last_receive_ns

@@ -168,6 +168,17 @@ class Head(NamedTuple):
     next_offset: int
 
 
+class Listed(NamedTuple):
+    """The list of names that is whole: so many bytes of ``names``, and their crc. 0 bytes: the partition holds nothing
+    but the destination that it is named after."""
+
+    size_bytes: int
+    crc: int
+
+
+NOT_LISTED = Listed(0, 0)
+
+
 def encode_head(segment_base: int, position: int, next_offset: int) -> bytes:
     fields = _HEAD_FIELDS.pack(HEAD_MAGIC, segment_base, position, next_offset)
     return fields + crc32(fields).to_bytes(8, "little")
@@ -181,3 +192,23 @@ def decode_head(data: bytes) -> Head | None:
     if magic != HEAD_MAGIC or crc != crc32(data[: _HEAD_FIELDS.size]):
         return None
     return Head(segment, position, next_offset)
+
+
+LISTED_AT = 40  # in the head file
+_LISTED = Struct("<III")  # bytes, crc of them, crc of the 8 bytes before it
+LISTED_BYTES = _LISTED.size
+
+
+def encode_listed(listed: Listed) -> bytes:
+    fields = _LISTED.pack(*listed, 0)[:8]
+    return fields + crc32(fields).to_bytes(4, "little")
+
+
+def decode_listed(head: bytes) -> Listed | None:
+    """What a head file says of the list of names; None if nothing that holds: then the list may not be whole."""
+    if len(head) < LISTED_AT + LISTED_BYTES:
+        return None
+    size_bytes, crc, check = _LISTED.unpack_from(head, LISTED_AT)
+    if check != crc32(head[LISTED_AT : LISTED_AT + 8]):
+        return None
+    return Listed(size_bytes, crc)

@@ -52,7 +52,7 @@ class Log:
         "index_count",
         "indexed_position",
         "known_names",
-        "names_position",
+        "listed",
         "next_offset",
         "open_logs",
         "owes_sync",
@@ -65,6 +65,8 @@ class Log:
         "synced_offset",
         "unreadable",
         "used",
+        "vouched",
+        "whole",
     )
 
     def __init__(
@@ -94,7 +96,9 @@ class Log:
         self.salt = salt
         self.own_name = own_name
         self.known_names: set[str] = set()
-        self.names_position = 0
+        self.listed = layout.NOT_LISTED  # of ``names``
+        self.whole = True  # no batch is here with a name that is not known
+        self.vouched = layout.encode_listed(self.listed)  # as it stands in the head
         self.used = False
 
     # --- the three things a job does ----------------------------------------------------------------------------------
@@ -341,7 +345,7 @@ class Log:
     def _covered(self) -> None:
         """What has been appended is as safe as the rule makes it: readers of the files may have it."""
         if self.head is not None:
-            data = layout.encode_head(self.base_offset, self.position, self.next_offset)
+            data = layout.encode_head(self.base_offset, self.position, self.next_offset) + self.vouched
             self.head[: len(data)] = data
         if len(self.entries) >= INDEX_ENTRIES_BUFFERED:
             self.write_index()
@@ -383,12 +387,18 @@ class Log:
 
     def _add_names(self, new: set[str]) -> None:
         """Destinations that are new here. The usual log, which holds only the one it is named after, has no file."""
-        if self.names_position or new != {self.own_name}:
-            wanted = new if self.names_position else new | self.known_names
-            position, self.names_position = self.names_position, 0  # should this fail: all of them, from the start
+        if self.listed.size_bytes or new != {self.own_name}:
+            wanted = new if self.listed.size_bytes else new | self.known_names
+            at, self.listed = self.listed, layout.NOT_LISTED  # should this fail: all of them, from the start
             path, sync = layout.names_path(self.directory), not self.options.sync.never
             make_directories([self])
-            self.names_position = names.write(self.fs, path, wanted, position, sync)
-            if sync and not position and self.position:  # else the segment that comes next syncs the name as well
+            self.listed = names.write(self.fs, path, wanted, at, sync)
+            if sync and not at.size_bytes and self.position:  # else the segment that comes next syncs the name as well
                 self.fs.sync_dir(self.directory)
         self.known_names |= new
+        self.vouch()
+
+    def vouch(self) -> None:
+        """What the head says of the list of names from now on: nothing, unless it is known to be whole."""
+        sure = self.whole and (self.listed.size_bytes or self.known_names <= {self.own_name})
+        self.vouched = layout.encode_listed(self.listed) if sure else bytes(layout.LISTED_BYTES)

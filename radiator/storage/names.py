@@ -2,6 +2,7 @@
 
 Entries end to end: length u32, crc u32 of the name, the name in UTF-8. It exists so that after a restart the broker
 knows the queues and topics that share a partition without reading the log. A cache: rebuilt from the log if it is gone.
+Whether the list is whole, the ``head`` file says (``layout.Listed``).
 
 Knows: entries. No state: any thread.
 """
@@ -13,6 +14,7 @@ from struct import Struct
 from zlib import crc32
 
 from radiator.storage.files import FileSystem, write_all
+from radiator.storage.layout import Listed
 
 _ENTRY = Struct("<II")
 
@@ -22,18 +24,24 @@ def encode_entry(name: str) -> bytes:
     return _ENTRY.pack(len(encoded), crc32(encoded)) + encoded
 
 
-def write(fs: FileSystem, path: str, names: Iterable[str], position: int, sync: bool) -> int:
-    """Adds entries at ``position``, where the list then ends, and returns the position behind them. Raises OSError."""
+def write(fs: FileSystem, path: str, names: Iterable[str], at: Listed, sync: bool) -> Listed:
+    """Adds entries behind what is listed, where the list then ends, and returns what it is now. Raises OSError."""
+    data = b"".join(map(encode_entry, sorted(names)))
     fd = fs.open(path, create=True)
     try:
-        position += write_all(fs, fd, [b"".join(map(encode_entry, sorted(names)))], position)
+        position = at.size_bytes + write_all(fs, fd, [data], at.size_bytes)
         if fs.size(fd) > position:
             fs.truncate(fd, position)
         if sync:
             fs.fdatasync(fd)
     finally:
         fs.close(fd)
-    return position
+    return Listed(position, crc32(data, at.crc))
+
+
+def vouched(data: bytes, listed: Listed | None) -> bool:
+    """Whether this is, at its beginning, the whole list of which the head speaks."""
+    return listed is not None and len(data) >= listed.size_bytes and crc32(data[: listed.size_bytes]) == listed.crc
 
 
 def torn(data: bytes) -> bool:

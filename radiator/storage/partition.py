@@ -122,6 +122,7 @@ class Partition(ABC):
         "segments",
         "settled_in",
         "tail",
+        "whole",
     )
 
     def __init__(
@@ -138,6 +139,7 @@ class Partition(ABC):
         self.last_receive_ns = 0
         self.segments: list[SegmentInfo] = []  # the last one is active; empty in memory and before the first batch
         self.destinations: set[str] = set()  # everything stored here, as far as it is known
+        self.whole = True  # ``destinations`` is: nobody else's messages can be here
         self.failed: StorageError | None = None
         self.history = False
         self.retain_from: int | None = None

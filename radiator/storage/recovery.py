@@ -11,8 +11,9 @@ lengths, crc and base offset. Where the walk stops:
 What the head covers was committed and may have been read: damage to it is damage in the middle too, and its offsets
 are not given again.
 
-Older segments are not read but for their first header. No data is deleted because an index, a head or a list of names
-is missing or wrong: those are rewritten. The only byte that is ever cut off is one behind the last whole batch.
+Older segments are not read but for their first header, and where the list of names is not known to be whole
+(``names_recovery``). No data is deleted because an index, a head or a list of names is missing or wrong: those are
+rewritten. The only byte that is ever cut off is one behind the last whole batch.
 
 Runs on the hub before any other thread exists.
 """
@@ -24,11 +25,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from radiator import limits
-from radiator.storage import layout, names, salt
+from radiator.storage import layout, names_recovery, salt
 from radiator.storage.files import FileSystem, read_file, read_fully, storage_error, suppress_no_room, write_all
-from radiator.storage.format import HEADER_BYTES, SPARSE, BatchHeader, DamagedBatch, decode_destinations, split_names
+from radiator.storage.format import HEADER_BYTES, SPARSE, BatchHeader, DamagedBatch, split_names
 from radiator.storage.index import ENTRY_BYTES, IndexEntry
 from radiator.storage.log import INDEX_ENTRIES_BUFFERED, Log
+from radiator.storage.names_recovery import Allowance, names_of
 from radiator.storage.segment import (
     SegmentInfo,
     Window,
@@ -51,7 +53,7 @@ class RecoveryNote:
 
     path: str
     text: str
-    kind: str  # "torn", "damage", "foreign", "cursors", "ids"
+    kind: str  # "torn", "damage", "foreign", "cursors", "ids", "names"
     first_offset: int | None = None  # of what was lost, where it is known
     last_offset: int | None = None
 
@@ -67,18 +69,20 @@ class Recovered:
     next_offset: int
     last_receive_ns: int
     destinations: set[str]
+    whole: bool = True  # these are all whose messages may be here
 
 
-def recover(log: Log, own_name: str, notes: list[RecoveryNote]) -> Recovered:
-    """Brings one partition's files in order and ``log`` to the place where it goes on. Raises StorageError."""
+def recover(log: Log, own_name: str, notes: list[RecoveryNote], allowance: Allowance | None = None) -> Recovered:
+    """Brings one partition's files in order and ``log`` to the place where it goes on. ``allowance``: how much may be
+    read to find out which destinations are stored here. Raises StorageError."""
     fs, directory = log.fs, log.directory
     try:
-        return _recover(fs, log, own_name, notes)
+        return _recover(fs, log, own_name, notes, allowance or Allowance())
     except OSError as error:
         raise storage_error(directory, "recover", error) from error
 
 
-def _recover(fs: FileSystem, log: Log, own_name: str, notes: list[RecoveryNote]) -> Recovered:
+def _recover(fs: FileSystem, log: Log, own_name: str, notes: list[RecoveryNote], allowance: Allowance) -> Recovered:
     directory = log.directory
     files = fs.listdir(directory)
     bases = sorted(base for base in map(layout.segment_base, files) if base is not None)
@@ -87,27 +91,29 @@ def _recover(fs: FileSystem, log: Log, own_name: str, notes: list[RecoveryNote])
     for name in [each for each in files if each.endswith(layout.NEW_SUFFIX)]:
         fs.remove(f"{directory}/{name}")  # never took its place: what it was to replace is still there
     log.exists = True
-    destinations, listed = _load_names(fs, log)
-    raw = read_file(fs, layout.head_path(directory))
-    head = (layout.decode_head(raw) if raw else None) or layout.Head(0, 0, 0)
+    raw = read_file(fs, layout.head_path(directory)) or b""
+    head = layout.decode_head(raw) or layout.Head(0, 0, 0)
+    listed = names_recovery.load(log, raw)
+    destinations = set(listed.names)
     if not bases:
         log.next_offset = log.synced_offset = head.next_offset
         if head.next_offset:
             notes.append(_gone(directory, 0, head.next_offset))
         return Recovered([], head.next_offset, 0, destinations)
     segments = _sealed_segments(fs, directory, bases)
-    active, last_receive_ns, walked_all = _walk_active(fs, log, bases[-1], head, destinations, notes)
+    active, last_receive_ns, start = _walk_active(fs, log, bases[-1], head, destinations, notes)
     if not active.size_bytes and segments:
         last_receive_ns = _last_receive_ns(fs, directory, segments[-1])
         active.first_receive_ns = active.last_receive_ns = last_receive_ns
     _straighten(fs, directory, segments, active)
-    if not log.names_position and (segments or active.size_bytes):
-        if listed or destinations - {own_name}:
-            _rebuild_names(fs, log, bases[:-1] if walked_all else bases, destinations)
-        else:
-            destinations.add(own_name)
-        log.known_names.update(destinations)
-    return Recovered([*segments, active], log.next_offset, last_receive_ns, destinations)
+    segments.append(active)
+    unread = names_recovery.unread(listed, segments, head, start)
+    if reason := names_recovery.settle(log, listed, unread, destinations, allowance):
+        notes.append(RecoveryNote(layout.names_path(directory), reason, "names"))
+    _confirm(fs, log, layout.segment_path(directory, bases[-1]), head, raw)
+    if len(log.entries) >= INDEX_ENTRIES_BUFFERED:
+        log.write_index()  # so that the next start need not walk again
+    return Recovered(segments, log.next_offset, last_receive_ns, destinations, log.whole)
 
 
 def _sealed_segments(fs: FileSystem, directory: str, bases: list[int]) -> list[SegmentInfo]:
@@ -181,8 +187,9 @@ def _last_receive_ns(fs: FileSystem, directory: str, segment: SegmentInfo) -> in
 
 def _walk_active(
     fs: FileSystem, log: Log, base: int, head: layout.Head, destinations: set[str], notes: list[RecoveryNote]
-) -> tuple[SegmentInfo, int, bool]:
-    """Walks the active segment to its end, cuts off what is torn, and sets ``log`` there."""
+) -> tuple[SegmentInfo, int, int]:
+    """Walks the active segment to its end, cuts off what is torn, and sets ``log`` there. Returns its facts, the latest
+    receive time, and where the walk began."""
     directory = log.directory
     path = layout.segment_path(directory, base)
     fd = fs.open(path)
@@ -195,6 +202,7 @@ def _walk_active(
         if entries:
             position, expected = entries[-1].position, entries[-1].base_offset
         more: list[IndexEntry] = []
+        begun_at = position
         indexed = position if entries else -limits.INDEX_INTERVAL_BYTES
         dictionaries: set[bytes] = set()
         while position < size:
@@ -227,7 +235,7 @@ def _walk_active(
                     notes.append(_middle(path, position, found[0], expected, found[1].base_offset))
                 position = found[0]
                 header = batch_at(window, position)
-            destinations.update(_names_of(window, position, header))
+            destinations.update(names_of(window, position, header))
             if position >= indexed + limits.INDEX_INTERVAL_BYTES:
                 more.append(IndexEntry(header.base_offset, position, header.min_receive_ns))
                 indexed = position
@@ -250,18 +258,7 @@ def _walk_active(
     log.ahead = 0
     log.entries, log.index_count, log.indexed_position = more, len(entries), indexed
     _cut_index(fs, directory, base, len(entries))
-    _confirm(fs, log, path, head)
-    if len(more) >= INDEX_ENTRIES_BUFFERED:
-        log.write_index()  # so that the next start need not walk again
-    return SegmentInfo(base, first, latest, position, sparse), latest, not entries
-
-
-def _names_of(window: Window, position: int, header: BatchHeader) -> list[str]:
-    """None if the batch is nonsense under a crc that holds: whoever reads it finds out, a start goes on."""
-    try:
-        return decode_destinations(window.data, window.at(position, header.total_len), header)[2]
-    except DamagedBatch:
-        return []
+    return SegmentInfo(base, first, latest, position, sparse), latest, begun_at
 
 
 def _end_of_others(window: Window, position: int, size: int, base: int) -> int:
@@ -318,7 +315,7 @@ def _cut_index(fs: FileSystem, directory: str, base: int, count: int) -> None:
         fs.close(fd)
 
 
-def _confirm(fs: FileSystem, log: Log, path: str, head: layout.Head) -> None:
+def _confirm(fs: FileSystem, log: Log, path: str, head: layout.Head, raw: bytes) -> None:
     """What is found is what readers will get, so it must be safe, and the head says where it ends.
 
     Bytes behind the old head were never covered by a sync that succeeded. If one failed, the kernel may hold them as
@@ -337,53 +334,19 @@ def _confirm(fs: FileSystem, log: Log, path: str, head: layout.Head) -> None:
         finally:
             fs.close(fd)
         fs.sync_dir(log.directory)
+    data = (layout.encode_head(*wanted) + log.vouched).ljust(layout.HEAD_FILE_BYTES, b"\0")
+    if raw[: layout.LISTED_AT + layout.LISTED_BYTES] != data[: layout.LISTED_AT + layout.LISTED_BYTES]:
         with suppress_no_room():  # then readers walk
-            _write_head(fs, log.directory, wanted)
+            _write_head(fs, log.directory, data)
     log.synced, log.synced_offset = log.position, log.next_offset
 
 
-def _write_head(fs: FileSystem, directory: str, head: layout.Head) -> None:
+def _write_head(fs: FileSystem, directory: str, data: bytes) -> None:
     fd = fs.open(layout.head_path(directory), create=True)
     try:
-        data = layout.encode_head(*head)
-        write_all(fs, fd, [data.ljust(layout.HEAD_FILE_BYTES, b"\0")], 0)
+        write_all(fs, fd, [data], 0)
     finally:
         fs.close(fd)
-
-
-def _load_names(fs: FileSystem, log: Log) -> tuple[set[str], bool]:
-    """The destinations that are listed, and whether there is a list at all."""
-    raw = read_file(fs, layout.names_path(log.directory)) or b""
-    found, position = names.decode(raw)
-    log.known_names.update(found)
-    log.names_position = position if names.torn(raw[position:]) else 0
-    return set(found), bool(raw)
-
-
-def _rebuild_names(fs: FileSystem, log: Log, bases: list[int], destinations: set[str]) -> None:
-    """The list of names is gone, and this log needs one: read all of it."""
-    for base in bases:
-        path = layout.segment_path(log.directory, base)
-        fd = fs.open_read(path)
-        try:
-            window, size, position, dictionaries = Window(fs, fd, SCAN_BYTES, path), fs.size(fd), 0, set[bytes]()
-            while position < size:
-                place = window.at(position, HEADER_BYTES)
-                skimmed, base, _ = skim(window.data, place, len(window.data), base, dictionaries)
-                position += skimmed - place
-                found = next(whole_batches(window, position, size, base), None)  # what skim stopped at, or cannot see
-                if found is None:
-                    break
-                position, header = found
-                destinations.update(_names_of(window, position, header))
-                base = last_offset(window, position, header) + 1
-                position += header.total_len
-            for dictionary in dictionaries:
-                destinations.update(split_names(dictionary))
-        finally:
-            fs.close(fd)
-    log.names_position = names.write(fs, layout.names_path(log.directory), destinations, 0, True)
-    fs.sync_dir(log.directory)
 
 
 def partition_names(fs: FileSystem, root: str, notes: list[RecoveryNote]) -> Iterable[str]:

@@ -30,6 +30,7 @@ from radiator.storage.format import UnknownVersion
 from radiator.storage.jobs import AppendJob, DirectoriesJob, Job, RemoveJob
 from radiator.storage.log import Log
 from radiator.storage.memory import MemoryBudget, MemoryPartition
+from radiator.storage.names_recovery import Allowance
 from radiator.storage.open_logs import OpenLogs
 from radiator.storage.options import PartitionOptions, SyncPolicy
 from radiator.storage.partition import Agenda, Partition
@@ -83,17 +84,19 @@ class Store:
 
     # --- opening and closing ------------------------------------------------------------------------------------------
 
-    def open(self, now_ns: int) -> list[RecoveryNote]:
-        """Takes the directory, brings every file in order, and says what was not as it should be. Raises StorageError
-        if another broker has the directory, or if the disk does not let us."""
+    def open(self, now_ns: int, allowance: Allowance | None = None) -> list[RecoveryNote]:
+        """Takes the directory, brings every file in order, and says what was not as it should be. ``allowance``: how
+        much of the logs may be read to make lists of names whole. Raises StorageError if another broker has the
+        directory, or if the disk does not let us."""
         notes: list[RecoveryNote] = []
         self.acquire()
         try:
             self._key = salt.make_key(self.fs, self.root)
+            allowance = allowance or Allowance()
             for name in partition_names(self.fs, self.root, notes):
                 partition = self._file_partition(name, PartitionOptions())
                 try:
-                    found = recover(partition.log, name, notes)
+                    found = recover(partition.log, name, notes, allowance)
                 except UnknownVersion as error:
                     raise UnknownVersion(f"{partition.directory}: {error}") from None
                 partition.recovered(found)

@@ -19,6 +19,7 @@ import errno
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
+from zlib import crc32
 
 from radiator.errors import StorageError
 from radiator.storage import archived, dedup_file, index, layout, names
@@ -282,14 +283,17 @@ class _Backup:
             entries = [each for each in entries if each.position < copied[base].size_bytes]
             if entries:
                 self._write(layout.index_path(partial, base), index.encode_head(base) + index.encode_entries(entries))
+        listed = layout.decode_listed(read_file(fs, layout.head_path(stored.directory)) or b"")
+        raw = read_file(fs, layout.names_path(stored.directory)) or b""  # behind the head that is to vouch for it
+        _, end = names.decode(raw)
         if head is not None:
-            data = layout.encode_head(*head).ljust(layout.HEAD_FILE_BYTES, b"\0")
-            self._write(layout.head_path(partial), data)
+            data = layout.encode_head(*head)
+            if names.vouched(raw, listed):
+                data += layout.encode_listed(layout.Listed(end, crc32(raw[:end])))
+            self._write(layout.head_path(partial), data.ljust(layout.HEAD_FILE_BYTES, b"\0"))
         if head is not None and (ids := read_file(fs, layout.dedup_path(stored.directory))):
             # An empty one, if nothing holds: whoever starts over the copy then searches the log.
             self._write(layout.dedup_path(partial), dedup_file.shortened(ids, head.next_offset) or b"")
-        raw = read_file(fs, layout.names_path(stored.directory)) or b""
-        _, end = names.decode(raw)
         if end:
             self._write(layout.names_path(partial), raw[:end])
         if head is not None and (archived_to := _archived(fs, stored, head.next_offset)):

@@ -31,7 +31,10 @@ KINDS: dict[str, tuple[str, str]] = {
     "salt": (WARNING, "a batch that has not its partition's salt: behind damage it would not be found"),
     "torn": (WARNING, "a torn batch at the end, never committed: the next start cuts it off"),
     "index": (WARNING, "an index that is missing, incomplete, damaged or wrong: reading costs more time"),
-    "names": (WARNING, "a list of destinations that is damaged or incomplete"),
+    "names": (
+        WARNING,
+        "a list of destinations that is damaged, incomplete, or not known to be whole: then nothing is reclaimed",
+    ),
     "ids": (WARNING, "`dedup` is damaged, or ahead of its log: some ids may be forgotten"),
     "archived": (WARNING, "`archived` is damaged, or ahead of its log: retention waits"),
     "cursor": (WARNING, "a cursor that is ahead of its log, or whose records contradict one another"),

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
+from radiator import limits
 from radiator.errors import StorageError
 from radiator.storage import index, layout, names, salt
 from radiator.storage.files import FileSystem, close_quietly, read_file, read_fully
@@ -316,10 +317,20 @@ class Fsck:
         if raw is not None and position < len(raw):
             text = f"nothing from byte {position} on holds"
             found.findings.append(Finding("names", path, text, position, len(raw)))
+        elif not self.live and self._unproven(found, raw or b""):
+            text = "whether the list is whole is not known, so nothing is reclaimed here"
+            found.findings.append(Finding("names", path, text))
         elif missing:
             shown = ", ".join(sorted(missing)[:3])
             text = f"does not list {len(missing)} of {len(found.destinations)} destinations: {shown}"
             found.findings.append(Finding("names", path, text if raw is not None else f"missing; it {text}"))
+
+    def _unproven(self, found: PartitionCheck, raw: bytes) -> bool:
+        """Whether the head does not vouch for the list, and a start would not read so much to find out."""
+        _, head = read_head(self.fs, found.directory)
+        if names.vouched(raw, layout.decode_listed(head or b"")):
+            return False
+        return sum(segment.position for segment in found.segments) > limits.NAMES_SCAN_BYTES_MAX
 
 
 def quarantine_of(root: str, finding: Finding) -> str | None:

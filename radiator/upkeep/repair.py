@@ -20,12 +20,14 @@ from typing import Any
 from radiator.storage import index, layout, names
 from radiator.storage.dedup_recovery import Identify
 from radiator.storage.files import FileSystem, read_file, read_fully, replace_file, storage_error, write_all
+from radiator.storage.names_recovery import Allowance
 from radiator.storage.store import Store
 from radiator.upkeep.check_segment import CHUNK_BYTES
 from radiator.upkeep.findings import Finding, SegmentCheck
 from radiator.upkeep.fsck import Fsck, NoSuchStore, PartitionCheck, known, quarantine_of
 
 REMEDY = "stop it first: beside a running broker fsck only checks"
+EVERYTHING = 1 << 63  # bytes of logs that may be read to make lists of names whole
 
 # Kinds that opening the store mends, and in what words that is told.
 BY_OPENING = {
@@ -100,7 +102,7 @@ class Repair:
                 self._do(finding.path, "change the mode", self.fs.chmod, finding.path, mode)
                 yield f"{finding.path}: mode {mode:04o}"
         self._opened = True
-        for note in self._store.open(self._now_ns):
+        for note in self._store.open(self._now_ns, Allowance(EVERYTHING)):
             if note.kind == "torn":
                 yield str(note)
         for path, kind in {(finding.path, finding.kind): None for finding in findings if finding.kind in BY_OPENING}:

@@ -39,7 +39,9 @@ def _bad(start: int, end: int, damage: str) -> Line:
 def read_head(data: bytes) -> Iterator[Line]:
     head = layout.decode_head(data)
     if head is not None:
-        yield Line(0, len(data), "head", head._asdict())
+        listed = layout.decode_listed(data)
+        whole = {} if listed is None else {"names_bytes": listed.size_bytes}
+        yield Line(0, len(data), "head", head._asdict() | whole)
     elif any(data):
         yield _bad(0, len(data), "magic or crc do not hold")
     else:

@@ -6,6 +6,8 @@ from random import Random
 
 import pytest
 
+from radiator import limits
+from radiator.storage import names
 from tests.broker.harness import World
 from tests.storage.faults import FaultyFileSystem
 
@@ -84,3 +86,140 @@ def test_one_file_is_lost(path: str, how: str) -> None:
     world.settle()
     assert client.bodies() == ["behind"]
     world.restart()
+
+
+# --- a log that several share: who is known by what -------------------------------------------------------------------
+
+SHARED = """
+destinations:
+  - {match: "/queue/*", partition: shared, segment: {size: 64KiB}}
+  - {match: "/topic/*", partition: shared, segment: {size: 64KiB}}
+"""
+
+
+def shared(topic: bool = False) -> World:
+    """A broker that has ended in order. Only the oldest of three segments has messages of b, and of the topic."""
+    world = World(SHARED)
+    client = world.connect()
+    client.publish("/queue/a", "a0")
+    client.publish("/queue/b", *[f"b{number}" for number in range(5)])
+    if topic:
+        client.publish(TOPIC, "t0", "t1")
+    world.settle()
+    for _ in range(20):
+        client.publish("/queue/a", "x" * 9_000)
+        world.settle()
+    world.stop()
+    return world
+
+
+def spoil(fs: FaultyFileSystem, path: str, how: str) -> None:
+    cache = fs.nodes[path].cache
+    if how == "deleted":
+        del fs.nodes[path]
+    elif how == "garbage":
+        cache[:] = Random(7).randbytes(len(cache))
+    elif how == "zeroed":
+        cache[:] = bytes(len(cache))
+    elif how == "first entry":
+        del cache[8 + int.from_bytes(cache[:4], "little") :]
+    elif how == "other names":
+        cache[:] = names.encode_entry("/queue/a")
+    else:
+        del cache[len(cache) // 2 :]
+
+
+def consumed_by_a(world: World) -> None:
+    """a settles all that it has, and everything that may go has the time to go."""
+    client = world.connect()
+    client.subscribe("/queue/a", ack="auto", prefetch_count=100)
+    for _ in range(8):
+        world.settle()
+        world.tick(12)
+        while job := world.store.care.take():
+            job.run(lambda: True)
+            world.store.care.done(job, world.now)
+    assert len(client.bodies()) == 21
+
+
+def heard(world: World, name: str, **headers: str) -> list[str]:
+    client = world.connect()
+    client.subscribe(name, ack="auto", prefetch_count=100, **headers)
+    world.settle()
+    world.tick(2)
+    return client.bodies()
+
+
+B = [f"b{number}" for number in range(5)]
+SHARED_FILES = sorted(path for path in shared(True).fs.nodes if not path.endswith(".rlog"))
+LOST = [(path, how) for path in SHARED_FILES for how in ("deleted", "garbage", "zeroed", "cut")]
+LOST += [(path, how) for path in SHARED_FILES if path.endswith("/names") for how in ("first entry", "other names")]
+
+
+@pytest.mark.parametrize("readable", [True, False])
+@pytest.mark.parametrize(("path", "how"), LOST)
+def test_what_others_have_in_a_shared_log_stays_whatever_file_is_lost(
+    path: str, how: str, readable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not readable:  # more than a start may read
+        monkeypatch.setattr(limits, "NAMES_SCAN_BYTES_MAX", 0)
+    for topic in (False, True):
+        world = shared(topic)
+        if path in world.fs.nodes:
+            spoil(world.fs, path, how)
+        world.start()
+        consumed_by_a(world)
+        assert heard(world, "/queue/b") == B
+        if topic:
+            assert heard(world, TOPIC, start_position="first") == ["t0", "t1"]
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_list_and_cursors_may_both_be_lost(readable: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not readable:
+        monkeypatch.setattr(limits, "NAMES_SCAN_BYTES_MAX", 0)
+    world = shared()
+    for path in [each for each in world.fs.nodes if each.endswith("/names") or "/cursors/" in each]:
+        del world.fs.nodes[path]
+    world.start()
+    consumed_by_a(world)
+    assert heard(world, "/queue/b") == B
+
+
+def test_a_log_whose_list_is_not_known_to_be_whole_is_told_and_stays_so_until_all_of_it_was_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = shared()
+    (path,) = (each for each in world.fs.nodes if each.endswith("/names"))
+    del world.fs.nodes[path]
+    monkeypatch.setattr(limits, "NAMES_SCAN_BYTES_MAX", 1_000)
+    world.start()
+    assert [note.kind for note in world.notes] == ["names"] and "fsck --repair" in str(world.notes[0])
+    world.connect().publish("/queue/c", "c0")  # a list is begun, and says nothing about what was before
+    world.settle()
+    world.restart()
+    assert [note.kind for note in world.notes] == ["names"]
+    consumed_by_a(world)
+    assert len(world.store.partitions["shared"].segments) == 3
+    world.stop()
+    monkeypatch.undo()
+    world.start()
+    assert not world.notes
+    partition = world.store.partitions["shared"]
+    assert partition.whole and partition.destinations == {"/queue/a", "/queue/b", "/queue/c"}
+    assert heard(world, "/queue/b") == B and heard(world, "/queue/c") == ["c0"]
+    world.tick(12)
+    world.settle()
+    assert len(partition.segments) < 3, "now that everybody is known, it goes"
+
+
+def test_a_start_reads_nothing_of_a_log_whose_list_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "NAMES_SCAN_BYTES_MAX", 0)
+    for end in ("restart", "kill"):
+        world = shared()
+        world.start()
+        world.connect().publish("/queue/d", "d")
+        world.settle()
+        getattr(world, end)()
+        assert "names" not in [note.kind for note in world.notes], end
+        assert world.store.partitions["shared"].whole

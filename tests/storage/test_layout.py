@@ -57,5 +57,10 @@ def test_a_head_holds_or_is_none() -> None:
     assert layout.decode_head(data) == layout.Head(1, 2, 3)
     for place in range(36):
         assert layout.decode_head(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]) is None
+    whole = (layout.encode_head(1, 2, 3) + layout.encode_listed(layout.Listed(7, 8))).ljust(64, b"\0")
+    assert layout.decode_head(whole) == layout.Head(1, 2, 3) and layout.decode_listed(whole) == layout.Listed(7, 8)
+    for place in range(layout.LISTED_AT, layout.LISTED_AT + layout.LISTED_BYTES):
+        assert layout.decode_listed(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :]) is None
+    assert layout.decode_listed(data) is None and layout.decode_listed(b"") is None
     assert layout.decode_head(b"") is None
     assert layout.decode_head(bytes(64)) is None

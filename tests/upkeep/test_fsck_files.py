@@ -92,6 +92,20 @@ def test_a_list_of_names_is_compared_with_the_batches(made: Made) -> None:
         mended(made.root)
 
 
+def test_a_large_list_that_nothing_vouches_for_is_told_and_made_whole(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "NAMES_SCAN_BYTES_MAX", 0)
+    path = Path(made.shared) / layout.HEAD
+    head = path.read_bytes()
+    assert layout.decode_listed(head) is not None and kinds(made.root) == []
+    path.write_bytes(head[: layout.LISTED_AT].ljust(layout.HEAD_FILE_BYTES, b"\0"))
+    assert kinds(made.root) == ["names"]
+    repair(made.root)
+    assert layout.decode_listed(path.read_bytes()) is not None
+    mended(made.root)
+
+
 def test_the_key_of_the_salts_is_looked_at(made: Made) -> None:
     path = Path(made.root) / layout.SALT
     made.flip(path, 12)
