@@ -158,7 +158,7 @@ def _batch(offset: int) -> bytes:
 def _recovered(directory: str) -> tuple[int, list[int]]:
     fs, notes = FileSystem(), list[RecoveryNote]()
     made = Log(fs, directory, "q", PartitionOptions(), OpenLogs(), salt.of_partition(KEY, directory))
-    found = recover(made, "q", notes)
+    found = recover(made, notes)
     assert all(one.first_receive_ns <= one.last_receive_ns for one in found.segments)
     path = layout.segment_path(directory, 0)
     fd = fs.open_read(path)

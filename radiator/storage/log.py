@@ -51,12 +51,10 @@ class Log:
         "head",
         "index_count",
         "indexed_position",
-        "known_names",
-        "listed",
+        "names",
         "next_offset",
         "open_logs",
         "owes_sync",
-        "own_name",
         "options",
         "position",
         "salt",
@@ -65,8 +63,6 @@ class Log:
         "synced_offset",
         "unreadable",
         "used",
-        "vouched",
-        "whole",
     )
 
     def __init__(
@@ -94,11 +90,7 @@ class Log:
         self.index_count = 0  # entries written
         self.indexed_position = -limits.INDEX_INTERVAL_BYTES
         self.salt = salt
-        self.own_name = own_name
-        self.known_names: set[str] = set()
-        self.listed = layout.NOT_LISTED  # of ``names``
-        self.whole = True  # no batch is here with a name that is not known
-        self.vouched = layout.encode_listed(self.listed)  # as it stands in the head
+        self.names = names.NameList(own_name)
         self.used = False
 
     # --- the three things a job does ----------------------------------------------------------------------------------
@@ -128,8 +120,8 @@ class Log:
             if position and (roll or position + size > self.options.segment_bytes):
                 self._roll(batch.base_offset)
                 position = 0
-            if not self.known_names.issuperset(batch.names):
-                self.open_logs.again(lambda: self._add_names(set(batch.names) - self.known_names))
+            if not self.names.known.issuperset(batch.names):
+                self.open_logs.again(lambda: self._add_names(set(batch.names) - self.names.known))
             if self.fd < 0:
                 self._open(batch.base_offset)
             if will_sync and position + size > self.ahead:
@@ -345,7 +337,7 @@ class Log:
     def _covered(self) -> None:
         """What has been appended is as safe as the rule makes it: readers of the files may have it."""
         if self.head is not None:
-            data = layout.encode_head(self.base_offset, self.position, self.next_offset) + self.vouched
+            data = layout.encode_head(self.base_offset, self.position, self.next_offset) + self.names.vouched
             self.head[: len(data)] = data
         if len(self.entries) >= INDEX_ENTRIES_BUFFERED:
             self.write_index()
@@ -386,19 +378,8 @@ class Log:
             self.small_syncs = -1_000  # a full disk: the batch itself may still fit
 
     def _add_names(self, new: set[str]) -> None:
-        """Destinations that are new here. The usual log, which holds only the one it is named after, has no file."""
-        if self.listed.size_bytes or new != {self.own_name}:
-            wanted = new if self.listed.size_bytes else new | self.known_names
-            at, self.listed = self.listed, layout.NOT_LISTED  # should this fail: all of them, from the start
-            path, sync = layout.names_path(self.directory), not self.options.sync.never
-            make_directories([self])
-            self.listed = names.write(self.fs, path, wanted, at, sync)
-            if sync and not at.size_bytes and self.position:  # else the segment that comes next syncs the name as well
-                self.fs.sync_dir(self.directory)
-        self.known_names |= new
-        self.vouch()
-
-    def vouch(self) -> None:
-        """What the head says of the list of names from now on: nothing, unless it is known to be whole."""
-        sure = self.whole and (self.listed.size_bytes or self.known_names <= {self.own_name})
-        self.vouched = layout.encode_listed(self.listed) if sure else bytes(layout.LISTED_BYTES)
+        """Destinations that are new here."""
+        make_directories([self])
+        sync = not self.options.sync.never
+        if self.names.add(self.fs, layout.names_path(self.directory), new, sync) and sync and self.position:
+            self.fs.sync_dir(self.directory)  # else the segment that comes next syncs the name as well

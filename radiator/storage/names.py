@@ -4,7 +4,7 @@ Entries end to end: length u32, crc u32 of the name, the name in UTF-8. It exist
 knows the queues and topics that share a partition without reading the log. A cache: rebuilt from the log if it is gone.
 Whether the list is whole, the ``head`` file says (``layout.Listed``).
 
-Knows: entries. No state: any thread.
+Knows: entries. A ``NameList`` belongs to the thread that has its log.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from struct import Struct
 from zlib import crc32
 
 from radiator.storage.files import FileSystem, write_all
-from radiator.storage.layout import Listed
+from radiator.storage.layout import LISTED_BYTES, NOT_LISTED, Listed, encode_listed
 
 _ENTRY = Struct("<II")
 
@@ -62,3 +62,33 @@ def decode(data: bytes) -> tuple[list[str], int]:
         names.append(encoded.decode("utf-8", "replace"))
         at += _ENTRY.size + length
     return names, at
+
+
+class NameList:
+    """The destinations of one log, and how much of them the file has."""
+
+    __slots__ = ("known", "listed", "own_name", "vouched", "whole")
+
+    def __init__(self, own_name: str) -> None:
+        self.own_name = own_name
+        self.known: set[str] = set()
+        self.listed = NOT_LISTED  # in the file, up to there
+        self.whole = True  # no batch is in the log with a name that is not known
+        self.vouched = encode_listed(NOT_LISTED)  # what the head says of the list
+
+    def vouch(self) -> None:
+        """The head says from now on that the list is whole, if that is certain."""
+        sure = self.whole and (self.listed.size_bytes or self.known <= {self.own_name})
+        self.vouched = encode_listed(self.listed) if sure else bytes(LISTED_BYTES)
+
+    def add(self, fs: FileSystem, path: str, new: set[str], sync: bool) -> bool:
+        """Lists what is new; True if the file is. The usual log, which holds only the destination that it is named
+        after, has none. Raises OSError: then all of them are written by the next attempt, from the start."""
+        begins = not self.listed.size_bytes and new != {self.own_name}
+        if self.listed.size_bytes or begins:
+            wanted = new | self.known if begins else new
+            at, self.listed = self.listed, NOT_LISTED
+            self.listed = write(fs, path, wanted, at, sync)
+        self.known |= new
+        self.vouch()
+        return begins

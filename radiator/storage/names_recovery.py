@@ -45,9 +45,9 @@ def load(log: Log, head: bytes) -> Found:
     found, position = names.decode(raw)
     intact = names.torn(raw[position:])
     if intact and position:
-        log.listed = layout.Listed(position, crc32(raw[:position]))
-        log.known_names = set(found)
-    log.vouch()
+        log.names.listed = layout.Listed(position, crc32(raw[:position]))
+        log.names.known = set(found)
+    log.names.vouch()
     return Found(set(found), bool(raw), intact, names.vouched(raw, layout.decode_listed(head)))
 
 
@@ -82,28 +82,28 @@ def settle(log: Log, found: Found, unread: list[SegmentInfo], destinations: set[
                 )
         except OSError as error:
             reason = f"takes reading the log, which failed: {error.strerror or error}"
-    log.whole = not reason
+    log.names.whole = not reason
     destinations.update(found.names)
     if not destinations:
-        destinations.add(log.own_name)
+        destinations.add(log.names.own_name)
     if reason:
-        log.vouch()
+        log.names.vouch()
         return (
             "not known to be whole: others may have stored here, so nothing is reclaimed, rewritten without what is "
             f"settled, or compacted; finding out {reason}; `radiator fsck --repair` does it"
         )
-    if (found.there or destinations != {log.own_name}) and not (found.intact and destinations <= log.known_names):
+    if (found.there or destinations != {log.names.own_name}) and not (found.intact and destinations <= log.names.known):
         _write(log, destinations)
-    log.known_names = set(destinations)
-    log.vouch()
+    log.names.known = set(destinations)
+    log.names.vouch()
     return ""
 
 
 def _write(log: Log, destinations: set[str]) -> None:
-    log.listed = layout.NOT_LISTED
+    log.names.listed = layout.NOT_LISTED
     with suppress_no_room():  # a cache: then the head does not vouch for it
         path = layout.names_path(log.directory)
-        log.listed = names.write(log.fs, path, destinations, layout.NOT_LISTED, True)
+        log.names.listed = names.write(log.fs, path, destinations, layout.NOT_LISTED, True)
         log.fs.sync_dir(log.directory)
 
 

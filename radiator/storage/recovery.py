@@ -72,17 +72,17 @@ class Recovered:
     whole: bool = True  # these are all whose messages may be here
 
 
-def recover(log: Log, own_name: str, notes: list[RecoveryNote], allowance: Allowance | None = None) -> Recovered:
+def recover(log: Log, notes: list[RecoveryNote], allowance: Allowance | None = None) -> Recovered:
     """Brings one partition's files in order and ``log`` to the place where it goes on. ``allowance``: how much may be
     read to find out which destinations are stored here. Raises StorageError."""
     fs, directory = log.fs, log.directory
     try:
-        return _recover(fs, log, own_name, notes, allowance or Allowance())
+        return _recover(fs, log, notes, allowance or Allowance())
     except OSError as error:
         raise storage_error(directory, "recover", error) from error
 
 
-def _recover(fs: FileSystem, log: Log, own_name: str, notes: list[RecoveryNote], allowance: Allowance) -> Recovered:
+def _recover(fs: FileSystem, log: Log, notes: list[RecoveryNote], allowance: Allowance) -> Recovered:
     directory = log.directory
     files = fs.listdir(directory)
     bases = sorted(base for base in map(layout.segment_base, files) if base is not None)
@@ -113,7 +113,7 @@ def _recover(fs: FileSystem, log: Log, own_name: str, notes: list[RecoveryNote],
     _confirm(fs, log, layout.segment_path(directory, bases[-1]), head, raw)
     if len(log.entries) >= INDEX_ENTRIES_BUFFERED:
         log.write_index()  # so that the next start need not walk again
-    return Recovered(segments, log.next_offset, last_receive_ns, destinations, log.whole)
+    return Recovered(segments, log.next_offset, last_receive_ns, destinations, log.names.whole)
 
 
 def _sealed_segments(fs: FileSystem, directory: str, bases: list[int]) -> list[SegmentInfo]:
@@ -334,7 +334,7 @@ def _confirm(fs: FileSystem, log: Log, path: str, head: layout.Head, raw: bytes)
         finally:
             fs.close(fd)
         fs.sync_dir(log.directory)
-    data = (layout.encode_head(*wanted) + log.vouched).ljust(layout.HEAD_FILE_BYTES, b"\0")
+    data = (layout.encode_head(*wanted) + log.names.vouched).ljust(layout.HEAD_FILE_BYTES, b"\0")
     if raw[: layout.LISTED_AT + layout.LISTED_BYTES] != data[: layout.LISTED_AT + layout.LISTED_BYTES]:
         with suppress_no_room():  # then readers walk
             _write_head(fs, log.directory, data)

@@ -96,7 +96,7 @@ class Store:
             for name in partition_names(self.fs, self.root, notes):
                 partition = self._file_partition(name, PartitionOptions())
                 try:
-                    found = recover(partition.log, name, notes, allowance)
+                    found = recover(partition.log, notes, allowance)
                 except UnknownVersion as error:
                     raise UnknownVersion(f"{partition.directory}: {error}") from None
                 partition.recovered(found)

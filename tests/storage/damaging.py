@@ -84,7 +84,7 @@ class Built:
         """Only the partition, as a start does it."""
         notes: list[RecoveryNote] = []
         log = Log(fs, DIRECTORY, NAME, PartitionOptions(), OpenLogs(), salt.of_partition(self.key, DIRECTORY))  # type: ignore[arg-type]
-        return log, recover(log, NAME, notes), notes
+        return log, recover(log, notes), notes
 
 
 def whole_of(store: Store) -> dict[int, bytes]:
