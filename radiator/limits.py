@@ -58,7 +58,8 @@ READ_CHUNK_BYTES = 512 * KIB  # one cold read: large enough to be sequential, sm
 MEMORY_PARTITION_BYTES_MAX = 64 * MIB  # a memory partition without a retention of its own
 MEMORY_BYTES_MAX = 256 * MIB  # all memory partitions together: there may be one for each reply queue of each client
 CURSOR_JOURNAL_BYTES_MAX = 16 * MIB  # then a snapshot is written and the journal starts anew
-TRANSACTION_LOG_BYTES_MAX = 256 * MIB  # decided, but held up by a file that cannot be written; then COMMIT is refused
+TRANSACTION_LOG_BYTES_MAX = 64 * MIB  # decided, but held up by a file that cannot be written: stays in memory; then
+# COMMIT is refused. Four of the largest transactions; what one group commit decides is never too much
 CURSORS_MAX = 131_072  # each has 8 bytes in a file that is mapped, and allocated, as a whole
 PARTITIONS_PER_DESTINATION_MAX = 1_024
 DEDUP_COUNT = 100_000  # ids that a partition remembers: up to 64 bytes each, twice as many at most

@@ -238,8 +238,9 @@ class CutJob(Job):
 
 
 class RemoveJob(Job):
-    """Retention: sealed segments to delete. The hub has already moved log_start_offset past them. ``sync_cursors`` makes sure
-    first that the acks which let them go are on disk; it is all done in ``sync``, so that nobody's receipt waits."""
+    """Retention: sealed segments to delete. The hub has already moved log_start_offset past them. ``sync_cursors``
+    makes sure first that the acks which let them go are on disk; it is all done in ``sync``, so that nobody's receipt
+    waits."""
 
     __slots__ = ("bases", "sync_cursors")
     partition: FilePartition

@@ -24,7 +24,16 @@ from radiator.errors import StorageError
 from radiator.storage import index, layout
 from radiator.storage.batch import RecordBatch
 from radiator.storage.file_partition import FilePartition
-from radiator.storage.format import PLAIN, BatchHeader, Columns, DamagedBatch, decode, decode_columns
+from radiator.storage.format import (
+    HEADER_BYTES,
+    PLAIN,
+    BatchHeader,
+    Columns,
+    DamagedBatch,
+    decode,
+    decode_columns,
+    decode_header,
+)
 from radiator.storage.jobs import AppendJob
 from radiator.storage.recovery import RecoveryNote
 from radiator.storage.segment import Window, header_at, last_offset, load_index, start_of, whole_batches
@@ -40,15 +49,19 @@ class _State(Enum):
 
 
 class _Part:
-    """A batch of an entry, and whether its partition has it."""
+    """A batch of an entry, and whether its partition has it. It is decoded when it is needed, and not kept."""
 
-    def __init__(self, partition: FilePartition, data: bytes) -> None:
+    def __init__(self, partition: FilePartition, data: memoryview) -> None:
         self.partition = partition
-        self.columns: Columns = decode(data)[1]
+        self.data = data
+        self.header = decode_header(bytes(data[:HEADER_BYTES]))
         self.state = self._look()
 
+    def _columns(self) -> Columns:
+        return decode(bytes(self.data))[1]
+
     def _look(self) -> _State:
-        partition, base = self.partition, self.columns.base_offset
+        partition, base = self.partition, self.header.base_offset
         if partition.next_offset <= base:
             return _State.MISSING
         segments = partition.segments
@@ -70,7 +83,7 @@ class _Part:
         return _State.THERE
 
     def _is(self, window: Window, at: int, header: BatchHeader) -> bool:
-        found, wanted = decode_columns(window.data, window.at(at, header.total_len), header), self.columns
+        found, wanted = decode_columns(window.data, window.at(at, header.total_len), header), self._columns()
         return (
             list(found.offsets) == list(wanted.offsets)
             and list(found.receive_ns) == list(wanted.receive_ns)
@@ -80,7 +93,7 @@ class _Part:
 
     def append(self, now_ns: int) -> bool:
         """False if it has to wait."""
-        partition, columns = self.partition, self.columns
+        partition, columns = self.partition, self._columns()
         start = partition.next_offset
         batch = RecordBatch(*columns._replace(base_offset=start))
         partition.next_offset = batch.next_offset
@@ -112,7 +125,7 @@ class Redo:
         """Writes and syncs the batches that are not there. Before that, cursors must have been set back to where their
         logs end: what is appended has not been delivered to anybody."""
         for part in self._missing:
-            count, directory = len(part.columns.blocks), part.partition.directory
+            count, directory = part.header.records, part.partition.directory
             text = f"{count} messages of a transaction that was decided were not there yet: "
             written = part.append(now_ns)
             text += "appended" if written else f"they wait until they can be written ({part.partition.failed})"
@@ -126,7 +139,7 @@ def _is_rewritten(window: Window) -> bool:
         return True
 
 
-def _part(partition_of: PartitionOf, name: str, data: bytes) -> _Part:
+def _part(partition_of: PartitionOf, name: str, data: memoryview) -> _Part:
     partition = partition_of(name)
     if partition is None:
         raise StorageError(f"partition {name}: a transaction was decided over it, and it has no files")

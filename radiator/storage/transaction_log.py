@@ -40,9 +40,10 @@ _ACKS = Struct("<BI")
 
 
 class Entry(NamedTuple):
-    """What one group decided: batches by partition name, in order, and records of the cursors' journal."""
+    """What one group decided: batches by partition name, in order, and records of the cursors' journal. The batches
+    are views of what was read, since all of them together may be a good part of the memory of a broker."""
 
-    batches: list[tuple[str, bytes]]
+    batches: list[tuple[str, memoryview]]
     acks: bytes
 
 
@@ -56,9 +57,11 @@ def encode_acks_part(records: bytes) -> bytes:
 
 
 def encode_entry(serial: int, parts: Iterable[bytes]) -> bytes:
-    body = b"".join(parts)
-    crc = crc32(body, crc32(_SERIAL.pack(serial)))
-    return _ENTRY.pack(MAGIC, serial, len(body), crc) + body + b"\0" * (-len(body) & 7)
+    parts = list(parts)
+    crc, length = crc32(_SERIAL.pack(serial)), 0
+    for part in parts:
+        crc, length = crc32(part, crc), length + len(part)
+    return b"".join([_ENTRY.pack(MAGIC, serial, length, crc), *parts, bytes(-length & 7)])  # large: no copy more
 
 
 class Found(NamedTuple):
@@ -89,7 +92,7 @@ def read_entry(data: bytes, at: int) -> tuple[int, int, Entry] | None:
     if at + _ENTRY.size > len(data):
         return None
     magic, serial, length, crc = _ENTRY.unpack_from(data, at)
-    body = data[at + _ENTRY.size : at + _ENTRY.size + length]
+    body = memoryview(data)[at + _ENTRY.size : at + _ENTRY.size + length]
     if magic != MAGIC or len(body) != length or crc != crc32(body, crc32(_SERIAL.pack(serial))):
         return None
     try:
@@ -98,21 +101,21 @@ def read_entry(data: bytes, at: int) -> tuple[int, int, Entry] | None:
         return None
 
 
-def _parts(body: bytes) -> Entry:
+def _parts(body: memoryview) -> Entry:
     entry = Entry([], b"")
     at = 0
     while at < len(body):
         if body[at] == BATCH:
             _, name_len, batch_len = _BATCH.unpack_from(body, at)
             at += _BATCH.size
-            name = body[at : at + name_len].decode()
+            name = str(body[at : at + name_len], "utf-8")
             at += name_len
             entry.batches.append((name, body[at : at + batch_len]))
             at += batch_len
         elif body[at] == ACKS:
             _, length = _ACKS.unpack_from(body, at)
             at += _ACKS.size
-            entry = Entry(entry.batches, entry.acks + body[at : at + length])
+            entry = Entry(entry.batches, entry.acks + bytes(body[at : at + length]))
             at += length
         else:
             raise StructError("a part of a newer version")
@@ -151,7 +154,7 @@ class TransactionLog:
                 raise StorageError(str(self.failed))
         position = 0 if start_over else self.position
         data = encode_entry(self.serial, parts)
-        if position + len(data) > limits.TRANSACTION_LOG_BYTES_MAX:
+        if position and position + len(data) > limits.TRANSACTION_LOG_BYTES_MAX:
             raise StorageError(
                 f"{path}: {limits.TRANSACTION_LOG_BYTES_MAX} bytes of transactions wait for files that cannot be "
                 "written; see the other errors, and commit less at once"

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from radiator.storage import layout
 from radiator.storage.files import FileSystem, read_file
-from radiator.storage.format import DamagedBatch, decode_header
+from radiator.storage.format import HEADER_BYTES, DamagedBatch, decode_header
 from radiator.storage.layout import Head
 from radiator.storage.reader import read_head
 from radiator.storage.transaction_log import Entry, decode_entries
@@ -80,7 +80,7 @@ def _written(fs: FileSystem, root: str, entries: list[Entry]) -> bool:
         for name, batch in entry.batches:
             head, _ = read_head(fs, layout.partition_path(root, name))
             try:
-                header = decode_header(batch)
+                header = decode_header(bytes(batch[:HEADER_BYTES]))
             except DamagedBatch:
                 continue
             if head is None or head.next_offset < header.base_offset + header.records:

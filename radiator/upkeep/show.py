@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from radiator.storage import archived, cursor_journal, dedup_file, index, layout, names, salt, transaction_log
-from radiator.storage.header import DamagedBatch, decode_header
+from radiator.storage.header import HEADER_BYTES, DamagedBatch, decode_header
 
 _NAME = Struct("<II")
 _U64 = Struct("<Q")
@@ -163,9 +163,9 @@ def read_transactions(data: bytes) -> Iterator[Line]:
         at = end
 
 
-def _batch(batch: bytes) -> dict[str, Any]:
+def _batch(batch: memoryview) -> dict[str, Any]:
     try:
-        header = decode_header(batch)
+        header = decode_header(bytes(batch[:HEADER_BYTES]))
     except DamagedBatch as damage:
         return {"damage": str(damage)}
     return {"base_offset": header.base_offset, "records": header.records, "bytes": header.total_len}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from random import Random
 
 import pytest
@@ -21,7 +22,7 @@ from tests.storage.faults import FaultyFileSystem
 
 FIRST = [encode_batch_part("/queue/a", [b"one", b" batch"]), encode_acks_part(b"acks")]
 SECOND = [encode_batch_part("über", [b"another"])]
-WHOLE = [Entry([("/queue/a", b"one batch")], b"acks"), Entry([("über", b"another")], b"")]
+WHOLE = [Entry([("/queue/a", memoryview(b"one batch"))], b"acks"), Entry([("über", memoryview(b"another"))], b"")]
 
 
 def opened() -> tuple[FaultyFileSystem, TransactionLog]:
@@ -111,3 +112,26 @@ def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(StorageError, match="150 bytes of transactions wait"):
         log.write(FIRST, False)
     log.write(FIRST, True)
+
+
+def test_what_one_group_decides_is_never_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    fs, log = opened()
+    monkeypatch.setattr(limits, "TRANSACTION_LOG_BYTES_MAX", 10)
+    log.write(FIRST, True)
+    assert load(fs, "/data").entries == WHOLE[:1]
+
+
+def test_a_start_holds_the_file_once_and_copies_nothing_of_it() -> None:
+    size = 8 * limits.MIB
+    fs, log = opened()
+    log.write([encode_batch_part("p", [bytes(size)])], True)
+    log.write([encode_batch_part("q", [bytes(size)])], False)
+    tracemalloc.start()
+    try:
+        found = load(fs, "/data")
+        held, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert [len(batch) for entry in found.entries for _, batch in entry.batches] == [size, size]
+    assert held < 2 * size + limits.MIB
+    assert peak < 4 * size + limits.MIB, "the file of the tests copies what it reads once more"
