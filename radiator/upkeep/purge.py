@@ -15,10 +15,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from radiator.errors import StorageError
+from radiator.storage import dedup_file, layout
 from radiator.storage.cursor import Cursor
 from radiator.storage.dedup_recovery import Identify
 from radiator.storage.file_partition import FilePartition
-from radiator.storage.files import FileSystem
+from radiator.storage.files import FileSystem, storage_error
 from radiator.storage.reader import batches, list_partitions
 from radiator.storage.store import Store
 
@@ -104,7 +105,12 @@ def _waiting(store: Store, partition: FilePartition, destination: str, cursor: C
 
 
 def _remove(partition: FilePartition) -> Purged:
-    log, end = partition.log, partition.next_offset
+    log, end, ids = partition.log, partition.next_offset, partition.dedup_file
+    if ids is not None and ids.restored is not None:  # some of them may be in the log only
+        try:
+            dedup_file.replace(log.fs, log.directory, end, dedup_file.rows_of(ids.restored), synced=True)
+        except OSError as error:
+            raise storage_error(layout.dedup_path(log.directory), "write", error) from error
     records = end - partition.log_start_offset
     bases = [segment.base_offset for segment in partition.segments]
     if log.position:

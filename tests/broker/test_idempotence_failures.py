@@ -9,8 +9,10 @@ from contextlib import contextmanager
 
 import pytest
 
+from radiator.broker.idempotence import identify
 from radiator.storage import layout
 from radiator.storage.file_partition import FilePartition
+from radiator.upkeep.purge import purge
 from tests.broker.harness import Client, World
 from tests.broker.test_idempotence import QUEUE, send
 from tests.broker.test_idempotence_restart import again, publish
@@ -293,3 +295,21 @@ def test_a_crash_at_any_step_leaves_all_of_a_commit_with_a_repeat_or_nothing(tak
             break
     assert outcomes[0] == NOT_DONE[1:] and outcomes[-1] == DONE[1:]
     assert all(each in (NOT_DONE[1:], DONE[1:]) for each in outcomes)
+
+
+# --- what is taken out of the log on purpose --------------------------------------------------------------------------
+
+
+def test_the_ids_of_a_purged_topic_are_known_within_their_window() -> None:
+    topic = "/topic/t"
+    world = World()
+    publish(world, *range(5), destination=topic)
+    world.fs.kill()
+    purge("/data", topic, "", False, world.now, world.fs, identify=identify)
+    world.fs.kill()
+    world.start()
+    client = world.connect()
+    for number in range(5):
+        send(client, "", str(number), destination=topic, dedup_id=number)
+    world.settle()
+    assert [frame.headers.get("duplicate") for frame in client.take("RECEIPT")] == ["true"] * 5
