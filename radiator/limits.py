@@ -55,6 +55,7 @@ NEW_FILES_MAX = 64  # logs that begin a file in one group commit: a millisecond 
 OPEN_LOGS_MAX = 256  # partitions whose files are open for writing: two descriptors each
 ZSTD_LEVEL = 3  # of sealed segments: higher levels cost several times as much for a few per cent
 READ_CHUNK_BYTES = 512 * KIB  # one cold read: large enough to be sequential, small enough to be fair
+DAMAGES_TOLD_MAX = 1_000  # damaged ranges that are told in the broker's log, each once; fsck lists any number
 MEMORY_PARTITION_BYTES_MAX = 64 * MIB  # a memory partition without a retention of its own
 MEMORY_BYTES_MAX = 256 * MIB  # all memory partitions together: there may be one for each reply queue of each client
 CURSOR_JOURNAL_BYTES_MAX = 16 * MIB  # then a snapshot is written and the journal starts anew

@@ -26,6 +26,7 @@ from radiator.broker.destination import Destination
 from radiator.broker.feed import Feed, Read
 from radiator.broker.keys import header_value
 from radiator.broker.reader import Reader
+from radiator.broker.reading import Reading
 from radiator.broker.ready import Ready
 from radiator.broker.registry import Registry
 from radiator.broker.session import Session, SessionLimits
@@ -43,7 +44,6 @@ from radiator.storage.store import Store
 log = logging.getLogger("radiator.broker")
 
 SERVER_NAME = f"radiator/{__version__}"
-READ_ATTEMPTS_MAX = 10  # of a cold read that the disk fails, one a tick
 ADVANCE_EVERY_NS = 10 * NS_PER_SECOND
 WORK_MAX = 2_000  # about 7 ms
 BIRTH_WORK = 10  # of a destination, where looking at one is 1
@@ -70,11 +70,10 @@ class Broker:
         self._settled_ns = 0
         self._advanced_ns = 0
         self._pattern_subscriptions: dict[Subscription, None] = {}
-        self._reads: list[Read] = []
-        self._stalled: list[tuple[Feed, int]] = []
+        self.reading = Reading(self)
         self._timed_stops: list[tuple[int, Reader]] = []
         self.ready = Ready(self._reader_done)
-        self.registry = Registry(rules, store, self._start_read, self._born, self._lost)
+        self.registry = Registry(rules, store, self.reading.start, self._born, self._lost)
         self.destinations = self.registry.destinations
         self.dirty_sources = self.registry.dirty_sources
         store.care.key_of = header_value
@@ -317,34 +316,6 @@ class Broker:
                 self.pending_bytes -= group.weight_bytes
             group.settle(failure)
 
-    def _start_read(self, feed: Feed, job: Any) -> None:
-        offset = job.offset
-
-        def then(done: Any) -> None:
-            if done.error is not None and done.result is None and done.skip_to is None:
-                self.stats.read_errors += 1
-                log.error("storage: %s", done.error)
-                self._read_failed(feed, offset, done.error)
-                return
-            feed.read_done(offset, done)
-            self.ready.feed(feed)
-
-        self._reads.append(Read(job, then))
-
-    def _read_failed(self, feed: Feed, offset: int, error: StorageError) -> None:
-        """The disk did not give what it has: readers are told in the end, queues go on trying, as their messages must
-        not be given up."""
-        if feed.failed(offset) > READ_ATTEMPTS_MAX:
-            refusal = ProtocolError("storage", "the log cannot be read", str(error))
-            for waiter in list(feed.loading.get(offset, ())):
-                if isinstance(waiter, Reader) and waiter.waits:
-                    self.refuse(waiter.subscription.session, refusal)
-        self._stalled.append((feed, offset))
-
-    def look_up(self, job: Any, then: Callable[[Any], None], wanted: Callable[[], bool]) -> None:
-        """Have a position looked up in the log, off the loop, if it is still ``wanted`` when its turn comes."""
-        self._reads.append(Read(job, then, wanted))
-
     def cursor_waiters(self, late: bool) -> list[list[Any]]:
         """Where the receipt of an ACK waits: for the cursors, if any of them changes in this turn, or if the ACK is
         ``late``: then an earlier one has settled the message, and may not be stored yet."""
@@ -354,13 +325,11 @@ class Broker:
 
     def take_reads(self) -> list[Read]:
         """Cold reads and look-ups to run on a read thread."""
-        reads, self._reads = self._reads, []
-        return reads
+        return self.reading.take()
 
     def read_done(self, read: Read) -> None:
         """A read has ended."""
-        read.job.done()
-        read.then(read.job)
+        self.reading.done(read)
 
     def care_done(self, job: Any, now_ns: int) -> None:
         """Background work has ended."""
@@ -386,9 +355,7 @@ class Broker:
     def tick(self, now_ns: int) -> None:
         """Time passes: interval syncs, rolls, retention; retries of failed reads; stops whose moment has come."""
         self.store.tick(now_ns)
-        stalled, self._stalled = self._stalled, []
-        for feed, offset in stalled:
-            feed.retry(offset)
+        self.reading.retry()
         if abs(now_ns - self._advanced_ns) >= ADVANCE_EVERY_NS:
             self._advanced_ns = now_ns
             self.registry.advance_idle_queues()

@@ -19,6 +19,7 @@ class Stats:
     returned: int = 0  # messages that were in flight and went back to their queue
     lost_to_retention: int = 0  # queue messages that retention by force, or damage, took before they were settled
     lost_to_failures: int = 0  # messages that a disk took after they were told as stored, under an interval or never
+    damaged_ranges: int = 0  # stretches of a log that could not be read, met by a reader or a queue, each once
     duplicates: int = 0  # messages whose id was known: not stored again
     dropped_replies: int = 0  # messages to a temporary queue that was gone, or full as nobody reads it
     dropped_newest: int = 0

@@ -336,7 +336,7 @@ def _resolve(broker: Broker, reader: Reader, job: Any, then: Callable[[Any], Non
         then(finished)
         broker.ready.reader(reader)
 
-    broker.look_up(job, done, lambda: not reader.subscription.closed)
+    broker.reading.look_up(job, done, lambda: not reader.subscription.closed)
 
 
 def replay_end(broker: Broker, subscription: Subscription) -> None:

@@ -6,7 +6,7 @@ descriptors of its own, the hub takes the result. ``finished`` jobs were answere
     hub  partition.fetch() -> ReadJob ... read thread: run() ... hub: done()
 
 ``result`` is one RecordBatch that starts at or before ``offset`` and ends before the next gap; ``skip_to`` says where
-the log goes on if ``offset`` itself is lost (damage, retention). Both None without an ``error``: nothing there yet.
+the log goes on if ``offset`` itself is lost (retention, or ``damage``). Both None and no ``error``: nothing there yet.
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from radiator.errors import StorageError
 from radiator.storage import layout
 from radiator.storage.batch import RecordBatch, densify
+from radiator.storage.damage import Damage
 from radiator.storage.files import storage_error
 from radiator.storage.format import decode_destinations
 from radiator.storage.segment import (
+    Place,
     Window,
     confirms,
+    find_place,
     header_at,
     last_offset,
     load_index,
-    locate,
     locate_time,
     read_run,
     salt_at,
@@ -55,6 +57,7 @@ class ReadJob:
     __slots__ = (
         "base_offset",
         "bytes_max",
+        "damage",
         "directory",
         "end_offset",
         "error",
@@ -82,6 +85,7 @@ class ReadJob:
         self.result: RecordBatch | None = None
         self.error: StorageError | None = None
         self.skip_to: int | None = None
+        self.damage: Damage | None = None  # that is why, and what to tell of it
         self.next_hint: tuple[int, Hint] | None = None  # the offset where the next read begins, and where that is
         self.waiters: list[Any] = []  # for the broker
         self.submitted = False  # set by the broker when it hands the job over
@@ -115,6 +119,7 @@ class ReadJob:
                 self.fs.close(fd)
         except FileNotFoundError:
             self.skip_to = self._end_of_segment()  # taken by retention, or by somebody else
+            self.damage = Damage(path, None, 0, self.base_offset, self.skip_to)
         except OSError as error:
             self.error = storage_error(path, "read", error)
         except StorageError as error:
@@ -127,21 +132,31 @@ class ReadJob:
             batch, after = read_run(window, self.hint.position, end, self.bytes_max)
         if batch is None or position is None or not batch.base_offset <= self.offset < batch.next_offset:
             entries, size = load_index(self.fs, self.directory, self.base_offset), self.fs.size(window.fd)
-            position, batch = locate(window, entries, self.offset, size), None
+            place = find_place(window, entries, self.offset, size)
+            position, batch = place.position, None
             if position is not None:
                 batch, after = read_run(window, position, end, self.bytes_max)
+            if position is None or batch is None or batch.base_offset > self.offset:
+                self._lost(window, place, batch, end, size)
+                return
+        densify(batch)  # here, not on the hub: it is going to be kept
+        self.result = batch
+        self.next_hint = (batch.next_offset, Hint(self.base_offset, after, salt_at(window, position)))
+
+    def _lost(self, window: Window, place: Place, batch: RecordBatch | None, end: int, size: int) -> None:
+        """No batch holds the offset: where the log goes on, and what stands in between."""
+        position, first_byte, first = place
         if position is None:
-            self.skip_to = end
-        elif batch is None:  # it cannot be unpacked, or all that is left begins behind the end
-            header = header_at(window, position)
-            self.skip_to = min(end, max(last_offset(window, position, header) + 1, self.offset + 1))
-        elif batch.base_offset <= self.offset:
-            densify(batch)  # here, not on the hub: it is going to be kept
-            self.result = batch
-            self.next_hint = (batch.next_offset, Hint(self.base_offset, after, salt_at(window, position)))
-        else:
-            self.skip_to = batch.base_offset
+            self.skip_to, end_byte = end, size
+        elif batch is not None:
+            self.skip_to, end_byte = batch.base_offset, position
             self.next_hint = (batch.base_offset, Hint(self.base_offset, position, salt_at(window, position)))
+        else:  # it cannot be unpacked, or all that is left begins behind the end
+            header, end_byte = header_at(window, position), position
+            self.skip_to = min(end, max(last_offset(window, position, header) + 1, self.offset + 1))
+            if header.base_offset < end:
+                first_byte, end_byte, first = position, position + header.total_len, header.base_offset
+        self.damage = Damage(window.path, first_byte, end_byte, first, self.skip_to)
 
     def _end_of_segment(self) -> int:
         return self.end_offset if self.following is None else min(self.following, self.end_offset)
@@ -151,6 +166,8 @@ class ReadJob:
         partition = self.partition
         if self.skip_to is not None and self.skip_to < partition.log_start_offset:
             self.skip_to = partition.log_start_offset
+        if self.damage is not None and self.damage.end_offset <= partition.log_start_offset:
+            self.damage = None  # retention took it
         partition.fetched(self)
 
 

@@ -17,6 +17,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import pairwise
 from struct import Struct
+from typing import NamedTuple
 from zlib import crc32
 
 from radiator import limits
@@ -256,13 +257,28 @@ def load_index(fs: FileSystem, directory: str, base_offset: int) -> list[IndexEn
     return index.decode(read_file(fs, layout.index_path(directory, base_offset)), base_offset)
 
 
+class Place(NamedTuple):
+    """Where an offset was looked for."""
+
+    position: int | None  # of the batch that holds it, or of the first behind it; None if there is neither
+    before: int  # where the whole batches in front of that end, if they were walked over
+    expected: int  # the offset that should be there
+
+
 def locate(window: Window, entries: list[IndexEntry], offset: int, size: int) -> int | None:
     """The position of the batch that holds ``offset``, or of the first behind it; None if there is neither."""
+    return find_place(window, entries, offset, size).position
+
+
+def find_place(window: Window, entries: list[IndexEntry], offset: int, size: int) -> Place:
     start, expected = start_of(window, index.up_to_offset(entries, offset))
+    before = start
     for position, header in whole_batches(window, start, size, expected):
-        if header.base_offset >= offset or last_offset(window, position, header) >= offset:
-            return position
-    return None
+        last = last_offset(window, position, header)
+        if last >= offset:
+            return Place(position, before, expected)
+        before, expected = position + header.total_len, last + 1
+    return Place(None, before, expected)
 
 
 def locate_time(window: Window, entries: list[IndexEntry], receive_ns: int, end_offset: int) -> int | None:

@@ -589,6 +589,7 @@ def test_what_happened_is_counted(world: World) -> None:
         "read_errors": 0,
         "lost_to_retention": 0,
         "lost_to_failures": 0,
+        "damaged_ranges": 0,
     }
     assert {key: stats[key] for key in expected} == expected
     assert stats["commits"] >= 1

@@ -1,0 +1,26 @@
+"""What a cold read has met instead of records.
+
+Knows: where it stands and which offsets it costs. Must not know: who reads, who is told.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Damage(NamedTuple):
+    """Offsets that no batch covers, up to, not including, ``end_offset``; and where in the file they should be."""
+
+    path: str
+    first_byte: int | None  # None: the file is gone
+    end_byte: int
+    first_offset: int
+    end_offset: int
+
+    def __str__(self) -> str:
+        lost = f"offsets {self.first_offset} to {self.end_offset - 1} are lost"
+        if self.first_byte is None:
+            return f"{self.path} is gone: {lost}"
+        if self.first_byte >= self.end_byte:
+            return f"{self.path}: nothing stands for them at byte {self.first_byte}: {lost}"
+        return f"{self.path}: bytes {self.first_byte} to {self.end_byte - 1} are damaged: {lost}"
