@@ -9,6 +9,7 @@ Invariants: a reader listed in ``readers`` is woken by every commit; ``loading``
 from __future__ import annotations
 
 from collections.abc import Callable
+from heapq import heapify, heappush, heapreplace
 from typing import Any, Protocol
 
 from radiator import limits
@@ -48,6 +49,8 @@ class Feed:
     """One partition and those who read it. ``start_read`` is given each cold read to run off the loop."""
 
     __slots__ = (
+        "_floors",
+        "_joined",
         "_judged",
         "_queues_only",
         "_start_read",
@@ -65,6 +68,8 @@ class Feed:
         self.wire = PartitionWire(partition.name, encode_name(partition.name))
         self.readers: dict[Any, None] = {}
         self.sources: list[Any] = []
+        self._floors: list[tuple[int, int, Any]] = []  # a heap: a floor that a source had, a number, the source
+        self._joined = 0
         self.destinations = 0
         self.loading: dict[int, list[Waiter]] = {}
         self.failures: dict[int, int] = {}  # cold reads that the disk failed, and how often
@@ -127,18 +132,40 @@ class Feed:
             source.forced(start)
         self.pin()
 
+    def join(self, source: Any) -> None:
+        """Another queue reads here."""
+        self.sources.append(source)
+        self._joined += 1
+        heappush(self._floors, (source.cursor.floor, self._joined, source))
+
+    def leave(self, queue: Any) -> None:
+        """That queue does not any more."""
+        self.sources = [source for source in self.sources if source.queue is not queue]
+        self._floors = [each for each in self._floors if each[2].queue is not queue]
+        heapify(self._floors)
+
     def settled_in(self, start: int, stop: int) -> list[tuple[int, int]]:
         """The intervals from ``start`` up to, not including, ``stop`` that every queue here has settled."""
-        found = [(start, stop)] if self.sources else []
+        if not self.sources:
+            return []
+        if len(self.sources) == 1:
+            only: list[tuple[int, int]] = self.sources[0].cursor.settled_in(start, stop)
+            return only
+        needed: list[tuple[int, int]] = []
         for source in self.sources:
-            found = common(found, source.cursor.settled_in(start, stop))
-        return found
+            needed += between(source.cursor.settled_in(start, stop), start, stop)
+        return between(sorted(needed), start, stop)
 
     def pin(self) -> None:
-        """Tell the partition the lowest offset that a queue still needs."""
-        floors = [source.cursor.floor for source in self.sources]
+        """Tell the partition the lowest offset that a queue still needs. Floors only rise, so only the lowest one that
+        is remembered is asked whether it has."""
+        floors = self._floors
+        while floors and floors[0][0] != floors[0][2].cursor.floor:
+            _, number, source = floors[0]
+            heapreplace(floors, (source.cursor.floor, number, source))
         self.partition.history = not self._holds_queues_only()  # topics are here too, and may be replayed
-        self.partition.retain_from = min(floors) if floors else None
+        self.partition.pins = len(floors)
+        self.partition.retain_from = floors[0][0] if floors else None
 
     def _holds_queues_only(self) -> bool:
         """Whether all that is stored here, or will be, belongs to the queues that read it."""
@@ -152,15 +179,13 @@ class Feed:
         return self._queues_only
 
 
-def common(one: list[tuple[int, int]], other: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """What is in both; intervals are sorted and disjoint."""
+def between(intervals: list[tuple[int, int]], start: int, stop: int) -> list[tuple[int, int]]:
+    """What is in none of them; they are sorted, and may overlap."""
     found: list[tuple[int, int]] = []
-    place = 0
-    for start, stop in one:
-        while place < len(other) and other[place][1] <= start:
-            place += 1
-        at = place
-        while at < len(other) and other[at][0] < stop:
-            found.append((max(start, other[at][0]), min(stop, other[at][1])))
-            at += 1
+    for first, end in intervals:
+        if first > start:
+            found.append((start, first))
+        start = max(start, end)
+    if start < stop:
+        found.append((start, stop))
     return found

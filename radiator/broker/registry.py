@@ -101,7 +101,7 @@ class Registry:
             return False
         del self.destinations[destination.name]
         for feed in destination.feeds:
-            feed.sources = [source for source in feed.sources if source.queue is not destination.queue]
+            feed.leave(destination.queue)
             feed.destinations -= 1
             feed.pin()
             if feed.destinations == 0 and not (feed.partition.next_offset or feed.partition.last_receive_ns):
@@ -135,7 +135,7 @@ class Registry:
             for feed in feeds:
                 source = QueueSource(queue, feed, self._cursor(name, feed, policy), self.dirty_sources)
                 queue.sources.append(source)
-                feed.sources.append(source)
+                feed.join(source)
         for feed in feeds:
             feed.pin()
         self.destinations[name] = destination

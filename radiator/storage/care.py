@@ -18,7 +18,7 @@ the ids of messages after a crash; a segment is rewritten by one job at a time, 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 
 from radiator import limits
@@ -27,6 +27,7 @@ from radiator.storage import dedup_file
 from radiator.storage.care_jobs import CareJob, Round, ScanJob, SegmentJob, SettledJob
 from radiator.storage.compaction import KeyOf
 from radiator.storage.file_partition import FilePartition
+from radiator.storage.holes import LOOK_COST_MAX, Look
 from radiator.storage.jobs import Job
 from radiator.storage.partition import Partition
 from radiator.storage.segment import SegmentInfo
@@ -37,9 +38,21 @@ REST_NS_MIN, REST_NS_MAX = 10 * NS_PER_SECOND, 600 * NS_PER_SECOND
 
 
 class State:
-    """What is remembered of one partition."""
+    """What is remembered of one partition, and of the segments that it still has."""
 
-    __slots__ = ("busy", "compacted_to", "compressed", "damaged", "failures", "left", "rest_until_ns", "round")
+    __slots__ = (
+        "busy",
+        "compacted_to",
+        "compressed",
+        "damaged",
+        "failures",
+        "left",
+        "look",
+        "oldest",
+        "rest_until_ns",
+        "round",
+        "seen",
+    )
 
     def __init__(self) -> None:
         self.busy = 0  # jobs that are made and not done
@@ -47,22 +60,35 @@ class State:
         self.compressed: set[int] = set()  # base offsets; also of those that would not get smaller
         self.damaged: set[int] = set()
         self.left: dict[int, int] = {}  # by base offset: records that a rewritten segment still had, about
+        self.look: Look | None = None  # under way
+        self.seen: tuple[int, ...] = ()  # what a look saw that found nothing to do
         self.round: Round | None = None
         self.failures = 0
         self.rest_until_ns = 0
+        self.oldest = 0
+
+    def prune(self, oldest: int) -> None:
+        """Segments below have gone."""
+        if oldest != self.oldest:
+            self.oldest = oldest
+            self.compressed = {base for base in self.compressed if base >= oldest}
+            self.damaged = {base for base in self.damaged if base >= oldest}
+            self.left = {base: left for base, left in self.left.items() if base >= oldest}
+            self.look = None  # it reads ``left``
 
 
 class Caretaker:
     """Hub only. ``removals`` is where jobs for the disk thread go that come behind the acks of a turn."""
 
-    def __init__(self, partitions: Mapping[str, Partition], removals: list[Job]) -> None:
+    def __init__(self, removals: list[Job]) -> None:
         self.key_of: Callable[[str], KeyOf] | None = None  # what ``compact_by`` means; set by the broker
         self.tombstone_ns = int(limits.TOMBSTONE_SECONDS * NS_PER_SECOND)
         self.keys_max = limits.COMPACT_KEYS_MAX
         self.counts = dict.fromkeys(("rewritten", "removed_records", "saved_bytes", "failed", "damaged"), 0)
-        self._partitions = partitions
         self._removals = removals
         self._states: dict[FilePartition, State] = {}
+        self._again: dict[FilePartition, None] = {}  # to be looked at in the next turn, told or not
+        self._cost = LOOK_COST_MAX  # that looks may still have in this turn
         self._ready: deque[CareJob] = deque()
         self._running: CareJob | None = None
 
@@ -103,16 +129,17 @@ class Caretaker:
                 note = f"{job.path}: damaged, so it is not rewritten but left as it is: {job.damage}"
         self._ended(job)
         if not state.busy:
+            self._cost = LOOK_COST_MAX
             self._consider(partition, now_ns)
         return note
 
-    def sweep(self, now_ns: int) -> None:
-        """Looks for what there is to do."""
-        for gone in [each for each in self._states if self._partitions.get(each.name) is not each]:
-            if not self._states[gone].busy:
-                del self._states[gone]
-        for partition in self._partitions.values():
-            if isinstance(partition, FilePartition) and len(partition.segments) > 1:
+    def sweep(self, now_ns: int, partitions: Iterable[Partition]) -> None:
+        """Looks for what there is to do in these, and in those that are not done with. (A log that has had a second
+        segment is not forgotten by its store, so no state is left over.)"""
+        self._cost = LOOK_COST_MAX
+        again, self._again = self._again, {}
+        for partition in dict.fromkeys([*again, *partitions]):
+            if isinstance(partition, FilePartition) and (len(partition.segments) > 1 or partition in self._states):
                 self._consider(partition, now_ns)
 
     # --- what is to be done -------------------------------------------------------------------------------------------
@@ -121,8 +148,11 @@ class Caretaker:
         state = self._states.get(partition)
         if state is None:
             state = self._states[partition] = State()
+        state.prune(partition.segments[0].base_offset if partition.segments else state.oldest)
         if state.rest_until_ns - now_ns > REST_NS_MAX:
             state.rest_until_ns = 0  # the clock was set back
+        if state.rest_until_ns > now_ns or state.round is not None:
+            self._again[partition] = None
         if state.busy or now_ns < state.rest_until_ns or not partition.at_ease or len(partition.segments) < 2:
             return
         if not (self._compact(partition, state, now_ns) or self._holes(partition, state, now_ns)):
@@ -155,20 +185,26 @@ class Caretaker:
                 self._add(SegmentJob(partition, segment, end), state)
 
     def _holes(self, partition: FilePartition, state: State, now_ns: int) -> bool:
-        options, settled_in = partition.options, partition.settled_in
-        if not options.reclaim_acked or partition.history or partition.retain_from is None or settled_in is None:
+        options, settled_in, needed = partition.options, partition.settled_in, partition.retain_from
+        if not options.reclaim_acked or partition.history or needed is None or settled_in is None:
+            state.look = None
             return False
+        look = state.look
+        if look is None or needed < look.needed:  # somebody new needs what others have settled
+            sealed = self._sealed(partition, state, now_ns)
+            seen = (partition.settlements, len(sealed), sealed[-1][1] if sealed else 0)
+            if seen == state.seen:
+                return False
+            look = state.look = Look(sealed, state.left, HOLES_AT_ONCE_MAX, needed, seen)
+        self._cost = look.go_on(settled_in, self._cost, partition.pins)
+        if not look.done:
+            self._again[partition] = None
+            return True
+        state.look, state.seen = None, () if look.found else look.seen
         jobs: list[SegmentJob] = []
-        for segment, end in self._sealed(partition, state, now_ns):
-            base = segment.base_offset
-            settled = settled_in(base, end)
-            left = end - base - sum(stop - start for start, stop in settled)
-            before = state.left.get(base, end - base)
-            if 2 * (left + 1) <= before:
-                state.left[base] = left + 1
-                jobs.append(SegmentJob(partition, segment, end, settled))
-                if len(jobs) == HOLES_AT_ONCE_MAX:
-                    break  # the others when these are done
+        for segment, end, settled, left in look.found:
+            state.left[segment.base_offset] = left + 1
+            jobs.append(SegmentJob(partition, segment, end, settled))
         if jobs:
             state.busy += 1
             self._removals.append(SettledJob(partition, lambda done: self._settled(done, jobs, state)))
@@ -238,4 +274,5 @@ class Caretaker:
             self._ready.remove(job)
             state.busy -= 1
         state.left.clear()
+        state.seen = ()
         state.round = None

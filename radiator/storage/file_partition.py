@@ -25,7 +25,7 @@ from radiator.storage.partition import IDLE, NEVER_NS, Agenda, Partition
 from radiator.storage.reads import ReadJob
 from radiator.storage.recovery import Recovered
 from radiator.storage.reopen import Reopened
-from radiator.storage.retention import roll_due_ns, settled_and_large, size_due_bytes, to_drop
+from radiator.storage.retention import held_back, roll_due_ns, settled_and_large, size_due_bytes, to_drop
 from radiator.storage.segment import SegmentInfo
 from radiator.storage.tail import ColdCache, Tail
 
@@ -58,6 +58,7 @@ class FilePartition(Partition):
         "rewriting",
         "roll_due_ns",
         "roll_wanted",
+        "settlements",
         "sync_due_ns",
         "sync_wanted",
         "undeleted",
@@ -68,6 +69,7 @@ class FilePartition(Partition):
     ) -> None:
         self._reclaim_at = NEVER_NS  # where the oldest segment ends, if it may go as soon as it is settled
         self._size_due_bytes: int | None = None  # of the active segment: then the oldest is to go
+        self.settlements = 0  # how often cursors have moved
         super().__init__(name, options, log.fs, log.directory, tail, agenda)
         self.log = log
         self.rewriting: int | None = None  # base offset of the segment that the caretaker has
@@ -97,6 +99,7 @@ class FilePartition(Partition):
         self.options = self.log.options = options  # immutable, so the disk thread sees the old ones or the new
         self.set_deadlines()
         dedup_file.adopt(self)
+        self._agenda.moved[self] = None
         if len(self.segments) > 1:
             self.want_retention()
 
@@ -107,6 +110,8 @@ class FilePartition(Partition):
     @retain_from.setter
     def retain_from(self, offset: int | None) -> None:
         self._retain_from = offset
+        self.settlements += 1
+        self._agenda.moved[self] = None
         if offset is not None and offset >= self._reclaim_at:
             self._reclaim_at = NEVER_NS  # asked once; should it be held back, the sweep asks again
             self.want_retention()
@@ -117,6 +122,8 @@ class FilePartition(Partition):
 
     def sweep(self) -> None:
         super().sweep()
+        if self.undeleted or held_back(self):
+            self._agenda.moved[self] = None  # time, or others, let it go: they do not tell
         if not self.roll_wanted and self.failed is None and settled_and_large(self):
             self.roll_wanted = True
             self.queue()
@@ -259,6 +266,7 @@ class FilePartition(Partition):
         if not self.segments or self.segments[-1].base_offset != base_offset:
             self.segments.append(SegmentInfo(base_offset, first_receive_ns, first_receive_ns, 0))
         self.set_deadlines()
+        self._agenda.moved[self] = None
         if len(self.segments) > 1:
             dedup_file.seal(self)
             self.want_retention()
@@ -296,6 +304,7 @@ class FilePartition(Partition):
             return
         self.failed = None
         self._agenda.failed.pop(self, None)
+        self._agenda.moved[self] = None
         if self._postponed:
             self.queue()
         self._retry_due_ns = None  # set again if an append of the same group came back with the old error

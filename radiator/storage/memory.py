@@ -14,6 +14,7 @@ Owned by the hub.
 from __future__ import annotations
 
 from heapq import heappop, heappush, heapreplace
+from itertools import count
 
 from radiator import limits
 from radiator.errors import StorageError
@@ -29,11 +30,12 @@ from radiator.storage.tail import Budget, Tail
 class MemoryBudget(Budget):
     """Bytes of all memory partitions of a store. It knows who may have something to give; ``evict`` finds out."""
 
-    __slots__ = ("_givers",)
+    __slots__ = ("_givers", "_numbers")
 
     def __init__(self, bytes_max: int) -> None:
         super().__init__(bytes_max)
         self._givers: list[tuple[int, int, MemoryPartition]] = []  # a heap by the age of the oldest batch, or less
+        self._numbers = count()  # of offers
 
     def added(self, tail: Tail, end: int, cost: int) -> None:
         self.bytes += cost
@@ -43,7 +45,7 @@ class MemoryBudget(Budget):
         since_ns = partition.spare_since_ns
         if since_ns is not None and not partition.offered:
             partition.offered = True
-            heappush(self._givers, (since_ns, id(partition), partition))
+            heappush(self._givers, (since_ns, next(self._numbers), partition))
 
     def evict(self) -> None:
         givers = self._givers

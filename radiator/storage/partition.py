@@ -20,6 +20,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
+from itertools import count
 
 from radiator import limits
 from radiator.errors import StorageError
@@ -50,24 +51,28 @@ class Agenda:
     Of each partition one deadline counts: the earliest that it has asked for since it was last met.
     """
 
-    __slots__ = ("_armed", "dirty", "failed", "postponing", "removals", "timers")
+    __slots__ = ("_armed", "_numbers", "dirty", "failed", "moved", "postponing", "removals", "timers")
 
     def __init__(self) -> None:
         self.postponing: dict[Partition, None] = {}  # those that hold decided batches back
         self.failed: dict[Partition, None] = {}  # those that refuse messages
+        self.moved: dict[
+            Partition, None
+        ] = {}  # those of which something may go that could not when they were last swept
         self.dirty: list[Partition] = []
         self.removals: list[Job] = []  # which come after everything else of a turn, and after its syncs
         self.timers: list[tuple[int, int, Partition]] = []  # a heap; what is not in _armed as well is stale
         self._armed: dict[Partition, int] = {}
+        self._numbers = count()  # of timers: what is due at one time comes in the order in which it was asked for
 
     def wake(self, partition: Partition, deadline_ns: int) -> None:
         """tick() must come by then, or before."""
         if self._armed.get(partition, NEVER_NS) <= deadline_ns:
             return
         self._armed[partition] = deadline_ns
-        heappush(self.timers, (deadline_ns, id(partition), partition))
+        heappush(self.timers, (deadline_ns, next(self._numbers), partition))
         if len(self.timers) > 2 * len(self._armed) + STALE_MAX:
-            self.timers[:] = [(due_ns, id(each), each) for each, due_ns in self._armed.items()]
+            self.timers[:] = [(due_ns, next(self._numbers), each) for each, due_ns in self._armed.items()]
             heapify(self.timers)
 
     def due(self, now_ns: int) -> list[Partition]:
@@ -90,6 +95,7 @@ class Agenda:
     def forget(self, partition: Partition) -> None:
         self._armed.pop(partition, None)
         self.failed.pop(partition, None)
+        self.moved.pop(partition, None)
 
     def clock_went_back(self, now_ns: int) -> None:
         for partition in list(self._armed):
@@ -117,6 +123,7 @@ class Partition(ABC):
         "on_forced",
         "open_batch",
         "options",
+        "pins",
         "queued",
         "retain_from",
         "segments",
@@ -128,6 +135,8 @@ class Partition(ABC):
     def __init__(
         self, name: str, options: PartitionOptions, fs: FileSystem, directory: str, tail: Tail, agenda: Agenda
     ) -> None:
+        self._agenda = agenda
+        self._dirty = agenda.dirty
         self.name = name
         self.options = options
         self.fs = fs
@@ -143,6 +152,7 @@ class Partition(ABC):
         self.failed: StorageError | None = None
         self.history = False
         self.retain_from: int | None = None
+        self.pins = 1  # how many cursors that is the lowest offset of: to ask them all takes so much longer
         self.on_forced: Callable[[int], None] | None = None  # told where the log begins when a cursor was no obstacle
         self.settled_in: Callable[[int, int], list[tuple[int, int]]] | None = (
             None  # what all cursors have settled there
@@ -151,8 +161,6 @@ class Partition(ABC):
         self.queued = False  # stands in the agenda: take() must visit
         self.dedup: Dedup | None = None  # ids of messages, once there was one
         self._closed: list[BatchBuilder] = []  # full, not yet taken
-        self._agenda = agenda
-        self._dirty = agenda.dirty
 
     # --- writing ------------------------------------------------------------------------------------------------------
 

@@ -90,3 +90,12 @@ def settled_and_large(partition: FilePartition) -> bool:
         and partition.retain_from == partition.high_watermark == partition.next_offset
         and segments[-1].size_bytes >= min(limits.RECLAIM_ROLL_BYTES, options.segment_bytes)
     )
+
+
+def held_back(partition: FilePartition) -> bool:
+    """Whether something of a log may be waiting for what no cursor decides: an archive, or ids that are remembered."""
+    segments, needed = partition.segments, partition.retain_from
+    if len(segments) < 2:
+        return False
+    settled = needed is not None and segments[1].base_offset <= needed and not partition.history
+    return settled or partition.options.wait_for_archive or partition.dedup is not None

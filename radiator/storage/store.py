@@ -36,6 +36,7 @@ from radiator.storage.options import PartitionOptions, SyncPolicy
 from radiator.storage.partition import Agenda, Partition
 from radiator.storage.recovery import RecoveryNote, partition_names, recover
 from radiator.storage.redo import Redo
+from radiator.storage.sweep import Sweep
 from radiator.storage.tail import Budget, ColdCache, Tail
 from radiator.storage.transaction_job import Outcome, TransactionJob
 from radiator.storage.transaction_log import TransactionLog
@@ -44,7 +45,6 @@ __all__ = ["PartitionOptions", "RecoveryNote", "Store", "SyncPolicy"]
 
 FAILURES_TOLD_MAX = 10  # one disk fails them all at once
 NEW_FILES_MAX = limits.NEW_FILES_MAX
-RETENTION_EVERY_NS = 10_000_000_000  # cursors move without telling, so what they held back is looked at again
 
 
 class Store:
@@ -67,7 +67,8 @@ class Store:
         self._open_logs = OpenLogs(open_logs_max)
         self.cursors = CursorStore(files, layout.cursors_path(root), self._open_logs.again)
         self._agenda = Agenda()
-        self.care = Caretaker(self.partitions, self._agenda.removals)
+        self.care = Caretaker(self._agenda.removals)
+        self._sweep = Sweep(self.partitions, self._agenda)
         self._budget = Budget(tail_bytes_max)
         self._memory = MemoryBudget(memory_bytes_max)
         self._cold = ColdCache(min(limits.COLD_BYTES_MAX, tail_bytes_max))
@@ -79,7 +80,6 @@ class Store:
         self._awaited: list[tuple[Partition, int]] = []  # messages under way without which those do not hold
         self._outcomes: list[Outcome] = []
         self.transaction_waiters: list[Any] = []  # who waits for the next take()'s transactions to be decided
-        self._retention_due_ns = 0
         self._now_ns = 0  # as it was last told
 
     # --- opening and closing ------------------------------------------------------------------------------------------
@@ -321,11 +321,10 @@ class Store:
         self._see(now_ns)
         for partition in self._agenda.due(now_ns):
             partition.tick(now_ns)
-        if now_ns >= self._retention_due_ns:
-            self._retention_due_ns = now_ns + RETENTION_EVERY_NS
-            for partition in self.partitions.values():
-                partition.sweep()
-            self.care.sweep(now_ns)
+        swept = self._sweep.take(now_ns)
+        for partition in swept:
+            partition.sweep()
+        self.care.sweep(now_ns, swept)
 
     def next_deadline_ns(self, now_ns: int) -> int | None:
         """When tick() has something to do; None if nothing is planned."""
@@ -338,7 +337,7 @@ class Store:
         if now_ns < self._now_ns:
             self._agenda.clock_went_back(now_ns)
             self.cursors.clock_went_back(now_ns)
-            self._retention_due_ns = min(self._retention_due_ns, now_ns + RETENTION_EVERY_NS)
+            self._sweep.clock_went_back(now_ns)
         self._now_ns = now_ns
 
     def failures(self) -> list[str]:

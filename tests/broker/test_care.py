@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from radiator.broker.feed import common
+from radiator.broker.feed import between
 from radiator.broker.keys import header_value
 from radiator.stomp.frames import Frame
 from radiator.storage import layout
@@ -273,15 +273,33 @@ def test_the_value_of_a_header_is_found_as_it_stands() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_intervals_have_in_common(seed: int) -> None:
+def test_what_is_between_intervals(seed: int) -> None:
     random = Random(seed)
+    some = sorted((start, random.randrange(start, 70)) for start in random.sample(range(60), random.randrange(10)))
+    first, last = random.randrange(10), random.randrange(50, 70)
+    covered = {offset for start, stop in some for offset in range(start, stop)}
+    found = between(some, first, last) if not some or some[-1][1] < last else between(some, first, 70)
+    until = max([last, *(stop for _, stop in some)]) if not some or some[-1][1] < last else 70
+    assert {offset for start, stop in found for offset in range(start, stop)} >= set(range(first, last)) - covered
+    assert not {offset for start, stop in found for offset in range(start, stop)} & covered
+    assert all(start < stop <= until for start, stop in found) and found == sorted(found)
 
-    def some() -> list[tuple[int, int]]:
-        cuts = sorted(random.sample(range(60), 2 * random.randrange(10)))
-        return list(zip(cuts[::2], cuts[1::2], strict=True))
 
-    one, other = some(), some()
-    sets = [{offset for start, stop in each for offset in range(start, stop)} for each in (one, other)]
-    found = common(one, other)
-    assert {offset for start, stop in found for offset in range(start, stop)} == sets[0] & sets[1]
-    assert all(start < stop for start, stop in found) and found == sorted(found)
+@pytest.mark.parametrize("queues", [1, 2, 5])
+def test_what_all_queues_of_a_log_have_settled(queues: int) -> None:
+    world = World("destinations: [{match: '/queue/*', partition: shared}]")
+    client, random = world.connect(), Random(queues)
+    for number in range(queues):
+        client.publish(f"/queue/{number}", *map(str, range(20)))
+    world.settle()
+    feed = world.broker.destinations["/queue/0"].feeds[0]
+    end = feed.partition.high_watermark
+    everywhere = set(range(end))
+    for source in feed.sources:
+        mine = set(random.sample(range(end), 3 * end // 4))
+        source.cursor.ack(mine)
+        everywhere &= mine
+    for start in range(0, end, 7):
+        found = feed.settled_in(start, start + 9)
+        assert {offset for one, two in found for offset in range(one, two)} == everywhere & set(range(start, start + 9))
+        assert all(one < two for one, two in found) and found == sorted(found)

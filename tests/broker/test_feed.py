@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import errno
+from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from radiator.broker.feed import Feed
 from tests.broker.harness import Client, World
 
 T, Q = "/topic/a", "/queue/a"
@@ -285,3 +288,56 @@ def test_a_failed_read_holds_up_one_log_and_no_other() -> None:
     disk.world.tick()
     assert good.bodies() == ["m"]
     assert bad.messages() == []
+
+
+# --- the lowest offset that a queue still needs -----------------------------------------------------------------------
+
+
+class Counted:
+    """A cursor that counts who asks it where it stands."""
+
+    asked = 0
+
+    def __init__(self, floor: int) -> None:
+        self.at = floor
+
+    @property
+    def floor(self) -> int:
+        Counted.asked += 1
+        return self.at
+
+
+def many(count: int) -> tuple[Feed, list[Any]]:
+    partition = SimpleNamespace(name="p", destinations=set(), whole=True, pins=0, history=False, retain_from=None)
+    feed = Feed(partition, lambda feed, job: None)
+    for number in range(count):
+        feed.join(SimpleNamespace(cursor=Counted(0), queue=SimpleNamespace(name=f"q{number}")))
+    return feed, feed.sources
+
+
+def test_a_turn_in_which_every_queue_of_a_log_moves_asks_each_a_few_times() -> None:
+    feed, sources = many(1_000)
+    Counted.asked = 0
+    for source in sources:
+        source.cursor.at = 5
+        feed.pin()
+    assert feed.partition.retain_from == 5
+    assert Counted.asked <= 4 * len(sources)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_lowest_floor_is_known_whoever_comes_and_goes(seed: int) -> None:
+    random = Random(seed)
+    feed, _ = many(10)
+    for number in range(300):
+        what = random.randrange(8)
+        if what == 0 and len(feed.sources) > 1:
+            feed.leave(random.choice(feed.sources).queue)
+        elif what == 1:
+            floor = random.randrange(200)
+            feed.join(SimpleNamespace(cursor=Counted(floor), queue=SimpleNamespace(name=f"new{number}")))
+        else:
+            random.choice(feed.sources).cursor.at += random.randrange(9)
+        feed.pin()
+        assert feed.partition.retain_from == min(source.cursor.at for source in feed.sources)
+        assert feed.partition.pins == len(feed.sources)

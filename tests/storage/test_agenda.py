@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from random import Random
 from typing import Any
 
 import pytest
@@ -184,3 +185,35 @@ def test_an_interval_is_kept_after_a_full_disk() -> None:
     store.tick(NOW + 7 * SECOND)
     commit(store, NOW + 7 * SECOND)
     assert partition.log.synced == partition.log.position
+
+
+def test_what_is_due_at_one_time_comes_in_the_order_in_which_it_was_asked_for() -> None:
+    """Not in an order that another run of the same seed would not repeat."""
+    store, _ = opened(FaultyFileSystem())
+    partitions = [store.partition(f"p{number}", MEMORY_SECOND) for number in range(50)]
+    Random(3).shuffle(partitions)
+    agenda = Agenda()
+    for partition in partitions:
+        agenda.wake(partition, NOW)
+    assert agenda.due(NOW) == partitions
+    for _ in range(10):  # stale ones are cleaned up in between
+        for number, partition in enumerate(partitions):
+            agenda.wake(partition, NOW - number // 10)
+    armed = [each for number in (4, 3, 2, 1, 0) for each in partitions[10 * number : 10 * number + 10]]
+    assert agenda.due(NOW) == armed
+
+
+def test_memory_of_one_age_is_given_up_in_the_order_in_which_it_was_offered() -> None:
+    store, _ = opened(FaultyFileSystem())
+    partitions = [store.partition(f"p{number}", PartitionOptions(store="memory")) for number in range(50)]
+    Random(3).shuffle(partitions)
+    for partition in partitions:
+        put(partition, b"x" * 1_000)
+        commit(store)
+    given = [partitions[0]]
+    budget = store._memory
+    while len(given) < len(partitions):
+        budget.bytes_max = budget.bytes - 1
+        budget.evict()
+        given += [each for each in partitions if not each.tail.bytes and each not in given]
+    assert given == partitions

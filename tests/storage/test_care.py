@@ -546,3 +546,23 @@ def test_damage_keeps_tombstones_and_loses_nothing_that_can_be_read() -> None:
     log.care(2 * 86_400)
     assert bytes(log.fs.nodes[path].cache) == damaged
     assert b"k" in latest(log) and latest(log)[b"k"] == b""
+
+
+# --- what is remembered -----------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_remembered_of_segments_that_are_gone() -> None:
+    log = Log(reclaim_acked=True, compress="zstd")
+    log.fill(60)
+    log.settle(*[offset for offset in range(60) if offset % 8])
+    log.care()
+    state = log.store.care._states[log.partition]
+    before = len(state.left), len(state.compressed)
+    assert min(before) > 3
+    log.settle(*range(50))
+    log.care()
+    log.care()
+    oldest = log.partition.segments[0].base_offset
+    assert oldest > 30
+    assert min([*state.left, *state.compressed, oldest]) >= oldest
+    assert len(state.left) < before[0] and len(state.compressed) < before[1]
