@@ -33,6 +33,7 @@ from radiator.broker.session import Session, SessionLimits
 from radiator.broker.source import QueueSource
 from radiator.broker.stats import Stats
 from radiator.broker.subscription import Subscription, by_source
+from radiator.broker.troubles import Troubles
 from radiator.clock import NS_PER_MS, NS_PER_SECOND
 from radiator.config import Config
 from radiator.errors import ProtocolError, StorageError
@@ -71,6 +72,7 @@ class Broker:
         self._advanced_ns = 0
         self._pattern_subscriptions: dict[Subscription, None] = {}
         self.reading = Reading(self)
+        self.troubles = Troubles()
         self._timed_stops: list[tuple[int, Reader]] = []
         self.ready = Ready(self._reader_done)
         self.registry = Registry(rules, store, self.reading.start, self._born, self._lost)
@@ -123,6 +125,7 @@ class Broker:
             except ProtocolError as error:
                 self.refuse(session, error, frame.receipt)
             except StorageError as error:
+                self.troubles.refused(str(error))
                 refusal = ProtocolError("storage", "the message could not be stored", str(error))
                 self.refuse(session, refusal, frame.receipt)
         return []
@@ -296,7 +299,7 @@ class Broker:
             if not job.postponed:
                 what = "acknowledgement" if job.batch is None else "message"
                 failure = ProtocolError("storage", f"the {what} could not be stored", str(job.error))
-            log.error("storage: %s", job.error)
+            self.troubles.failed(job, now_ns)
         elif job.note:
             log.warning("storage: %s", job.note)
         for first, last in job.lost:
@@ -356,6 +359,7 @@ class Broker:
         """Time passes: interval syncs, rolls, retention; retries of failed reads; stops whose moment has come."""
         self.store.tick(now_ns)
         self.reading.retry()
+        self.troubles.tick(now_ns)
         if abs(now_ns - self._advanced_ns) >= ADVANCE_EVERY_NS:
             self._advanced_ns = now_ns
             self.registry.advance_idle_queues()

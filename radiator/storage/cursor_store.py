@@ -62,6 +62,14 @@ class CursorJob(Job):
     def short(self) -> bool:
         return self.generation is None and not self.together and len(self.data) <= SHORT_BYTES_MAX
 
+    @property
+    def keeper(self) -> CursorStore:
+        return self.store
+
+    @property
+    def refusals(self) -> int:
+        return len(self.waiters)
+
     def write(self) -> None:
         log = self.store.log
         try:
@@ -87,6 +95,8 @@ class CursorJob(Job):
 
 class CursorStore:
     """Hub only, but for ``log``."""
+
+    name = "cursors"  # as the operator's log has it
 
     def __init__(self, fs: FileSystem, directory: str, again: Again = once) -> None:
         self.fs = fs

@@ -53,6 +53,16 @@ class Job:
         """A single small write, and maybe its sync: it may be done at once by a loop that has nothing else to do."""
         return False
 
+    @property
+    def keeper(self) -> Any:
+        """Who takes nothing more while its ``failed`` is set, if it was this job that failed; None: nobody."""
+        return self.partition
+
+    @property
+    def refusals(self) -> int:
+        """How many messages or acknowledgements are refused if it fails."""
+        return 0 if self.batch is None or self.postponed else len(self.batch)
+
     def write(self) -> None:
         """Disk thread."""
 

@@ -1,0 +1,115 @@
+"""A disk that fails is told when it begins, now and then while it lasts, and when it ends, with what it refused."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from radiator.broker.troubles import TEXTS_MAX, Troubles
+from radiator.clock import NS_PER_SECOND
+from radiator.errors import StorageError
+from radiator.storage.jobs import Job
+from tests.broker.harness import World
+
+A = "/queue/a"
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    lines = [line.getMessage() for line in caplog.records if line.levelno >= logging.WARNING]
+    caplog.clear()
+    return lines
+
+
+def ack_in_vain(world: World, count: int) -> None:
+    for _ in range(count):
+        client = world.connect()
+        client.subscribe(A)
+        world.settle()
+        (message,) = client.messages()
+        client.ack(message, receipt="r")
+        world.settle()
+        assert client.error() == "storage"
+
+
+def test_a_journal_of_acks_that_fails_costs_a_line_and_not_one_for_each_ack(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    sender = world.connect()
+    sender.publish(A, *map(str, range(60)))
+    world.settle()
+    world.fs.fail("fdatasync")
+    ack_in_vain(world, 20)
+    (line,) = told(caplog)
+    assert "cannot sync" in line and "cursors" in line
+    for _ in range(11):
+        world.fs.fail("rename")
+        world.tick(1)
+        ack_in_vain(world, 2)
+    lines = told(caplog)
+    assert len(lines) == 2, "what the retries meet, and one line for ten seconds"
+    assert lines[-1].endswith("(still so: 37 more were refused)")
+    world.fs.heal()
+    world.tick(2.5)
+    world.tick(1)
+    assert told(caplog) == ["storage: cursors: well again; 42 were refused in the meantime"]
+    world.tick(60)
+    assert not told(caplog)
+
+
+def test_a_partition_that_refuses_sends_costs_a_line_and_not_one_for_each_message(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World()
+    world.fs.fail("fdatasync")
+    for number in range(15):
+        client = world.connect()
+        client.publish(A, "m", receipt=str(number))
+        world.settle()
+        assert client.error() == "storage"
+    (line,) = told(caplog)
+    assert "cannot sync" in line and "%2Fqueue%2Fa" in line
+    world.tick(2.5)
+    world.tick(1)
+    lines = told(caplog)
+    assert f"storage: {A}: well again; 15 were refused in the meantime" in lines
+    assert not [line for line in lines if "still so" in line]
+    world.fs.fail("fdatasync")
+    client = world.connect()
+    client.publish(A, "m", receipt="again")
+    world.settle()
+    assert len(told(caplog)) == 1, "a new failure is told at once"
+
+
+class Failed(Job):
+    def __init__(self, text: str, partition: object = None) -> None:
+        super().__init__(partition)
+        self.error = StorageError(text)
+
+
+def test_errors_without_a_state_are_told_once_while_they_come_often(caplog: pytest.LogCaptureFixture) -> None:
+    troubles, now = Troubles(), 0
+    for _ in range(50):
+        troubles.failed(Failed("cannot remove"), now)
+    assert told(caplog) == ["storage: cannot remove"]
+    troubles.tick(now + 5 * NS_PER_SECOND)
+    assert not told(caplog)
+    troubles.tick(now + 10 * NS_PER_SECOND)
+    assert told(caplog) == ["storage: cannot remove (still so: 49 times more)"]
+    troubles.tick(now + 20 * NS_PER_SECOND)
+    assert not told(caplog)
+    troubles.failed(Failed("cannot remove"), now + 21 * NS_PER_SECOND)
+    assert told(caplog) == ["storage: cannot remove"], "it had ended"
+
+
+def test_another_error_of_the_same_partition_is_told_but_not_any_number(caplog: pytest.LogCaptureFixture) -> None:
+    class Keeper:
+        name = "p"
+        failed: StorageError | None = StorageError("0")
+
+    troubles, keeper = Troubles(), Keeper()
+    for number in range(100):
+        troubles.failed(Failed(str(number), keeper), 0)
+    assert told(caplog) == [f"storage: {number}" for number in range(TEXTS_MAX)]
+    keeper.failed = None
+    troubles.tick(1)
+    assert told(caplog) == ["storage: p: well again; 0 were refused in the meantime"]
