@@ -138,13 +138,14 @@ def seeds() -> dict[str, list[bytes]]:
         )
     )
     records = [journal.create(1, 0, 2, "queue:q", "q"), journal.acked(1, [(3, 5), (7, 9)]), journal.counts(1, {6: 2})]
+    seek = bytes([journal.SEEK]) + (1).to_bytes(4, "little") + (4).to_bytes(8, "little")
     entries = index.encode_entries([index.IndexEntry(0, 0, 1), index.IndexEntry(3, 1 << 16, 2)])
     return {
         "batch": [plain, many],
         "log": [bytes([choice]) + data for choice in (0, 4, 8, 12) for data in (plain, many, plain + many)]
         + [b"\1" + index.encode_head(0) + entries, b"\2" + layout.encode_head(0, 240, 2), b"\3\1\0\0\0abcdq"],
         "cursors": [
-            bytes([choice]) + b"".join([*records, journal.seek(1, 4), journal.delete(1)]) for choice in range(8)
+            bytes([choice]) + b"".join([*records, seek, journal.delete(1)]) for choice in range(8)
         ],
         "index": [entries],
     }
