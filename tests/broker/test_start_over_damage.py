@@ -223,3 +223,34 @@ def test_a_start_reads_nothing_of_a_log_whose_list_is_whole(monkeypatch: pytest.
         getattr(world, end)()
         assert "names" not in [note.kind for note in world.notes], end
         assert world.store.partitions["shared"].whole
+
+
+@pytest.mark.parametrize("readable", [True, False])
+@pytest.mark.parametrize("rolls", [0, 1, 3])
+def test_a_head_from_before_vouches_for_nothing_that_came_later(
+    rolls: int, readable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut may set the head back. It then says that the list is whole which was so at that time."""
+    world = World("destinations: [{match: '/queue/*', partition: /queue/a, segment: {size: 64KiB}}]")
+    client = world.connect()
+    client.publish("/queue/a", *["x" * 9_000] * 3)
+    world.settle()
+    (head,) = (each for each in world.fs.nodes if each.endswith("/head"))
+    before = bytes(world.fs.nodes[head].cache)
+    client.publish("/queue/b", *B)
+    world.settle()
+    for _ in range(7 * rolls):
+        client.publish("/queue/a", "x" * 9_000)
+        world.settle()
+    world.stop()
+    assert len(world.store.partitions["/queue/a"].segments) == 1 + rolls
+    world.fs.nodes[head].cache[:] = before
+    for path in [each for each in world.fs.nodes if each.endswith((".idx", "/names")) or "/cursors/" in each]:
+        del world.fs.nodes[path]
+    if not readable:
+        monkeypatch.setattr(limits, "NAMES_SCAN_BYTES_MAX", 0)
+    world.start()
+    partition = world.store.partitions["/queue/a"]
+    assert partition.whole == (readable or not rolls)
+    assert not partition.whole or partition.destinations == {"/queue/a", "/queue/b"}
+    assert heard(world, "/queue/b") == B

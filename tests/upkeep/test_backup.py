@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from radiator import limits
 from radiator.errors import StorageError
 from radiator.storage import archived, dedup_file, layout
 from radiator.storage.files import FileSystem
@@ -37,7 +38,9 @@ def restored(fs: Any, backup: str, root: str) -> dict[str, dict[int, bytes]]:
     return found
 
 
-def test_a_backup_restored_has_the_same_records_at_the_same_offsets_and_the_same_cursors(tmp_path: Path) -> None:
+def test_a_backup_restored_has_the_same_records_at_the_same_offsets_and_the_same_cursors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root, fs = str(tmp_path / "data"), FileSystem()
     store, _ = opened(root=root)
     for name in ("/queue/a", "/topic/b"):
@@ -56,7 +59,9 @@ def test_a_backup_restored_has_the_same_records_at_the_same_offsets_and_the_same
     expected = {name: read_all(partition) for name, partition in store.partitions.items()}
     assert restored(fs, str(tmp_path / "copy"), str(tmp_path / "again")) == expected
     assert list_cursors(str(tmp_path / "again")) == list_cursors(root)
-    again, _ = opened(root=str(tmp_path / "again"))
+    monkeypatch.setattr(limits, "NAMES_SCAN_BYTES_MAX", 0)
+    again, notes = opened(root=str(tmp_path / "again"))
+    assert not notes and all(partition.whole for partition in again.partitions.values())
     assert again.cursors.open("queue:/queue/a", "/queue/a", 0).delivered == 9
     assert again.partitions["/queue/a"].destinations == {"/topic/other"}
     again.close()
