@@ -254,3 +254,44 @@ def test_a_head_from_before_vouches_for_nothing_that_came_later(
     assert partition.whole == (readable or not rolls)
     assert not partition.whole or partition.destinations == {"/queue/a", "/queue/b"}
     assert heard(world, "/queue/b") == B
+
+
+def test_a_walk_that_began_behind_an_old_head_does_not_make_a_list_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "NAMES_SCAN_BYTES_MAX", 0)
+    world = World("destinations: [{match: '/queue/*', partition: /queue/a}]")
+    client = world.connect()
+    client.publish("/queue/a", "first")
+    world.settle()
+    (head,) = (each for each in world.fs.nodes if each.endswith("/head"))
+    before = bytes(world.fs.nodes[head].cache)
+    client.publish("/queue/b", *B)
+    world.settle()
+    for _ in range(20):
+        client.publish("/queue/a", "x" * 9_000)
+        world.settle()
+    world.stop()
+    world.fs.nodes[head].cache[:] = before
+    del world.fs.nodes[head.replace("/head", "/names")]
+    world.start()
+    assert not world.store.partitions["/queue/a"].whole
+    assert heard(world, "/queue/b") == B
+
+
+def test_a_queue_whose_name_is_lost_holds_back_retention_by_its_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "NAMES_SCAN_BYTES_MAX", 0)
+    world = World(SHARED.replace("size: 64KiB}", "size: 64KiB}, retention: {size: 70KiB}"))
+    client = world.connect()
+    client.publish("/queue/b", *B)
+    for _ in range(20):
+        client.publish("/queue/a", "x" * 9_000)
+        world.settle()
+    world.stop()
+    del world.fs.nodes[next(each for each in world.fs.nodes if each.endswith("/names"))]
+    world.start()
+    client = world.connect()
+    client.subscribe("/queue/a", ack="auto", prefetch_count=100)
+    for _ in range(8):
+        world.settle()
+        world.tick(12)
+    assert len(client.bodies()) == 20
+    assert heard(world, "/queue/b") == B
