@@ -144,9 +144,7 @@ def seeds() -> dict[str, list[bytes]]:
         "batch": [plain, many],
         "log": [bytes([choice]) + data for choice in (0, 4, 8, 12) for data in (plain, many, plain + many)]
         + [b"\1" + index.encode_head(0) + entries, b"\2" + layout.encode_head(0, 240, 2), b"\3\1\0\0\0abcdq"],
-        "cursors": [
-            bytes([choice]) + b"".join([*records, seek, journal.delete(1)]) for choice in range(8)
-        ],
+        "cursors": [bytes([choice]) + b"".join([*records, seek, journal.delete(1)]) for choice in range(8)],
         "index": [entries],
     }
 

@@ -83,12 +83,15 @@ class _Part:
         return _State.THERE
 
     def _is(self, window: Window, at: int, header: BatchHeader) -> bool:
+        """A log that went on in a new file may have it in a batch with its neighbours (``reopen``)."""
         found, wanted = decode_columns(window.data, window.at(at, header.total_len), header), self._columns()
-        return (
-            list(found.offsets) == list(wanted.offsets)
-            and list(found.receive_ns) == list(wanted.receive_ns)
-            and found.blocks == wanted.blocks
-            and found.bodies == wanted.bodies
+        places = {offset: place for place, offset in enumerate(found.offsets)}
+        both = [(places[offset], place) for place, offset in enumerate(wanted.offsets) if offset in places]
+        return bool(both) and all(
+            found.receive_ns[one] == wanted.receive_ns[other]
+            and found.blocks[one] == wanted.blocks[other]
+            and found.bodies[one] == wanted.bodies[other]
+            for one, other in both
         )
 
     def append(self, now_ns: int) -> bool:

@@ -70,3 +70,8 @@ def test_the_histories_are_eventful() -> None:
     assert counts["settled"] > 50
     assert counts["segments"] > 150
     assert counts["cared"] > 20
+
+
+def test_a_decided_commit_is_known_in_a_log_that_went_on_in_another_file() -> None:
+    """Its batches and those of others had become one there; the journal of the cursors had failed."""
+    Simulation(5354).run()
