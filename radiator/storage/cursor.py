@@ -161,6 +161,14 @@ class Cursor:
             found.append((max(start, self._starts[place]), min(stop, self._stops[place])))
         return found
 
+    def unsettled_below(self, offset: int) -> tuple[int, int, int] | None:
+        """The first and the last unsettled offset below ``offset``, and how many there are; None if there is none."""
+        if self.floor >= offset:
+            return None
+        settled = self.settled_in(self.floor, offset)
+        last = settled[-1][0] - 1 if settled and settled[-1][1] == offset else offset - 1
+        return self.floor, last, offset - self.floor - sum(stop - start for start, stop in settled)
+
     # --- for the journal ----------------------------------------------------------------------------------------------
 
     def take_changes(self) -> Changes | None:

@@ -53,7 +53,7 @@ class RecoveryNote:
 
     path: str
     text: str
-    kind: str  # "torn", "damage", "foreign", "cursors", "ids", "names"
+    kind: str  # "torn", "damage", "foreign", "cursors", "ids", "names", "missing"
     first_offset: int | None = None  # of what was lost, where it is known
     last_offset: int | None = None
 

@@ -107,6 +107,7 @@ class Store:
             ends = {name: partition.next_offset for name, partition in self.partitions.items()}
             notes += [RecoveryNote(path, text, "cursors") for text in self.cursors.load(ends, redo.acks)]
             redo.append(notes, now_ns)
+            notes += self._missing()
             if self._identify is not None:
                 dedup_recovery.recover_all(self.partitions.values(), ends, notes, self._identify)
             if self._agenda.postponing or self.cursors.failed is not None:
@@ -126,6 +127,17 @@ class Store:
         except StorageError:
             self._unlock()
             raise
+        return notes
+
+    def _missing(self) -> list[RecoveryNote]:
+        """Retention moves a cursor on before it removes anything, so this was done by somebody else."""
+        notes = []
+        for name, partition_name in self.cursors.names():
+            partition, cursor = self.partitions.get(partition_name), self.cursors.get(name, partition_name)
+            gone = cursor.unsettled_below(partition.log_start_offset) if partition is not None and cursor else None
+            if gone is not None and isinstance(partition, FilePartition):
+                text = f"offsets {gone[0]} to {gone[1]}, of which {name} had not settled {gone[2]}, are gone"
+                notes.append(RecoveryNote(partition.directory, text, "missing", gone[0], gone[1]))
         return notes
 
     def _recovered_partition(self, name: str) -> FilePartition | None:

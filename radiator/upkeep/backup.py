@@ -166,7 +166,7 @@ class _Backup:
             fs.mkdir(layout.partition_path(partial, name))
             copied.append(CopiedPartition(name, 0, 0, 0))
         cursors = cut.cursors
-        cursors.limit({each.name: each.next_offset for each in copied})
+        cursors.limit({each.name: (each.first_offset, each.next_offset) for each in copied})
         fs.mkdir(layout.cursors_path(partial))
         for name, data in cursors.files():
             self._write(f"{layout.CURSORS}/{name}", data)

@@ -18,14 +18,15 @@ from radiator.storage.cursor_journal import CursorState
 from radiator.storage.cursor_snapshot import COPY, SNAPSHOT
 from radiator.storage.cursor_store import DELIVERED, SLOT_BYTES
 from radiator.storage.files import FileSystem, read_file
-from radiator.upkeep.findings import Finding
+from radiator.upkeep.cursor_copy import cursor_of
+from radiator.upkeep.findings import Finding, span
 
 LOOKS = 8
 KEPT = SNAPSHOT + ".damaged"
 
 
-def run(fs: FileSystem, root: str, ends: Mapping[str, int] | None) -> Iterator[Finding]:
-    """``ends``: the next offset of each partition; None if a broker is at work."""
+def run(fs: FileSystem, root: str, logs: Mapping[str, tuple[int, int]] | None) -> Iterator[Finding]:
+    """``logs``: the first and the next offset of each partition; None if a broker is at work."""
     directory = layout.cursors_path(root)
     if fs.facts(directory) is None:
         return
@@ -40,13 +41,13 @@ def run(fs: FileSystem, root: str, ends: Mapping[str, int] | None) -> Iterator[F
         journal = read_file(fs, journal_path) or b""
         unsorted = [state for state in states.values() if _unsorted(state)]
         end, lost = cursor_journal.replay(journal, states)
-        if read_file(fs, path) == raw and not (lost and ends is None):  # a read may meet a write half-way
+        if read_file(fs, path) == raw and not (lost and logs is None):  # a read may meet a write half-way
             break
     remedy = "the next start uses its copy" if copied else "cursors that only it knew start again"
     if broken:
         kind = "copy" if copied else "snapshot"
         yield Finding(kind, path, f"cannot be read; {remedy}", 0, len(raw or b""))
-    elif ends is None:
+    elif logs is None:
         pass  # the copy is written first: beside a broker the snapshot may follow in a moment
     elif copied:
         yield Finding("copy", path, f"missing; {remedy}")
@@ -59,14 +60,14 @@ def run(fs: FileSystem, root: str, ends: Mapping[str, int] | None) -> Iterator[F
         yield Finding(
             "cursor", path, f"{state.name} over {state.partition}: its intervals are not sorted above its floor"
         )
-    yield from _listing(fs, directory, listed, generation, ends is None)
+    yield from _listing(fs, directory, listed, generation, logs is None)
     if lost:
         text = f"{lost} bytes in the middle cannot be read; acknowledgements in them come again"
         yield Finding("journal", journal_path, text, 0, end)
-    if ends is not None and journal[end:].strip(b"\0"):
+    if logs is not None and journal[end:].strip(b"\0"):
         text = f"torn tail of {len(journal) - end} bytes; acknowledgements in it come again"
         yield Finding("tail", journal_path, text, end, len(journal))
-    yield from _cursors(path, states, ends)
+    yield from _cursors(root, path, states, logs)
 
 
 def _listing(fs: FileSystem, directory: str, listed: list[str], generation: int, live: bool) -> Iterator[Finding]:
@@ -94,7 +95,9 @@ def _listing(fs: FileSystem, directory: str, listed: list[str], generation: int,
             yield Finding("foreign", path, "not of this store; left alone")
 
 
-def _cursors(path: str, states: Mapping[int, CursorState], ends: Mapping[str, int] | None) -> Iterator[Finding]:
+def _cursors(
+    root: str, path: str, states: Mapping[int, CursorState], logs: Mapping[str, tuple[int, int]] | None
+) -> Iterator[Finding]:
     slots: dict[int, str] = {}
     keys: set[tuple[str, str]] = set()
     for state in states.values():
@@ -108,12 +111,18 @@ def _cursors(path: str, states: Mapping[int, CursorState], ends: Mapping[str, in
         slots.setdefault(state.slot, who)
         if any(start >= stop for start, stop in state.changes):
             yield Finding("cursor", path, f"{who}: an interval of acknowledged offsets ends before it begins")
-        if ends is None:
+        if logs is None:
             continue
-        top, end = max([state.floor, *(stop for _, stop in state.changes)]), ends.get(state.partition, 0)
+        first, end = logs.get(state.partition, (0, 0))
+        top = max([state.floor, *(stop for _, stop in state.changes)])
         if top > end:
             text = f"{who}: settled up to {top}, but the log ends at {end}; the next start sets it back"
             yield Finding("cursor", path, text)
+        gone = cursor_of(state, end).unsettled_below(min(first, end))
+        if gone is not None:
+            text = f"{span(gone[0], gone[1] + 1)}, of which {state.name} had not settled {gone[2]}: removed by somebody"
+            where = layout.partition_path(root, state.partition)
+            yield Finding("missing", where, text, None, None, gone[0], gone[1])
 
 
 def _unsorted(state: CursorState) -> bool:

@@ -46,7 +46,7 @@ class CursorCopy:
     def __init__(self, generation: int, states: dict[int, CursorState], delivered: bytes) -> None:
         self.generation = generation
         latest = {(state.name, state.partition): state for state in states.values()}
-        self._cursors = [(state, _cursor(state, 1 << 63)) for state in latest.values()]
+        self._cursors = [(state, cursor_of(state, 1 << 63)) for state in latest.values()]
         self._delivered = bytearray(delivered)
 
     def holds(self, acks: bytes) -> bool:
@@ -60,11 +60,13 @@ class CursorCopy:
             for state in asked.values()
         )
 
-    def limit(self, ends: Mapping[str, int]) -> None:
-        """Nothing is settled at or above the end of its log; a log that is not there ends at 0."""
+    def limit(self, logs: Mapping[str, tuple[int, int]]) -> None:
+        """Nothing is settled at or above the end of its log; a log that is not there ends at 0. What lies below its
+        first offset was removed since the cursors were read: when it was settled, or by force."""
         for place, (state, _) in enumerate(self._cursors):
-            end = ends.get(state.partition, 0)
-            self._cursors[place] = state, _cursor(state, end)
+            first, end = logs.get(state.partition, (0, 0))
+            self._cursors[place] = state, (cursor := cursor_of(state, end))
+            cursor.ack_range(cursor.floor, first)
             at = state.slot * SLOT_BYTES
             hint = min(int.from_bytes(self._delivered[at : at + SLOT_BYTES], "little"), end)
             if at + SLOT_BYTES <= len(self._delivered):
@@ -92,7 +94,7 @@ class CursorCopy:
         return [CopiedCursor(state.name, state.partition, cursor.floor) for state, cursor in self._cursors]
 
 
-def _cursor(state: CursorState, end: int) -> Cursor:
+def cursor_of(state: CursorState, end: int) -> Cursor:
     cursor = Cursor(min(state.floor, end))
     for start, stop in state.changes:
         cursor.ack_range(start, min(stop, end))

@@ -19,6 +19,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "damaged": (DAMAGE, "bytes of a segment in which no whole batch stands"),
     "unreadable": (DAMAGE, "a file that the system does not let us read: its rights, or the disk"),
     "gap": (DAMAGE, "offsets that no batch has, where the next one follows at once, or the log ends too early"),
+    "missing": (DAMAGE, "messages that a queue had not settled, from the start of its log, are gone"),
     "contradiction": (DAMAGE, "a batch whose crc holds, and whose parts contradict one another"),
     "version": (DAMAGE, "a batch that says that a newer radiator wrote it: that, or a flipped bit"),
     "head": (DAMAGE, "`head` is missing or damaged, or does not fit the segments"),

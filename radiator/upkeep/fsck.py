@@ -53,6 +53,7 @@ class PartitionCheck:
 
     name: str
     directory: str
+    first_offset: int = 0
     next_offset: int = 0
     findings: list[Finding] = field(default_factory=list)
     segments: list[SegmentCheck] = field(default_factory=list)
@@ -103,11 +104,11 @@ class Fsck:
             self.counts.bytes += sum(segment.position for segment in found.segments)
             yield from found.findings
         if only is None:
-            ends = {each.name: each.next_offset for each in self.checked}
+            logs = {each.name: (each.first_offset, each.next_offset) for each in self.checked}
             if not self.live:
                 yield from check_files.transactions(self.fs, self.root)
             try:
-                yield from check_cursors.run(self.fs, self.root, None if self.live else ends)
+                yield from check_cursors.run(self.fs, self.root, None if self.live else logs)
             except OSError as error:
                 yield _unreadable(layout.cursors_path(self.root), error)
 
@@ -216,6 +217,7 @@ class Fsck:
         if self.live and head is not None:
             bases = [base for base in bases if base <= head.segment_base]
         self._segments(found, bases, head)
+        found.first_offset = bases[0] if bases else found.next_offset
         found.destinations = {
             name for segment in found.segments for names in segment.dictionaries for name in split_names(names)
         }

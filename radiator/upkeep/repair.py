@@ -2,7 +2,8 @@
 
     1  check; damage in the middle is copied aside, and stays where it is
     2  lists of destinations and indexes that are wrong are written anew, leftovers removed, modes narrowed
-    3  the store is opened as a broker opens it (``recovery``): torn tails cut, heads and the cursors' snapshot written
+    3  the store is opened as a broker opens it (``recovery``): torn tails cut, heads and the cursors' snapshot written;
+       cursors are set behind what is gone from the start of their logs
     4  check again; gaps that only show now are marked as known
 
 Nothing that holds a message is ever removed or changed, but for what a start cuts off: bytes behind the last whole
@@ -105,6 +106,7 @@ class Repair:
         for note in self._store.open(self._now_ns, Allowance(EVERYTHING)):
             if note.kind == "torn":
                 yield str(note)
+        yield from self._missing()
         for path, kind in {(finding.path, finding.kind): None for finding in findings if finding.kind in BY_OPENING}:
             yield f"{path}: {BY_OPENING[kind]}"
         for partition in fsck.checked:
@@ -112,6 +114,22 @@ class Repair:
                 begin = (empty_log, self.fs, partition.directory, partition.next_offset)
                 self._do(partition.directory, "begin a segment", *begin)
                 yield f"{partition.directory}: begun anew at offset {partition.next_offset}"
+
+    def _missing(self) -> Iterator[str]:
+        """Queues go on behind what is gone from the start of their logs."""
+        cursors = self._store.cursors
+        for name, partition_name in cursors.names():
+            partition, cursor = self._store.partitions.get(partition_name), cursors.get(name, partition_name)
+            if partition is not None and cursor is not None and cursor.floor < partition.log_start_offset:
+                cursor.ack_range(cursor.floor, partition.log_start_offset)
+                yield f"{layout.partition_path(self.root, partition_name)}: {name} goes on at offset {cursor.floor}"
+        jobs = cursors.take(self._now_ns)
+        for job in jobs:
+            job.write()
+            job.sync()
+            job.done(self._now_ns)
+            if job.error is not None:
+                raise job.error
 
     def left(self) -> tuple[Fsck, list[Finding], list[str]]:
         """Another check; what only shows now is put aside too (told in words)."""

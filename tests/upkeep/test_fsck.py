@@ -71,6 +71,8 @@ def test_nothing_is_found_in_an_empty_store_and_what_is_no_store_is_told(tmp_pat
 def test_a_log_that_rolled_while_idle_and_lost_what_was_before_is_healthy(made: Made) -> None:
     store, _ = opened(root=made.root)
     log = store.partitions[QUEUE].log  # type: ignore[attr-defined]
+    store.cursors.open(f"queue:{QUEUE}", QUEUE, 0).ack(range(len(made.bodies)))
+    commit(store)
     log.roll(len(made.bodies))
     assert check(made.root) == []
     log.remove(made.bases)
@@ -150,6 +152,33 @@ def test_a_segment_that_is_gone_is_a_gap(made: Made) -> None:
     repair(made.root)
     assert not made.index(1).exists()
     mended(made.root)
+
+
+def test_the_oldest_segment_gone_with_what_a_queue_had_not_settled_is_damage(made: Made) -> None:
+    assert made.bases[1] > 10
+    made.segment(0).unlink()
+    found = {finding.kind: finding for finding in check(made.root)}
+    assert set(found) == {"missing", "leftover"} and found["missing"].severity == "damage"
+    assert (found["missing"].first_offset, found["missing"].last_offset) == (3, made.bases[1] - 1)
+    assert f"had not settled {made.bases[1] - 6}" in found["missing"].text, "0 to 2 and 7 to 9 were settled"
+    store, notes = opened(root=made.root)
+    assert [(note.kind, note.first_offset, note.last_offset) for note in notes] == [("missing", 3, made.bases[1] - 1)]
+    assert f"queue:{QUEUE}" in str(notes[0])
+    store.close()
+    repair(made.root)
+    mended(made.root)
+    store, notes = opened(root=made.root)
+    assert notes == [] and store.cursors.open(f"queue:{QUEUE}", QUEUE, 0).floor == made.bases[1]
+    store.close()
+
+
+def test_the_oldest_segment_gone_with_what_was_settled_is_no_damage(made: Made) -> None:
+    store, _ = opened(root=made.root)
+    store.cursors.open(f"queue:{QUEUE}", QUEUE, 0).ack(range(made.bases[1]))
+    commit(store)
+    store.close()
+    made.segment(0).unlink()
+    assert kinds(made.root) == ["leftover"]
 
 
 def test_bytes_behind_the_last_batch_of_a_sealed_segment_are_told(made: Made) -> None:
