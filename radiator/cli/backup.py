@@ -84,7 +84,7 @@ def backup(data: str, target: str, since: str | None, rate: int | None, as_json:
         except DamagedBackup as error:
             raise CommandFailed(DAMAGED, str(error)) from None
     seconds = time.monotonic() - begun
-    records = sum(each.next_offset - each.first_offset for each in made.manifest.partitions)
+    offsets = sum(each.next_offset - each.first_offset for each in made.manifest.partitions)
     if not made.manifest.whole_transactions:
         say(f"{target}: a COMMIT over several logs may be in it in part: there was no moment between two of them")
     if as_json:
@@ -96,7 +96,7 @@ def backup(data: str, target: str, since: str | None, rate: int | None, as_json:
                     {"partition": each.name, "first_offset": each.first_offset, "next_offset": each.next_offset}
                     for each in made.manifest.partitions
                 ],
-                "records": records,
+                "offsets": offsets,
                 "files": len(made.manifest.files),
                 "bytes": made.manifest.size_bytes,
                 "copied_bytes": made.copied_bytes,
@@ -109,7 +109,7 @@ def backup(data: str, target: str, since: str | None, rate: int | None, as_json:
         return OK
     linked = f", {size(made.linked_bytes)} of it shared with {since}" if made.linked_bytes else ""
     click.echo(
-        f"{target}: {records:,} records of {len(made.manifest.partitions)} partitions, "
+        f"{target}: {offsets:,} offsets of {len(made.manifest.partitions)} partitions, "
         f"{size(made.manifest.size_bytes)}{linked}, in {seconds:.1f} s"
     )
     return OK

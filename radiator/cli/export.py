@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("jsonl", "csv", "parquet")
 POSITIONS = "first, N (an offset), @TIME (RFC 3339 or epoch nanoseconds)"
-MARK_NEEDS = "--mark-archived says that the archive has everything: it goes with neither {}"
+MARK_NEEDS = "--mark-archived says that the archive has everything: it does not go with {}"
 
 
 @click.command(short_help="Write records as JSON lines, CSV or Parquet.")
@@ -57,7 +57,7 @@ def export(
         for option in (name for name, given in against.items() if given):
             raise click.UsageError(MARK_NEEDS.format(option))
         if start not in ("first", "archived"):
-            raise click.UsageError(MARK_NEEDS.format("--from but first and archived"))
+            raise click.UsageError(MARK_NEEDS.format("--from other than first or archived"))
     if kind == "parquet" and target == "-":
         raise click.UsageError("parquet cannot be written to standard output: give --to FILE or DIR")
     check(kind)

@@ -50,10 +50,12 @@ def mirror(
 
     It follows until SIGTERM or SIGINT, connects again when it has to, and goes on where it stopped.
     """
+    from radiator.client.address import parse
     from radiator.clock import now_ns
     from radiator.mirror.copy import Copy
     from radiator.mirror.follow import Diverged, Mirror
 
+    parse(source or url)  # raises BadAddress, before anything is made
     copy = Copy(target)
     for note in copy.open(now_ns()):
         say(str(note))
@@ -100,8 +102,8 @@ class Teller:
         self._quiet = 0
 
     def tell(self, progress: Progress) -> None:
-        behind = progress.behind_ns / 1e9
-        news = progress.records if self._as_json else progress.behind_ns > 0
+        behind = None if progress.behind_ns is None else progress.behind_ns / 1e9
+        news = progress.records if self._as_json else (behind is None, bool(behind))
         state = (progress.connected, progress.trouble, news)
         self._quiet += 1
         if state == self._state and self._quiet < TELL_EVERY_SECONDS:
@@ -120,5 +122,5 @@ class Teller:
         elif not progress.connected:
             say(f"{progress.trouble}; trying again")
         else:
-            where = f"{behind:,.0f} s behind" if progress.behind_ns else "caught up"
+            where = "connected" if behind is None else f"{behind:,.0f} s behind" if behind else "caught up"
             say(f"{progress.records:,} records added, {where}")

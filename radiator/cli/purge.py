@@ -68,7 +68,9 @@ def purge(
     if data is not None:
         return _offline(data, destination, queue, as_json)
     with open_connection(url, login, passcode, timeout) as connection:
-        settled, held = _online(connection, destination)
+        settled, held, known = _online(connection, destination)
+    if not known:
+        say(f"nothing is stored for {destination}: its messages were all given back, or there never was one")
     if held:
         say(f"{held} messages of {destination} are in the hands of other consumers, and were left to them")
     if as_json:
@@ -108,8 +110,9 @@ def _offline(data: str, destination: str, queue: bool, as_json: bool) -> int:
     return OK
 
 
-def _online(connection: Connection, destination: str) -> tuple[int, int]:
-    """How many messages were settled, and how many of those that waited at the beginning others hold."""
+def _online(connection: Connection, destination: str) -> tuple[int, int, bool]:
+    """How many messages were settled, how many of those that waited at the beginning others hold, and whether anything
+    of that name is stored at all."""
     marks: dict[str, int] = {}  # the last offset of each partition, as it is now
     for newest in connection.subscribe(destination, start_position="last", stop_position="end"):
         partition, offset = _place(newest)
@@ -136,7 +139,7 @@ def _online(connection: Connection, destination: str) -> tuple[int, int]:
                 ahead.discard(partition)
         if last is not None:
             last.ack(receipt=True)
-    return settled, _left(connection, destination, marks) if marks else 0
+    return settled, _left(connection, destination, marks) if marks else 0, bool(marks)
 
 
 def _left(connection: Connection, destination: str, marks: dict[str, int]) -> int:

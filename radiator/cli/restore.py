@@ -52,7 +52,7 @@ def restore(backup: str, target: str | None, verify_only: bool, as_json: bool) -
                 "time_ns": manifest.time_ns,
                 "files": len(manifest.files),
                 "bytes": manifest.size_bytes,
-                "records": sum(each.next_offset - each.first_offset for each in manifest.partitions),
+                "offsets": sum(each.next_offset - each.first_offset for each in manifest.partitions),
             }
         )
     else:

@@ -80,12 +80,20 @@ class Export:
         self.result.paths.append(path)
 
     def to_directory(self, partitions: list[StoredPartition], directory: str) -> None:
-        """A file for each partition."""
+        """A file for each partition; if one cannot be written, there is none."""
         paths = [f"{directory}/{encode_name(partition.name)}.{self._kind}" for partition in partitions]
         for path in paths:
             _must_be_new(path)
-        for partition, path in zip(partitions, paths, strict=True):
-            self.to_file([partition], path)
+        written: list[str] = []
+        try:
+            for partition, path in zip(partitions, paths, strict=True):
+                self.to_file([partition], path)
+                written.append(path)
+        except BaseException:
+            for path in written:
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+            raise
 
     def _lost(self, partition: StoredPartition, first: int, last: int) -> None:
         text = (

@@ -36,11 +36,12 @@ class Diverged(RadiatorError):
 
 @dataclass
 class Progress:
-    """``behind_ns``: how old the last message was when it came, while there are more to come; 0 once caught up."""
+    """``behind_ns``: how old the last message was when it came, while there are more to come; 0 once caught up, None
+    while that is not known."""
 
     records: int
     lost: int
-    behind_ns: int
+    behind_ns: int | None
     connected: bool
     trouble: str = ""
 
@@ -66,7 +67,7 @@ class Mirror:
         self._asked: set[str] = set()  # logs that go on where they are asked to: nothing below comes
         self._compared: set[str] = set()
         self._synced_ns = 0
-        self._behind_ns = 0
+        self._behind_ns: int | None = None
 
     def stop(self) -> None:
         """Ends ``run`` soon; for signal handlers."""
@@ -101,6 +102,7 @@ class Mirror:
             headers=self.start_at(),
         )
         self._compared.clear()
+        self._behind_ns = None
         self._report(True)
         while not self.stopping.is_set():
             message = subscription.fetch(WAIT_SECONDS)

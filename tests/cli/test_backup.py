@@ -78,7 +78,7 @@ def test_backups_made_under_load_are_exact_prefixes_and_restore_to_a_store_that_
             if again.running:
                 again.kill()
         for word in ("damage", "torn", "ahead", "are gone", "WARNING", "Traceback"):
-            assert word not in again.text()
+            assert word not in again.text().replace("damaged_ranges", "")  # a counter
 
 
 def _check_restored(
@@ -118,8 +118,8 @@ def test_a_damaged_backup_is_named_and_ends_with_code_6(
     with connect(broker.address) as connection:
         connection.send_many([("/topic/a", b"x" * 100)] * 100)
     copy = tmp_path / "copy"
-    assert backed_up(capfd, broker, copy)["records"] == 100
-    assert json.loads(ran(capfd, "restore", str(copy), "--verify-only", "--json"))["records"] == 100
+    assert backed_up(capfd, broker, copy)["offsets"] == 100
+    assert json.loads(ran(capfd, "restore", str(copy), "--verify-only", "--json"))["offsets"] == 100
     assert "every checksum holds" in ran(capfd, "restore", str(copy), "--verify-only")
     ran(capfd, "fsck", "--data", str(copy))  # a backup has the layout of a store, and nothing is wrong with it
     path = next(copy.rglob("*.rlog"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import csv
+import errno
 import io
 import json
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ import pytest
 from radiator.cli.main import run
 from radiator.client import connect
 from radiator.export import writers
+from radiator.export.files import Export
 from radiator.storage import archived
 from radiator.storage.files import FileSystem
 from radiator.storage.layout import partition_path
@@ -125,6 +127,23 @@ def test_a_directory_gets_a_file_per_partition(
     assert "exists already" in capfd.readouterr().err
 
 
+def test_of_several_files_none_is_left_if_one_cannot_be_written(
+    filled: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    write, calls = Export.to_file, []
+
+    def fails(self: Export, partitions: Any, path: str) -> None:
+        calls.append(path)
+        if len(calls) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+        write(self, partitions, path)
+
+    monkeypatch.setattr(Export, "to_file", fails)
+    exported(filled, tmp_path, code=1)
+    assert len(calls) == 2 and "cannot be written: No space left" in capfd.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.fixture
 def damaged(filled: BrokerProcess, tmp_path: Path) -> Path:
     """A copy of the store, with a flipped bit in the middle of a segment."""
@@ -174,8 +193,8 @@ def test_what_is_asked_wrongly_is_refused_in_words(
         (["--format", "jsonl", "--to", out, "--from", "yesterday"], 2, "--from: expected first, N"),
         (["--format", "jsonl", "--to", out, "--destination", "/a/>/b"], 2, "malformed pattern"),
         (["--format", "jsonl", "--to", out, "--partition", "none"], 5, "no partition none"),
-        (["--format", "jsonl", "--to", out, "--mark-archived", "--until", "5"], 2, "goes with neither --until"),
-        (["--format", "jsonl", "--to", out, "--mark-archived", "--from", "5"], 2, "--from but first and archived"),
+        (["--format", "jsonl", "--to", out, "--mark-archived", "--until", "5"], 2, "does not go with --until"),
+        (["--format", "jsonl", "--to", out, "--mark-archived", "--from", "5"], 2, "--from other than first or archived"),
         (["--format", "jsonl", "--to", str(tmp_path / "no" / "out")], 1, "No such file or directory"),
     ]
     for args, code, words in cases:

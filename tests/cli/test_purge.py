@@ -39,6 +39,12 @@ def test_a_queue_is_emptied_through_its_broker(address: str, capfd: pytest.Captu
     ]  # fmt: skip
 
 
+def test_of_a_name_that_nothing_is_stored_under_it_says_so(address: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["purge", "/queue/misspelt", "--yes"]) == 0
+    out, err = capfd.readouterr()
+    assert out == "0 messages of /queue/misspelt settled\n" and "nothing is stored for /queue/misspelt" in err
+
+
 def test_what_comes_meanwhile_stays(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with connect(address) as connection:
         connection.send_many([("/queue/meanwhile", b"old")] * 10)
@@ -52,7 +58,7 @@ def test_what_comes_meanwhile_stays(address: str, monkeypatch: pytest.MonkeyPatc
 
         monkeypatch.setattr(type(connection), "subscribe", late)
         with connect(address) as other:
-            assert module._online(other, "/queue/meanwhile") == (10, 0)
+            assert module._online(other, "/queue/meanwhile") == (10, 0, True)
         monkeypatch.undo()
     assert bodies(address, "/queue/meanwhile") == ["new"] * 10
 

@@ -296,6 +296,23 @@ def test_one_mirror_at_a_time_and_no_broker_beside_it(
     assert "is a broker running there" in capfd.readouterr().err
 
 
+def test_an_address_that_is_none_is_refused_at_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["mirror", "--from", "nonsense:xx", "--to", str(tmp_path / "copy")]) == 2
+    assert "nonsense:xx" in capfd.readouterr().err
+    assert not (tmp_path / "copy").exists()
+
+
+def test_nothing_is_called_caught_up_before_that_is_known(
+    broker: BrokerProcess, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with connect(broker.address) as connection:
+        connection.send("/topic/a", b"x")
+    assert run(["mirror", "--from", broker.address, "--to", str(tmp_path / "copy"), "--once"]) == 0
+    out, err = capfd.readouterr()
+    assert "1 records added; 1 partitions" in out
+    assert "0 records added, connected" in err and "caught up" not in err
+
+
 def test_new_destinations_are_followed_as_they_come(broker: BrokerProcess, tmp_path: Path) -> None:
     with Following(broker, tmp_path / "copy") as following:
         following.wait_for("progress")
