@@ -52,8 +52,10 @@ def mirror(
     """
     from radiator.client.address import parse
     from radiator.clock import now_ns
+    from radiator.errors import StorageError
     from radiator.mirror.copy import Copy
     from radiator.mirror.follow import Diverged, Mirror
+    from radiator.storage.files import NO_ROOM
 
     parse(source or url)  # raises BadAddress, before anything is made
     copy = Copy(target)
@@ -72,6 +74,11 @@ def mirror(
             follower.run()
     except Diverged as error:
         raise CommandFailed(FAILED, str(error)) from None
+    except StorageError as error:
+        if isinstance(error.__cause__, OSError) and error.__cause__.errno in NO_ROOM:
+            told = f"{target}: {error.__cause__.strerror}; make room there and start the mirror again, it goes on"
+            raise CommandFailed(FAILED, told) from None
+        raise
     finally:
         copy.close(now_ns())
     if as_json:

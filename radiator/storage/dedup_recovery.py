@@ -12,7 +12,6 @@ Runs on the hub, when partitions are recovered and the redo log is done, before 
 
 from __future__ import annotations
 
-import contextlib
 import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -78,8 +77,6 @@ def recover(
     OSError."""
     fs, directory = log.fs, log.directory
     path = layout.dedup_path(directory)
-    with contextlib.suppress(FileNotFoundError):
-        fs.remove(path + layout.NEW_SUFFIX)
     data = read_file(fs, path)
     if data is None:
         if own_end == end and not postponed:

@@ -355,7 +355,9 @@ def partition_names(fs: FileSystem, root: str, notes: list[RecoveryNote]) -> Ite
     for encoded in fs.listdir(directory):
         try:
             name = layout.decode_name(encoded)
-            fs.listdir(f"{directory}/{encoded}")
+            facts = fs.facts(f"{directory}/{encoded}")
+            if facts is not None and not facts.is_dir:
+                fs.listdir(f"{directory}/{encoded}")  # a link to one is as good
             yield name
         except (ValueError, NotADirectoryError):
             notes.append(RecoveryNote(f"{directory}/{encoded}", "not a partition; left alone", "foreign"))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -16,6 +18,7 @@ from radiator.cli.main import run
 from radiator.client import connect
 from radiator.mirror.copy import Copy
 from radiator.mirror.follow import Mirror, stored_block
+from radiator.storage.files import FileSystem
 from radiator.storage.reader import batches, list_partitions
 from tests.crash.asking import replay
 from tests.load import QUEUE, TOPIC, Client, Consumer, Producer, Records
@@ -300,6 +303,26 @@ def test_an_address_that_is_none_is_refused_at_once(tmp_path: Path, capfd: pytes
     assert run(["mirror", "--from", "nonsense:xx", "--to", str(tmp_path / "copy")]) == 2
     assert "nonsense:xx" in capfd.readouterr().err
     assert not (tmp_path / "copy").exists()
+
+
+def test_on_a_full_disk_it_ends_and_goes_on_when_it_is_started_again(
+    broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with connect(broker.address) as connection:
+        connection.send_many([("/topic/a", b"x" * 100)] * 50)
+
+    def full(fd: int, *args: Any) -> int:
+        if os.readlink(f"/proc/self/fd/{fd}").endswith(".rlog"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return os.pwritev(fd, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FileSystem, "pwritev", staticmethod(full))
+        assert run(["mirror", "--from", broker.address, "--to", str(tmp_path / "copy")]) == 1
+    err = capfd.readouterr().err
+    assert "No space left" in err and "make room there" in err and "retention" not in err
+    assert once(capfd, broker, tmp_path / "copy")["records"] == 50
+    assert rows(tmp_path / "copy") == rows(broker.data)
 
 
 def test_nothing_is_called_caught_up_before_that_is_known(
