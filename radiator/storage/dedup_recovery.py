@@ -78,6 +78,7 @@ def recover(
     fs, directory = log.fs, log.directory
     path = layout.dedup_path(directory)
     data = read_file(fs, path)
+    exists = data is not None
     if data is None:
         if own_end == end and not postponed:
             return None
@@ -95,13 +96,14 @@ def recover(
     for batch in postponed:
         _add(batch, batch.base_offset, identify, kept)
     file = DedupFile()
-    file.exists, file.stale, file.restored = True, False, kept
+    file.exists, file.stale, file.restored = exists, not exists, kept
     file.covered, file.position, file.entries = covered, found.end, len(columns[2])
     damaged = found.covered is None or found.end < len(data)
     if damaged or covered > end or own_end < end or file.entries > len(kept[2]):
         rows = rows_of(_without(kept, [(end, OFFSET_MAX)]))
         try:
             replace(fs, directory, end, rows, True)
+            file.exists, file.stale = True, False
             file.covered, file.position, file.entries = end, HEADER.size + len(rows), len(kept[2])
             file.kept = end
         except OSError as error:
