@@ -121,7 +121,7 @@ def test_a_sync_that_cannot_even_begin_is_final_for_the_file() -> None:
     for job in jobs:
         job.write()
     log.log.fd, fd = -1, log.log.fd  # type: ignore[attr-defined]  # given back for others meanwhile
-    fs.fail("open", 1, errno.EMFILE)
+    fs.fail("open", 1, errno.EIO)
     for job in jobs:
         job.sync()
     for job in jobs:
