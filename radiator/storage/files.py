@@ -220,6 +220,11 @@ def write_all(fs: FileSystem, fd: int, pieces: Sequence[bytes | memoryview], pos
     return written
 
 
+def lock_holder(fs: FileSystem, path: str) -> str:
+    """The pid that stands in a lock file, or a word for what cannot be told."""
+    return (read_file(fs, path) or b"").decode("ascii", "replace").strip() or "unknown"
+
+
 @contextlib.contextmanager
 def suppress_no_room() -> Iterator[None]:
     """For what can be done without while the disk is full."""

@@ -25,7 +25,7 @@ from radiator.storage.cursor import Cursor
 from radiator.storage.cursor_store import CursorJob, CursorStore
 from radiator.storage.dedup_recovery import Identify
 from radiator.storage.file_partition import FilePartition
-from radiator.storage.files import FileSystem, close_quietly, read_file, storage_error
+from radiator.storage.files import FileSystem, close_quietly, lock_holder, storage_error
 from radiator.storage.format import UnknownVersion
 from radiator.storage.jobs import AppendJob, DirectoriesJob, Job, RemoveJob
 from radiator.storage.log import Log
@@ -156,7 +156,7 @@ class Store:
             self.fs.mkdir(layout.partitions_path(self.root))
             self._lock = self.fs.lock(path)
         except BlockingIOError:
-            holder = (read_file(self.fs, path) or b"").decode("ascii", "replace").strip() or "unknown"
+            holder = lock_holder(self.fs, path)
             raise StorageError(f"{self.root}: in use by another broker (process {holder}); {remedy}") from None
         except OSError as error:
             elsewhere = error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG)

@@ -23,7 +23,7 @@ from zlib import crc32
 
 from radiator.errors import StorageError
 from radiator.storage import archived, dedup_file, index, layout, names
-from radiator.storage.files import FileSystem, close_quietly, read_file, storage_error
+from radiator.storage.files import FileSystem, close_quietly, lock_holder, read_file, storage_error
 from radiator.storage.format import DamagedBatch
 from radiator.storage.layout import Head
 from radiator.storage.reader import StoredPartition, list_partitions, stored_partition
@@ -126,7 +126,7 @@ def _begin(fs: FileSystem, partial: str) -> int:
     try:
         lock = fs.lock(path)
     except BlockingIOError:
-        holder = (read_file(fs, path) or b"").decode("ascii", "replace").strip() or "unknown"
+        holder = lock_holder(fs, path)
         raise StorageError(f"{partial}: another backup is being written there (process {holder})") from None
     for name in fs.listdir(partial):
         if name != layout.LOCK:

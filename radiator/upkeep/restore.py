@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from radiator.errors import StorageError
 from radiator.storage import layout
-from radiator.storage.files import FileSystem, close_quietly, read_file, storage_error
+from radiator.storage.files import FileSystem, close_quietly, lock_holder, storage_error
 from radiator.upkeep import manifest as manifests
 from radiator.upkeep.copying import Copier, remove_tree
 from radiator.upkeep.manifest import CopiedFile, DamagedBackup, Manifest
@@ -79,7 +79,7 @@ def restore(
         try:
             lock = fs.lock(path)
         except BlockingIOError:
-            holder = (read_file(fs, path) or b"").decode("ascii", "replace").strip() or "unknown"
+            holder = lock_holder(fs, path)
             raise StorageError(f"{root}: in use by process {holder}; choose another directory") from None
         gathered = f"{root}/{GATHERED}"
         for name in OURS if begun else ():
