@@ -21,6 +21,8 @@ INSTALL = [
 
 PARQUET = ["pyarrow>=18"]  # `radiator export --format parquet`
 
+SCHEMA = ["jsonschema-rs>=0.30"]  # `schema:` of a rule: every draft, two microseconds a message
+
 SPARK = [
     "pyspark>=4.1,<5",  # the Python data source API with Arrow batches and filters
     "pyarrow>=18",
@@ -37,6 +39,7 @@ DEMO = [
 ]
 
 DEV = [
+    *SCHEMA,
     "pytest>=8.0",
     "hypothesis>=6.100",
     "stomp.py>=8.1",
@@ -61,7 +64,7 @@ setup(
     include_package_data=False,
     python_requires=">=3.11",
     install_requires=INSTALL,
-    extras_require={"parquet": PARQUET, "spark": SPARK, "demo": DEMO, "dev": DEV, "fuzz": FUZZ},
+    extras_require={"parquet": PARQUET, "spark": SPARK, "demo": DEMO, "schema": SCHEMA, "dev": DEV, "fuzz": FUZZ},
     entry_points={"console_scripts": ["radiator = radiator.cli.main:main"]},
     zip_safe=False,
     classifiers=[

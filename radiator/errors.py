@@ -30,6 +30,7 @@ ERROR_CODES: dict[str, str] = {
     "not-found": "the destination does not exist and its rule forbids creating it",
     "no-route": "the message was mandatory and nobody is subscribed",
     "full": "the destination is full and its rule says reject",
+    "rejected": "the schema or the middleware of the destination refused the message",
     "storage": "the disk refused to store the message; nothing was receipted",
     "not-stomp": "the peer speaks another protocol (HTTP, TLS) on a STOMP port",
     "shutting-down": "the broker is being stopped",

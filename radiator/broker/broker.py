@@ -17,13 +17,14 @@ Invariants: nothing is shown to a reader above the high watermark; a receipt lea
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from radiator import __version__
 from radiator.broker import commands, publishing, subscribing
 from radiator.broker.destination import Destination
 from radiator.broker.feed import Feed, Read
+from radiator.broker.hooks import RuleHooks
 from radiator.broker.keys import header_value
 from radiator.broker.reader import Reader
 from radiator.broker.reading import Reading
@@ -66,6 +67,7 @@ class Broker:
         self.pending_bytes = 0  # appended, not yet committed
         self.work = 0  # destinations and patterns looked at for the frames of this visit
         self.stopping = False  # set by the shell
+        self.hooks: Mapping[int, RuleHooks] = {}  # by index of the rule; set by the shell
         self.disk_full: ProtocolError | None = None  # set by the shell while too little space is free
         self._wake = wake
         self._settled_ns = 0

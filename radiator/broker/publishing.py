@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from radiator.broker import idempotence, subscribing, transactions
+from radiator.broker import hooks, idempotence, subscribing, transactions
 from radiator.broker.positions import parse_time
 from radiator.errors import ProtocolError, StorageError
 from radiator.routing.pattern import is_pattern
@@ -78,6 +78,11 @@ def send(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
     if plan is None or plan.generation != broker.generation:
         if not session.connected:
             raise not_connected("SEND")
+        if broker.hooks:
+            passed = hooks.pass_through(broker, session, frame)
+            if passed is None:
+                return
+            frame = passed
         plan = _plan(broker, session, frame)
         if plan is None:
             return
@@ -153,7 +158,12 @@ def plan_for(broker: Broker, session: Session, frame: Frame, name: str) -> Plan 
     if reply_to.startswith(TEMP_QUEUE_PREFIX):
         own = subscribing.own_reply_queue(broker, session, reply_to)
         plan.block = _replace_header(plan.block, "reply-to", own)
-    elif not temporary and plan.identity is None and "transaction" not in head.headers:
+    elif (
+        not temporary
+        and plan.identity is None
+        and "transaction" not in head.headers
+        and plan.destination.policy.rule_index not in broker.hooks
+    ):
         head.memo = plan
     return plan
 

@@ -24,6 +24,9 @@ class Stats:
     dropped_replies: int = 0  # messages to a temporary queue that was gone, or full as nobody reads it
     dropped_newest: int = 0
     dropped_oldest: int = 0
+    dropped_by_middleware: int = 0
+    rejected: int = 0  # messages that a schema or middleware refused
+    middleware_failures: int = 0  # messages on which middleware failed: refused too
     refused: int = 0  # ERROR frames sent
     read_errors: int = 0
 

@@ -30,11 +30,13 @@ def check_config(file: str | None, config: str | None, explain: tuple[str, ...],
     """Check a configuration FILE and explain its rules. Without a file, what holds then."""
     from radiator.config import load
     from radiator.routing.rules import Rules
+    from radiator.server.hooks import load_hooks
 
     if file and config:
         raise click.UsageError("give the file once: as argument or with --config")
     settings = load(file or config)
     rules = Rules(settings)
+    load_hooks(settings.rules, settings.source)
     if as_json:
         put_json({**_summary(settings), "explain": [_explained(rules, name) for name in explain]})
         return OK

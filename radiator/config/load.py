@@ -218,7 +218,7 @@ class _Loader:
         for name, value in node.items.items():
             line, path, known = node.key_lines[name], prefix + name, tree.get(name)
             if isinstance(known, Key):
-                read = self.scalar(known, value, path)
+                read = self.many(known, value, path) if known.many else self.scalar(known, value, path)
                 if read is not FAULTY:
                     values[known.field] = read
             elif known is not None and isinstance(value, Mapping) and value.items:
@@ -230,6 +230,12 @@ class _Loader:
             elif name not in others:
                 self.fault(line, path, "unknown key" + _nearest(name, [*tree, *others], prefix))
         return values
+
+    def many(self, key: Key, node: Node, path: str) -> Any:
+        """The values of a list, as a tuple, or FAULTY once the faults are noted. One value is a list of one."""
+        items = node.items if isinstance(node, Sequence) else [node]
+        values = [self.scalar(key, item, f"{path}[{index}]") for index, item in enumerate(items)]
+        return FAULTY if FAULTY in values else tuple(values)
 
     def scalar(self, key: Key, node: Node, path: str) -> Any:
         """The value of one key, or FAULTY once the fault is noted."""
@@ -326,7 +332,7 @@ def _tree(keys: tuple[Key, ...]) -> Tree:
 
 
 def _defaults(keys: tuple[Key, ...]) -> dict[str, Any]:
-    return {key.field: key.read(key.default) for key in keys if key.default}
+    return {key.field: () if key.many else key.read(key.default) for key in keys if key.default or key.many}
 
 
 def _rule_values(values: dict[str, Any]) -> dict[str, Any]:

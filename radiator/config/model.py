@@ -94,6 +94,9 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     max_messages: int | None
     max_bytes: int | None
     on_full: OnFull
+    schema: str | None  # path of a JSON Schema
+    schema_changes_compatible: bool  # a new version must fit what earlier ones describe
+    middleware: tuple[str, ...]  # module:function
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):

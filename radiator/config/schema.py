@@ -32,6 +32,7 @@ class Key(NamedTuple):
     field: str
     read: Reader
     default: str
+    many: bool = False  # a list of such values, or one: the field is a tuple, by default an empty one
 
 
 # --- readers ----------------------------------------------------------------------------------------------------------
@@ -146,6 +147,12 @@ def header(what: str) -> Reader:
     return read
 
 
+def function(value: str) -> str:
+    if not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*", value):
+        raise ValueError("expected MODULE:FUNCTION such as mypackage.hooks:stamp")
+    return value
+
+
 def http_address(value: str) -> AdminAddress:
     match = re.fullmatch(r"http://([A-Za-z0-9._-]+|\*|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})/?", value)
     if match is None or int(match[2]) > 65_535:
@@ -227,6 +234,9 @@ RULE_ONLY: Final[tuple[Key, ...]] = (
     Key("partition", "partition", text("a partition name such as {name} or weather-{1}"), "{name}"),
     Key("partitions", "partitions", count(1, limits.PARTITIONS_PER_DESTINATION_MAX), "1"),
     Key("partition_by", "partition_by", or_none(header("chooses the partition")), "none"),
+    Key("schema", "schema", or_none(text("the path of a JSON Schema")), "none"),
+    Key("schema_changes", "schema_changes_compatible", choice({"compatible": True, "any": False}), "compatible"),
+    Key("middleware", "middleware", function, "", many=True),
 )
 
 RULE: Final[tuple[Key, ...]] = RULE_ONLY + COMMON
@@ -239,7 +249,6 @@ NOT_OFFERED: Final[dict[str, str]] = {
     "auth": "users and access rules",
     "tls": "TLS listeners",
     "logging": "log configuration",
-    "middleware": "hooks on SEND",
     "subscriptions": "durable names created by configuration",
 }
 RULE_NOT_OFFERED: Final[dict[str, str]] = {

@@ -192,6 +192,9 @@ def describe(policy: Policy) -> dict[str, str]:
         "max_messages": shown(policy.max_messages, str),
         "max_bytes": shown(policy.max_bytes, format_size),
         "on_full": policy.on_full,
+        "schema": policy.rule.schema or "none",
+        "schema_changes": "compatible" if policy.rule.schema_changes_compatible else "any",
+        "middleware": ", ".join(policy.rule.middleware) or "none",
     }
 
 

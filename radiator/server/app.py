@@ -24,6 +24,7 @@ from radiator.routing.rules import Rules
 from radiator.server import descriptors
 from radiator.server.admin import Admin, Answer
 from radiator.server.driver import Driver
+from radiator.server.hooks import load_hooks, register_schemas
 from radiator.server.listener import Listener
 from radiator.server.transport import Transport
 from radiator.stomp import encoder
@@ -46,6 +47,7 @@ class App:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.rules = Rules(config)
+        hooks = load_hooks(config.rules, config.source)
         room = descriptors.provide(config.limits.connections)
         self._connections_max = room.connections
         self.store = Store(
@@ -58,8 +60,15 @@ class App:
         self.notes = self.store.open(clock.now_ns())
         for note in self.notes:
             log.warning("recovery: %s", note)
+        try:
+            for news in register_schemas(config.rules, config.source, self.store.fs, config.data_dir):
+                log.info("schema: %s", news)
+        except BaseException:
+            self.store.close()
+            raise
         self.driver = Driver()
         self.broker = Broker(config, self.rules, self.store, self.driver.outgoing)
+        self.broker.hooks = hooks
         self.driver.broker = self.broker
         self.listeners: list[Listener] = []
         self.admin: Admin | None = None

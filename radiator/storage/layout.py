@@ -33,6 +33,7 @@ DEDUP = "dedup"
 NEW_SUFFIX = ".new"  # of a file that is being written beside its place; left over from a crash: of no use
 PARTITIONS = "partitions"
 CURSORS = "cursors"
+SCHEMAS = "schemas"
 QUARANTINE = "quarantine"
 HEAD = "head"
 NAMES = "names"
@@ -101,6 +102,11 @@ def partitions_path(root: str) -> str:
 
 def cursors_path(root: str) -> str:
     return f"{root}/{CURSORS}"
+
+
+def schemas_path(root: str) -> str:
+    """One file for each version of each schema: ``<name, percent-encoded>@<number>.json``."""
+    return f"{root}/{SCHEMAS}"
 
 
 def partition_path(root: str, name: str) -> str:

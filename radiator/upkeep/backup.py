@@ -36,7 +36,15 @@ from radiator.upkeep.manifest import CopiedFile, CopiedPartition, Manifest
 PARTIAL = ".partial"
 TRIES_MAX = 100  # each finds that retention or the rewriter went on; they are slower than a copy of one segment
 HEADROOM_BYTES = 1 << 20  # the manifest, directories
-NOT_COPIED = {layout.LOCK, layout.SALT, layout.PARTITIONS, layout.CURSORS, layout.TRANSACTIONS, "lost+found"}
+NOT_COPIED = {
+    layout.LOCK,
+    layout.SALT,
+    layout.PARTITIONS,
+    layout.CURSORS,
+    layout.TRANSACTIONS,
+    layout.SCHEMAS,
+    "lost+found",
+}
 KNOWN = (layout.HEAD, layout.NAMES, layout.DEDUP, layout.ARCHIVED)
 KNOWN_SUFFIXES = (layout.SEGMENT_SUFFIX, layout.INDEX_SUFFIX, ".new")
 NO_LINK = (errno.EXDEV, errno.EMLINK, errno.EPERM, errno.ENOENT, errno.ENOTSUP)
@@ -172,6 +180,7 @@ class _Backup:
             self._write(f"{layout.CURSORS}/{name}", data)
         if cut.redo:
             self._write(layout.TRANSACTIONS, cut.redo)
+        self._schemas()
         for directory in manifests.directories(self.files):
             fs.sync_dir(f"{partial}/{directory}" if directory else partial)
         fs.sync_dir(layout.partitions_path(partial))
@@ -193,6 +202,15 @@ class _Backup:
             raise StorageError(f"{self.partial}: the backup needs {needed} bytes, and there is room for {free}")
         if planned is not None:
             planned(total)
+
+    def _schemas(self) -> None:
+        """Written once and never changed: they are copied as they are."""
+        source = layout.schemas_path(self.root)
+        names = [name for name in self.fs.listdir(source) if name.endswith(".json")]
+        if names:
+            self.fs.mkdir(layout.schemas_path(self.partial))
+        for name in names:
+            self._write(f"{layout.SCHEMAS}/{name}", read_file(self.fs, f"{source}/{name}") or b"")
 
     # --- a partition --------------------------------------------------------------------------------------------------
 

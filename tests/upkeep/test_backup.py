@@ -68,6 +68,18 @@ def test_a_backup_restored_has_the_same_records_at_the_same_offsets_and_the_same
     store.close()
 
 
+def test_the_versions_of_schemas_are_in_a_backup_and_restored(tmp_path: Path) -> None:
+    root, fs = str(tmp_path / "data"), FileSystem()
+    store, _ = opened(root=root)
+    fs.mkdir(layout.schemas_path(root))
+    name = f"{layout.encode_name('/topic/a')}@1.json"
+    (Path(layout.schemas_path(root)) / name).write_bytes(b'{"type": "object"}')
+    store.close()
+    assert made(fs, root, str(tmp_path / "copy")).manifest.left_out == []
+    restored(fs, str(tmp_path / "copy"), str(tmp_path / "again"))
+    assert (tmp_path / "again" / "schemas" / name).read_bytes() == b'{"type": "object"}'
+
+
 def test_a_copied_segment_is_a_prefix_of_the_original_byte_for_byte_and_ends_where_head_says(tmp_path: Path) -> None:
     root = str(tmp_path / "data")
     store, _ = opened(root=root)

@@ -1,0 +1,210 @@
+"""Middleware and schemas of the rules, loaded at start.
+
+A schema is a JSON Schema in a file that a rule names. What was in force before is kept, a file per version, under
+``<data_dir>/schemas/<the rule's match, percent-encoded>@<n>.json``; a schema that differs from the last one becomes the
+next version if every document that an earlier version *describes* also fits the new one (``schema_changes:
+compatible``): then whoever reads the history by the new schema can read all of it. Properties that an earlier version
+did not name are left out of that comparison: JSON Schema allows them, but nobody has described them.
+
+Knows: files, JSON, imports. Must not know: sessions, frames.
+Errors: ConfigError, which names the rule's line, the file, and what was expected.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable
+from typing import Any, Final
+
+from radiator.broker.hooks import RuleHooks, Validate
+from radiator.config import Rule
+from radiator.errors import ConfigError
+from radiator.middleware import Middleware
+from radiator.storage import layout
+from radiator.storage.files import FileSystem, read_file, replace_file
+from radiator.storage.layout import encode_name
+
+SCHEMA_BYTES_MAX: Final = 1 << 20
+VERSIONS_MAX: Final = 1_000  # of one schema: a start compares with each of them
+COMPLAINTS_MAX: Final = 5  # of one message, told to its sender
+
+
+def load_hooks(rules: tuple[Rule, ...], source: str | None) -> dict[int, RuleHooks]:
+    """What each rule that has middleware or a schema wants done, by its index. Raises ConfigError."""
+    found: dict[int, RuleHooks] = {}
+    for index, rule in enumerate(rules):
+        where = f"{source or 'configuration'}:{rule.line}: destinations[{index}]"
+        middleware = tuple((name, _function(name, f"{where}.middleware")) for name in rule.middleware)
+        validate = None
+        if rule.schema is not None:
+            validate = validator(read_schema(rule.schema, f"{where}.schema"), f"{where}.schema: {rule.schema}")
+        if middleware or validate is not None:
+            found[index] = RuleHooks(middleware, validate)
+    return found
+
+
+# --- middleware -------------------------------------------------------------------------------------------------------
+
+
+def _function(name: str, where: str) -> Middleware:
+    module_name, _, attribute = name.partition(":")
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"{where}: {name}: there is no module {error.name!r}; expected one on PYTHONPATH, or installed"
+        ) from None
+    except Exception as error:
+        raise ConfigError(f"{where}: {name}: importing it failed: {type(error).__name__}: {error}") from error
+    for part in attribute.split("."):
+        found = getattr(found, part, None)
+    if not callable(found):
+        raise ConfigError(f"{where}: {name}: expected a function {attribute!r} in {module_name}, got {found!r}")
+    function: Middleware = found
+    return function
+
+
+# --- schemas ----------------------------------------------------------------------------------------------------------
+
+
+def read_schema(path: str, where: str) -> Any:
+    """The JSON Schema in a file."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(SCHEMA_BYTES_MAX + 1)
+    except OSError as error:
+        raise ConfigError(f"{where}: {path}: cannot read the schema: {error.strerror}") from None
+    if len(data) > SCHEMA_BYTES_MAX:
+        raise ConfigError(f"{where}: {path}: expected a JSON Schema of at most {SCHEMA_BYTES_MAX} bytes, got more")
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{where}: {path}: expected a JSON Schema, and it is not JSON: {error}") from None
+
+
+def validator(schema: Any, where: str) -> Validate:
+    """A function from a body to what is wrong with it."""
+    library = _library(where)
+    try:
+        compiled = library.validator_for(schema)
+    except Exception as error:
+        raise ConfigError(f"{where}: not a JSON Schema: {error}") from None
+    loads: Callable[[bytes], Any] = json.loads
+
+    def validate(body: bytes) -> str | None:
+        try:
+            document = loads(body)
+        except (ValueError, RecursionError) as error:
+            return f"The body is not JSON: {error}."
+        if compiled.is_valid(document):
+            return None
+        complaints: list[str] = []
+        for fault in compiled.iter_errors(document):
+            if len(complaints) == COMPLAINTS_MAX:
+                complaints.append("and more")
+                break
+            place = "".join(f"/{part}" for part in fault.instance_path) or "the document"
+            complaints.append(f"{place}: {fault.message[:500]}")
+        return "; ".join(complaints) + "."
+
+    return validate
+
+
+def register_schemas(rules: tuple[Rule, ...], source: str | None, fs: FileSystem, data_dir: str) -> list[str]:
+    """Keep what is new among the schemas, having compared it with its earlier versions. Returns notes for the log.
+
+    Raises ConfigError where a change is not allowed; then nothing was kept.
+    """
+    due: list[tuple[str, bytes, str]] = []
+    for index, rule in enumerate(rules):
+        if rule.schema is None:
+            continue
+        where = f"{source or 'configuration'}:{rule.line}: destinations[{index}].schema"
+        schema = read_schema(rule.schema, where)
+        name = rule.match if rule.match is not None else f"regex {rule.match_regex}"
+        stem = f"{layout.schemas_path(data_dir)}/{_file_name(name, where)}@"
+        versions = _versions(fs, stem)
+        if versions and versions[-1][1] == schema:
+            continue
+        if rule.schema_changes_compatible:
+            for number, earlier in versions:
+                example = lost_by(schema, earlier, f"{where}: {rule.schema}")
+                if example is not None:
+                    raise ConfigError(
+                        f"{where}: {rule.schema}: it refuses messages that version {number} describes, among them "
+                        f"what fits {example[:900]}; expected one that all earlier versions fit, or schema_changes: any"
+                    )
+        number = versions[-1][0] + 1 if versions else 1
+        if number > VERSIONS_MAX:
+            raise ConfigError(f"{where}: {rule.schema}: expected at most {VERSIONS_MAX} versions, see {stem}*")
+        data = json.dumps(schema, indent=2, ensure_ascii=False).encode() + b"\n"
+        due.append((f"{stem}{number}.json", data, f"{rule.schema} is version {number} for {name}"))
+    if due:
+        fs.mkdir(layout.schemas_path(data_dir))
+    for path, data, _ in due:
+        replace_file(fs, path, data)
+    return [note for _, _, note in due]
+
+
+def lost_by(schema: Any, earlier: Any, where: str) -> str | None:
+    """A schema of documents that ``earlier`` describes and ``schema`` refuses; None if there are none."""
+    library = _library(where)
+    try:
+        new, old = library.canonicalize(schema), library.canonicalize(closed(earlier))
+        if new.covers(old) == library.canonical.Containment.YES:
+            return None
+        lost = old.subtract(new).to_json_schema()
+    except Exception as error:
+        raise ConfigError(
+            f"{where}: it cannot be compared with its earlier versions ({error}); simplify it, or say "
+            "schema_changes: any"
+        ) from None
+    lost.pop("$schema", None)
+    return json.dumps(lost, ensure_ascii=False)
+
+
+def closed(schema: Any) -> Any:
+    """The schema of what is described only: objects whose properties are listed have no others. Inside combinations
+    (``allOf`` and the like), where each part lists some of them, it stays as it is."""
+    if not isinstance(schema, dict):
+        return schema
+    changed = dict(schema)
+    properties = schema.get("properties")
+    if isinstance(properties, dict):
+        changed["properties"] = {name: closed(value) for name, value in properties.items()}
+        combined = {"allOf", "anyOf", "oneOf", "not", "if", "$ref", "dependentSchemas", "patternProperties"}
+        if "additionalProperties" not in schema and combined.isdisjoint(schema):
+            changed["additionalProperties"] = False
+    if isinstance(schema.get("items"), dict):
+        changed["items"] = closed(schema["items"])
+    return changed
+
+
+def _versions(fs: FileSystem, stem: str) -> list[tuple[int, Any]]:
+    """The earlier versions, the oldest first."""
+    directory, _, prefix = stem.rpartition("/")
+    middles = [name[len(prefix) : -5] for name in fs.listdir(directory) if name.startswith(prefix)]
+    found = []
+    for number in sorted(int(middle) for middle in middles if middle.isdecimal()):
+        path = f"{stem}{number}.json"
+        try:
+            found.append((number, json.loads(read_file(fs, path) or b"")))
+        except ValueError as error:
+            raise ConfigError(f"{path}: expected a JSON Schema, version {number} of one, got damage: {error}") from None
+    return found
+
+
+def _file_name(name: str, where: str) -> str:
+    try:
+        return encode_name(name)
+    except ValueError as error:
+        raise ConfigError(f"{where}: the match of its rule is too long to name a file: {error}") from None
+
+
+def _library(where: str) -> Any:
+    try:
+        import jsonschema_rs
+    except ModuleNotFoundError:
+        raise ConfigError(f"{where}: schemas need one more package: pip install 'radiator[schema]'") from None
+    return jsonschema_rs
