@@ -24,6 +24,10 @@ DESTINATION_BYTES_MAX = 240  # of the percent-encoded name: it is a directory na
 DESTINATIONS_MAX = 100_000
 PATTERN_SEGMENTS_MAX = 128  # a name has no more segments than bytes; bounds the cost of one match
 PATTERNS_PER_LIST_MAX = 100  # a comma list in one SUBSCRIBE: every new destination is tried against each
+SELECTOR_CHARS_MAX = 4_096  # a condition over headers, read and compiled on the loop
+SELECTOR_TERMS_MAX = 200  # names and literals: bounds what one message costs, to about 50 us
+SELECTOR_DEPTH_MAX = 32  # parentheses, NOTs and signs: bounds the stack
+SELECTOR_SEARCHES_MAX = 8  # parts of a LIKE with _ between two %: 0.1 us for each character of the value
 
 # --- what the broker holds for a peer ---------------------------------------------------------------------------------
 OUTBOX_BYTES_MAX = 1 * MIB  # delivery to a socket pauses above this; the backlog stays in the log
