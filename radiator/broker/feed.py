@@ -60,6 +60,7 @@ class Feed:
         "partition",
         "readers",
         "sources",
+        "topics",
         "wire",
     )
 
@@ -71,6 +72,7 @@ class Feed:
         self._floors: list[tuple[int, int, Any]] = []  # a heap: a floor that a source had, a number, the source
         self._joined = 0
         self.destinations = 0
+        self.topics = 0  # of these
         self.loading: dict[int, list[Waiter]] = {}
         self.failures: dict[int, int] = {}  # cold reads that the disk failed, and how often
         self._start_read = start_read
@@ -118,9 +120,9 @@ class Feed:
                 reader.take_back(high_watermark)
         for source in self.sources:
             if failed:
-                name = source.queue.name
-                number = batch.names.index(name) if name in batch.names else -1
-                source.committed(sum(each == number for each in batch.destination_ids))
+                firsts = source.queue.claim.firsts(self.partition.name, batch)
+                ids = zip(batch.offsets, batch.destination_ids, strict=True)
+                source.committed(sum(offset >= firsts[each] for offset, each in ids))
             else:
                 source.pass_by(batch)
                 if source.early:
@@ -169,13 +171,14 @@ class Feed:
 
     def _holds_queues_only(self) -> bool:
         """Whether all that is stored here, or will be, belongs to the queues that read it."""
-        if self.destinations > len(self.sources) or not self.partition.whole:
+        if self.topics or not self.partition.whole:
             return False
         stored = self.partition.destinations
         judged = (len(self.sources), len(stored))
         if self._judged != judged:
             self._judged = judged
-            self._queues_only = stored <= {source.queue.name for source in self.sources}
+            owned: set[str] = set().union(*(source.queue.claim.owned for source in self.sources))
+            self._queues_only = stored <= owned
         return self._queues_only
 
 

@@ -1,7 +1,9 @@
-"""A queue: one shared cursor per partition, whose window is spread over the consumers.
+"""A queue: consumers, and named cursors over logs, one per partition, whose window is spread over the consumers.
 
-A source (``radiator.broker.source``) knows which messages are ready; a queue decides who gets them. Between consumers
-the one served longest ago comes first; between the queues of one client see ``Session.queue_ring``.
+Which records of a log are the queue's own says its claim (``radiator.broker.claim``), so a queue that people send to, a
+child of a ``fan_out`` and a named subscription are the same here. A source (``radiator.broker.source``) knows which
+messages are ready; a queue decides who gets them. Between consumers the one served longest ago comes first; between the
+queues of one client see ``Session.queue_ring``.
 
 Invariants: nobody is sent more than its credit, and credit that subscriptions share is given once. What was lost is
 told once, by ``gap`` on the next message that goes out, to whichever consumer.
@@ -20,7 +22,7 @@ from radiator.broker.wire import run_length
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from radiator.broker.destination import Destination
+    from radiator.broker.claim import Claim
     from radiator.broker.session import Session
     from radiator.broker.subscription import Subscription
     from radiator.storage.batch import RecordBatch
@@ -29,13 +31,14 @@ RUN_BYTES = 256 * limits.KIB  # one turn's share of one queue
 
 
 class Queue:
-    """The consumers and sources of one queue. ``on_lost`` is told what was lost, in words, and how many."""
+    """The consumers and sources of one queue. ``name`` is for people. ``on_lost`` is told what was lost, in words, and
+    how many."""
 
-    __slots__ = ("_on_lost", "consumers", "destination", "gap", "name", "sources")
+    __slots__ = ("_on_lost", "claim", "consumers", "gap", "name", "sources")
 
-    def __init__(self, destination: Destination, on_lost: Callable[[str, int], None]) -> None:
-        self.destination = destination
-        self.name = destination.name
+    def __init__(self, name: str, claim: Claim, on_lost: Callable[[str, int], None]) -> None:
+        self.name = name
+        self.claim = claim
         self.sources: deque[QueueSource] = deque()
         self.consumers: deque[Subscription] = deque()
         self.gap = 0  # messages that were lost, and no consumer has been told yet
@@ -92,6 +95,10 @@ class Queue:
                 return True
         return False
 
+    def takers(self, source: QueueSource) -> Iterable[Subscription]:
+        """Which consumers may take from this source, the one that was served longest ago first."""
+        return self.consumers
+
     def pump(
         self,
         only: Subscription | None = None,
@@ -106,7 +113,7 @@ class Queue:
             self.sources.rotate(-1)
             if not source.ready:
                 continue
-            consumers: Iterable[Subscription] = self.consumers if only is None else (only,)
+            consumers = self.takers(source) if only is None else (only,)
             if but is not None:
                 consumers = [consumer for consumer in consumers if consumer.session is not but]
             credits = _credits(consumers)
@@ -130,7 +137,7 @@ class Queue:
         stop = len(batch) if batch.next_offset <= high_watermark else batch.index_at(high_watermark)
         room = min(RUN_BYTES, *(consumer.session.room() for consumer, _ in credits))
         stop = start + run_length(batch, start, stop, room)
-        if len(batch.names) > 1 or batch.names[0] != self.name:
+        if not self.claim.whole(source.feed.partition.name, batch):
             return self._hand_out_mixed(source, batch, start, stop, credits, count_max)
         count = min(stop - start, count_max, sum(credit for _, credit in credits))
         indexes = range(start, start + count)
@@ -150,9 +157,10 @@ class Queue:
         """As above, in a partition that other destinations share: what is not ours counts as settled."""
         count = min(count_max, sum(credit for _, credit in credits))
         picked: list[int] = []
+        firsts = self.claim.firsts(source.feed.partition.name, batch)
         index = start
         while len(picked) < count:
-            index = source.pass_over(batch, index, stop)
+            index = source.pass_over(batch, firsts, index, stop)
             if index == stop:
                 break
             picked.append(index)
@@ -217,7 +225,7 @@ class Queue:
             return 0 if source.loading else 1
         index = batch.index_at(offset)
         heappop(source.returned)
-        if batch.names[batch.destination_ids[index]] != self.name:
+        if not self.claim.takes(source.feed.partition.name, batch, index):
             source.skip([offset])
             return 1
         count = source.cursor.counts.get(offset, 1) + 1

@@ -190,6 +190,6 @@ class Reader:
             if batch.receive_ns[stop - 1] >= self.since_ns:
                 self.since_ns = 0
         if self.skip_settled:
-            settled = [source.cursor for source in self.feed.sources]
+            settled = [source.cursor for source in self.feed.sources if source.queue.claim.owned]
             picked = [i for i in picked if not all(cursor.is_acked(batch.offsets[i]) for cursor in settled)]
         return picked

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from radiator.broker.claim import Names
 from radiator.broker.destination import Destination
 from radiator.broker.feed import Feed
 from radiator.broker.queue import Queue
@@ -103,6 +104,7 @@ class Registry:
         for feed in destination.feeds:
             feed.leave(destination.queue)
             feed.destinations -= 1
+            feed.topics -= destination.policy.kind == "topic"
             feed.pin()
             if feed.destinations == 0 and not (feed.partition.next_offset or feed.partition.last_receive_ns):
                 del self._feeds[feed.partition.name]
@@ -130,8 +132,9 @@ class Registry:
         destination = Destination(name, policy, feeds)
         for feed in feeds:
             feed.destinations += 1
+            feed.topics += policy.kind == "topic"
         if policy.kind == "queue":
-            destination.queue = queue = Queue(destination, self._on_lost)
+            destination.queue = queue = Queue(name, Names(name), self._on_lost)
             for feed in feeds:
                 source = QueueSource(queue, feed, self._cursor(name, feed, policy), self.dirty_sources)
                 queue.sources.append(source)

@@ -55,7 +55,7 @@ class QueueSource:
         unsettled: int = end - cursor.floor - sum(stop - start for start, stop in cursor.intervals)
         self.waiting = max(0, unsettled)
         # Below this offset other destinations' records may be among those that are counted as waiting.
-        self.counted_to = end if feed.partition.destinations - {queue.name} else 0
+        self.counted_to = 0 if queue.claim.all_of(feed.partition.destinations) else end
         self.mine_at = -1  # a message of ours that nobody has come for is known to be here
         self.forced_to = 0  # what lies below was taken, whether it was settled or not
         self.batch: RecordBatch | None = None
@@ -82,7 +82,7 @@ class QueueSource:
     @property
     def shared(self) -> bool:
         """True if other destinations store in the same log."""
-        return self.feed.destinations > 1 or bool(self.feed.partition.destinations - {self.queue.name})
+        return self.feed.destinations > 1 or not self.queue.claim.all_of(self.feed.partition.destinations)
 
     @property
     def ready(self) -> bool:
@@ -166,17 +166,17 @@ class QueueSource:
     def pass_by(self, batch: RecordBatch) -> None:
         """A batch was stored. If there is nothing of ours in it, and was not since we had read everything, it need not
         be read: see ``advance``."""
-        if self.idle_to == batch.base_offset and self.queue.name not in batch.names:
+        if self.idle_to == batch.base_offset and not any(map(self.queue.claim.has, batch.names)):
             self.idle_to = batch.next_offset
 
-    def pass_over(self, batch: RecordBatch, index: int, stop: int) -> int:
-        """Settle, from ``index`` on, the records of other destinations and what was dropped. Returns the index of the
-        first message to be delivered, or ``stop``."""
-        name, names, ids, offsets = self.queue.name, batch.names, batch.destination_ids, batch.offsets
+    def pass_over(self, batch: RecordBatch, firsts: list[int], index: int, stop: int) -> int:
+        """Settle, from ``index`` on, the records of other destinations and what was dropped; ``firsts`` is what our
+        claim says of the batch. Returns the index of the first message to be delivered, or ``stop``."""
+        ids, offsets = batch.destination_ids, batch.offsets
         others: list[int] = []
         dropped: list[int] = []
         while index < stop:
-            if names[ids[index]] != name:
+            if offsets[index] < firsts[ids[index]]:
                 others.append(offsets[index])
             elif self.owed:
                 self.owed -= 1
@@ -214,7 +214,7 @@ class QueueSource:
                 if batch.next_offset <= partition.high_watermark
                 else batch.index_at(partition.high_watermark)
             )
-            index = self.pass_over(batch, start, stop)
+            index = self.pass_over(batch, self.queue.claim.firsts(partition.name, batch), start, stop)
             if index < stop:
                 self.move(batch, start, index + 1)
                 self.next_offset = self.mine_at = batch.offsets[index]

@@ -231,7 +231,7 @@ def _read(
     if reader is None:
         reader = Reader(subscription, feed, partition.next_offset, partition.next_offset)
         if subscription.browser and start is None and destination.queue is not None:
-            floors = [source.cursor.floor for source in feed.sources]
+            floors = [source.cursor.floor for source in feed.sources if source.queue.claim.owned]
             reader.next_offset = min(floors, default=partition.log_start_offset)
             reader.skip_settled = True
         broker.read(subscription, feed, reader)

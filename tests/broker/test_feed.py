@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from radiator.broker.claim import Names
 from radiator.broker.feed import Feed
 from tests.broker.harness import Client, World
 
@@ -311,7 +312,7 @@ def many(count: int) -> tuple[Feed, list[Any]]:
     partition = SimpleNamespace(name="p", destinations=set(), whole=True, pins=0, history=False, retain_from=None)
     feed = Feed(partition, lambda feed, job: None)
     for number in range(count):
-        feed.join(SimpleNamespace(cursor=Counted(0), queue=SimpleNamespace(name=f"q{number}")))
+        feed.join(SimpleNamespace(cursor=Counted(0), queue=SimpleNamespace(claim=Names(f"q{number}"))))
     return feed, feed.sources
 
 
@@ -335,7 +336,7 @@ def test_the_lowest_floor_is_known_whoever_comes_and_goes(seed: int) -> None:
             feed.leave(random.choice(feed.sources).queue)
         elif what == 1:
             floor = random.randrange(200)
-            feed.join(SimpleNamespace(cursor=Counted(floor), queue=SimpleNamespace(name=f"new{number}")))
+            feed.join(SimpleNamespace(cursor=Counted(floor), queue=SimpleNamespace(claim=Names(f"new{number}"))))
         else:
             random.choice(feed.sources).cursor.at += random.randrange(9)
         feed.pin()
