@@ -20,7 +20,7 @@ from radiator.upkeep.copying import Copier, remove_tree
 from radiator.upkeep.manifest import CopiedFile, DamagedBackup, Manifest
 
 GATHERED = "restore.partial"  # in the data directory, while it is being filled
-TOP = (layout.SALT, layout.TRANSACTIONS, layout.CURSORS, layout.PARTITIONS)  # take their places in this order
+TOP = (layout.SALT, layout.TRANSACTIONS, layout.SCHEMAS, layout.CURSORS, layout.PARTITIONS)  # in this order
 OURS = (GATHERED, *TOP)
 NAMED_MAX = 10
 
