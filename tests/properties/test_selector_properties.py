@@ -193,8 +193,34 @@ def test_any_text_is_a_selector_or_refused_in_words(text: str) -> None:
 
 
 words = st.sampled_from(
-    ["AND", "or", "NOT", "BETWEEN", "IN", "LIKE", "ESCAPE", "IS", "NULL", "TRUE", "a", "b-c", "'x'", "'%'", "1", "2.5"]
-    + list("()=<>+-*/,")
+    [
+        "AND",
+        "or",
+        "NOT",
+        "BETWEEN",
+        "IN",
+        "LIKE",
+        "ESCAPE",
+        "IS",
+        "NULL",
+        "TRUE",
+        "a",
+        "b-c",
+        "'x'",
+        "'%'",
+        "1",
+        "2.5",
+        "(",
+        ")",
+        "=",
+        "<",
+        ">",
+        "+",
+        "-",
+        "*",
+        "/",
+        ",",
+    ]
 )
 
 
