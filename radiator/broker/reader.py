@@ -175,7 +175,8 @@ class Reader:
     def _pick(self, batch: RecordBatch, start: int, stop: int) -> list[int] | None:
         """The indexes that this reader wants, or None for all of them."""
         matches = self.subscription.patterns.matches
-        wanted = [matches(name) for name in batch.names]
+        consumed = [queue.name for queue in self.subscription.queues]  # in the same log, and under the same pattern
+        wanted = [matches(name) and name not in consumed for name in batch.names]
         if all(wanted) and self.starts is None and not self.skip_settled and not self.since_ns:
             return None
         ids = batch.destination_ids

@@ -283,3 +283,17 @@ def test_a_log_that_is_not_read_may_be_named_in_start_at(world: World) -> None:
     client.subscribe("/topic/a", ack="auto", start_at="%2Ftopic%2Fa@1,%2Ftopic%2Fb@7,%2Ftopic%2Fnone@7")
     world.settle()
     assert client.bodies() == ["1"]
+
+
+def test_a_pattern_over_a_queue_and_a_topic_of_one_log_gets_the_queues_messages_once() -> None:
+    world = World("destinations: [{match: '#', partition: all}]")
+    sender, client, other = world.connect(), world.connect(), world.connect()
+    client.subscribe("/queue/a,/topic/a", ack="auto")
+    sender.publish("/queue/a", "job")
+    sender.publish("/topic/a", "news")
+    world.settle()
+    assert sorted(client.bodies()) == ["job", "news"]
+    other.subscribe("/queue/a", ack="auto")
+    sender.publish("/queue/a", "1", "2")
+    world.settle()
+    assert sorted(client.bodies() + other.bodies()) == ["1", "2"]

@@ -1,0 +1,176 @@
+"""Brokers with a bug each, on purpose: the model must notice every one of them, or its silence means nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from radiator.broker import commands, settling
+from radiator.broker.broker import Broker
+from radiator.broker.queue import Queue
+from radiator.broker.reader import Reader
+from radiator.broker.ready import Ready
+from radiator.broker.receipts import ReceiptLine
+from radiator.broker.session import Session
+from radiator.broker.source import QueueSource
+from radiator.broker.subscription import Subscription
+
+Around = Callable[..., Any]
+BROKEN: dict[str, tuple[Any, str, Callable[[Any], Around]]] = {}
+
+
+def bug(owner: Any, name: str) -> Callable[[Callable[[Any], Around]], Callable[[Any], Around]]:
+    """What is decorated gets the right function and returns the wrong one; its own name tells what is wrong."""
+
+    def add(make: Callable[[Any], Around]) -> Callable[[Any], Around]:
+        BROKEN[make.__name__.replace("_", " ")] = (owner, name, make)
+        return make
+
+    return add
+
+
+@contextmanager
+def broken(name: str) -> Iterator[None]:
+    owner, attribute, make = BROKEN[name]
+    wrong = make(getattr(owner, attribute))
+    with patch.object(owner, attribute, wrong):
+        yield
+
+
+@bug(Session, "__init__")
+def a_window_of_two(right: Any) -> Around:
+    def init(self: Session, *args: Any, **named: Any) -> None:
+        right(self, *args, **named)
+        self.window = 2
+
+    return init
+
+
+@bug(Subscription, "queue_credit")
+def prefetch_off_by_one(right: Any) -> Around:
+    def queue_credit(self: Subscription) -> int:
+        return int(right(self)) + (self.window is not None and self.ack != "auto")
+
+    return queue_credit
+
+
+@bug(Subscription, "topic_credit")
+def no_window_for_topics(right: Any) -> Around:
+    return lambda self: 1_000
+
+
+@bug(QueueSource, "give_back")
+def what_comes_back_goes_to_the_end(right: Any) -> Around:
+    def give_back(self: QueueSource, offsets: list[int]) -> None:
+        if self.returned or self.next_offset >= self.feed.partition.high_watermark:
+            right(self, offsets)
+            return
+        first, self.next_offset = self.next_offset, self.next_offset + 1  # one that was behind it comes first
+        self.returned.append(first)
+        self.returned.sort()
+        later, self.returned = self.returned, []
+        right(self, [later[0]])
+        right(self, offsets)
+        self.returned.sort(reverse=True)
+
+    return give_back
+
+
+@bug(Broker, "return_to")
+def one_of_several_is_lost(right: Any) -> Around:
+    return lambda self, source, offsets: right(self, source, offsets[:1])
+
+
+@bug(Broker, "return_to")
+def nothing_wakes_the_queue(right: Any) -> Around:
+    return lambda self, source, offsets: source.give_back(offsets) if offsets else None
+
+
+@bug(QueueSource, "settle")
+def a_settled_message_comes_again(right: Any) -> Around:
+    def settle(self: QueueSource, offsets: list[int]) -> None:
+        if offsets and offsets[0] % 7 == 3:
+            self.give_back(offsets[:1])
+        else:
+            right(self, offsets)
+
+    return settle
+
+
+@bug(Subscription, "deliver")
+def redeliveries_are_not_marked(right: Any) -> Around:
+    return lambda self, feed, source, offsets, tails, extra=b"": right(self, feed, source, offsets, tails)
+
+
+@bug(Subscription, "take")
+def client_mode_settles_only_one(right: Any) -> Around:
+    return lambda self, message_id: self._release([self.in_flight.pop(message_id)])
+
+
+@bug(settling, "take_acked")
+def client_mode_settles_all_subscriptions(right: Any) -> Around:
+    def take_acked(broker: Any, session: Session, frame: Any) -> Any:
+        settled = right(broker, session, frame)
+        for other in list(session.subscriptions.values()):
+            if other.ack == "client":
+                settled += other.take_all()
+        return settled
+
+    return take_acked
+
+
+@bug(Queue, "_spread")
+def two_consumers_get_one_message(right: Any) -> Around:
+    def spread(self: Queue, source: Any, batch: Any, indexes: Any, credits: Any) -> None:
+        right(self, source, batch, indexes, credits)
+        if len(credits) > 1 and credits[1][0].queue_credit() > 0:
+            self._send(source, batch, credits[1][0], list(indexes)[:1])
+
+    return spread
+
+
+@bug(Ready, "credit")
+def an_ack_wakes_nobody(right: Any) -> Around:
+    return lambda self, subscription: None
+
+
+@bug(settling, "_held")
+def acks_do_not_wait_for_the_commit(right: Any) -> Around:
+    def held(session: Session, frame: Any) -> bool:
+        if frame.head.command == "ACK" and frame.head.headers.get("transaction") in session.transactions:
+            return False
+        return bool(right(session, frame))
+
+    return held
+
+
+@bug(commands, "_check")
+def a_commit_forgets_its_last_frame(right: Any) -> Around:
+    return lambda broker, session, held, now_ns: right(broker, session, held[:-1] if len(held) > 1 else held, now_ns)
+
+
+@bug(ReceiptLine, "now")
+def receipts_do_not_wait_in_line(right: Any) -> Around:
+    def now(self: ReceiptLine, receipt: bytes) -> None:
+        self._out(b"RECEIPT\nreceipt-id:%b\n\n\0\n" % receipt)
+
+    return now
+
+
+@bug(Reader, "_pick")
+def a_topic_reader_takes_messages_of_queues(right: Any) -> Around:
+    def pick(self: Reader, batch: Any, start: int, stop: int) -> Any:
+        queues, self.subscription.queues = self.subscription.queues, []
+        try:
+            return right(self, batch, start, stop)
+        finally:
+            self.subscription.queues = queues
+
+    return pick
+
+
+@bug(QueueSource, "pass_over")
+def a_queue_takes_what_is_not_its_own(right: Any) -> Around:
+    return lambda self, batch, index, stop: index

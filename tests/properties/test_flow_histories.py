@@ -1,0 +1,55 @@
+"""Delivery against a model: thousands of operations of several clients, in any order, on every kind of queue and topic.
+
+RADIATOR_FLOW_SEEDS=1000:2000 tries others; python -m tests.properties.flow 0:100000 is a long night.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+
+import pytest
+
+from tests.properties.flow.broken import BROKEN, broken
+from tests.properties.flow.history import OPERATIONS, WEIGHTS, History
+from tests.properties.flow.many import main, run
+from tests.properties.flow.model import Violation
+
+SEEDS = os.environ.get("RADIATOR_FLOW_SEEDS", "0:48")
+SLOW_SEEDS = (1_000, 5_000)
+EVENTFUL = ["delivered", "returned", "settled", "rests", "late", "lost on the way"]
+
+
+def test_every_message_goes_to_one_consumer_within_its_window_and_in_its_place() -> None:
+    first, _, last = SEEDS.partition(":")
+    seeds = range(int(first), int(last))
+    counts, failures = run(seeds)
+    assert not failures, "\n".join(f"seed {seed}\n{text}" for seed, text in failures)
+    if len(seeds) * OPERATIONS >= 10_000:  # or it says nothing
+        assert all(counts[what] > 0 for what in [*WEIGHTS, *EVENTFUL]), counts
+        assert counts["delivered"] > 5_000
+
+
+@pytest.mark.slow
+def test_the_same_over_many_more_seeds() -> None:
+    assert main(*SLOW_SEEDS) == 0
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_broker_is_noticed(name: str) -> None:
+    for seed in range(60):
+        try:
+            with broken(name):
+                History(seed).run()
+        except Violation:
+            return
+    raise AssertionError(f"{name}: not noticed in 60 histories")
+
+
+def test_a_history_is_the_same_every_time() -> None:
+    histories = [History(7), History(7)]
+    for history in histories:
+        history.run()
+    assert histories[0].counts == histories[1].counts
+    assert list(histories[0].trace) == list(histories[1].trace)
+    assert isinstance(histories[0].counts, Counter)
