@@ -42,7 +42,8 @@ DEV = [
     *SCHEMA,
     "pytest>=8.0",
     "hypothesis>=6.100",
-    "stomp.py>=8.1",
+    "stomp.py>=8.1",  # clients of other makes: tests/interop
+    "stompest>=2.3",
     "ruff>=0.9",
     "mypy>=1.14",
     "types-PyYAML",

@@ -1,0 +1,65 @@
+"""The clients of other makes that are tried: how each is started, what it can choose, and what it has not got.
+
+``lacks`` are scenarios that make no sense for a client, with the reason; docs/clients.md has the same table for people,
+and ``tests/test_docs_clients.py`` compares the two.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+PROGRAMS = FOLDER / "clients"
+NODE_MODULES = FOLDER / "node_modules"
+REQUIRED = os.environ.get("RADIATOR_INTEROP") == "require"  # a client that is missing is a failure
+
+ALL = ("1.0", "1.1", "1.2")
+NO_BEATS = "has no heart-beats"
+TEXT_ONLY = "carries text, and cuts a body at its first NUL"
+
+
+@dataclass(frozen=True, eq=False)
+class Client:
+    name: str
+    command: tuple[str, ...]
+    probe: tuple[str, ...]  # ends with 0 where the client is installed
+    package: str  # where it comes from
+    versions: tuple[str, ...] = ALL
+    transports: tuple[str, ...] = ("tcp", "tls")
+    lacks: Mapping[str, str] = field(default_factory=dict)
+    plain: bool = False  # neither escapes nor unescapes headers
+
+    @property
+    def missing(self) -> str:
+        return why_missing(self)
+
+
+@cache
+def why_missing(client: Client) -> str:
+    """Why the client cannot be run on this machine, or nothing."""
+    if shutil.which(client.command[0]) is None:
+        return f"{client.name}: no {client.command[0]} here; `make clients` installs it"
+    done = subprocess.run(client.probe, cwd=FOLDER, capture_output=True, text=True)
+    if done.returncode == 0:
+        return ""
+    last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+    return f"{client.name} ({client.package}) is not here; `make clients` installs it: {last}"
+
+
+def python(name: str, program: str, module: str, package: str, **more: object) -> Client:
+    command = (sys.executable, str(PROGRAMS / program))
+    return Client(name, command, (sys.executable, "-c", f"import {module}"), package, **more)  # type: ignore[arg-type]
+
+
+CLIENTS = (
+    python("raw", "raw.py", "socket", "Python's socket", transports=("tcp",)),
+    python("stomp.py", "stomp_py.py", "stomp", "PyPI: stomp.py", transports=("tcp",)),
+    python("stompest", "stompest_sync.py", "stompest.sync", "PyPI: stompest", transports=("tcp",)),
+)

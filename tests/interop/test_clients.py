@@ -1,0 +1,146 @@
+"""Clients of other makes, unchanged, against a real broker: each client, transport and version does every scenario.
+
+A *run* is one process that does all scenarios of one client, transport and version; three runs go on at the same time,
+since most of a run is waiting. Each scenario is reported as a test. A client that is not installed is skipped and says
+so; with RADIATOR_INTEROP=require it is a failure.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.interop import scenarios
+from tests.interop.clients import CLIENTS, PROGRAMS, REQUIRED, Client
+from tests.interop.driver import Connection, Driver, DriverError, Endpoint
+from tests.interop.tap import Tap
+from tests.running import BrokerProcess
+
+AT_ONCE = 3
+CONFIG = "heart_beat: {send: 100ms, expect: 100ms, grace: 5.0}"
+BY_NAME = dict(zip(scenarios.NAMES, scenarios.SCENARIOS, strict=True))
+
+
+class Case(NamedTuple):
+    client: Client
+    transport: str
+    version: str
+
+    def __str__(self) -> str:
+        return f"{self.client.name}-{self.transport}-{self.version}"
+
+
+def cases() -> list[Case]:
+    return [
+        Case(client, transport, version)
+        for client in CLIENTS
+        for transport in client.transports
+        for version in client.versions
+    ]
+
+
+def todo(case: Case) -> list[str]:
+    """The scenarios that this client can be asked for."""
+    not_said = {"nack", "heart_beat"} if case.version == "1.0" else set()
+    return [name for name in scenarios.NAMES if name not in case.client.lacks and name not in not_said]
+
+
+class Run:
+    """All scenarios of one case, one after the other, in one process of the client."""
+
+    def __init__(self, case: Case, names: list[str], port: int, folder: Path) -> None:
+        self._case = case
+        self._names = names
+        self._port = port
+        self._folder = folder
+
+    def __call__(self) -> dict[str, str]:
+        """For each scenario what went wrong, or nothing."""
+        tap = Tap(self._port)
+        driver: Driver | None = None
+        found: dict[str, str] = {}
+        try:
+            for name in self._names:
+                if driver is None or not driver.running:
+                    driver = self._driver()
+                found[name] = self._one(name, driver, tap)
+        finally:
+            if driver is not None:
+                driver.kill()
+            tap.close()
+        return found
+
+    def _driver(self) -> Driver:
+        log = self._folder / f"{self._case}.log"
+        return Driver(self._case.client.command, PROGRAMS, {}, log)
+
+    def _one(self, name: str, driver: Driver, tap: Tap) -> str:
+        case = self._case
+        tap.forget()
+        stage = scenarios.Stage(
+            lambda label: Connection(driver, label),
+            Endpoint(case.transport, tap), case.version, f"{case}.{name}", case.client.plain,
+        )  # fmt: skip
+        try:
+            BY_NAME[name](stage)
+        except (AssertionError, DriverError, pytest.fail.Exception) as error:
+            where = "".join(traceback.format_tb(error.__traceback__)[-3:])
+            return f"{error}\n{where}\non the wire:\n{tap.dump()}\n\nthe client said:\n{driver.complaints()}"
+        finally:
+            if driver.running:
+                try:
+                    driver.do("forget")
+                except DriverError:
+                    driver.kill()
+        return ""
+
+
+class Runs:
+    def __init__(self, wanted: dict[Case, list[str]], port: int, folder: Path) -> None:
+        self._pool = ThreadPoolExecutor(AT_ONCE)
+        self._futures: dict[Case, Future[dict[str, str]]] = {
+            case: self._pool.submit(Run(case, names, port, folder)) for case, names in wanted.items()
+        }
+
+    def outcome(self, case: Case, name: str) -> str:
+        return self._futures[case].result()[name]
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+
+@pytest.fixture(scope="module")
+def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+    """Every case that some selected test asks for is on its way as soon as the first one asks."""
+    wanted: dict[Case, list[str]] = {}
+    for item in request.session.items:
+        parameters = getattr(getattr(item, "callspec", None), "params", {})
+        if item.path == request.path and "case" in parameters and not parameters["case"].client.missing:
+            wanted.setdefault(parameters["case"], []).append(parameters["name"])
+    folder = tmp_path_factory.mktemp("interop")
+    broker = BrokerProcess(folder, CONFIG)
+    broker.start()
+    started = Runs(wanted, broker.port, folder)
+    yield started
+    started.close()
+    assert broker.stop() == 0, broker.text()
+
+
+def must_be_here(client: Client) -> None:
+    if client.missing:
+        (pytest.fail if REQUIRED else pytest.skip)(client.missing)
+
+
+@pytest.mark.parametrize(
+    ("case", "name"), [pytest.param(case, name, id=f"{case}-{name}") for case in cases() for name in todo(case)]
+)
+def test_a_client_can(case: Case, name: str, request: pytest.FixtureRequest) -> None:
+    must_be_here(case.client)
+    wrong = request.getfixturevalue("runs").outcome(case, name)
+    if wrong:
+        pytest.fail(f"{case}, {name}: {wrong}", pytrace=False)
