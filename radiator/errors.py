@@ -34,6 +34,7 @@ ERROR_CODES: dict[str, str] = {
     "storage": "the disk refused to store the message; nothing was receipted",
     "not-stomp": "the peer speaks another protocol (HTTP, TLS) on a STOMP port",
     "shutting-down": "the broker is being stopped",
+    "bad-request": "the body of a request to the broker itself is not what its verb takes",
     "unsupported": "the feature is known but not offered by this broker",
 }
 

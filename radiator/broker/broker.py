@@ -22,6 +22,7 @@ from typing import Any
 
 from radiator import __version__
 from radiator.broker import commands, publishing, subscribing
+from radiator.broker.access import Access
 from radiator.broker.destination import Destination
 from radiator.broker.feed import Feed, Read
 from radiator.broker.hooks import RuleHooks
@@ -62,6 +63,7 @@ class Broker:
         self.server_name = SERVER_NAME
         self.session_limits = SessionLimits.of(config.limits)
         self.stats = Stats()
+        self.access = Access(self)
         self.generation = 0  # of the rules; a plan made under another one is made again
         self.sessions: dict[str, Session] = {}
         self.pending_bytes = 0  # appended, not yet committed
@@ -112,6 +114,8 @@ class Broker:
 
         Returns the frames that are left when some have been so much work that others should have their turn first.
         """
+        if session.undecided:
+            return frames
         send = publishing.send
         self.work = 0
         for index, frame in enumerate(frames):
@@ -131,6 +135,10 @@ class Broker:
                 refusal = ProtocolError("storage", "the message could not be stored", str(error))
                 self.refuse(session, refusal, frame.receipt)
         return []
+
+    def give_way(self) -> None:
+        """Act on no more frames of this visit; those that are left come again."""
+        self.work = WORK_MAX + 1
 
     def refuse(self, session: Session, error: ProtocolError, receipt: bytes | None = None) -> None:
         """Answer ERROR and end the session: its work goes back to others at once."""

@@ -56,12 +56,16 @@ def connect(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None
     if window is not None:
         session.window = subscribing.count(window, "max-in-flight", session.limits.in_flight)
         session.capped = True
-    session.user = headers.get("login", "")
-    session.connected = True
-    answer = [("server", broker.server_name), ("session", session.id)]
-    if session.version == "1.0" and "accept-version" in headers:  # who asks for a version is told which it is
-        answer.insert(0, ("version", "1.0"))
-    session.send(encoder.connected(session.version, answer, session.heart_beat))
+
+    def welcome() -> None:
+        session.connected = True
+        session.since_ns = now_ns
+        answer = [("server", broker.server_name), ("session", session.id)]
+        if session.version == "1.0" and "accept-version" in headers:  # who asks for a version is told which it is
+            answer.insert(0, ("version", "1.0"))
+        session.send(encoder.connected(session.version, answer, session.heart_beat))
+
+    broker.access.log_in(session, headers.get("login", ""), headers.get("passcode", ""), welcome)
 
 
 def disconnect(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:

@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from radiator.broker import admin
 from radiator.errors import ProtocolError
 from radiator.middleware import DROP, Message, Middleware, Reject
 from radiator.stomp.frames import Frame, Head
@@ -42,8 +43,9 @@ def pass_through(broker: Broker, session: Session, frame: Frame) -> Frame | None
     """The frame as it shall be stored; None if it was dropped, and dealt with. Raises ProtocolError (rejected)."""
     name = frame.head.headers.get("destination", "")
     hooks = hooks_for(broker, name)
-    if hooks is None:
+    if hooks is None or name == admin.DESTINATION:
         return frame
+    session.require("write", name)
     message: Message | None = None
     for _ in range(HOPS_MAX):
         if hooks.middleware:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from radiator.broker import hooks, idempotence, subscribing, transactions
+from radiator.broker import admin, hooks, idempotence, subscribing, transactions
 from radiator.broker.positions import parse_time
 from radiator.errors import ProtocolError, StorageError
 from radiator.routing.pattern import is_pattern
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from radiator.broker.feed import Feed
     from radiator.broker.queue import Queue
     from radiator.broker.session import Session
+    from radiator.routing.rights import Rights
     from radiator.stomp.frames import Frame, Head
     from radiator.storage.partition import Partition
 
@@ -44,14 +45,16 @@ class Plan:
         "generation",
         "identity",
         "name",
+        "rights",
         "special",
         "sync",
         "transmit_ns",
     )
 
-    def __init__(self, generation: int, destination: Destination, head: Head) -> None:
+    def __init__(self, generation: int, destination: Destination, head: Head, rights: Rights) -> None:
         headers = head.headers
         self.generation = generation
+        self.rights = rights  # of the session that was last found to be allowed this
         self.destination = destination
         destination.sent = True
         self.name = destination.name
@@ -83,9 +86,12 @@ def send(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
             if passed is None:
                 return
             frame = passed
-        plan = _plan(broker, session, frame)
+        plan = _plan(broker, session, frame, now_ns)
         if plan is None:
             return
+    elif plan.rights is not session.rights:  # somebody else's: what it means is the same, who may do it is not
+        session.require("write", plan.name)
+        plan.rights = session.rights
     if plan.identity is not None and idempotence.is_repeat(broker, session, plan, frame, now_ns):
         return
     if broker.disk_full is not None and plan.destination.policy.store == "file":
@@ -125,16 +131,19 @@ def append(broker: Broker, plan: Plan, partition: Partition, body: bytes, now_ns
     return offset
 
 
-def _plan(broker: Broker, session: Session, frame: Frame) -> Plan | None:
+def _plan(broker: Broker, session: Session, frame: Frame, now_ns: int) -> Plan | None:
     """Understand a SEND's headers; None if the frame was dealt with here."""
     head = frame.head
     headers = head.headers
     name = headers.get("destination")
     if not name:
         raise ProtocolError("bad-destination", "SEND needs a destination", "Expected a header destination:<name>.")
+    if name == admin.DESTINATION:
+        admin.ask(broker, session, frame, now_ns)
+        return None
     transaction = headers.get("transaction")
     if transaction is not None:
-        _check_send(broker, name, headers)
+        _check_send(session, name, headers)
         transactions.add(session, transaction, frame)
         if frame.receipt is not None:
             session.receipts.now(frame.receipt)
@@ -144,7 +153,7 @@ def _plan(broker: Broker, session: Session, frame: Frame) -> Plan | None:
 
 def plan_for(broker: Broker, session: Session, frame: Frame, name: str) -> Plan | None:
     head = frame.head
-    _check_send(broker, name, head.headers)
+    _check_send(session, name, head.headers)
     temporary = name.startswith(TEMP_QUEUE_PREFIX)
     reply_to = head.headers.get("reply-to", "")
     if temporary:
@@ -154,7 +163,7 @@ def plan_for(broker: Broker, session: Session, frame: Frame, name: str) -> Plan 
             return None
         if name not in broker.destinations:
             session.temporary[name] = None
-    plan = Plan(broker.generation, broker.destination(name), head)
+    plan = Plan(broker.generation, broker.destination(name), head, session.rights)
     if reply_to.startswith(TEMP_QUEUE_PREFIX):
         own = subscribing.own_reply_queue(broker, session, reply_to)
         plan.block = _replace_header(plan.block, "reply-to", own)
@@ -175,7 +184,7 @@ def drop_reply(broker: Broker, session: Session, frame: Frame) -> None:
         session.receipts.now(frame.receipt + b"\ndropped:true")
 
 
-def _check_send(broker: Broker, name: str, headers: Mapping[str, str]) -> None:
+def _check_send(session: Session, name: str, headers: Mapping[str, str]) -> None:
     if is_pattern(name):
         raise ProtocolError(
             "bad-destination",
@@ -186,6 +195,7 @@ def _check_send(broker: Broker, name: str, headers: Mapping[str, str]) -> None:
         raise ProtocolError("bad-destination", f"{name[:200]!r} is reserved", "Names under it are the broker's own.")
     if "\0" in name:
         raise ProtocolError("bad-destination", "a destination cannot contain NUL")
+    session.require("write", name)
     durability = headers.get("durability")
     if durability not in (None, "fsync"):
         raise ProtocolError("bad-header", f"header durability: expected fsync, got {durability[:100]!r}")

@@ -21,6 +21,7 @@ from radiator import limits
 from radiator.broker.delivered import Delivered
 from radiator.broker.receipts import ReceiptLine
 from radiator.errors import ProtocolError
+from radiator.routing.rights import NOTHING, Rights
 from radiator.stomp.encoder import error as encode_error
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class Session:
         "address",
         "auto_acks",
         "capped",
+        "certificate_name",
         "closed",
         "closing",
         "connected",
@@ -75,11 +77,14 @@ class Session:
         "queue_ring",
         "queued_total",
         "receipts",
+        "rights",
+        "since_ns",
         "subscriptions",
         "tags",
         "temporary",
         "transactions",
         "transaction_bytes",
+        "undecided",
         "user",
         "version",
         "waiting",
@@ -98,7 +103,11 @@ class Session:
         self.id = session_id
         self.limits = limits
         self.address = address
-        self.user = ""
+        self.certificate_name = ""  # the name in a certificate of the client that was verified
+        self.user = ""  # "" is anonymous
+        self.rights: Rights = NOTHING
+        self.undecided = False  # CONNECT has come, and it is not known yet whose it is
+        self.since_ns = 0  # when it was connected
         self.version = "1.2"
         self.heart_beat: tuple[int, int] = (0, 0)  # (send_ms, expect_ms) that we offer in CONNECTED
         self.connected = False
@@ -152,6 +161,26 @@ class Session:
         """True while the client does not read what it is sent: then it is not read either, or its answers would pile
         up without bound."""
         return self.outbox_bytes + self.receipts.held_bytes > self.limits.outbox + limits.CHOKED_BYTES
+
+    def require(self, right: str, name: str) -> None:
+        """Raises ProtocolError ``denied`` unless the user has the right over this destination."""
+        if not self.rights.may(right, name):
+            raise self._denied(right, f"over {name[:200]!r}")
+
+    def require_some(self, right: str) -> None:
+        """The same, unless the user has the right over something."""
+        if not self.rights.has(right):
+            raise self._denied(right, "over any destination")
+
+    def require_all(self, right: str) -> None:
+        """The same, unless the user has the right over everything."""
+        if not self.rights.over_all(right):
+            raise self._denied(right, "over all destinations")
+
+    def _denied(self, right: str, what: str) -> ProtocolError:
+        who = f"user {self.user[:100]!r}" if self.user else "anonymous"
+        detail = "Rights stand in the users file that auth.users_file in the YAML file names, as patterns."
+        return ProtocolError("denied", f"{who} has no {right} right {what}", detail)
 
     def room(self) -> int:
         """Bytes that deliveries may still add to the outbox; zero or less means stop."""

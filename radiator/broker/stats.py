@@ -28,6 +28,7 @@ class Stats:
     rejected: int = 0  # messages that a schema or middleware refused
     middleware_failures: int = 0  # messages on which middleware failed: refused too
     refused: int = 0  # ERROR frames sent
+    logins_refused: int = 0
     read_errors: int = 0
 
     def as_dict(self) -> dict[str, int]:

@@ -10,7 +10,7 @@ from radiator.broker.positions import FIRST, NEXT, Position, parse_position
 from radiator.broker.reader import Reader
 from radiator.broker.subscription import ACK_MODES, AUTO, Subscription
 from radiator.errors import ProtocolError
-from radiator.routing.pattern import is_pattern, parse_list
+from radiator.routing.pattern import PatternSet, is_pattern, parse_list
 from radiator.routing.rules import TEMP_QUEUE_PREFIX
 from radiator.stomp import encoder
 from radiator.storage.layout import parse_message_id
@@ -80,15 +80,16 @@ def subscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> No
         text = ",".join([_own_if_temporary(session, each.strip(" ")) for each in text.split(",")])
     patterns = parse_list(text)
     _check_count(session, len(patterns.patterns))
-    destinations = _matching(broker, patterns)
-    _check_starts(starts, destinations)
     browser = browser or start is not None or stop is not None  # of queues; a topic is only ever looked at
+    right = "browse" if browser else "read"
+    destinations = _matching(broker, session, patterns, right)
+    _check_starts(starts, destinations)
     window = prefetch
     if window is None and ack != AUTO:
         window = max((each.policy.prefetch for each in destinations if each.queue is not None), default=1)
     if window == 1:
         window = None  # not wider than the default, so it shares the client's window of one
-    subscription = add(broker, session, subscription_id, patterns, ack, window)
+    subscription = add(broker, session, subscription_id, patterns, ack, window, right)
     subscription.prefetch = prefetch
     subscription.browser = browser
     if start is not None and start.kind == "time" and start.value > now_ns:
@@ -113,13 +114,19 @@ def subscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> No
 
 
 def add(
-    broker: Broker, session: Session, subscription_id: str, patterns: Any, ack: str, window: int | None
+    broker: Broker,
+    session: Session,
+    subscription_id: str,
+    patterns: PatternSet,
+    ack: str,
+    window: int | None,
+    right: str = "read",
 ) -> Subscription:
     """Give a session a subscription that reads and consumes nothing yet."""
     tag = str(session.next_tag)
     session.next_tag += 1
     session.ended.pop(subscription_id, None)
-    subscription = Subscription(session, subscription_id, tag, patterns, ack, window)
+    subscription = Subscription(session, subscription_id, tag, patterns, ack, window, right)
     session.subscriptions[subscription_id] = subscription
     session.patterns += len(patterns.patterns)
     session.tags[tag] = subscription
@@ -200,17 +207,20 @@ def _check_starts(starts: Mapping[str, int], destinations: list[Destination]) ->
             )
 
 
-def _matching(broker: Broker, patterns: Any) -> list[Destination]:
-    """The destinations that exist and match; the concrete names among the patterns are created."""
+def _matching(broker: Broker, session: Session, patterns: PatternSet, right: str) -> list[Destination]:
+    """The destinations that exist, match and are permitted; the concrete names among the patterns are created."""
     found = {}
     for name in patterns.names:
         if name.startswith("/radiator/"):
             raise ProtocolError("bad-destination", f"{name[:200]!r} is reserved")
+        session.require(right, name)
+    for name in patterns.names:
         found[name] = broker.destination(name)
     if not patterns.is_literal:
+        may = session.rights.may
         broker.work += len(broker.destinations) * len(patterns.patterns)
         for name, destination in broker.destinations.items():
-            if not name.startswith(TEMP_QUEUE_PREFIX) and patterns.matches(name):
+            if not name.startswith(TEMP_QUEUE_PREFIX) and patterns.matches(name) and may(right, name):
                 found[name] = destination
     return list(found.values())
 

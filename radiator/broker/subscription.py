@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from radiator.broker import wire
 from radiator.broker.delivered import Delivered
 from radiator.broker.session import AutoAck
+from radiator.routing.rights import Permitted
 
 if TYPE_CHECKING:
     from radiator.broker.destination import Destination
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from radiator.broker.session import Session
     from radiator.broker.source import QueueSource
     from radiator.routing.pattern import PatternSet
+    from radiator.routing.rights import Rights
 
 AUTO, CLIENT, INDIVIDUAL = "auto", "client", "client-individual"
 ACK_MODES = (AUTO, CLIENT, INDIVIDUAL)
@@ -39,6 +41,7 @@ class Subscription:
     __slots__ = (
         "_prefixes",
         "ack",
+        "asked",
         "browser",
         "closed",
         "destinations",
@@ -49,6 +52,7 @@ class Subscription:
         "queues",
         "readers",
         "reading",
+        "right",
         "seen",
         "session",
         "since_ns",
@@ -57,12 +61,21 @@ class Subscription:
     )
 
     def __init__(
-        self, session: Session, subscription_id: str, tag: str, patterns: PatternSet, ack: str, window: int | None
+        self,
+        session: Session,
+        subscription_id: str,
+        tag: str,
+        patterns: PatternSet,
+        ack: str,
+        window: int | None,
+        right: str = "read",
     ) -> None:
         self.session = session
         self.id = subscription_id
         self.tag = tag
-        self.patterns = patterns
+        self.right = right  # that it takes to be sent a message here
+        self.asked = patterns
+        self.permit(session.rights)
         self.ack = ack
         self.window = window
         self.prefetch: int | None = None
@@ -76,6 +89,12 @@ class Subscription:
         self.queues: list[Queue] = []
         self.destinations: dict[Destination, None] = {}  # those whose ``subscribers`` counts this one
         self._prefixes: dict[bytes, bytes] = {}
+
+    def permit(self, rights: Rights) -> None:
+        """What was asked for, as far as the user may have it: also of destinations that are born later."""
+        self.patterns: PatternSet | Permitted = (
+            self.asked if rights.over_all(self.right) else Permitted(self.asked, rights, self.right)
+        )
 
     def enter(self, destination: Destination) -> None:
         """Take part in a destination, and be counted there."""

@@ -121,13 +121,18 @@ def header_option(about: str) -> Callable[[F], F]:
 
 def connection_options(function: F) -> F:
     """``--url --login --passcode --timeout``."""
+    url = click.option(
+        "--url", envvar="RADIATOR_URL", default=DEFAULT_URL, show_default=True, metavar="ADDRESS",
+        help="Where the broker is: HOST:PORT, stomp://[LOGIN:PASSCODE@]HOST:PORT or unix:PATH. "
+        "Environment: RADIATOR_URL.",
+    )  # fmt: skip
+    return url(login_options(function))
+
+
+def login_options(function: F) -> F:
+    """``--login --passcode --timeout``."""
     for option in reversed(
         (
-            click.option(
-                "--url", envvar="RADIATOR_URL", default=DEFAULT_URL, show_default=True, metavar="ADDRESS",
-                help="Where the broker is: HOST:PORT, stomp://[LOGIN:PASSCODE@]HOST:PORT or unix:PATH. "
-                "Environment: RADIATOR_URL.",
-            ),
             click.option("--login", envvar="RADIATOR_LOGIN", help="Login name. Environment: RADIATOR_LOGIN."),
             click.option(
                 "--passcode", envvar="RADIATOR_PASSCODE",

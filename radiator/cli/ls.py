@@ -1,4 +1,5 @@
-"""``radiator ls``: what a data directory holds, read from its files alone, beside a running broker or without one.
+"""``radiator ls``: what a data directory holds, read from its files alone, beside a running broker or without one; with
+``--url``, what a running broker says of its destinations (``online``).
 
 A partition's figures end at its ``head``: what the broker has committed. A cursor's backlog counts the offsets above
 its floor that are not acknowledged; where several destinations share a partition, those of the others are among them.
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from radiator.cli.common import NOT_FOUND, OK, CommandFailed, json_option, out, progress, put_json
+from radiator.cli.common import NOT_FOUND, OK, CommandFailed, json_option, login_options, out, progress, put_json
 
 if TYPE_CHECKING:
     from radiator.storage.reader import StoredCursor, StoredPartition
@@ -49,12 +50,19 @@ class Listed:
 
 @click.command(short_help="List what a data directory holds.")
 @click.option("--data", metavar="DIR", default="./data", show_default=True, help="The data directory.")
+@click.option("--url", metavar="ADDRESS", help="Ask the broker there for its destinations, instead of reading files.")
+@login_options
 @json_option
-def ls(data: str, as_json: bool) -> int:
+def ls(data: str, url: str | None, login: str | None, passcode: str | None, timeout: float, as_json: bool) -> int:
     """List what a data directory holds: partitions, and the cursors of queues with their backlog.
 
-    Needs no broker, and does not mind one.
+    Needs no broker, and does not mind one. With --url a running broker lists its destinations: what waits, what is
+    with consumers, who listens. That takes the admin right.
     """
+    if url is not None:
+        from radiator.cli.online import list_destinations
+
+        return list_destinations(url, login, passcode, timeout, as_json)
     from radiator.storage.reader import list_cursors, list_partitions
 
     if not os.path.isdir(data):

@@ -11,6 +11,7 @@ import pytest
 
 from radiator.config.load import load_text
 from radiator.errors import ConfigError
+from radiator.routing.rights import NOTHING
 from radiator.server.hooks import closed, load_hooks, lost_by, register_schemas
 from radiator.storage.files import FileSystem
 from tests.broker.harness import Client, World
@@ -257,3 +258,13 @@ def test_versions_are_kept_and_a_change_is_compared_with_all_of_them(tmp_path: P
         f"destinations:\n  - {{match: /topic/flights, schema: '{path}', schema_changes: any}}\n", "r.yaml"
     )
     assert "version 3" in register(third, anything.rules)[0]
+
+
+def test_a_message_that_may_not_be_sent_is_not_shown_to_the_middleware_and_admin_requests_never_are() -> None:
+    world = world_with(f"{{match: '#', middleware: '{hook('refuse_secrets')}'}}")
+    client = connected(world)
+    client.say("SEND", '{"do": "stats", "n": "secret"}', destination="/radiator/admin", reply_to="/temp-queue/r")
+    world.settle()
+    assert [json.loads(each.body)["ok"] for each in client.messages()] == [True]
+    client.session.rights = NOTHING
+    assert sent(world, client, "secret", destination="/queue/a").headers["error-code"] == "denied"

@@ -262,3 +262,28 @@ def test_a_place_where_nothing_can_be_is_explained(tmp_path: Path) -> None:
     unix = command("serve", "--listen", f"unix:{file}/radiator.sock", "--data", str(tmp_path / "d"))
     assert unix.returncode == 2 and b"cannot listen there" in unix.stderr
     assert b"Traceback" not in data.stderr + unix.stderr
+
+
+# --- what a broker says of itself -------------------------------------------------------------------------------------
+
+
+def test_a_broker_lists_its_destinations(address: str, capfdbinary: Any) -> None:
+    assert run(["send", "/queue/listed", "a", "b"]) == 0
+    capfdbinary.readouterr()
+    listed = json.loads(printed(capfdbinary, "ls", "--url", address, "--json"))["destinations"]
+    (found,) = [each for each in listed if each["name"] == "/queue/listed"]
+    assert (found["ready"], found["in_flight"], found["consumers"]) == (2, 0, 0)
+    table = printed(capfdbinary, "ls", "--url", address).decode()
+    line = next(line for line in table.splitlines() if line.startswith("/queue/listed"))
+    assert line.split()[1:5] == ["queue", "2", "0", "2"]
+    assert line.split()[-1] == "0-2"
+
+
+def test_a_broker_lists_who_is_connected(address: str, capfdbinary: Any) -> None:
+    with connect(address) as connection:
+        connection.subscribe("/topic/watched")
+        listed = json.loads(printed(capfdbinary, "clients", "--match", connection.session, "--json"))["clients"]
+        assert [each["destination"] for each in listed[0]["subscriptions"]] == ["/topic/watched"]
+        table = printed(capfdbinary, "clients").decode()
+        line = next(line for line in table.splitlines() if line.startswith(connection.session))
+        assert line.split()[1] == "-" and "/topic/watched" in line

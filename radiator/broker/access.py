@@ -1,0 +1,108 @@
+"""Who may come in, and what follows when that changes.
+
+Every CONNECT is put to the *entrance*, which decides at once or later: the shell gives one that knows users and hashes
+and does its work elsewhere; without one everybody may do everything. Until it has decided, nothing that the client sent
+behind its CONNECT is acted upon. What a session may do from then on is its ``rights``.
+
+Knows: sessions, rights. Must not know: passcodes (it hands them on and keeps none), users, files.
+Invariants: a session without a decision has no rights; a session is decided once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from radiator.errors import ProtocolError
+from radiator.routing.rights import EVERYTHING, Rights
+
+if TYPE_CHECKING:
+    from radiator.broker.broker import Broker
+    from radiator.broker.session import Session
+    from radiator.broker.subscription import Subscription
+
+log = logging.getLogger("radiator.broker")
+
+
+class Identity(NamedTuple):
+    """Whom a session belongs to; ``user`` is empty for anonymous."""
+
+    user: str
+    rights: Rights
+
+
+class Login(NamedTuple):
+    """What a client says of itself, and what its connection says of it."""
+
+    login: str
+    passcode: str
+    address: str
+    certificate_name: str  # from a certificate that was verified; empty without
+
+
+Decision = Identity | ProtocolError
+Entrance = Callable[[Login, Callable[[Decision], None]], None]
+
+
+def open_to_all(login: Login, decided: Callable[[Decision], None]) -> None:
+    """The entrance of a broker that nobody has given another."""
+    decided(Identity("", EVERYTHING))
+
+
+class Access:
+    """``broker.access``: see the top of the file."""
+
+    __slots__ = ("_broker", "entrance")
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.entrance: Entrance = open_to_all
+
+    def log_in(self, session: Session, login: str, passcode: str, welcome: Callable[[], None]) -> None:
+        """Ask who this is. ``welcome`` is called once it is known, unless the session has ended meanwhile."""
+        broker = self._broker
+        session.undecided = True
+
+        def decided(decision: Decision) -> None:
+            if not session.undecided:
+                return
+            session.undecided = False
+            if session.closing:
+                return
+            if isinstance(decision, ProtocolError):
+                broker.stats.logins_refused += 1
+                broker.refuse(session, decision)
+                return
+            session.user, session.rights = decision
+            welcome()
+
+        self.entrance(Login(login, passcode, session.address, session.certificate_name), decided)
+        if session.undecided:
+            broker.give_way()
+
+    def changed(self, identity: Callable[[Session], Identity | None]) -> None:
+        """Users were changed: sessions go on with what they may do now. Whoever is no user any more, or is subscribed
+        to what it may not read any more, is told and its connection ended."""
+        for session in list(self._broker.sessions.values()):
+            if not session.connected or session.closing:
+                continue
+            now = identity(session)
+            if now is None:
+                self._end(session, "this user may not connect any more")
+                continue
+            session.rights = now.rights
+            for subscription in session.subscriptions.values():
+                subscription.permit(now.rights)
+            if not all(map(_permitted, session.subscriptions.values())):
+                self._end(session, "the rights of this user have changed, and a subscription is not permitted any more")
+
+    def _end(self, session: Session, why: str) -> None:
+        log.warning("session %s %s: %s: %s", session.id, session.address, session.user or "anonymous", why)
+        self._broker.refuse(session, ProtocolError("denied", why, "The broker's users file was changed."))
+
+
+def _permitted(subscription: Subscription) -> bool:
+    may, right = subscription.session.rights.may, subscription.right
+    names = dict.fromkeys([*subscription.patterns.names, *(each.name for each in subscription.destinations)])
+    return all(may(right, name) for name in names)

@@ -1,0 +1,94 @@
+"""What a running broker says of itself over its admin channel, as tables for people or JSON for programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from radiator.cli.common import OK, open_connection, out, put_json
+
+
+def ask_all(
+    url: str, login: str | None, passcode: str | None, timeout: float, verb: str, field: str, **args: Any
+) -> list[dict[str, Any]]:
+    """All entries of a list."""
+    from radiator.client.asking import ask_all as pages
+
+    with open_connection(url, login, passcode, timeout) as connection:
+        return list(pages(connection, verb, field, **args))
+
+
+def list_destinations(url: str, login: str | None, passcode: str | None, timeout: float, as_json: bool) -> int:
+    """``radiator ls --url``."""
+    found = ask_all(url, login, passcode, timeout, "destinations.ls", "destinations")
+    if as_json:
+        put_json({"destinations": found})
+        return OK
+    from radiator.cli.ls import size
+
+    rows = [
+        [
+            each["name"],
+            each["kind"],
+            *(_count(each.get(field, 0)) for field in ("ready", "in_flight", "total")),
+            _count(each["subscribers"]),
+            size(each["bytes"]),
+            _offsets(each),
+        ]
+        for each in found
+    ]
+    _table(("destination", "kind"), ("ready", "in flight", "total", "subscribers", "size", "offsets"), rows)
+    return OK
+
+
+def list_clients(url: str, login: str | None, passcode: str | None, timeout: float, as_json: bool, match: str) -> int:
+    """``radiator clients``."""
+    found = ask_all(url, login, passcode, timeout, "clients.ls", "clients", match=match)
+    if as_json:
+        put_json({"clients": found})
+        return OK
+    from radiator.cli.formats import rfc3339
+
+    rows = []
+    for each in found:
+        names = [subscription["destination"] for subscription in each["subscriptions"]]
+        more = each["subscription_count"] - len(names)
+        rows.append(
+            [
+                each["session"],
+                each["user"] or "-",
+                each["address"],
+                each["version"],
+                rfc3339(each["since_ns"])[:19].replace("T", " ") if each["since_ns"] else "not yet",
+                " ".join(names) + (f" and {more} more" if more > 0 else ""),
+                _count(each["window"]),
+                _count(each["in_flight"]),
+            ]
+        )
+    _table(("session", "user", "address", "version", "since", "subscriptions"), ("window", "in flight"), rows)
+    return OK
+
+
+def _count(value: int | None) -> str:
+    return "?" if value is None else f"{value:,}"
+
+
+def _offsets(destination: dict[str, Any]) -> str:
+    shown = [f"{each['first_offset']}-{each['next_offset']}" for each in destination["partitions"][:3]]
+    more = destination["partition_count"] - len(shown)
+    return " ".join(shown) + (f" and {more} more" if more > 0 else "")
+
+
+def _table(texts: tuple[str, ...], numbers: tuple[str, ...], rows: list[list[str]]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from radiator.cli.formats import visible
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in texts:
+        table.add_column(heading, overflow="fold")
+    for heading in numbers:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(*(Text(visible(cell)) for cell in row))
+    out().print(table)

@@ -1,0 +1,90 @@
+"""What a user may do with which destination: patterns for each of the four rights.
+
+    read     consume, subscribe               write   SEND
+    browse   look at a queue, see history     admin   the admin channel, and what concerns others
+
+``may`` is a dict look-up after the first time. Names under ``/temp-queue/`` belong to connections and not to users:
+whoever has the name may SEND to it, and the broker sees to the rest.
+
+Invariant: what a Rights answers never changes. Whoever is given other rights is given another object, so "the same
+object" means "the same answers".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from radiator.routing.pattern import PatternSet, parse_list
+
+RIGHTS: Final = ("read", "write", "browse", "admin")
+DECISIONS_MAX: Final = 10_000  # remembered, of one user: the names come from peers
+TEMPORARY: Final = "/temp-queue/"
+
+
+class Rights:
+    """``patterns`` by right. Raises ProtocolError ``bad-pattern``."""
+
+    __slots__ = ("_decided", "_patterns")
+
+    def __init__(self, patterns: Mapping[str, Iterable[str]]) -> None:
+        unknown = set(patterns) - set(RIGHTS)
+        assert not unknown, unknown
+        self._patterns = {right: [parse_list(text) for text in patterns.get(right, ())] for right in RIGHTS}
+        self._decided: dict[tuple[str, str], bool] = {}
+
+    def may(self, right: str, name: str) -> bool:
+        """Whether the right holds for the destination ``name``."""
+        key = (right, name)
+        decided = self._decided.get(key)
+        if decided is None:
+            if len(self._decided) >= DECISIONS_MAX:
+                self._decided.clear()
+            decided = self._decided[key] = self._decide(right, name)
+        return decided
+
+    def _decide(self, right: str, name: str) -> bool:
+        if name.startswith(TEMPORARY) and right != "admin":
+            return True
+        return any(patterns.matches(name) for patterns in self._patterns[right])
+
+    def has(self, right: str) -> bool:
+        """Whether the right holds for any name at all."""
+        return bool(self._patterns[right])
+
+    def over_all(self, right: str) -> bool:
+        """Whether the right holds for every name there can be."""
+        return any(pattern.text in ("#", ">") for patterns in self._patterns[right] for pattern in patterns)
+
+    @property
+    def everything(self) -> bool:
+        """Whether nothing is forbidden."""
+        return all(map(self.over_all, RIGHTS))
+
+    @property
+    def nothing(self) -> bool:
+        """Whether nothing is allowed."""
+        return not any(self._patterns.values())
+
+
+EVERYTHING: Final = Rights(dict.fromkeys(RIGHTS, ("#",)))
+NOTHING: Final = Rights({})
+
+
+class Permitted:
+    """The patterns of a subscription, as far as a user has the right: in the place of a PatternSet. Names that were
+    asked for one by one have been checked before; of what a wildcard matches the rest is just not there."""
+
+    __slots__ = ("_may", "_matches", "_right", "is_literal", "names", "patterns", "text")
+
+    def __init__(self, asked: PatternSet, rights: Rights, right: str) -> None:
+        self._may = rights.may
+        self._matches = asked.matches
+        self._right = right
+        self.text = asked.text
+        self.patterns = asked.patterns
+        self.names = asked.names
+        self.is_literal = asked.is_literal
+
+    def matches(self, name: str) -> bool:
+        return self._matches(name) and self._may(self._right, name)

@@ -1,0 +1,240 @@
+"""Rights: what a session may send to, subscribe to and see; who is let in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from radiator.broker.access import Decision, Identity, Login
+from radiator.errors import ProtocolError
+from radiator.routing.rights import EVERYTHING, Rights
+from tests.broker.harness import Client, World
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def user(world: World, **rights: str) -> Client:
+    """A client with these rights; each a list of patterns with commas."""
+    client = world.connect()
+    client.session.user = "alice"
+    client.session.rights = Rights({right: [text] for right, text in rights.items()})
+    return client
+
+
+# --- SEND -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_user_without_the_right_does_not_profit_from_the_plan_that_another_has_made(world: World) -> None:
+    allowed, forbidden = user(world, write="/queue/a"), user(world, write="/queue/b")
+    allowed.publish("/queue/a", "1")
+    forbidden.publish("/queue/a", "2")
+    assert forbidden.error() == "denied"
+    allowed.publish("/queue/a", "3")
+    everybody = world.connect()
+    everybody.publish("/queue/a", "4")
+    again = user(world, write="/queue/b")
+    again.publish("/queue/a", "5")
+    assert again.error() == "denied"
+    everybody.subscribe("/queue/a", ack="auto")
+    world.settle()
+    assert everybody.bodies() == ["1", "3", "4"]
+
+
+def test_a_right_that_is_taken_away_holds_for_the_next_message(world: World) -> None:
+    client = user(world, write="/queue/a")
+    client.publish("/queue/a", "1")
+    client.session.rights = Rights({})
+    client.publish("/queue/a", "2")
+    assert client.error() == "denied"
+
+
+def test_a_refusal_names_the_right_and_the_destination_and_no_others(world: World) -> None:
+    client = user(world, write="/queue/secret.x")
+    client.publish("/queue/a", "1")
+    (error,) = client.take("ERROR")
+    assert error.headers["message"] == "user 'alice' has no write right over '/queue/a'"
+    assert b"secret" not in error.body
+    assert "/queue/a" not in world.broker.destinations
+
+
+def test_anybody_may_answer_to_a_reply_queue_and_nobody_else_may_read_it(world: World) -> None:
+    asker, server = user(world, write="/queue/ask"), user(world, read="/queue/ask")
+    server.subscribe("/queue/ask", ack="auto")
+    asker.publish("/queue/ask", "?", reply_to="/temp-queue/r")
+    world.settle()
+    (question,) = server.messages()
+    server.publish(question.headers["reply-to"], "!")
+    world.settle()
+    assert asker.bodies() == ["!"]
+    server.subscribe(question.headers["reply-to"], id="spy")
+    assert server.error() == "denied"
+
+
+def test_a_transaction_is_checked_when_a_message_joins_it_and_again_at_commit(world: World) -> None:
+    client = user(world, write="/queue/a")
+    client.say("BEGIN", transaction="t")
+    client.publish("/queue/b", "1", transaction="t")
+    assert client.error() == "denied"
+    other = user(world, write="/queue/a")
+    other.say("BEGIN", transaction="t")
+    other.publish("/queue/a", "1", transaction="t")
+    other.session.rights = Rights({})
+    other.say("COMMIT", transaction="t")
+    assert other.error() == "denied"
+    reader = world.connect()
+    reader.subscribe("/queue/a", ack="auto")
+    world.settle()
+    assert reader.bodies() == []
+
+
+# --- SUBSCRIBE --------------------------------------------------------------------------------------------------------
+
+
+def test_a_name_without_the_right_is_refused_and_not_born(world: World) -> None:
+    client = user(world, read="/queue/a, /topic/>")
+    client.subscribe("/queue/a, /queue/b")
+    (error,) = client.take("ERROR")
+    assert error.headers["error-code"] == "denied"
+    assert "'/queue/b'" in error.headers["message"]
+    assert not world.broker.destinations
+
+
+def test_a_wildcard_delivers_what_is_permitted_and_keeps_silent_about_the_rest(world: World) -> None:
+    sender, client = world.connect(), user(world, read="/topic/open.>")
+    sender.publish("/topic/open.a", "before")
+    sender.publish("/topic/shut.a", "before")
+    client.subscribe("/topic/>", ack="auto")
+    for name in ("/topic/open.a", "/topic/shut.a", "/topic/open.born", "/topic/shut.born"):
+        sender.publish(name, name)
+    world.settle()
+    assert client.bodies() == ["/topic/open.a", "/topic/open.born"]
+    assert world.broker.destinations["/topic/shut.a"].subscribers == 0
+
+
+def test_a_wildcard_consumes_from_permitted_queues_only(world: World) -> None:
+    sender, client = world.connect(), user(world, read="/queue/mine.*")
+    client.subscribe("/queue/#", ack="auto")
+    sender.publish("/queue/mine.a", "m")
+    sender.publish("/queue/theirs.a", "t")
+    world.settle()
+    assert client.bodies() == ["m"]
+
+
+def test_a_shared_log_shows_a_user_only_what_is_permitted() -> None:
+    world = World("destinations: [{match: '/topic/>', partition: all}]")
+    sender = world.connect()
+    for number in range(6):
+        sender.publish(f"/topic/{'ab'[number % 2]}", str(number))
+    world.settle()
+    client = user(world, read="/topic/a", browse="/topic/b")
+    client.subscribe("/topic/*", ack="auto", start_position="first")
+    world.settle()
+    assert client.bodies() == ["1", "3", "5"]  # history takes the browse right
+    client.subscribe("/topic/#", id="live", ack="auto")
+    sender.publish("/topic/a", "new")
+    world.settle()
+    assert client.bodies() == ["new"]
+
+
+@pytest.mark.parametrize("how", [{"browser": "true"}, {"start_position": "first"}, {"stop_position": "end"}])
+def test_looking_takes_another_right_than_consuming(world: World, how: dict[str, str]) -> None:
+    sender = world.connect()
+    sender.publish("/queue/a", "x")
+    world.settle()
+    reader, looker = user(world, read="/queue/a"), user(world, browse="/queue/a")
+    reader.subscribe("/queue/a", **how)
+    assert reader.error() == "denied"
+    looker.subscribe("/queue/a", ack="auto", **how)
+    world.settle()
+    looker.take("RECEIPT")
+    if "stop_position" not in how:
+        assert looker.bodies()[0] == "x"
+    looker.subscribe("/queue/a", id="take")
+    assert looker.error() == "denied"
+
+
+# --- CONNECT ----------------------------------------------------------------------------------------------------------
+
+
+class Door:
+    """An entrance that decides when it is told to."""
+
+    def __init__(self, world: World) -> None:
+        self.waiting: list[tuple[Login, Callable[[Decision], None]]] = []
+        world.broker.access.entrance = lambda login, decided: self.waiting.append((login, decided))
+
+    def decide(self, decision: Decision) -> None:
+        _, decided = self.waiting.pop(0)
+        decided(decision)
+
+
+def test_nothing_behind_connect_is_acted_upon_before_it_is_known_whose_it_is(world: World) -> None:
+    door = Door(world)
+    client = Client(world)
+    client.say("CONNECT", accept_version="1.2", host="test", login="alice", passcode="secret")
+    client.publish("/queue/a", "1", receipt="r")
+    client.say("SUBSCRIBE", destination="/queue/a", id="0", ack="auto")
+    world.broker.handle(client.session, [], world.now)
+    assert not client.take()
+    assert not world.broker.destinations
+    assert door.waiting[0][0] == Login("alice", "secret", "test", "")
+    door.decide(Identity("alice", EVERYTHING))
+    world.settle()
+    assert [frame.command for frame in client.take()] == ["CONNECTED", "RECEIPT", "MESSAGE"]
+    assert client.session.user == "alice"
+
+
+def test_who_is_refused_is_answered_error_and_what_came_behind_is_dropped(world: World) -> None:
+    door = Door(world)
+    client = Client(world)
+    client.say("CONNECT", accept_version="1.2", host="test", login="alice", passcode="wrong")
+    client.publish("/queue/a", "1")
+    door.decide(ProtocolError("denied", "login or passcode is wrong"))
+    assert client.error() == "denied"
+    assert not world.broker.destinations
+    assert world.broker.stats.logins_refused == 1
+
+
+def test_a_decision_for_a_client_that_is_gone_does_nothing(world: World) -> None:
+    door = Door(world)
+    client = Client(world)
+    client.say("CONNECT", accept_version="1.2", host="test", login="alice", passcode="x")
+    client.drop()
+    door.decide(Identity("alice", EVERYTHING))
+    assert not client.session.connected
+    world.holds_nothing()
+
+
+# --- what changes while connected -------------------------------------------------------------------------------------
+
+
+def test_new_rights_hold_at_once_also_for_what_is_subscribed(world: World) -> None:
+    sender, client = world.connect(), user(world, read="/topic/a", write="/topic/a")
+    client.subscribe("/topic/*", ack="auto")
+    more = Rights({"read": ["/topic/a", "/topic/b"]})
+    world.broker.access.changed(lambda session: Identity("", EVERYTHING if session is sender.session else more))
+    sender.publish("/topic/b", "born now")
+    world.settle()
+    assert client.bodies() == ["born now"]
+    client.publish("/topic/a", "x")
+    assert client.error() == "denied"
+
+
+def test_who_may_not_read_any_more_what_it_is_subscribed_to_is_disconnected(world: World) -> None:
+    client, other = user(world, read="/topic/>"), user(world, read="/topic/>")
+    client.subscribe("/topic/a", ack="auto")
+    other.subscribe("/topic/b", ack="auto")
+    less = Rights({"read": ["/topic/b"]})
+    world.broker.access.changed(lambda session: Identity("alice", less))
+    assert client.error() == "denied"
+    assert not other.session.closing
+
+
+def test_who_is_no_user_any_more_is_disconnected(world: World) -> None:
+    client = user(world, read="#")
+    world.broker.access.changed(lambda session: None)
+    assert client.error() == "denied"

@@ -1,0 +1,179 @@
+"""The admin channel: JSON in a SEND, JSON to the reply queue."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from radiator.broker.admin import REQUEST_BYTES_MAX
+from radiator.routing.rights import Rights
+from tests.broker.harness import Client, World
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def ask(client: Client, request: Any, **headers: str) -> dict[str, Any]:
+    body = request if isinstance(request, str) else json.dumps(request)
+    client.say("SEND", body, destination="/radiator/admin", reply_to="/temp-queue/answers", **headers)
+    client.world.settle()
+    (answer,) = client.messages()
+    assert answer.headers["content-type"] == "application/json"
+    found: dict[str, Any] = json.loads(answer.body)
+    return found
+
+
+def test_a_question_is_answered_once_with_its_correlation_id_and_the_receipt_comes_too(world: World) -> None:
+    client = world.connect()
+    client.say(
+        "SEND", '{"do": "stats"}', "r1", destination="/radiator/admin", reply_to="/temp-queue/a", correlation_id="c:1"
+    )
+    world.settle()
+    (answer,) = client.messages()
+    assert answer.headers["correlation-id"] == "c:1"
+    found = json.loads(answer.body)
+    assert (found["ok"], found["do"]) == (True, "stats")
+    assert found["stats"]["connections"] == 1
+    assert client.receipts() == ["r1"]
+
+
+def test_queues_are_listed_with_what_waits_and_what_is_with_consumers(world: World) -> None:
+    client = world.connect()
+    client.publish("/queue/work", "1", "2", "3")
+    client.subscribe("/queue/work", prefetch_count=2)
+    world.settle()
+    assert len(client.messages()) == 2
+    (found,) = ask(client, {"do": "destinations.ls", "match": "/queue/*"})["destinations"]
+    assert (found["name"], found["kind"]) == ("/queue/work", "queue")
+    assert (found["ready"], found["in_flight"], found["total"], found["consumers"]) == (1, 2, 3, 1)
+    assert found["bytes"] > 0
+    assert found["partitions"] == [{"name": "/queue/work", "first_offset": 0, "next_offset": 3}]
+
+
+def test_a_settled_message_is_not_counted(world: World) -> None:
+    client = world.connect()
+    client.publish("/queue/work", "1", "2")
+    client.subscribe("/queue/work")
+    world.settle()
+    client.ack(client.messages()[0])
+    client.world.settle()
+    client.messages()
+    (found,) = ask(client, {"do": "destinations.ls", "match": "/queue/work"})["destinations"]
+    assert (found["ready"], found["in_flight"], found["total"]) == (0, 1, 1)
+
+
+def test_lists_come_in_pages_that_leave_out_and_repeat_nothing(world: World) -> None:
+    client = world.connect()
+    names = [f"/topic/{number:03}" for number in range(25)]
+    for name in reversed(names):
+        client.publish(name, "x")
+    world.settle()
+    found: list[str] = []
+    after: str | None = ""
+    pages = 0
+    while after is not None:
+        page = ask(client, {"do": "destinations.ls", "match": "/topic/*", "limit": 10, "after": after})
+        found += [each["name"] for each in page["destinations"]]
+        after = page["next"]
+        pages += 1
+    assert (found, pages) == (names, 3)
+
+
+def test_clients_are_listed_with_what_they_hold(world: World) -> None:
+    world.connect()
+    worker = world.connect("1.1")
+    worker.subscribe("/queue/jobs", prefetch_count=5)
+    worker.publish("/queue/jobs", "x")
+    world.settle()
+    asker = world.connect()
+    assert len(ask(asker, {"do": "clients.ls"})["clients"]) == 3
+    (found,) = ask(asker, {"do": "clients.ls", "match": worker.session.id})["clients"]
+    assert (found["version"], found["in_flight"], found["address"], found["user"]) == ("1.1", 1, "test", "")
+    assert found["since_ns"] > 0
+    assert [(each["id"], each["destination"], each["window"]) for each in found["subscriptions"]] == [
+        ("0", "/queue/jobs", 5)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("request_", "code", "words"),
+    [
+        ("not json", "bad-request", "one JSON object"),
+        ("[1]", "bad-request", '"do"'),
+        ("{}", "bad-request", '"do"'),
+        ("[" * 60_000, "bad-request", "one JSON object"),
+        ("x" * (REQUEST_BYTES_MAX + 1), "bad-request", "at most"),
+        ('{"do": "reboot"}', "unsupported", "unknown verb 'reboot'"),
+        ('{"do": "destinations.ls", "limit": 0}', "bad-request", "limit"),
+        ('{"do": "destinations.ls", "limit": true}', "bad-request", "limit"),
+        ('{"do": "destinations.ls", "match": ">.a"}', "bad-pattern", "malformed"),
+        ('{"do": "clients.ls", "after": 7}', "bad-request", "after"),
+    ],
+)
+def test_what_cannot_be_done_is_told_in_json_and_the_connection_stays(
+    world: World, request_: str, code: str, words: str
+) -> None:
+    client = world.connect()
+    answer = ask(client, request_)
+    assert answer["ok"] is False
+    assert answer["error"]["code"] == code
+    assert words in answer["error"]["message"]
+    assert ask(client, {"do": "stats"})["ok"] is True
+
+
+def test_a_request_without_a_reply_queue_is_an_error(world: World) -> None:
+    client = world.connect()
+    client.say("SEND", '{"do": "stats"}', destination="/radiator/admin")
+    assert client.error() == "bad-header"
+    other = world.connect()
+    other.say("SEND", '{"do": "stats"}', destination="/radiator/admin", reply_to="/queue/answers")
+    assert other.error() == "bad-header"
+
+
+def test_the_admin_channel_takes_part_in_no_transaction_and_cannot_be_read(world: World) -> None:
+    client = world.connect()
+    client.say("BEGIN", transaction="t")
+    client.say("SEND", "{}", destination="/radiator/admin", reply_to="/temp-queue/a", transaction="t")
+    assert client.error() == "bad-transaction"
+    reader = world.connect()
+    reader.subscribe("/radiator/admin")
+    assert reader.error() == "bad-destination"
+
+
+def test_without_the_admin_right_nothing_is_told(world: World) -> None:
+    client = world.connect()
+    client.session.rights = Rights({"read": ["#"], "write": ["#"], "browse": ["#"]})
+    client.say("SEND", '{"do": "stats"}', destination="/radiator/admin", reply_to="/temp-queue/a")
+    assert client.error() == "denied"
+
+
+def test_the_right_over_some_destinations_shows_these_and_nothing_that_concerns_others(world: World) -> None:
+    client = world.connect()
+    for name in ("/queue/mine.a", "/queue/mine.b", "/queue/theirs"):
+        client.publish(name, "x")
+    world.settle()
+    client.session.rights = Rights({"admin": ["/queue/mine.*"]})
+    listed = ask(client, {"do": "destinations.ls"})["destinations"]
+    assert [each["name"] for each in listed] == ["/queue/mine.a", "/queue/mine.b"]
+    for verb in ("clients.ls", "stats"):
+        assert ask(client, {"do": verb})["error"]["code"] == "denied"
+
+
+def test_who_asked_what_stands_in_the_log(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    client = world.connect()
+    client.session.user = "alice"
+    with caplog.at_level("INFO", "radiator.admin"):
+        ask(client, {"do": "destinations.ls", "limit": 5})
+    assert f'alice at test ({client.session.id}): destinations.ls {{"limit": 5}}' in caplog.text
+
+
+def test_an_asker_that_is_gone_is_answered_nothing(world: World) -> None:
+    client = world.connect()
+    client.say("SEND", '{"do": "stats"}', destination="/radiator/admin", reply_to="/temp-queue/a")
+    client.drop()
+    world.settle()
+    world.holds_nothing()
