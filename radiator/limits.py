@@ -27,6 +27,9 @@ PATTERNS_PER_LIST_MAX = 100  # a comma list in one SUBSCRIBE: every new destinat
 SELECTOR_CHARS_MAX = 4_096  # a condition over headers, read and compiled on the loop
 SELECTOR_TERMS_MAX = 200  # names and literals: bounds what one message costs, to about 50 us
 SELECTOR_DEPTH_MAX = 32  # parentheses, NOTs and signs: bounds the stack
+SELECTOR_RUN_CHARS = 64_000  # a reader looks at so many records x characters of its selector in a turn: a few ms
+SELECTOR_RUN_BYTES = 64 * KIB  # and at records of about this size: what LIKE takes grows with the values
+SELECTORS_PER_BATCH_MAX = 64  # whose verdicts a batch in memory keeps, a byte for each of its records
 SELECTOR_SEARCHES_MAX = 8  # parts of a LIKE with _ between two %: 0.1 us for each character of the value
 
 # --- what the broker holds for a peer ---------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from radiator import limits
+from radiator.broker.selection import YES
 from radiator.broker.wire import run_length
 
 if TYPE_CHECKING:
@@ -149,18 +150,23 @@ class Reader:
                 return
         boundary = self.live_from if self.next_offset < self.live_from < end else end
         stop = len(batch) if boundary >= batch.next_offset else batch.index_at(boundary)
-        stop = start + min(run_length(batch, start, stop, room), credit)
-        offsets: Sequence[int] = batch.offsets[start:stop]
-        tails = self.feed.wire.tails(batch, subscription.session.version)[start:stop]
+        selection = subscription.selection
+        if selection is None:
+            stop = start + min(run_length(batch, start, stop, room), credit)
+        else:
+            stop = start + min(run_length(batch, start, stop, min(room, limits.SELECTOR_RUN_BYTES)), selection.run)
+            stop = selection.cut(self.feed.wire, batch, start, stop, credit)
         picked = self._pick(batch, start, stop)
-        if picked is not None:
-            offsets = [batch.offsets[index] for index in picked]
-            tails = [tails[index - start] for index in picked]
         replayed = self.next_offset < self.live_from
         # Past the hole that follows, if one does: a bounded replay that ends in it needs no more credit to end.
         self.next_offset = min(batch.offsets[stop], end) if stop < len(batch) else batch.next_offset
-        if not tails:
+        if picked is not None and not picked:
             return
+        offsets: Sequence[int] = batch.offsets[start:stop]
+        tails = self.feed.wire.tails(batch, subscription.session.version)[start:stop]
+        if picked is not None:
+            offsets = [batch.offsets[index] for index in picked]
+            tails = [tails[index - start] for index in picked]
         extra = b"replayed:true\n" if replayed else b""
         if self.gap or self._extra:
             first = extra + self._extra + (b"gap:%d\n" % self.gap if self.gap else b"")
@@ -177,7 +183,8 @@ class Reader:
         matches = self.subscription.patterns.matches
         consumed = [queue.name for queue in self.subscription.queues]  # in the same log, and under the same pattern
         wanted = [matches(name) and name not in consumed for name in batch.names]
-        if all(wanted) and self.starts is None and not self.skip_settled and not self.since_ns:
+        selection = self.subscription.selection
+        if all(wanted) and self.starts is None and not self.skip_settled and not self.since_ns and selection is None:
             return None
         ids = batch.destination_ids
         picked = [index for index in range(start, stop) if wanted[ids[index]]]
@@ -193,4 +200,7 @@ class Reader:
         if self.skip_settled:
             settled = [source.cursor for source in self.feed.sources if source.queue.claim.owned]
             picked = [i for i in picked if not all(cursor.is_acked(batch.offsets[i]) for cursor in settled)]
+        if selection is not None:
+            verdicts = selection.verdicts(self.feed.wire, batch, start, stop)
+            picked = [index for index in picked if verdicts[index] == YES]
         return picked

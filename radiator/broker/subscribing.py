@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from radiator.broker.positions import FIRST, NEXT, Position, parse_position
 from radiator.broker.reader import Reader
+from radiator.broker.selection import selection_of
 from radiator.broker.subscription import ACK_MODES, AUTO, Subscription
 from radiator.errors import ProtocolError
 from radiator.routing.pattern import PatternSet, is_pattern, parse_list
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 PREFETCH_HEADERS = ("prefetch-count", "activemq.prefetchSize", "credit")
 START_HEADERS = ("start-position", "x-stream-offset")
 NOT_OFFERED = (
-    "selector",
     "subscription-name",
     "durable-subscription-name",
     "activemq.subscriptionName",
@@ -73,6 +73,7 @@ def subscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> No
     if starts and start is None:
         start = NEXT
     browser = headers.get("browser") == "true"
+    selection = selection_of(headers)
     prefetch = next(
         (count(headers[each], each, session.limits.in_flight) for each in PREFETCH_HEADERS if each in headers), None
     )
@@ -84,6 +85,8 @@ def subscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> No
     right = "browse" if browser else "read"
     destinations = _matching(broker, session, patterns, right)
     _check_starts(starts, destinations)
+    if selection is not None and not browser and any(each.queue for each in destinations):
+        raise ProtocolError("unsupported", "header selector is not offered for consumers of queues by this version")
     window = prefetch
     if window is None and ack != AUTO:
         window = max((each.policy.prefetch for each in destinations if each.queue is not None), default=1)
@@ -92,6 +95,7 @@ def subscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> No
     subscription = add(broker, session, subscription_id, patterns, ack, window, right)
     subscription.prefetch = prefetch
     subscription.browser = browser
+    subscription.selection = selection
     if start is not None and start.kind == "time" and start.value > now_ns:
         subscription.since_ns = start.value
     if browser and start is None and stop is None:

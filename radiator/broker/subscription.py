@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from radiator.broker.feed import Feed
     from radiator.broker.queue import Queue
     from radiator.broker.reader import Reader
+    from radiator.broker.selection import Selection
     from radiator.broker.session import Session
     from radiator.broker.source import QueueSource
     from radiator.routing.pattern import PatternSet
@@ -54,6 +55,7 @@ class Subscription:
         "reading",
         "right",
         "seen",
+        "selection",
         "session",
         "since_ns",
         "tag",
@@ -80,6 +82,7 @@ class Subscription:
         self.window = window
         self.prefetch: int | None = None
         self.browser = False
+        self.selection: Selection | None = None  # the messages that it wants; None: all of them
         self.closed = False
         self.since_ns = 0  # a start-position in the future: nothing received before it is wanted
         self.in_flight: dict[bytes, InFlight] = {}

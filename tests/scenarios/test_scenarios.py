@@ -17,7 +17,6 @@ OVER_TCP = [each for each in ALL if not each.memory_only]
 
 # Codes of the table that no conversation can reach, and why.
 NOT_SPOKEN = {
-    "bad-selector": "selectors are refused as unsupported",
     "not-stomp": "answered in the peer's language: tests/server",
     "shutting-down": "said when the broker stops: tests/server",
     "timeout": "needs a clock: tests/server",
