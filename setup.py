@@ -44,6 +44,7 @@ DEV = [
     "hypothesis>=6.100",
     "stomp.py>=8.1",  # clients of other makes: tests/interop
     "stompest>=2.3",
+    "trustme>=1.1",  # certificates of an afternoon, for tests of TLS
     "ruff>=0.9",
     "mypy>=1.14",
     "types-PyYAML",

@@ -34,6 +34,7 @@ LAYERS = {
     "stomp": 2,
     "storage": 2,
     "routing": 2,
+    "tunnels": 2,
     "broker": 3,
     "client": 3,
     "upkeep": 3,
@@ -49,6 +50,7 @@ LAYERS = {
 # What some part must not know, though its layer would allow it.
 FORBIDDEN = {
     "spark": {"broker", "server", "config", "client"},  # Spark workers read files, and have no broker
+    "tunnels": {"config"},  # bytes and files of certificates, whoever asks
     "upkeep": {"stomp", "routing", "config"},  # bytes, and no rules
     "client": {"storage", "routing", "config"},  # a client knows the wire only
     "bench": {"broker", "server", "storage"},  # measures brokers from outside, ours like any other

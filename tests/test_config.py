@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from radiator import limits
-from radiator.config import Config, HeartBeat, Listen, load, load_text, parse_listen, schema
+from radiator.config import Config, HeartBeat, Listen, Tls, load, load_text, parse_listen, schema
 from radiator.config.units import (
     format_duration_ns,
     format_size,
@@ -250,7 +250,6 @@ FAULTS = {
     "admin: https://h:1": "admin: expected none or http://HOST:PORT",
     "auth: {users_file: u}": "radiator.yaml:1: auth: known (users and access rules), but not offered by this version",
     "archive: []": "archive: known (further copies for analysis), but not offered by this version; leave it out",
-    "listen: [ws://127.0.0.1:15674/stomp]": "STOMP over WebSocket is known, but not offered by this version",
     "destinations: [{match: a, ack_timeout: 5m}]": "destinations[0].ack_timeout: known (taking a delivery back",
     "version: 2": "version: expected 1, got '2'",
     # listen
@@ -258,7 +257,17 @@ FAULTS = {
     "listen: []": "listen: expected a list such as",
     "listen: [stomp://h:1, stomp://h:1]": "listen[1]: stomp://h:1 is in the list twice",
     "listen: [stomp://h:65536]": "listen[0]: expected a port of 0 to 65535",
-    "listen: ['http://h:1']": "listen[0]: expected stomp://HOST:PORT or unix:PATH, got 'http://h:1'",
+    "listen: ['http://h:1']": "listen[0]: expected stomp://HOST:PORT, stomp+tls://HOST:PORT,",
+    "listen: [stomp://h:1/x]": "listen[0]: expected no path: only ws:// and wss:// have one, got",
+    "listen: [stomp+tls://h]": "listen[0]: stomp+tls:// needs a certificate: expected tls: {cert: FILE, key: FILE}",
+    "listen: [{tls: {cert: a}}]": "listen[0]: expected url: too",
+    "listen: [{url: stomp://h, tls: {cert: a}}]": "listen[0].tls: stomp: has no TLS; write stomp+tls or wss",
+    "listen: [{url: stomp://h, origins: any}]": "listen[0].origins: only web pages have one",
+    "listen: [{url: ws://h, origins: [app.example]}]": "listen[0].origins: expected the origin of a web page such as",
+    "listen: [{url: ws://h, origins: some}]": "listen[0].origins: expected any, or a list such as",
+    "listen: [{url: ws://h, orgins: any}]": "listen[0].orgins: unknown key; did you mean origins?",
+    "listen: [ws://h/a, {url: ws://h/a, origins: any}]": "listen[1]: ws://h:15674/a is in the list twice",
+    "tls: some.pem": "tls: expected {cert: ..., key: ..., client_ca: ...}, got 'some.pem'",
     # rules
     "destinations: {match: a}": "destinations: expected a list of rules such as - match: /topic/>, got a mapping",
     "destinations: [a]": "destinations[0]: expected keys such as match:, got 'a'",
@@ -368,6 +377,10 @@ def test_the_value_of_a_variable_is_never_shown() -> None:
         ("stomp://127.0.0.1:61613", Listen(scheme="stomp", host="127.0.0.1", port=61613)),
         ("stomp://localhost", Listen(scheme="stomp", host="localhost", port=61613)),
         ("stomp://*:0", Listen(scheme="stomp", host="0.0.0.0", port=0)),
+        ("stomp+tls://h", Listen(scheme="stomp+tls", host="h", port=61614)),
+        ("stomp+ssl://h:7", Listen(scheme="stomp+tls", host="h", port=7)),
+        ("ws://h", Listen(scheme="ws", host="h", port=15674)),
+        ("wss://[::1]:7/stomp/x", Listen(scheme="wss", host="::1", port=7, path="/stomp/x")),
         ("stomp://[::1]:7", Listen(scheme="stomp", host="::1", port=7)),
         ("unix:run/radiator.sock", Listen(scheme="unix", path="run/radiator.sock")),
         ("unix:/run/radiator.sock", Listen(scheme="unix", path="/run/radiator.sock")),
@@ -380,10 +393,22 @@ def test_a_listen_url_is_read_and_written(url: str, listen: Listen) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["", "stomp:", "stomp://", "stomp://:1", "unix:", "unix://host/x", "61613", "wss://h:1"]
+    "url",
+    [
+        "",
+        "stomp:",
+        "stomp://",
+        "stomp://:1",
+        "unix:",
+        "unix://host/x",
+        "61613",
+        "wss://",
+        "wss://h:1/a b",
+        "stomp+tsl://h",
+    ],
 )
 def test_what_is_no_listen_url_is_refused(url: str) -> None:
-    with pytest.raises(ConfigError, match=r"expected stomp://HOST:PORT or unix:PATH, got"):
+    with pytest.raises(ConfigError, match=r"expected stomp://HOST:PORT, .* or unix:PATH, got"):
         parse_listen(url)
 
 
@@ -445,3 +470,25 @@ def test_a_default_is_written_as_a_user_would(key: schema.Key) -> None:
 def test_no_key_is_both_offered_and_not() -> None:
     assert not {key.path.split(".")[0] for key in schema.TOP} & set(schema.NOT_OFFERED)
     assert not {key.path.split(".")[0] for key in schema.RULE} & set(schema.RULE_NOT_OFFERED)
+
+
+def test_a_listener_has_the_certificate_of_all_unless_it_has_its_own() -> None:
+    config = load_text(
+        "tls: {cert: a.pem, key: a.key, client_ca: ca.pem}\n"
+        "listen:\n"
+        "  - stomp://h:1\n"
+        "  - stomp+tls://h:2\n"
+        "  - {url: wss://h:3/x, tls: {cert: b.pem, key: b.key}, origins: ['https://App.example:443', 'http://x:80']}\n"
+        "  - {url: stomp+tls://h:4, tls: {client_ca: none}}\n"
+        "  - {url: ws://h:5, origins: any}\n"
+    )
+    plain, default, own, open_, any_origin = config.listen
+    assert plain.tls is None and config.tls == default.tls == Tls(cert="a.pem", key="a.key", client_ca="ca.pem")
+    assert own.tls == Tls(cert="b.pem", key="b.key", client_ca="ca.pem")
+    assert own.origins == ("https://app.example", "http://x")
+    assert open_.tls == Tls(cert="a.pem", key="a.key")
+    assert any_origin.origins is None
+
+
+def test_a_key_may_stand_in_the_file_of_its_certificate() -> None:
+    assert load_text("tls: {cert: both.pem}").tls == Tls(cert="both.pem", key="both.pem")

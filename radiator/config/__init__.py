@@ -7,6 +7,7 @@ file, line, key, what was expected, what came, and the nearest name; all faults 
     units        sizes, durations, times of day        text <-> numbers; knows nothing of YAML
     yaml_lines   YAML text -> nodes that know their line, duplicates refused
     model        the values that come out
+    listening    the entries of ``listen:``
     schema       the table of keys: path, field, reader, default; and of those not offered by this version
     load         walks nodes by the table
 
@@ -17,6 +18,17 @@ checked by ``Rules(config)``, which raises the same ConfigError.
 from __future__ import annotations
 
 from radiator.config.load import load, load_text, parse_listen
-from radiator.config.model import AdminAddress, Config, HeartBeat, LimitsConfig, Listen, Rule
+from radiator.config.model import AdminAddress, Config, HeartBeat, LimitsConfig, Listen, Rule, Tls
 
-__all__ = ["AdminAddress", "Config", "HeartBeat", "LimitsConfig", "Listen", "Rule", "load", "load_text", "parse_listen"]
+__all__ = [
+    "AdminAddress",
+    "Config",
+    "HeartBeat",
+    "LimitsConfig",
+    "Listen",
+    "Rule",
+    "Tls",
+    "load",
+    "load_text",
+    "parse_listen",
+]

@@ -17,6 +17,7 @@ from collections.abc import Mapping as MappingABC
 from typing import Any, Final, TypeAlias
 
 from radiator.config import schema
+from radiator.config.listening import Listening, read_url, tls_of
 from radiator.config.model import Config, HeartBeat, LimitsConfig, Listen, Rule
 from radiator.config.schema import Key
 from radiator.config.yaml_lines import Mapping, Node, Scalar, Sequence, YamlError, compose
@@ -41,7 +42,6 @@ FILES_ONLY: Final = {
 }
 
 _VARIABLE = re.compile(r"\$(\$?)\{([^}]*)\}")
-_LISTEN_STOMP = re.compile(r"stomp://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._*-]+)(?::([0-9]{1,5}))?/?")
 
 
 def load(path: str | os.PathLike[str] | None, environ: MappingABC[str, str] | None = None) -> Config:
@@ -71,7 +71,7 @@ def load_text(content: str, source: str | None = None, environ: MappingABC[str, 
         root = compose(content)
     except YamlError as error:
         raise ConfigError(f"{name}:{error.line}: {error}") from None
-    loader = _Loader(os.environ if environ is None else environ)
+    loader = Loader(os.environ if environ is None else environ)
     config = loader.config(root, source)
     if loader.faults:
         raise ConfigError("\n".join(f"{name}:{line}: {fault}" for line, fault in sorted(loader.faults)))
@@ -79,35 +79,14 @@ def load_text(content: str, source: str | None = None, environ: MappingABC[str, 
 
 
 def parse_listen(url: str) -> Listen:
-    """``stomp://HOST[:PORT]`` or ``unix:PATH``; ConfigError when it is neither."""
+    """A URL of ``listen:``; ConfigError when it is none."""
     try:
-        return _listen(url)
+        return read_url(url)
     except ValueError as error:
         raise ConfigError(f"{error}, got {url!r}") from None
 
 
-def _listen(url: str) -> Listen:
-    scheme, colon, rest = url.partition(":")
-    if scheme == "unix" and rest:
-        path = rest[2:] if rest.startswith("///") else rest
-        if not path.startswith("//"):
-            return Listen(scheme="unix", path=path)
-    if colon and scheme in schema.SCHEMES_NOT_OFFERED:
-        raise ValueError(
-            f"{schema.SCHEMES_NOT_OFFERED[scheme]} is known, but not offered by this version: "
-            "expected stomp://HOST:PORT or unix:PATH"
-        )
-    match = _LISTEN_STOMP.fullmatch(url)
-    if match is None:
-        raise ValueError("expected stomp://HOST:PORT or unix:PATH")
-    port = schema.DEFAULT_PORT if match[2] is None else int(match[2])
-    if port > 65_535:
-        raise ValueError("expected a port of 0 to 65535")
-    host = match[1].strip("[]")
-    return Listen(scheme="stomp", host="0.0.0.0" if host == "*" else host, port=port)
-
-
-class _Loader:
+class Loader:
     """One walk over one file. Faults are collected; a value that could not be read is replaced by its default."""
 
     def __init__(self, environ: MappingABC[str, str]) -> None:
@@ -121,23 +100,24 @@ class _Loader:
     def config(self, root: Node | None, source: str | None) -> Config:
         values = _defaults(schema.TOP)
         default_rule = _defaults(schema.COMMON)
-        listen: list[Listen] = [_listen(schema.DEFAULT_LISTEN)]
+        listen: list[Listen] = [read_url(schema.DEFAULT_LISTEN)]
         rules: list[Rule] = []
         if root is not None and not isinstance(root, Mapping):
             self.fault(root.line, "", f"expected keys such as data_dir: or destinations:, got {root}")
         elif root is not None:
-            values.update(self.keys(root, _tree(schema.TOP), "", schema.NOT_OFFERED, schema.OTHERS))
+            values.update(self.keys(root, schema.tree(schema.TOP), "", schema.NOT_OFFERED, schema.OTHERS))
             self.in_flight_max = values["in_flight"]
             if (node := root.items.get("defaults")) is not None:
                 default_rule.update(self.table(node, schema.COMMON, "defaults", schema.RULE_NOT_OFFERED))
             if (node := root.items.get("listen")) is not None:
-                listen = self.listen(node)
+                listen = Listening(self, values).entries(node)
             if (node := root.items.get("destinations")) is not None:
                 rules = self.rules(node, default_rule)
         return Config(
             source=source,
             data_dir=values["data_dir"],
             listen=tuple(listen),
+            tls=tls_of(values),
             admin=values["admin"],
             limits=LimitsConfig(**{name: values[name] for name in LimitsConfig.__struct_fields__}),
             heart_beat=HeartBeat(values["send_ms"], values["expect_ms"], values["grace"]),
@@ -145,20 +125,6 @@ class _Loader:
             defaults=Rule(**_rule_values(default_rule)),
             rules=tuple(rules),
         )
-
-    def listen(self, node: Node) -> list[Listen]:
-        found: list[Listen] = []
-        if not isinstance(node, Sequence) or not node.items:
-            self.fault(node.line, "listen", f"expected a list such as - {schema.DEFAULT_LISTEN}, got {node}")
-            return found
-        for index, item in enumerate(node.items):
-            value = self.scalar(Key("listen", "", _listen, ""), item, f"listen[{index}]")
-            if value is FAULTY:
-                continue
-            if value in found and (value.port or value.path):
-                self.fault(item.line, f"listen[{index}]", f"{value} is in the list twice")
-            found.append(value)
-        return found
 
     def rules(self, node: Node, default_rule: dict[str, Any]) -> list[Rule]:
         rules: list[Rule] = []
@@ -199,7 +165,7 @@ class _Loader:
         if not isinstance(node, Mapping):
             self.fault(node.line, path, f"expected keys such as {keys[0].path}:, got {node}")
             return {}
-        values = self.keys(node, _tree(keys), path + ".", not_offered)
+        values = self.keys(node, schema.tree(keys), path + ".", not_offered)
         if values.get("prefetch", 1) > self.in_flight_max:
             wanted = f"expected at most limits.in_flight, which is {self.in_flight_max}, got {values['prefetch']}"
             self.fault(node.key_lines["prefetch"], f"{path}.prefetch", wanted)
@@ -317,18 +283,6 @@ def _nearest(name: str, known: list[str], prefix: str) -> str:
     if close:
         return f"; did you mean {close[0]}?"
     return f"; the keys here are {', '.join(sorted(known))}"
-
-
-def _tree(keys: tuple[Key, ...]) -> Tree:
-    """``limits.message`` and ``limits.tail`` -> ``{"limits": {"message": ..., "tail": ...}}``."""
-    tree: dict[str, Any] = {}
-    for key in keys:
-        section, dot, name = key.path.partition(".")
-        if dot:
-            tree.setdefault(section, {})[name] = key
-        else:
-            tree[section] = key
-    return tree
 
 
 def _defaults(keys: tuple[Key, ...]) -> dict[str, Any]:

@@ -15,19 +15,39 @@ StoreKind = Literal["file", "memory"]
 OnFull = Literal["reject", "drop_oldest", "drop_newest"]
 
 
-class Listen(msgspec.Struct, frozen=True):
-    """One place to listen: ``stomp`` has host and port (0: any free one), ``unix`` has a path."""
+class Tls(msgspec.Struct, frozen=True, kw_only=True):
+    """The files of a TLS listener, PEM. With ``client_ca`` clients must have a certificate that it vouches for."""
 
-    scheme: Literal["stomp", "unix"]
+    cert: str
+    key: str
+    client_ca: str | None = None
+
+
+class Listen(msgspec.Struct, frozen=True):
+    """One place to listen: a port (0: any free one) of a host, or with ``unix`` a path. With ``ws`` and ``wss`` the
+    path is that of the URL, empty: any, and ``origins`` are the web pages beside its own that may connect."""
+
+    scheme: Literal["stomp", "stomp+tls", "ws", "wss", "unix"]
     host: str = ""
     port: int = 0
     path: str = ""
+    tls: Tls | None = None  # None where there is none, and where the default of all is meant
+    origins: tuple[str, ...] | None = ()  # None: any
+
+    @property
+    def encrypted(self) -> bool:
+        return self.scheme in ("stomp+tls", "wss")
+
+    @property
+    def web(self) -> bool:
+        """WebSocket."""
+        return self.scheme in ("ws", "wss")
 
     def __str__(self) -> str:
         if self.scheme == "unix":
             return f"unix:{self.path}"
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}://{host}:{self.port}"
+        return f"{self.scheme}://{host}:{self.port}{self.path}"
 
 
 class AdminAddress(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,6 +125,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     source: str | None
     data_dir: str
     listen: tuple[Listen, ...]
+    tls: Tls | None  # of listeners that have none of their own
     admin: AdminAddress | None
     limits: LimitsConfig
     heart_beat: HeartBeat

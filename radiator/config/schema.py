@@ -22,7 +22,8 @@ from radiator.config.units import format_size, parse_duration_ns, parse_size, pa
 Reader = Callable[[str], Any]
 
 DEFAULT_LISTEN: Final = "stomp://127.0.0.1:61613"
-DEFAULT_PORT: Final = 61613
+DEFAULT_PORTS: Final = {"stomp": 61613, "stomp+tls": 61614, "ws": 15674, "wss": 15673}
+SCHEME_ALIASES: Final = {"stomps": "stomp+tls", "stomp+ssl": "stomp+tls"}  # as other brokers have it
 
 
 class Key(NamedTuple):
@@ -160,16 +161,33 @@ def http_address(value: str) -> AdminAddress:
     return AdminAddress(host="0.0.0.0" if match[1] == "*" else match[1].strip("[]"), port=int(match[2]))
 
 
+def origin(value: str) -> str:
+    """The ``Origin`` that a browser sends: scheme, host, port if it is not the scheme's own, in lower case."""
+    found = re.fullmatch(r"(https?)://([a-z0-9._-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?/?", value.lower())
+    if found is None:
+        raise ValueError("expected the origin of a web page such as https://app.example or http://localhost:8080")
+    port = found[3] if found[3] != {"http": "80", "https": "443"}[found[1]] else None
+    return f"{found[1]}://{found[2]}" + (f":{port}" if port else "")
+
+
 # --- the tables -------------------------------------------------------------------------------------------------------
 
 EXA: Final = 1 << 60  # "as much as you like": far over any disk, far under what a 64 bit number holds
 DAY_MAX: Final = "36500d"
 IN_FLIGHT_MAX: Final = 1_000_000  # each delivery that is not acknowledged has an entry in memory
 
+# At the top level, and in an entry of ``listen:``.
+TLS: Final[tuple[Key, ...]] = (
+    Key("tls.cert", "tls_cert", or_none(text("a file")), "none"),
+    Key("tls.key", "tls_key", or_none(text("a file")), "none"),
+    Key("tls.client_ca", "tls_client_ca", or_none(text("a file")), "none"),
+)
+
 TOP: Final[tuple[Key, ...]] = (
     Key("version", "version", choice({"1": 1}), "1"),
     Key("data_dir", "data_dir", text("a directory"), "./data"),
     Key("admin", "admin", or_none(http_address), "none"),
+    *TLS,
     Key("limits.message", "message", size(1, limits.BATCH_BYTES_MAX // 2), format_size(limits.FRAME_BODY_BYTES_MAX)),
     Key("limits.headers", "headers", size(256, limits.MIB), format_size(limits.HEADER_BLOCK_BYTES_MAX)),
     Key("limits.header_count", "header_count", count(8, 10_000), str(limits.HEADER_COUNT_MAX)),
@@ -197,6 +215,9 @@ TOP: Final[tuple[Key, ...]] = (
     Key("heart_beat.grace", "grace", number(1.0, 100.0), "2.0"),
     Key("disk.min_free", "min_free_bytes", or_none(size(0, EXA), 0), "1GiB"),
 )
+
+# In an entry of ``listen:`` that is a mapping, beside ``url`` and ``origins``.
+LISTEN: Final[tuple[Key, ...]] = TLS
 
 # Under ``defaults:`` and in every rule.
 COMMON: Final[tuple[Key, ...]] = (
@@ -247,7 +268,6 @@ OTHERS: Final = ("listen", "defaults", "destinations")
 NOT_OFFERED: Final[dict[str, str]] = {
     "archive": "further copies for analysis",
     "auth": "users and access rules",
-    "tls": "TLS listeners",
     "logging": "log configuration",
     "subscriptions": "durable names created by configuration",
 }
@@ -262,15 +282,6 @@ RULE_NOT_OFFERED: Final[dict[str, str]] = {
 ON_FULL_NOT_OFFERED: Final[dict[str, str]] = {
     "block": "block is known, but not offered by this version",
 }
-SCHEMES_NOT_OFFERED: Final[dict[str, str]] = {
-    "ws": "STOMP over WebSocket",
-    "wss": "STOMP over WebSocket with TLS",
-    "stomps": "STOMP over TLS",
-    "stomp+ssl": "STOMP over TLS",
-    "tls": "STOMP over TLS",
-    "ssl": "STOMP over TLS",
-}
-
 # The keys whose value is a boolean: there a bare true or false is what it says.
 BOOLEANS: Final = frozenset({"retention.force"})
 
@@ -279,3 +290,15 @@ MEANT: Final[dict[str, tuple[str, str]]] = {  # (for the affirmative, for the ne
     "fsync": ("always", "never"),
     "create": ("allow", "deny"),
 }
+
+
+def tree(keys: tuple[Key, ...]) -> dict[str, Any]:
+    """``limits.message`` and ``limits.tail`` -> ``{"limits": {"message": ..., "tail": ...}}``."""
+    found: dict[str, Any] = {}
+    for key in keys:
+        section, dot, name = key.path.partition(".")
+        if dot:
+            found.setdefault(section, {})[name] = key
+        else:
+            found[section] = key
+    return found

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import gc
-import itertools
 import logging
 import os
 import signal
-import socket as std_socket
-import time
 from collections.abc import Callable
 
 import gevent
@@ -23,18 +20,17 @@ from radiator.errors import ProtocolError
 from radiator.routing.rules import Rules
 from radiator.server import descriptors
 from radiator.server.admin import Admin, Answer
+from radiator.server.certificates import LOOK_SECONDS, Certificates
+from radiator.server.door import Door
 from radiator.server.driver import Driver
 from radiator.server.hooks import load_hooks, register_schemas
 from radiator.server.listener import Listener
-from radiator.server.transport import Transport
-from radiator.stomp import encoder
-from radiator.stomp.connection import ServerConnection
-from radiator.stomp.parser import ParserLimits, new_caches
 from radiator.storage.files import FileSystem
 from radiator.storage.store import Store
 
 log = logging.getLogger("radiator.server")
 
+LOOK_NS = int(LOOK_SECONDS * clock.NS_PER_SECOND)
 TICK_SECONDS = 0.25  # heart-beats of seconds, idle rolls
 BEAT_SECONDS = 0.02  # how finely short heart-beats are looked at: half of the shortest interval is 50 ms
 GOODBYE_SECONDS_MAX = 5.0  # for last frames to go out to those who are behind with reading
@@ -49,7 +45,6 @@ class App:
         self.rules = Rules(config)
         hooks = load_hooks(config.rules, config.source)
         room = descriptors.provide(config.limits.connections)
-        self._connections_max = room.connections
         self.store = Store(
             config.data_dir,
             FileSystem(),
@@ -72,15 +67,9 @@ class App:
         self.driver.broker = self.broker
         self.listeners: list[Listener] = []
         self.admin: Admin | None = None
-        self._caches = new_caches()
-        self._parser_limits = ParserLimits(
-            body_bytes_max=config.limits.message,
-            header_block_bytes_max=config.limits.headers,
-            header_count_max=config.limits.header_count,
-        )
-        self._heart_beat = (config.heart_beat.send_ms, config.heart_beat.expect_ms)
-        self._numbers = itertools.count(1)
-        self._run_id = f"{time.time_ns() // 1_000_000:x}"  # session ids stay unique over restarts
+        self.certificates = Certificates()
+        self._next_look_ns = 0
+        self._door = Door(config, self.broker, self.driver, room.connections)
         loop = gevent.get_hub().loop
         self._timer = loop.timer(TICK_SECONDS, TICK_SECONDS)
         self._beat_timer = loop.timer(BEAT_SECONDS, BEAT_SECONDS)
@@ -89,7 +78,8 @@ class App:
         """Listen; returns the addresses, with the real port where 0 was asked for. Raises ConfigError."""
         try:
             for listen in self.config.listen:
-                self.listeners.append(Listener(listen, self._accept))
+                certificate = self.certificates.of(listen, self.config.tls)
+                self.listeners.append(Listener(listen, self._door.accept, certificate))
             if self.config.admin is not None:
                 questions = {"/health": self._health, "/ready": self._ready, "/stats": self._stats}
                 self.admin = Admin(self.config.admin, questions)
@@ -115,33 +105,22 @@ class App:
     def _stats(self) -> Answer:
         return 200, {"version": __version__, **readiness.figures(self.broker)}
 
-    def _accept(self, sock: std_socket.socket, address: str) -> None:
-        if len(self.driver.transports) >= self._connections_max:
-            self._turn_away(sock)
-            return
-        session = self.broker.connect(f"{self._run_id}-{next(self._numbers)}", address)
-        connection = ServerConnection(self._parser_limits, self._caches, self._heart_beat)
-        Transport(sock, session, connection, self.driver, self.config.limits.connect_timeout_seconds)
-
-    def _turn_away(self, sock: std_socket.socket) -> None:
-        configured, most = self.config.limits.connections, self._connections_max
-        why = (
-            f", but only {most} fit into the open files that the system allows (ulimit -Hn)"
-            if most < configured
-            else ""
+    def reload(self) -> None:
+        """SIGHUP: certificates are read again; the rest of the configuration stays as it was at the start."""
+        log.warning(
+            "SIGHUP: %d certificates are read again; everything else of the configuration is read at a start only, "
+            "and the running one stays in force",
+            len(self.certificates),
         )
-        detail = f"limits.connections in the YAML file is {configured}{why}."
-        error = ProtocolError("too-many", "too many connections", detail)
-        try:
-            sock.send(encoder.error(error))
-        except OSError as problem:
-            log.debug("%s", problem)
-        sock.close()
+        self.driver.aside(self.certificates.reload)
 
     def _tick(self) -> None:
         self.broker.tick(clock.now_ns())
         self.driver.beat()
         self._look_at_the_disk()
+        if len(self.certificates) and clock.monotonic_ns() >= self._next_look_ns:
+            self._next_look_ns = clock.monotonic_ns() + LOOK_NS
+            self.driver.aside(self.certificates.look)
         self.driver.wake()
 
     def _look_at_the_disk(self) -> None:
@@ -223,7 +202,7 @@ def run(config: Config, *, log_level: str = "info", on_ready: Callable[[list[str
         stopping.set()
 
     handlers = [gevent.signal_handler(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)]
-    handlers.append(gevent.signal_handler(signal.SIGHUP, _hang_up))
+    handlers.append(gevent.signal_handler(signal.SIGHUP, app.reload))
     try:
         addresses = app.start()
         log.info("radiator %s listens on %s, data in %s", __version__, ", ".join(addresses), config.data_dir)
@@ -246,7 +225,3 @@ def _calm_the_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 50)
-
-
-def _hang_up() -> None:
-    log.warning("SIGHUP: this version reads its configuration at start only; the running one stays in force")

@@ -7,6 +7,8 @@ thread is at work new messages gather, and the next group takes them all: that i
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -20,6 +22,8 @@ from radiator.broker.session import Session
 from radiator.server.group import Shortcut, split, sync_jobs
 from radiator.server.pace import Pace, run_care
 from radiator.server.worker import Worker, give_up
+
+log = logging.getLogger("radiator.server")
 
 PUMPS_PER_TURN = 4  # then the sockets have their turn
 NEVER_NS = 1 << 62
@@ -84,6 +88,10 @@ class Driver:
             now_ns = clock.monotonic_ns()
             for transport in list(self.beating_fast):
                 transport.beat(now_ns)
+
+    def aside(self, work: Callable[[], Any]) -> None:
+        """Something small that reads files: on the thread of reads. What it raises is our bug, and is logged."""
+        self._reads.submit(partial(run_aside, work), lambda _: None)
 
     def _turn(self) -> None:
         self._scheduled = False
@@ -214,3 +222,11 @@ def run_read(read: Read) -> Read:
     """On the read thread."""
     read.run()
     return read
+
+
+def run_aside(work: Callable[[], Any]) -> None:
+    """On the read thread."""
+    try:
+        work()
+    except Exception:
+        log.exception("a bug of the broker, beside its work")

@@ -11,12 +11,16 @@ import stat
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 from gevent import socket
 from gevent.server import StreamServer
 
 from radiator import clock
 from radiator.config import Listen
 from radiator.errors import ConfigError
+from radiator.server.certificates import Certificate
+from radiator.tunnels.tls import Tls
+from radiator.tunnels.tunnel import Tunnel
 
 log = logging.getLogger("radiator.server")
 
@@ -49,10 +53,19 @@ class Acceptor(StreamServer):
 
 
 class Listener:
-    """One address. ``accept`` is called with each new plain non-blocking socket and the peer's address."""
+    """One address. ``accept`` is called with itself, each new plain non-blocking socket and the peer's address."""
 
-    def __init__(self, listen: Listen, accept: Callable[[std_socket.socket, str], None]) -> None:
+    def __init__(
+        self,
+        listen: Listen,
+        accept: Callable[[Listener, std_socket.socket, str], None],
+        certificate: Certificate | None,
+    ) -> None:
+        if listen.web:
+            raise ConfigError(f"listen: {listen}: is known, but not offered by this version")
         self._accept = accept
+        self._listen = listen
+        self._certificate = certificate
         self._path = listen.path if listen.scheme == "unix" else None
         self._socket = (
             _bind_unix(listen.path)
@@ -64,7 +77,11 @@ class Listener:
             self.url = str(listen)
         else:
             host, port = self._socket.getsockname()[:2]
-            self.url = f"stomp://[{host}]:{port}" if ":" in host else f"stomp://{host}:{port}"
+            self.url = str(msgspec.structs.replace(listen, host=host, port=port))
+
+    def tunnel(self) -> Tunnel | None:
+        """What the bytes of a new connection travel in; None: in nothing."""
+        return None if self._certificate is None else Tls(self._certificate.context)
 
     def start(self) -> None:
         """Accept from now on."""
@@ -84,7 +101,7 @@ class Listener:
         if self._path is None:
             sock.setsockopt(std_socket.IPPROTO_TCP, std_socket.TCP_NODELAY, 1)
             sock.setsockopt(std_socket.SOL_SOCKET, std_socket.SO_KEEPALIVE, 1)
-        self._accept(sock, f"{address[0]}:{address[1]}" if isinstance(address, tuple) else str(self._path))
+        self._accept(self, sock, f"{address[0]}:{address[1]}" if isinstance(address, tuple) else str(self._path))
 
 
 def bind_tcp(host: str, port: int, key: str, url: str) -> Any:

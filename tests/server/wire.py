@@ -17,15 +17,19 @@ WAIT_SECONDS = 30.0
 
 
 class Wire:
-    """A TCP (or unix) connection; ``receive_bytes`` is the socket's buffer, if it should be small."""
+    """A TCP (or unix) connection, or a socket that is connected already; ``receive_bytes`` is the socket's buffer."""
 
-    def __init__(self, target: BrokerProcess | str, version: str = "1.2", receive_bytes: int | None = None) -> None:
-        family = socket.AF_UNIX if isinstance(target, str) else socket.AF_INET
-        self.socket = socket.socket(family)
-        if receive_bytes is not None:
-            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
-        self.socket.settimeout(WAIT_SECONDS)
-        self.socket.connect(target if isinstance(target, str) else ("127.0.0.1", target.port))
+    def __init__(
+        self, target: BrokerProcess | str | socket.socket, version: str = "1.2", receive_bytes: int | None = None
+    ) -> None:
+        if isinstance(target, socket.socket):
+            self.socket = target
+        else:
+            self.socket = socket.socket(socket.AF_UNIX if isinstance(target, str) else socket.AF_INET)
+            if receive_bytes is not None:
+                self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+            self.socket.settimeout(WAIT_SECONDS)
+            self.socket.connect(target if isinstance(target, str) else ("127.0.0.1", target.port))
         self.version = version
         self.end = ClientConnection()
         self.inbox: list[Frame] = []

@@ -1,0 +1,75 @@
+"""The door: who is let in, and as what. Each new socket becomes a session with its transport, or is turned away.
+
+A plain socket gets a plain transport; one of a listener with TLS or WebSocket a transport with that tunnel.
+
+Invariant: there are never more transports than there may be connections, whichever listener they came by.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import socket as std_socket
+import time
+
+from radiator.broker.broker import Broker
+from radiator.config import Config
+from radiator.errors import ProtocolError
+from radiator.server.driver import Driver
+from radiator.server.listener import Listener
+from radiator.server.transport import Transport
+from radiator.server.tunnelled import HTTP_UNAVAILABLE, TunnelledTransport
+from radiator.stomp import encoder
+from radiator.stomp.connection import ServerConnection
+from radiator.stomp.parser import ParserLimits, new_caches
+
+log = logging.getLogger("radiator.server")
+
+
+class Door:
+    """Calls of ``accept`` are the listeners' callbacks."""
+
+    def __init__(self, config: Config, broker: Broker, driver: Driver, connections_max: int) -> None:
+        self._config = config
+        self._broker = broker
+        self._driver = driver
+        self._connections_max = connections_max
+        self._caches = new_caches()
+        self._parser_limits = ParserLimits(
+            body_bytes_max=config.limits.message,
+            header_block_bytes_max=config.limits.headers,
+            header_count_max=config.limits.header_count,
+        )
+        self._heart_beat = (config.heart_beat.send_ms, config.heart_beat.expect_ms)
+        self._numbers = itertools.count(1)
+        self._run_id = f"{time.time_ns() // 1_000_000:x}"  # session ids stay unique over restarts
+
+    def accept(self, listener: Listener, sock: std_socket.socket, address: str) -> None:
+        if len(self._driver.transports) >= self._connections_max:
+            self._turn_away(listener, sock)
+            return
+        session = self._broker.connect(f"{self._run_id}-{next(self._numbers)}", address)
+        connection = ServerConnection(self._parser_limits, self._caches, self._heart_beat)
+        seconds = self._config.limits.connect_timeout_seconds
+        tunnel = listener.tunnel()
+        if tunnel is None:
+            Transport(sock, session, connection, self._driver, seconds)
+        else:
+            TunnelledTransport(sock, session, connection, self._driver, seconds, tunnel)
+
+    def _turn_away(self, listener: Listener, sock: std_socket.socket) -> None:
+        configured, most = self._config.limits.connections, self._connections_max
+        why = (
+            f", but only {most} fit into the open files that the system allows (ulimit -Hn)"
+            if most < configured
+            else ""
+        )
+        detail = f"limits.connections in the YAML file is {configured}{why}."
+        error = ProtocolError("too-many", "too many connections", detail)
+        tunnel = listener.tunnel()
+        words = encoder.error(error) if tunnel is None else tunnel.decline(HTTP_UNAVAILABLE, f"{error}. {detail}")
+        try:
+            sock.send(words)
+        except OSError as problem:
+            log.debug("%s", problem)
+        sock.close()

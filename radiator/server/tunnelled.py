@@ -1,0 +1,212 @@
+"""A transport whose bytes travel in a tunnel: TLS, WebSocket or both (``radiator/tunnels``).
+
+The same callbacks as a plain one, which knows nothing of this. Between the socket and the STOMP connection stands the
+tunnel: what comes is unwrapped before it is parsed; what goes out is wrapped whole frames at a time and encrypted a
+bounded piece at a time, only when the socket has taken the piece before it. So what waits for a slow peer waits as
+STOMP's bytes, once.
+
+Invariants: ``_backlog`` and ``_credits`` go together: a piece, and how many of the session's bytes have left once it
+has (a message under ``ack:auto`` counts as written when all of its piece was). ``_wire`` is under way, and nothing
+comes between its bytes.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket as std_socket
+from typing import TYPE_CHECKING
+
+import gevent
+
+from radiator import clock, limits
+from radiator.errors import ProtocolError
+from radiator.server.transport import WRITE, Transport
+from radiator.stomp import encoder
+
+if TYPE_CHECKING:
+    from radiator.broker.session import Session
+    from radiator.server.driver import Driver
+    from radiator.stomp.connection import ServerConnection
+    from radiator.tunnels.tunnel import Refusal, Tunnel
+
+log = logging.getLogger("radiator.server")
+
+NORMAL, GOING_AWAY, PROTOCOL_ERROR = 1000, 1001, 1002  # WebSocket's words for the end (RFC 6455, 7.4.1)
+HTTP_TIMEOUT, HTTP_UNAVAILABLE = 408, 503
+
+
+class TunnelledTransport(Transport):
+    """One client's socket, and the tunnel in it."""
+
+    __slots__ = ("_credit", "_credits", "_said_bye", "_tunnel", "_wire")
+
+    def __init__(
+        self,
+        sock: std_socket.socket,
+        session: Session,
+        connection: ServerConnection,
+        driver: Driver,
+        connect_timeout_seconds: float,
+        tunnel: Tunnel,
+    ) -> None:
+        super().__init__(sock, session, connection, driver, connect_timeout_seconds)
+        self._tunnel = tunnel
+        self._credits: list[int] = []  # for each piece of the backlog
+        self._wire: bytes | memoryview = b""  # handed to the socket next
+        self._credit = 0  # once it is out
+        self._said_bye = False
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    def _received(self, data: bytes) -> None:
+        tunnel, session = self._tunnel, self.session
+        if self.heart_beat is not None:
+            self.heart_beat.received(clock.monotonic_ns())
+        inner = tunnel.receive(data)
+        if inner:
+            if not session.connected:
+                session.certificate_name = tunnel.certificate_name
+            super()._received(inner)
+            if self.closed:
+                return
+        if tunnel.refusal is not None:
+            self._refused(tunnel.refusal)
+            return
+        if self._writer is None:
+            self._pump()
+        if tunnel.ended and not self._ended and not self.closed:
+            self._peer_ended()
+
+    def _refused(self, refusal: Refusal) -> None:
+        """The peer does not speak what is spoken here: tell it, in its language if it has one."""
+        session = self.session
+        if session.closing:
+            self.close()
+            return
+        log.info("session %s %s: %s: %s", session.id, session.address, refusal.message, refusal.detail)
+        answer = refusal.reply
+        if refusal.speaks == "stomp":
+            answer = encoder.error(ProtocolError("not-stomp", refusal.message, refusal.detail))
+        self._end_with(self._tunnel.outgoing() + (self._tunnel.answer(answer) if answer else b""))
+
+    def refuse(self, error: ProtocolError) -> None:
+        """Answer ERROR and close; before the tunnel stands, in the tunnel's own words if it has any."""
+        if self._tunnel.ready:
+            super().refuse(error)
+        elif not self.session.closing:
+            log.info("session %s %s: %s", self.session.id, self.session.address, error.message)
+            status = HTTP_TIMEOUT if error.code == "timeout" else HTTP_UNAVAILABLE
+            self._end_with(self._tunnel.decline(status, f"{error.message}. {error.detail}"))
+
+    def _end_with(self, data: bytes) -> None:
+        """These are the last bytes: nothing that still waits can follow them."""
+        session = self.session
+        session.closing = True
+        self._driver.broker.release(session)
+        session.take_outbox()
+        self._backlog.clear()
+        self._credits.clear()
+        self._wire = bytes(self._wire) + data
+        self._credit = 0
+        self._said_bye = True
+        self._start_closing()
+        if self._writer is None:
+            self._pump()
+
+    def _peer_ended(self) -> None:
+        tunnel = self._tunnel
+        if tunnel.ended and not tunnel.hears:
+            if not self._wire and not self._said_bye:
+                self._send_once(tunnel.close(NORMAL, ""))
+            self.close()
+        else:
+            super()._peer_ended()
+
+    def _send_once(self, data: bytes) -> None:
+        try:
+            self._sock.send(data)
+        except OSError as error:
+            log.debug("session %s: %s", self.session.id, error)
+
+    # --- writing ----------------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Send what the session has; what the socket does not take now is sent when it can."""
+        session, tunnel = self.session, self._tunnel
+        pieces = session.take_outbox()
+        if not pieces or self.closed:
+            return
+        if session.closing:
+            self._start_closing()
+        if not tunnel.ready or self._said_bye:
+            return
+        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        self._backlog.append(memoryview(tunnel.wrap(data)))
+        self._credits.append(len(data))
+        if self._writer is None:
+            self._pump()
+
+    def _writable(self) -> None:
+        self._pump()
+
+    def _pump(self) -> None:
+        """Encrypt and send, a piece at a time, until all is out or the socket takes no more."""
+        try:
+            while self._wire or self._next():
+                sent = self._sock.send(self._wire)
+                if sent < len(self._wire):
+                    self._wire = memoryview(self._wire)[sent:]
+                    break
+                self._wire = b""
+                if self._credit:
+                    credit, self._credit = self._credit, 0
+                    self._flushed(credit)
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError:
+            self.close()
+            return
+        if self._wire:
+            if self._writer is None:
+                self._writer = gevent.get_hub().loop.io(self._sock.fileno(), WRITE)
+                self._writer.start(self._writable)
+            return
+        self._stop_writer()
+        if self.session.closing:
+            self._finish()
+
+    def _next(self) -> bool:
+        """Make the next piece ready; False when there is none."""
+        tunnel, backlog = self._tunnel, self._backlog
+        self._wire = tunnel.outgoing()
+        if self._wire:
+            return True
+        if not backlog:
+            control = tunnel.control()
+            if not control:
+                return False
+            backlog.append(memoryview(control))
+            self._credits.append(0)
+        piece = backlog[0]
+        self._wire = tunnel.seal(piece[: limits.SEAL_BYTES])
+        if len(piece) > limits.SEAL_BYTES:
+            backlog[0] = piece[limits.SEAL_BYTES :]
+        else:
+            del backlog[0]
+            self._credit = self._credits.pop(0)
+        return True
+
+    # --- closing ----------------------------------------------------------------------------------------------------
+
+    def _finish(self) -> None:
+        session = self.session
+        if self._shut or self._backlog or self._wire or session.outbox or not session.receipts.empty:
+            return
+        if self._said_bye:
+            super()._finish()
+            return
+        self._said_bye = True
+        failed = self._connection.failed
+        code = GOING_AWAY if self._driver.stopping else PROTOCOL_ERROR if failed is not None else NORMAL
+        self._wire = self._tunnel.close(code, failed.message if failed is not None else "")
+        self._pump()

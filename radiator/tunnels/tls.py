@@ -1,0 +1,170 @@
+"""TLS over bytes, either end: OpenSSL between two memories, no socket.
+
+The handshake is done as bytes come; it takes what OpenSSL allows of it (records of 16 KiB, certificates of 100 KiB).
+A peer whose first byte is no handshake is refused in its own language if that can be told, since it cannot read ours.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from typing import Any
+
+from radiator.limits import RECV_BYTES
+from radiator.tunnels.tunnel import SNIFF_BYTES, Refusal, spoken
+
+HTTP_TEXT = b"Expected TLS, got plain HTTP: this port is encrypted.\n"
+HTTP_REPLY = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\n"
+    b"Connection: close\r\n\r\n%b" % (len(HTTP_TEXT), HTTP_TEXT)
+)
+PLAIN = {
+    "stomp": Refusal(
+        "stomp",
+        "this is a STOMP port with TLS",
+        "Expected a TLS handshake, got STOMP in plain text. Switch TLS on in the client, or connect to a plain port.",
+    ),
+    "http": Refusal("http", "this is a port with TLS", "Expected a TLS handshake, got plain HTTP.", HTTP_REPLY),
+    "": Refusal("", "this is a port with TLS", "Expected a TLS handshake, got something else."),
+}
+
+ANSWERS_BYTES_MAX = 256 * 1024  # of TLS itself (a chain of certificates, new keys) that the peer does not take
+
+
+class Tls:
+    """One end of an encrypted connection. ``server_name`` is whom a client expects, None makes it the server's end."""
+
+    def __init__(self, context: ssl.SSLContext, server_name: str | None = None) -> None:
+        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
+        server_side = server_name is None
+        self._tls = context.wrap_bio(self._in, self._out, server_side=server_side, server_hostname=server_name)
+        self._first: bytes | None = b"" if server_side else None  # until it is known to be TLS
+        self._context: ssl.SSLContext | None = context
+        self.ready = False
+        self.ended = False
+        self.refusal: Refusal | None = None
+        self.certificate_name = ""
+        if not server_side:
+            self._shake_hands()
+
+    @property
+    def hears(self) -> bool:
+        return True
+
+    def receive(self, data: bytes) -> bytes:
+        if self.refusal is not None or self.ended:
+            return b""
+        if self._first is not None:
+            data = self._first + data
+            language = spoken(data)
+            if language != "tls":
+                self._not_tls(data, language)
+                return b""
+            self._first = None
+        self._in.write(data)
+        if not self.ready:
+            self._shake_hands()
+        inner = self._read() if self.ready else b""
+        if self._out.pending > ANSWERS_BYTES_MAX:
+            self.refusal = Refusal("", "TLS failed", "the peer asks for new keys without end, and reads no answer")
+        return inner
+
+    def outgoing(self) -> bytes:
+        return self._out.read() if self._out.pending else b""
+
+    def control(self) -> bytes:
+        return b""
+
+    def wrap(self, data: bytes) -> bytes:
+        return data
+
+    def seal(self, data: bytes | memoryview) -> bytes:
+        done = 0
+        view = memoryview(data)
+        while done < len(view):  # a record at a time
+            done += self._tls.write(view[done:])
+        return self._out.read()
+
+    def answer(self, data: bytes) -> bytes:
+        return data
+
+    def decline(self, status: int, text: str) -> bytes:
+        return self.outgoing()
+
+    def close(self, code: int, reason: str) -> bytes:
+        if not self.ready:
+            return self.outgoing()
+        try:
+            self._tls.unwrap()  # writes our close_notify; the peer's need not be waited for
+        except ssl.SSLError:
+            pass
+        return self._out.read()
+
+    def _not_tls(self, data: bytes, language: str | None) -> None:
+        if language is None and len(data) <= 8 * SNIFF_BYTES:
+            self._first = data
+        else:
+            self.refusal = PLAIN[language or ""]
+
+    def _shake_hands(self) -> None:
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            return
+        except (ssl.SSLError, ValueError) as error:
+            self._failed(error)
+            return
+        self.ready = True
+        self._context = None
+        self.certificate_name = name_of(self._tls.getpeercert())
+
+    def _read(self) -> bytes:
+        pieces = []
+        try:
+            while True:
+                piece = self._tls.read(RECV_BYTES)
+                if not piece:
+                    self.ended = True
+                    break
+                pieces.append(piece)
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLZeroReturnError:
+            self.ended = True
+        except ssl.SSLError as error:
+            self._failed(error)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _failed(self, error: ssl.SSLError | ValueError) -> None:
+        self.refusal = Refusal("", "the TLS handshake failed" if not self.ready else "TLS failed", words(error))
+
+
+def words(error: ssl.SSLError | ValueError) -> str:
+    """What OpenSSL has to say, without its file names."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the certificate is not accepted: {error.verify_message}"
+    reason = getattr(error, "reason", None)
+    if not reason:
+        return str(error)
+    text = reason.lower().replace("_", " ")
+    return HINTS.get(reason, text)
+
+
+HINTS: Mapping[str, str] = {
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client sent no certificate, and tls.client_ca asks for one",
+    "UNSUPPORTED_PROTOCOL": "the peer speaks no version of TLS from 1.2 on",
+    "VERSION_TOO_LOW": "the peer speaks no version of TLS from 1.2 on",
+    "TLSV1_ALERT_UNKNOWN_CA": "the peer does not trust who signed our certificate",
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the peer does not accept our certificate",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "the peer does not accept our certificate",
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the broker asks for a certificate of the client (tls.client_ca)",
+}
+
+
+def name_of(certificate: Mapping[str, Any] | None) -> str:
+    """Of a verified certificate: its common name, else its first alternative name."""
+    if not certificate:
+        return ""
+    names = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
+    names += [value for _, value in certificate.get("subjectAltName", ())]
+    return str(names[0]) if names else ""
