@@ -62,6 +62,9 @@ COLD_BYTES_MAX = 16 * MIB  # batches read back from disk, kept for the next read
 NEW_FILES_MAX = 64  # logs that begin a file in one group commit: a millisecond each, and everybody's receipts wait
 OPEN_LOGS_MAX = 256  # partitions whose files are open for writing: two descriptors each
 ZSTD_LEVEL = 3  # of sealed segments: higher levels cost several times as much for a few per cent
+DEFERRED_MAX = (
+    1_000_000  # messages sent with a delay, or refused, that are not due: 250 bytes each, all queues together
+)
 READ_CHUNK_BYTES = 512 * KIB  # one cold read: large enough to be sequential, small enough to be fair
 DAMAGES_TOLD_MAX = 1_000  # damaged ranges that are told in the broker's log, each once; fsck lists any number
 MEMORY_PARTITION_BYTES_MAX = 64 * MIB  # a memory partition without a retention of its own

@@ -6,6 +6,7 @@ through years of faults from one seed. The shell (``radiator.server``) calls it 
     handle(session, frames, now)     what a client sent
     take(now) -> jobs                the open batches of all dirty partitions, to be written and synced off the loop
     completed(job, now)              a job has ended: the high watermark moves, receipts go out, readers become ready
+    next_deadline_ns(now)            when tick should come at the latest
     take_reads() -> reads            cold reads and look-ups, to be run off the loop; then read_done(read)
     ready.pump() -> bool             deliver one bounded run to each that is ready; True if there is more to do
     flushed(session, size)           bytes have left; disconnect(session): the client is gone
@@ -35,6 +36,7 @@ from radiator.broker.session import Session, SessionLimits
 from radiator.broker.source import QueueSource
 from radiator.broker.stats import Stats
 from radiator.broker.subscription import Subscription, by_source
+from radiator.broker.timing import NEVER_NS, Timing
 from radiator.broker.troubles import Troubles
 from radiator.clock import NS_PER_MS, NS_PER_SECOND
 from radiator.config import Config
@@ -79,7 +81,8 @@ class Broker:
         self.troubles = Troubles()
         self._timed_stops: list[tuple[int, Reader]] = []
         self.ready = Ready(self._reader_done)
-        self.registry = Registry(rules, store, self.reading.start, self._born, self._lost)
+        self.timing = Timing(self.ready.queue, self._expired)
+        self.registry = Registry(rules, store, self.reading.start, self._born, self._lost, self.timing)
         self.destinations = self.registry.destinations
         self.dirty_sources = self.registry.dirty_sources
         store.care.key_of = header_value
@@ -100,6 +103,9 @@ class Broker:
         self.stats.lost_to_retention += count
         log.warning("%s", what)
 
+    def _expired(self, source: QueueSource, offsets: list[int]) -> None:
+        self.stats.expired += len(offsets)
+
     # --- sessions ---------------------------------------------------------------------------------------------------
 
     def connect(self, session_id: str, address: str = "") -> Session:
@@ -118,6 +124,7 @@ class Broker:
             return frames
         send = publishing.send
         self.work = 0
+        self.timing.see(now_ns)
         for index, frame in enumerate(frames):
             if session.closing:
                 break
@@ -273,6 +280,7 @@ class Broker:
 
     def take(self, now_ns: int) -> list[Any]:
         """Disk work of this turn. Memory partitions commit at once and leave nothing to do."""
+        self.timing.see(now_ns)
         if self.dirty_sources and self._settle_now(now_ns):
             self._settled_ns = now_ns
             for source in self.dirty_sources:
@@ -288,6 +296,7 @@ class Broker:
 
     def take_finished(self, now_ns: int) -> None:
         """Commit what needs no disk, in a turn in which the disk is at work."""
+        self.timing.see(now_ns)
         for job in self.store.take_finished(now_ns):
             self.completed(job, now_ns)
 
@@ -365,8 +374,17 @@ class Broker:
         """Let a reader stop at a moment that has not come yet."""
         self._timed_stops.append((time_ns, reader))
 
+    def next_deadline_ns(self, now_ns: int) -> int | None:
+        """When ``tick`` has something to do; None if nothing is planned."""
+        stored_ns, queued_ns = self.store.next_deadline_ns(now_ns), self.timing.next_ns
+        if queued_ns == NEVER_NS:
+            return stored_ns
+        return queued_ns if stored_ns is None else min(stored_ns, queued_ns)
+
     def tick(self, now_ns: int) -> None:
         """Time passes: interval syncs, rolls, retention; retries of failed reads; stops whose moment has come."""
+        self.timing.see(now_ns)
+        self.timing.meet()
         self.store.tick(now_ns)
         self.reading.retry()
         self.troubles.tick(now_ns)

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from radiator.broker import admin, hooks, idempotence, subscribing, transactions
+from radiator import limits
+from radiator.broker import admin, hooks, idempotence, scheduling, subscribing, transactions
 from radiator.broker.positions import parse_time
 from radiator.errors import ProtocolError, StorageError
 from radiator.routing.pattern import is_pattern
@@ -39,6 +40,7 @@ class Plan:
     __slots__ = (
         "block",
         "counted",
+        "delayed",
         "destination",
         "event_ns",
         "feed",
@@ -70,6 +72,7 @@ class Plan:
         policy = destination.policy
         limited = policy.max_messages is not None or policy.max_bytes is not None
         self.counted: Queue | None = destination.queue if limited else None
+        self.delayed = False
         # Anything beyond "append, maybe receipt" takes the slow path.
         self.special = self.sync or "mandatory" in headers or limited
 
@@ -164,17 +167,37 @@ def plan_for(broker: Broker, session: Session, frame: Frame, name: str) -> Plan 
         if name not in broker.destinations:
             session.temporary[name] = None
     plan = Plan(broker.generation, broker.destination(name), head, session.rights)
+    own = ""
     if reply_to.startswith(TEMP_QUEUE_PREFIX):
         own = subscribing.own_reply_queue(broker, session, reply_to)
         plan.block = _replace_header(plan.block, "reply-to", own)
-    elif (
-        not temporary
+    delay = _schedule(plan, head.headers, broker.timing.now_ns)
+    if (
+        not (delay or temporary or own)
         and plan.identity is None
         and "transaction" not in head.headers
         and plan.destination.policy.rule_index not in broker.hooks
     ):
         head.memo = plan
     return plan
+
+
+def _schedule(plan: Plan, headers: Mapping[str, str], now_ns: int) -> bool:
+    """Obey the headers about time; True if they mean another moment each time."""
+    if scheduling.HEADERS.isdisjoint(headers):
+        return False
+    due_ms = scheduling.check(headers, now_ns)
+    if due_ms is None:
+        return False
+    if plan.destination.queue is None:
+        raise ProtocolError(
+            "unsupported",
+            f"a delay has no meaning on {plan.name[:200]!r}, which is a topic",
+            "A topic is a log that everybody reads in its order; delay and deliver-at are for queues.",
+        )
+    plan.block = scheduling.stamp(plan.block, due_ms)
+    plan.delayed = plan.special = True
+    return True
 
 
 def drop_reply(broker: Broker, session: Session, frame: Frame) -> None:
@@ -224,6 +247,12 @@ def admit(plan: Plan, frame: Frame, ahead: int = 0, ahead_bytes: int = 0) -> Ver
         )
     policy = destination.policy
     queue = destination.queue
+    if plan.delayed and queue is not None and queue.timing.full:
+        raise ProtocolError(
+            "full",
+            "too many messages wait for their time",
+            f"The broker keeps {limits.DEFERRED_MAX} of them at most (DEFERRED_MAX), and takes no more with a delay.",
+        )
     if queue is None or (policy.max_messages is None and policy.max_bytes is None):
         return Verdict.STORE
     waiting = queue.backlog + ahead

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from radiator.broker.claim import Claim
     from radiator.broker.session import Session
     from radiator.broker.subscription import Subscription
+    from radiator.broker.terms import Terms
+    from radiator.broker.timing import Timing
     from radiator.storage.batch import RecordBatch
 
 RUN_BYTES = 256 * limits.KIB  # one turn's share of one queue
@@ -34,11 +36,15 @@ class Queue:
     """The consumers and sources of one queue. ``name`` is for people. ``on_lost`` is told what was lost, in words, and
     how many."""
 
-    __slots__ = ("_on_lost", "claim", "consumers", "gap", "name", "sources")
+    __slots__ = ("_on_lost", "claim", "consumers", "gap", "name", "sources", "terms", "timing")
 
-    def __init__(self, name: str, claim: Claim, on_lost: Callable[[str, int], None]) -> None:
+    def __init__(
+        self, name: str, claim: Claim, on_lost: Callable[[str, int], None], timing: Timing, terms: Terms
+    ) -> None:
         self.name = name
         self.claim = claim
+        self.timing = timing
+        self.terms = terms
         self.sources: deque[QueueSource] = deque()
         self.consumers: deque[Subscription] = deque()
         self.gap = 0  # messages that were lost, and no consumer has been told yet
@@ -137,15 +143,15 @@ class Queue:
         stop = len(batch) if batch.next_offset <= high_watermark else batch.index_at(high_watermark)
         room = min(RUN_BYTES, *(consumer.session.room() for consumer, _ in credits))
         stop = start + run_length(batch, start, stop, room)
-        if not self.claim.whole(source.feed.partition.name, batch):
-            return self._hand_out_mixed(source, batch, start, stop, credits, count_max)
+        if not self.claim.whole(source.feed.partition.name, batch) or source.timed(batch, start):
+            return self._hand_out_slow(source, batch, start, stop, credits, count_max)
         count = min(stop - start, count_max, sum(credit for _, credit in credits))
         indexes = range(start, start + count)
         source.move(batch, start, start + count)
         self._spread(source, batch, indexes, credits)
         return count
 
-    def _hand_out_mixed(
+    def _hand_out_slow(
         self,
         source: QueueSource,
         batch: RecordBatch,
@@ -154,17 +160,20 @@ class Queue:
         credits: list[tuple[Subscription, int]],
         count_max: int,
     ) -> int:
-        """As above, in a partition that other destinations share: what is not ours counts as settled."""
+        """As above, where each record has to be looked at: others' are settled, and so is what has expired; what is not
+        due is put off."""
         count = min(count_max, sum(credit for _, credit in credits))
         picked: list[int] = []
         firsts = self.claim.firsts(source.feed.partition.name, batch)
         index = start
         while len(picked) < count:
             index = source.pass_over(batch, firsts, index, stop)
-            if index == stop:
+            if index == stop or source.stuck:
                 break
             picked.append(index)
             index += 1
+        if index == start:
+            return 0
         source.move(batch, start, index)
         if picked:
             self._spread(source, batch, picked, credits)
@@ -228,10 +237,14 @@ class Queue:
         if not self.claim.takes(source.feed.partition.name, batch, index):
             source.skip([offset])
             return 1
+        if source.timed(batch, index) and not source.may_go(batch, index):
+            return 1
         count = source.cursor.counts.get(offset, 1) + 1
         source.cursor.set_count(offset, count)
         tail = source.feed.wire.tails(batch, consumer.session.version)[index]
-        extra = b"redelivered:true\ndelivery-count:%d\n%b" % (count, self._told())
+        extra = self._told()
+        if count > 1:
+            extra = b"redelivered:true\ndelivery-count:%d\n%b" % (count, extra)
         consumer.deliver(source.feed, source, [offset], [tail], extra)
         consumer.session.served(consumer, self)
         self.served(consumer)

@@ -16,6 +16,8 @@ from radiator.broker.destination import Destination
 from radiator.broker.feed import Feed
 from radiator.broker.queue import Queue
 from radiator.broker.source import QueueSource
+from radiator.broker.terms import Terms
+from radiator.broker.timing import Timing
 from radiator.errors import ProtocolError
 from radiator.routing.policy import Policy
 from radiator.routing.rules import TEMP_QUEUE_PREFIX, Rules
@@ -41,6 +43,7 @@ class Registry:
         start_read: Callable[[Feed, Any], None],
         on_born: Callable[[Destination], None],
         on_lost: Callable[[str, int], None],
+        timing: Timing,
     ) -> None:
         self.destinations: dict[str, Destination] = {}
         self.dirty_sources: dict[QueueSource, None] = {}  # queues whose cursors have something to be told
@@ -49,6 +52,7 @@ class Registry:
         self._start_read = start_read
         self._on_born = on_born
         self._on_lost = on_lost
+        self._timing = timing
         self._feeds: dict[str, Feed] = {}
 
     def revive(self) -> None:
@@ -134,7 +138,7 @@ class Registry:
             feed.destinations += 1
             feed.topics += policy.kind == "topic"
         if policy.kind == "queue":
-            destination.queue = queue = Queue(name, Names(name), self._on_lost)
+            destination.queue = queue = Queue(name, Names(name), self._on_lost, self._timing, Terms.of(policy))
             for feed in feeds:
                 source = QueueSource(queue, feed, self._cursor(name, feed, policy), self.dirty_sources)
                 queue.sources.append(source)

@@ -2,11 +2,12 @@
 
 The log is the queue: nothing is kept here but offsets. *Fresh* messages come in the order of the log; before them come
 those that were *returned* (nack, lost consumer, restart), lowest offset first, so each takes its original place again.
+What is not due yet is *deferred* until it is, and then returned.
 
-Invariants: every offset below ``next_offset`` is settled, in flight to exactly one subscription, or in ``returned``
-(or in ``early``, on its way to be settled); ``cursor.delivered`` is at least the highest fresh offset handed out,
-before its bytes leave. Offsets whose messages were removed from the log on purpose (holes that a batch covers) are
-settled as they are passed; those that the log has lost are settled and counted.
+Invariants: every offset below ``next_offset`` is settled, in flight to exactly one subscription, in ``returned`` or in
+``deferred`` (or in ``early``, on its way to be settled); ``cursor.delivered`` is at least the highest fresh offset
+handed out, before its bytes leave. Offsets whose messages were removed from the log on purpose (holes that a batch
+covers) are settled as they are passed; those that the log has lost are settled and counted.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
+
+from radiator.broker.deferred import Deferred
+from radiator.broker.moments import EXPIRED, NOW, judge, marks
 
 if TYPE_CHECKING:
     from radiator.broker.feed import Feed
@@ -29,6 +33,7 @@ class QueueSource:
         "batch",
         "counted_to",
         "cursor",
+        "deferred",
         "early",
         "feed",
         "forced_to",
@@ -40,6 +45,7 @@ class QueueSource:
         "queue",
         "returned",
         "settled",
+        "stuck",
         "waiting",
     )
 
@@ -60,6 +66,8 @@ class QueueSource:
         self.forced_to = 0  # what lies below was taken, whether it was settled or not
         self.batch: RecordBatch | None = None
         self.loading = False
+        self.deferred = Deferred(self, queue.timing)
+        self.stuck = False  # there is no room to defer the next message
         self.next_offset: int = min(max(cursor.delivered, cursor.ceiling, cursor.floor), max(end, cursor.floor))
         self.idle_to = self.next_offset  # up to here there is nothing of ours from next_offset on
         self.returned = list(cursor.unacked(self.next_offset))
@@ -87,7 +95,9 @@ class QueueSource:
     @property
     def ready(self) -> bool:
         """True if a message could be handed out now."""
-        return not self.loading and (bool(self.returned) or self.next_offset < self.feed.partition.high_watermark)
+        if self.loading:
+            return False
+        return bool(self.returned) or (self.next_offset < self.feed.partition.high_watermark and not self.stuck)
 
     def rest(self) -> None:
         """An idle queue does not hold on to a batch."""
@@ -158,6 +168,29 @@ class QueueSource:
         if gone:
             self.queue.lost(self, len(gone), min(gone), max(gone))
 
+    def timed(self, batch: RecordBatch, index: int) -> bool:
+        """True if time has a say in whether the records from ``index`` on may be delivered."""
+        ttl_ns = self.queue.terms.ttl_ns
+        return marks(batch) != 0 or (
+            ttl_ns is not None and batch.receive_ns[index] + ttl_ns <= self.queue.timing.now_ns
+        )
+
+    def may_go(self, batch: RecordBatch, index: int) -> bool:
+        """Whether this record may be delivered now. If not, it is settled, as its time is over, or deferred."""
+        verdict = judge(batch, index, self.queue.terms.ttl_ns, self.queue.timing.now_ns)
+        if verdict != NOW:
+            self._put_off(batch.offsets[index], verdict)
+        return verdict == NOW
+
+    def _put_off(self, offset: int, verdict: int) -> None:
+        if verdict == EXPIRED:
+            self.settle([offset])
+            self.queue.timing.expired(self, [offset])
+            return
+        if offset not in self.cursor.counts:
+            self.cursor.set_count(offset, 0)  # nobody has had it, though others behind it may be delivered before it
+        self.deferred.add(verdict, offset)
+
     @property
     def waits(self) -> bool:
         """False if the answer of a cold read is not needed any more (``Waiter``)."""
@@ -170,9 +203,11 @@ class QueueSource:
             self.idle_to = batch.next_offset
 
     def pass_over(self, batch: RecordBatch, firsts: list[int], index: int, stop: int) -> int:
-        """Settle, from ``index`` on, the records of other destinations and what was dropped; ``firsts`` is what our
-        claim says of the batch. Returns the index of the first message to be delivered, or ``stop``."""
+        """Settle, from ``index`` on, the records of other destinations, what was dropped and what has expired, and
+        defer what is not due; ``firsts`` is what our claim says of the batch. Returns the index of the first message to
+        be delivered, or ``stop``; or, if the source is ``stuck`` then, of the first for which there was no room."""
         ids, offsets = batch.destination_ids, batch.offsets
+        timing, timed = self.queue.timing, self.timed(batch, index)
         others: list[int] = []
         dropped: list[int] = []
         while index < stop:
@@ -181,8 +216,14 @@ class QueueSource:
             elif self.owed:
                 self.owed -= 1
                 dropped.append(offsets[index])
-            else:
+            elif not timed or (verdict := judge(batch, index, self.queue.terms.ttl_ns, timing.now_ns)) == NOW:
                 break
+            elif verdict != EXPIRED and timing.full:
+                self.stuck = True
+                timing.stuck(self)
+                break
+            else:
+                self._put_off(offsets[index], verdict)
             index += 1
         if others:
             self.skip(others)
@@ -215,6 +256,8 @@ class QueueSource:
                 else batch.index_at(partition.high_watermark)
             )
             index = self.pass_over(batch, self.queue.claim.firsts(partition.name, batch), start, stop)
+            if index < stop and self.stuck:
+                break
             if index < stop:
                 self.move(batch, start, index + 1)
                 self.next_offset = self.mine_at = batch.offsets[index]
@@ -262,6 +305,7 @@ class QueueSource:
             self.next_offset = max(self.next_offset, stop)
         self.returned = [offset for offset in self.returned if not start <= offset < stop]
         heapify(self.returned)
+        self.deferred.remove(start, stop)
 
     def forced(self, start: int) -> None:
         """Retention took what lies below ``start`` although some of it was not settled: what nobody holds is lost now,
@@ -274,7 +318,7 @@ class QueueSource:
         unsettled = start - self.cursor.floor
         unsettled -= sum(max(0, min(stop, start) - first) for first, stop in self.cursor.intervals)
         fresh = max(0, start - max(self.next_offset, self.cursor.floor))
-        returned = sum(offset < start for offset in self.returned)
+        returned = sum(offset < start for offset in self.returned) + self.deferred.remove(0, start)
         self.waiting -= max(0, unsettled)
         floor = self.cursor.floor
         self.cursor.ack_range(floor, start)

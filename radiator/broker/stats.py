@@ -21,6 +21,7 @@ class Stats:
     lost_to_failures: int = 0  # messages that a disk took after they were told as stored, under an interval or never
     damaged_ranges: int = 0  # stretches of a log that could not be read, met by a reader or a queue, each once
     duplicates: int = 0  # messages whose id was known: not stored again
+    expired: int = 0  # messages whose time was over before they were delivered
     dropped_replies: int = 0  # messages to a temporary queue that was gone, or full as nobody reads it
     dropped_newest: int = 0
     dropped_oldest: int = 0

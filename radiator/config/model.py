@@ -111,6 +111,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     compact_by: str | None  # name of a header
     prefetch: int
     create: bool
+    message_ttl_ns: int | None
     max_messages: int | None
     max_bytes: int | None
     on_full: OnFull

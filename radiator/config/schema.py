@@ -242,6 +242,7 @@ COMMON: Final[tuple[Key, ...]] = (
     Key("compact_by", "compact_by", or_none(header("is the key of a message")), "none"),
     Key("prefetch", "prefetch", count(1, IN_FLIGHT_MAX), "1"),
     Key("create", "create", choice({"allow": True, "deny": False}), "allow"),
+    Key("message_ttl", "message_ttl_ns", or_none(duration("1ms", DAY_MAX, 1)), "none"),
     Key("max_messages", "max_messages", or_none(count(1, EXA)), "none"),
     Key("max_bytes", "max_bytes", or_none(size(1, EXA)), "none"),
     Key("on_full", "on_full", on_full, "reject"),

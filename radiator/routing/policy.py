@@ -36,6 +36,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     compact_by: str | None
     prefetch: int
     create: bool
+    message_ttl_ns: int | None
     max_messages: int | None
     max_bytes: int | None
     on_full: OnFull

@@ -189,6 +189,7 @@ def describe(policy: Policy) -> dict[str, str]:
         "compact_by": "none" if policy.compact_by is None else f"header:{policy.compact_by}",
         "prefetch": str(policy.prefetch),
         "create": "allow" if policy.create else "deny",
+        "message_ttl": shown(policy.message_ttl_ns, format_duration_ns),
         "max_messages": shown(policy.max_messages, str),
         "max_bytes": shown(policy.max_bytes, format_size),
         "on_full": policy.on_full,

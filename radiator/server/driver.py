@@ -27,7 +27,7 @@ log = logging.getLogger("radiator.server")
 
 PUMPS_PER_TURN = 4  # then the sockets have their turn
 NEVER_NS = 1 << 62
-DEADLINE_SECONDS_MIN, DEADLINE_SECONDS_MAX = 0.001, 5.0
+DEADLINE_SECONDS_MIN, DEADLINE_SECONDS_MAX = 0.001, 5.0  # a clock that is set forward is met after that
 
 
 class Driver:
@@ -143,6 +143,8 @@ class Driver:
                 transport.go_on()
         if more:
             self.wake()
+        if broker.timing.next_ns < self._deadline_ns:
+            self._meet_deadline(clock.now_ns())
 
     def _settle(self) -> None:
         """Acks that were gathered are due."""
@@ -174,16 +176,16 @@ class Driver:
         self.wake()
 
     def _meet_deadline(self, now_ns: int) -> None:
-        """An interval sync is due when its rule says, and not at the next tick: the interval is what may be lost."""
-        deadline_ns = self.broker.store.next_deadline_ns(now_ns)
+        """An interval sync is due when its rule says, and not at the next tick: the interval is what may be lost. The
+        same for a message that is to be delivered at a moment."""
+        deadline_ns = self.broker.next_deadline_ns(now_ns)
         if deadline_ns is None or deadline_ns >= self._deadline_ns:
             return
-        seconds = (deadline_ns - now_ns) / clock.NS_PER_SECOND
-        if seconds < DEADLINE_SECONDS_MAX:  # what is further away is seen by a tick
-            self._stop_deadline_timer()
-            self._deadline_ns = deadline_ns
-            self._deadline_timer = self._loop.timer(max(seconds, DEADLINE_SECONDS_MIN))
-            self._deadline_timer.start(self._deadline)
+        seconds = min((deadline_ns - now_ns) / clock.NS_PER_SECOND, DEADLINE_SECONDS_MAX)
+        self._stop_deadline_timer()
+        self._deadline_ns = deadline_ns
+        self._deadline_timer = self._loop.timer(max(seconds, DEADLINE_SECONDS_MIN))
+        self._deadline_timer.start(self._deadline)
 
     def _deadline(self) -> None:
         self._deadline_ns = NEVER_NS

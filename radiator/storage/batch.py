@@ -2,7 +2,8 @@
 
 BatchBuilder is columns under construction (lists, because appending to a list is the cheapest thing Python does); the
 broker hangs the receipts that wait for it on ``waiters``. ``RecordBatch`` is finished and never changes, except that
-the broker may leave what it derived in ``memo``, and a list column may be swapped for an equal, denser array.
+the broker may leave what it derived in ``memo`` and ``marks``, and a list column may be swapped for an equal, denser
+array.
 
 Knows: columns. Must not know: files, partitions, what a header block means.
 Invariants: all columns have one length; offsets rise; a dense batch has a ``range`` for its offsets. A batch covers
@@ -35,6 +36,7 @@ class RecordBatch:
         "bodies",
         "destination_ids",
         "event_ns",
+        "marks",
         "memo",
         "names",
         "next_offset",
@@ -69,6 +71,7 @@ class RecordBatch:
         self.bodies = bodies
         self.size_bytes = size_bytes  # of blocks and bodies
         self.memo: Any = None
+        self.marks = -1  # which headers the broker has found somewhere in the blocks; -1: it has not looked
 
     def __len__(self) -> int:
         return len(self.blocks)
