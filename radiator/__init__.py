@@ -1,7 +1,17 @@
 """radiator: the log broker that speaks STOMP.
 
 Importing this package imports nothing else; each part is imported by its own name, so that a Spark worker
-needs no gevent and the broker needs no pyspark (``docs/architecture.md``, "Layers").
+needs no gevent and the broker needs no pyspark (``docs/architecture.md``, "Layers"). ``radiator.Broker``, a broker
+inside another program (``radiator.server.embedded``), is imported when it is asked for.
 """
 
+from importlib import import_module
+from typing import Any
+
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Broker":
+        return import_module("radiator.server.embedded").Broker
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -43,6 +43,7 @@ LAYERS = {
     "bench": 4,
     "mirror": 4,
     "export": 4,
+    "local": 5,
     "cli": 5,
     "__main__": 6,
 }
@@ -60,9 +61,9 @@ FORBIDDEN = {
 
 # Each package that is not ours, and the only parts that may import it.
 THIRD_PARTY = {
-    "gevent": {"server"},
+    "gevent": {"server", "local"},
     "yaml": {"config"},
-    "msgspec": {"config", "routing", "server", "cli", "export"},
+    "msgspec": {"config", "routing", "server", "local", "cli", "export"},
     "click": {"cli"},
     "rich": {"cli", "bench", "spark"},
     "zstandard": {"storage"},
