@@ -32,7 +32,9 @@ def dispatch(broker: Broker, session: Session, frame: Frame, now_ns: int) -> Non
     function = COMMANDS.get(command)
     if function is None:
         raise ProtocolError(
-            "bad-command", f"unknown command {command[:50]!r}", f"Expected one of: {', '.join(['SEND', *COMMANDS])}."
+            "bad-command",
+            f"unknown command {command[:50]!r}",
+            f"Expected, in capital letters, one of: {', '.join(['SEND', *COMMANDS])}.",
         )
     function(broker, session, frame, now_ns)
 
@@ -60,12 +62,22 @@ def connect(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None
     def welcome() -> None:
         session.connected = True
         session.since_ns = now_ns
-        answer = [("server", broker.server_name), ("session", session.id)]
+        answer = [("server", broker.server_name), ("session", session.id), *_limits(broker)]
         if session.version == "1.0" and "accept-version" in headers:  # who asks for a version is told which it is
             answer.insert(0, ("version", "1.0"))
         session.send(encoder.connected(session.version, answer, session.heart_beat))
 
     broker.access.log_in(session, headers.get("login", ""), headers.get("passcode", ""), welcome)
+
+
+def _limits(broker: Broker) -> list[tuple[str, str]]:
+    """What one frame may hold: told before a client finds out."""
+    limits = broker.config.limits
+    return [
+        ("max-message-size", str(limits.message)),
+        ("max-header-size", str(limits.headers)),
+        ("max-header-count", str(limits.header_count)),
+    ]
 
 
 def disconnect(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:

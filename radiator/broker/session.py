@@ -66,6 +66,7 @@ class Session:
         "connected",
         "ended",
         "heart_beat",
+        "forgetful",
         "held",
         "id",
         "limits",
@@ -129,6 +130,7 @@ class Session:
         self.auto_acks: deque[AutoAck] = deque()
         self.waiting: dict[Subscription, None] = {}  # subscriptions that stopped because the outbox was full
         self.past: dict[bytes, Delivered] = {}  # per partition, what ended subscriptions were sent
+        self.forgetful = False  # ``past`` had to drop some of it
         self.ended: dict[str, None] = {}  # ids of bounded replays that have come to their end
         self.patterns = 0  # in all subscriptions together
         self.transactions: dict[str, Transaction] = {}
@@ -144,6 +146,7 @@ class Session:
                 self.past[key] = delivered
         while len(self.past) > PAST_PARTITIONS_MAX:
             del self.past[next(iter(self.past))]
+            self.forgetful = True
 
     def send(self, data: bytes) -> None:
         """Put bytes into the outbox and have the transport woken."""

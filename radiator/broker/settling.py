@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from radiator.broker import transactions
-from radiator.broker.subscription import AUTO, InFlight, Subscription, by_source, decimal, delivered_in
+from radiator.broker.subscription import AUTO, END_ID, InFlight, Subscription, by_source, decimal, delivered_in
 from radiator.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -112,10 +112,12 @@ def locate(session: Session, frame: Frame) -> tuple[Subscription, bytes] | None:
     if found is not None:
         return found, message_id
     number = decimal(tag) if dash else None
-    late = number is not None and number < session.next_tag and tag not in session.tags
+    ended = number is not None and number < session.next_tag and tag not in session.tags
+    if ended and (rest == END_ID or delivered_in(session.past, rest_id) or session.forgetful):
+        return None
     if subscription is not None and subscription.was_delivered(rest_id):
-        late = True
-    if late or delivered_in(session.past, message_id):
+        return None
+    if delivered_in(session.past, message_id):
         return None
     if any(candidate.was_delivered(message_id) for candidate in session.subscriptions.values()):
         return None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from radiator.broker.positions import FIRST, NEXT, Position, parse_position
 from radiator.broker.reader import Reader
 from radiator.broker.selection import selection_of
-from radiator.broker.subscription import ACK_MODES, AUTO, Subscription
+from radiator.broker.subscription import ACK_MODES, AUTO, END_ID, Subscription
 from radiator.errors import ProtocolError
 from radiator.routing.pattern import PatternSet, is_pattern, parse_list
 from radiator.routing.rules import TEMP_QUEUE_PREFIX
@@ -358,12 +358,12 @@ def replay_end(broker: Broker, subscription: Subscription) -> None:
     session = subscription.session
     headers = [
         ("subscription", subscription.id),
-        ("message-id", f"{subscription.tag}-end"),  # like its ack: whoever acknowledges it by this is not at fault
+        ("message-id", f"{subscription.tag}-{END_ID}"),  # like its ack: whoever acknowledges it by this is not at fault
         ("destination", subscription.patterns.text),
         ("replay-end", "true"),
     ]
     if subscription.ack != AUTO:
-        headers.append(("ack", f"{subscription.tag}-end"))
+        headers.append(("ack", f"{subscription.tag}-{END_ID}"))
     headers.append(("content-length", "0"))
     session.send(encoder.encode("MESSAGE", headers, b"", session.version))
     broker.unsubscribe(subscription)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 AUTO, CLIENT, INDIVIDUAL = "auto", "client", "client-individual"
 ACK_MODES = (AUTO, CLIENT, INDIVIDUAL)
+END_ID = "end"  # after the tag: the id of the message that ends a bounded replay
 
 InFlight = tuple["QueueSource | None", int]
 

@@ -16,8 +16,8 @@ the tail, so a subscriber's bytes for a whole run are one ``prefix.join(tails)``
 Under the client ack modes the prefix ends in ``ack:0-`` and each tail is preceded by the message id and
 ``message-id:``, so that ``ack`` is the subscription's tag and the message id, and either is accepted back.
 
-The stored header block is STOMP 1.2 wire form already. Only for a peer that speaks 1.0 or 1.1 and only where a
-backslash occurs, tails are built a second time with that version's escapes.
+The stored header block is STOMP 1.2 wire form already. Only for a peer that speaks 1.0 or 1.1, and only where that
+version says a header otherwise (an escape, or none at all), tails are built a second time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from radiator.stomp.headers import block_for, escape
+from radiator.stomp.headers import block_for, differs, escape
 
 if TYPE_CHECKING:
     from radiator.storage.batch import RecordBatch
@@ -66,7 +66,7 @@ class PartitionWire:
             memo = batch.memo = {}
         tails = memo.get(version)
         if tails is None:
-            if version != "1.2" and not _has_escapes(batch):
+            if version != "1.2" and not _differs(batch, version):
                 tails = self.tails(batch, "1.2")
             else:
                 tails = self._build(batch, version)
@@ -95,8 +95,8 @@ class PartitionWire:
         ]
 
 
-def _has_escapes(batch: RecordBatch) -> bool:
-    return any(b"\\" in block for block in batch.blocks) or any(not _plain(name) for name in batch.names)
+def _differs(batch: RecordBatch, version: str) -> bool:
+    return any(differs(block, version) for block in batch.blocks) or any(not _plain(name) for name in batch.names)
 
 
 def _plain(name: str) -> bool:

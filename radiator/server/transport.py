@@ -274,13 +274,29 @@ class Transport:
         """Look at the heart-beats: send one, or give a silent peer up. ``now_ns`` is monotonic."""
         heart_beat = self.heart_beat
         assert heart_beat is not None
+        if self.session.closing:
+            return  # that has timers of its own
         if self._paused and self._may_speak():
             heart_beat.received(now_ns)
         if heart_beat.is_dead(now_ns):
+            self._silent(heart_beat)
+        elif heart_beat.should_send(now_ns) and not self._backlog:
+            self.session.send(b"\n")
+
+    def _silent(self, heart_beat: HeartBeat) -> None:
+        """Tell a peer that was silent for too long, if it takes what it is sent, and close."""
+        if self._backlog:
             log.info("session %s %s: silent for too long; closed", self.session.id, self.session.address)
             self.close()
-        elif heart_beat.should_send(now_ns) and not self._backlog and not self.session.closing:
-            self.session.send(b"\n")
+            return
+        milliseconds = heart_beat.silence_ns // clock.NS_PER_MS
+        self.refuse(
+            ProtocolError(
+                "timeout",
+                "no heart-beat came in time",
+                f"Nothing came for {milliseconds} ms: the agreed heart-beat, times heart_beat.grace of the YAML file.",
+            )
+        )
 
     def _may_speak(self) -> bool:
         """Whether a peer that we do not read may be alive: if not for its own deafness, or if more has come in."""

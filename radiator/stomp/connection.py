@@ -21,6 +21,7 @@ from radiator.stomp.parser import HeadCache, Parser, ParserLimits
 from radiator.stomp.spec import VERSIONS
 
 _SNIFF_BYTES = 8
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # what some editors and runtimes put before UTF-8
 _OPENS = frozenset({"CONNECT", "STOMP"})
 
 # Other protocols that end up on a STOMP port: first bytes, message, detail, the answer that they understand.
@@ -140,13 +141,17 @@ class ServerConnection:
 
     def _open(self, data: bytes) -> list[Frame]:
         if self._parser.idle:  # the first bytes: is it STOMP at all?
-            data = (self._first + data).lstrip(b"\r\n")
+            data = (self._first + data).lstrip(b"\r\n").removeprefix(_BYTE_ORDER_MARK).lstrip(b"\r\n")
             self._first = b""
             for first_bytes, message, detail, _ in _FOREIGN:
                 if data.startswith(first_bytes):
                     self._first = data[:_SNIFF_BYTES]
                     self.failed = ProtocolError("not-stomp", message, detail)
                     return []
+            if data.startswith(b"\0"):  # between frames they are skipped, but who begins with them speaks no STOMP
+                detail = f"expected CONNECT or STOMP, got {data[:_SNIFF_BYTES]!r}"
+                self.failed = ProtocolError("bad-frame", "expected a STOMP command", detail)
+                return []
             if len(data) < _SNIFF_BYTES and b"\n" not in data:
                 self._first = data
                 return []
@@ -158,7 +163,7 @@ class ServerConnection:
             self.failed = ProtocolError(
                 "bad-command",
                 f"{head.command} came before CONNECT",
-                f"expected CONNECT or STOMP as the first frame, got {head.command}",
+                f"expected CONNECT or STOMP, in capital letters, as the first frame, got {head.command}",
             )
             return []
         if not frames:

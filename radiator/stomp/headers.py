@@ -8,7 +8,8 @@ Three forms of the same thing meet here:
   broker, each name once. It is what the log keeps, what a 1.2 subscriber is sent as it lies, and what Spark splits.
 
 STOMP 1.0 has no escapes. What it cannot say (LF in a value; ``:`` or LF in a name) is replaced when a 1.0 peer is
-sent such a header: LF by a space, in names both by ``_``; so no header can be forged and no frame broken.
+sent such a header: LF by a space, in names both by ``_``; so no header can be forged and no frame broken. A header
+without a value, which 1.0 does not know either, is left out: there are clients of 1.0 that it stops.
 """
 
 from __future__ import annotations
@@ -124,6 +125,18 @@ def split_block(block: bytes) -> list[tuple[str, str]]:
 
 def block_for(block: bytes, version: str) -> bytes:
     """A stored block as a peer of ``version`` is sent it."""
-    if version == "1.2" or b"\\" not in block or (version == "1.1" and b"\\r" not in block):
+    if not differs(block, version):
         return block
-    return join(pairs(block, "1.2"), version)[1:].encode()
+    found = pairs(block, "1.2")
+    if version == "1.0":
+        found = [(name, value) for name, value in found if value]
+    return join(found, version)[1:].encode()
+
+
+def differs(block: bytes, version: str) -> bool:
+    """Whether a peer of ``version`` is sent a stored block otherwise than it is stored."""
+    if version == "1.2":
+        return False
+    if version == "1.1":
+        return b"\\r" in block
+    return b"\\" in block or b":\n" in block or block.endswith(b":")

@@ -116,7 +116,11 @@ class HeadReader:
         command = command_line.decode("ascii")
         count = raw.count(b"\n") + 1 if lf else 0
         if count > self._count_max:
-            raise ProtocolError("too-many", "a frame has too many headers", f"at most {self._count_max}, got {count}")
+            raise ProtocolError(
+                "too-many",
+                "a frame has too many headers",
+                f"expected at most {self._count_max} (limits.header_count in the YAML file), got {count}",
+            )
         headers: dict[str, str] = {}
         for name, value in _opening_pairs(raw) if command in OPENING_COMMANDS else pairs(raw, self.version):
             headers.setdefault(name, value)

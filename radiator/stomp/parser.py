@@ -29,7 +29,7 @@ __all__ = ["HeadCache", "Parser", "ParserLimits", "new_caches"]
 
 _FAR = 1 << 62  # a position that no buffer reaches: "not found"
 _LF, _CR, _S = b"\n\rS"
-_LINE_ENDS = re.compile(rb"[\r\n]*")
+_BETWEEN = re.compile(rb"[\r\n\0]*")  # frames: line ends, and NULs of clients that end a frame twice
 _LETTERS = re.compile(rb"[A-Za-z]*")
 _PLAIN_RECEIPT = bytes(set(range(0x21, 0x7F)) - {0x5C})  # nothing to check, to trim or to unescape
 _WAIT_HEAD, _WAIT_LENGTH, _WAIT_NUL = range(3)
@@ -141,8 +141,8 @@ class Parser:
             if head is None:
                 # -- the head, as most frames have it
                 first = buf[pos]
-                if first <= _CR and first in b"\r\n":
-                    pos = _LINE_ENDS.match(buf, pos).end()  # type: ignore[union-attr]
+                if first <= _CR and first in b"\r\n\0":
+                    pos = _BETWEEN.match(buf, pos).end()  # type: ignore[union-attr]
                     continue
                 if blank < pos:
                     blank = find(b"\n\n", pos)
@@ -257,7 +257,11 @@ class Parser:
                 "expected a blank line between the headers and the body, got a NUL first",
             )
         if stop - pos > (most if complete else most + 2):  # LF CR of the blank line may be here already
-            raise ProtocolError("too-large", "the headers of a frame are too large", f"expected at most {most} bytes")
+            raise ProtocolError(
+                "too-large",
+                "the headers of a frame are too large",
+                f"expected at most {most} bytes (limits.headers in the YAML file)",
+            )
 
     # --- half frames --------------------------------------------------------------------------------------------------
 

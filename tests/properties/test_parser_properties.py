@@ -245,4 +245,4 @@ def test_the_stored_block_holds_the_headers_of_the_message_and_reaches_every_ver
         assert b"\r" not in block
         for peer in ("1.1", "1.2"):
             assert pairs(block_for(block, peer), peer) == kept
-        assert len(pairs(block_for(block, "1.0"), "1.0")) == len(kept)
+        assert len(pairs(block_for(block, "1.0"), "1.0")) == sum(value != "" for _, value in kept)

@@ -196,7 +196,6 @@ def test_frames_before_a_bad_one_are_returned() -> None:
         (b"SEND\nreceipt:a\0b\n\n\0", "bad-frame"),
         (b"SEND\nreceipt:\\t\na:b\0\n\n\0", "bad-frame"),
         (b"SEND\nreceipt:\0\ncontent-length:x\n\n\0", "bad-frame"),
-        (b"\0", "bad-frame"),
         (b"destination:/queue/a\n\n\0", "bad-frame"),
         (b"SEND \n\n\0", "bad-frame"),
         (b"SEND\rx\n\n\0", "bad-frame"),
