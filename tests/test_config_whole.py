@@ -66,7 +66,6 @@ NOT_OFFERED = [
     (30, "destinations[2].redeliver", "a cap and a delay for redelivery"),
     (31, "destinations[2].dead_letter", "a queue for what cannot be delivered"),
     (32, "destinations[2].priority", "priorities within a queue"),
-    (34, "destinations[3].fan_out", "queues fed from another queue"),
     (42, "archive", "further copies for analysis"),
     (44, "auth", "users and access rules"),
 ]
@@ -109,6 +108,7 @@ def test_the_rest_comes_down_to_what_it_says(config: Config) -> None:
     assert (weather.partition, weather.fsync_interval_ns, weather.roll_at_seconds) == ("weather-{1}", 10**9, 0)
     assert (clicks.partitions, clicks.partition_by) == (4, "user")
     assert (orders.prefetch, events.prefetch) == (10, 1)
+    assert events.fan_out == ("/queue/events.billing", "/queue/events.audit")
     assert (live.store, live.retention_count, live.on_full) == ("memory", 1_000, "drop_oldest")
     assert (state.match, state.retention_bytes) == ("/topic/state.>", 20 << 30)
     assert state.compact_by == "key"

@@ -196,6 +196,8 @@ class Broker:
         if destination.queue is not None and not subscription.browser:
             self.consume(subscription, destination)
             return
+        if destination.is_parent and not subscription.browser:
+            return
         subscription.enter(destination)
         for feed in destination.feeds:
             if feed not in subscription.readers:
@@ -206,7 +208,8 @@ class Broker:
         """Make a subscription a consumer of a queue."""
         queue = destination.queue
         assert queue is not None
-        subscription.enter(destination)
+        for each in (destination, *destination.parents):
+            subscription.enter(each)
         queue.consumers.append(subscription)
         subscription.queues.append(queue)
         if subscription.shares_window:

@@ -28,22 +28,28 @@ DUPLICATE = -1  # in the place of a number of subscribers
 class Destination:
     """One named destination. ``subscribers`` counts the live subscriptions that match it."""
 
-    __slots__ = ("_round_robin", "_suffixes", "feeds", "name", "policy", "queue", "sent", "subscribers")
+    __slots__ = ("_round_robin", "_suffixes", "feeds", "name", "parents", "policy", "queue", "sent", "subscribers")
 
     def __init__(self, name: str, policy: Policy, feeds: list[Feed]) -> None:
         self.name = name
         self.policy = policy
         self.feeds = feeds
         self.queue: Queue | None = None
+        self.parents: list[Destination] = []  # whose messages it gets as well
         self.subscribers = 0
         self.sent = False  # somebody has wanted to send to it, in this run
         self._round_robin = cycle(feeds)
         self._suffixes: dict[tuple[Feed, int, str], bytes] = {}
 
     @property
+    def is_parent(self) -> bool:
+        """True if it is a queue whose messages only others hand out (``fan_out``)."""
+        return self.queue is None and self.policy.kind == "queue"
+
+    @property
     def unused(self) -> bool:
         """True if nobody is subscribed and nothing was sent, not even in vain: only its name is left of it then."""
-        if self.subscribers:
+        if self.subscribers or self.parents or self.policy.fan_out:
             return False
         partitions = [feed.partition for feed in self.feeds]
         if not any(each.next_offset or each.last_receive_ns for each in partitions):

@@ -140,6 +140,10 @@ class Feed:
         self._joined += 1
         heappush(self._floors, (source.cursor.floor, self._joined, source))
 
+    def claims_changed(self) -> None:
+        """A queue here claims more than it did."""
+        self._judged = (-1, -1)
+
     def leave(self, queue: Any) -> None:
         """That queue does not any more."""
         self.sources = [source for source in self.sources if source.queue is not queue]

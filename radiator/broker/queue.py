@@ -73,13 +73,13 @@ class Queue:
     def backlog(self) -> int:
         """Messages not settled: waiting or in flight. In a partition that several destinations share, after a restart,
         a lower bound until the queue has been read once: nothing is refused for the sake of others."""
-        return sum(source.backlog for source in self.sources)
+        return sum(source.backlog for source in self.sources if not source.fed)
 
     @property
     def backlog_bytes(self) -> int:
         """About what these messages take in the log."""
         size = 0
-        for source in self.sources:
+        for source in [each for each in self.sources if not each.fed]:
             partition = source.feed.partition
             stored = partition.next_offset - partition.log_start_offset
             size += partition.size_bytes * source.backlog // max(1, stored)
@@ -88,11 +88,11 @@ class Queue:
     @property
     def ready_to_drop(self) -> int:
         """How many messages wait that no consumer holds."""
-        return sum(len(source.returned) + source.fresh for source in self.sources)
+        return sum(len(source.returned) + source.fresh for source in self.sources if not source.fed)
 
     def drop_oldest(self) -> bool:
         """Settle the oldest message that no consumer holds, to make room; False if there is none."""
-        for source in self.sources:
+        for source in [each for each in self.sources if not each.fed]:
             if source.returned:
                 source.settle([heappop(source.returned)])
                 return True

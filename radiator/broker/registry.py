@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from radiator.broker import cursor_names, fan_out
 from radiator.broker.claim import Names
 from radiator.broker.destination import Destination
 from radiator.broker.feed import Feed
@@ -27,8 +28,6 @@ from radiator.storage.memory import MemoryPartition
 from radiator.storage.store import PartitionOptions, Store, SyncPolicy
 
 log = logging.getLogger("radiator.broker")
-
-QUEUE_CURSOR = "queue:"
 
 
 class Registry:
@@ -47,7 +46,8 @@ class Registry:
     ) -> None:
         self.destinations: dict[str, Destination] = {}
         self.dirty_sources: dict[QueueSource, None] = {}  # queues whose cursors have something to be told
-        self._rules = rules
+        self.rules = rules
+        self.cursors = store.cursors
         self._store = store
         self._start_read = start_read
         self._on_born = on_born
@@ -59,33 +59,44 @@ class Registry:
         """The destinations that the log knows. Where its list may not be whole, a queue is also known by its cursor."""
         for cursor, partition_name in self._store.cursors.names():
             held = self._store.partitions.get(partition_name)
-            if held is not None and not held.whole and cursor.startswith(QUEUE_CURSOR):
-                held.destinations.add(cursor.removeprefix(QUEUE_CURSOR))
+            if held is not None and not held.whole and cursor.startswith(cursor_names.QUEUE):
+                held.destinations.add(cursor.removeprefix(cursor_names.QUEUE))
         for partition in list(self._store.partitions.values()):
             for name in sorted(partition.destinations):
-                policy = self._rules.policy_for(name)
+                policy = self.rules.policy_for(name)
                 if partition.name in policy.partitions and name not in self.destinations:
                     try:
-                        self._add(name, policy)
+                        self.add(name, policy)
                     except ProtocolError as error:  # the rules have changed; whoever uses it is told
                         log.warning("%s: %s %s", name, error.message, error.detail)
         for cursor, partition_name in self._store.cursors.names():
             if partition_name not in self._store.partitions:  # made by a subscription, and nothing was ever sent
                 self._store.cursors.delete(cursor, partition_name)
+            elif cursor.startswith(cursor_names.QUEUE) and self._released(cursor, partition_name):
+                self._store.cursors.delete(cursor, partition_name)
+                log.warning("%s gets the messages of %s no more: its cursor is deleted", cursor, partition_name)
+
+    def _released(self, cursor: str, partition_name: str) -> bool:
+        """True if this is the cursor of a queue that a ``fan_out`` does not feed any more."""
+        feed = self._feeds.get(partition_name)
+        name = cursor.removeprefix(cursor_names.QUEUE)
+        if feed is None or name in feed.partition.destinations or not feed.partition.whole:
+            return False
+        return not any(source.queue.name == name for source in feed.sources)
 
     def create(self, name: str) -> Destination:
         """A destination that does not exist yet. Raises ProtocolError if its rule forbids it or it cannot be stored."""
-        policy = self._rules.policy_for(name)
+        policy = self.rules.policy_for(name)
         if not policy.create:
             raise ProtocolError(
                 "not-found",
                 f"destination {name[:200]!r} does not exist, and may not be created",
                 f"The rule on line {policy.rule.line} of the configuration says create: deny.",
             )
-        most = self._rules.config.limits.destinations
+        most = self.rules.config.limits.destinations
         if len(self.destinations) >= most:
             raise ProtocolError("too-many", "too many destinations", f"limits.destinations in the YAML file is {most}.")
-        return self._add(name, policy)
+        return self.add(name, policy)
 
     def feed_of(self, partition: Any) -> Feed | None:
         """The feed of a partition, if anybody has asked for it."""
@@ -114,7 +125,7 @@ class Registry:
                 del self._feeds[feed.partition.name]
                 self._store.forget(feed.partition)
         if destination.queue is not None and destination.policy.store == "file":
-            self._store.cursors.delete(cursor_name(destination.name))
+            self._store.cursors.delete(cursor_names.of_queue(destination.name))
         for source in destination.queue.sources if destination.queue is not None else ():
             self.dirty_sources.pop(source, None)
         return True
@@ -127,17 +138,19 @@ class Registry:
                 del self._feeds[feed.partition.name]
                 self._store.forget(feed.partition)
 
-    def _add(self, name: str, policy: Policy) -> Destination:
+    def add(self, name: str, policy: Policy) -> Destination:
+        """A destination that does not exist yet, whether its rule lets clients make it or not. Raises ProtocolError."""
         try:
             encode_name(name)
             feeds = [self._feed(partition, policy) for partition in policy.partitions]
         except ValueError as error:
             raise ProtocolError("bad-destination", f"the name cannot be stored: {error}") from None
+        children = fan_out.children_of(self, name, policy) if policy.fan_out else []
         destination = Destination(name, policy, feeds)
         for feed in feeds:
             feed.destinations += 1
             feed.topics += policy.kind == "topic"
-        if policy.kind == "queue":
+        if policy.kind == "queue" and not policy.fan_out:
             destination.queue = queue = Queue(name, Names(name), self._on_lost, self._timing, Terms.of(policy))
             for feed in feeds:
                 source = QueueSource(queue, feed, self._cursor(name, feed, policy), self.dirty_sources)
@@ -146,6 +159,8 @@ class Registry:
         for feed in feeds:
             feed.pin()
         self.destinations[name] = destination
+        if children:
+            fan_out.attach(self, destination, children)
         if not name.startswith(TEMP_QUEUE_PREFIX):
             self._on_born(destination)
         return destination
@@ -185,13 +200,8 @@ class Registry:
         partition = feed.partition
         # What others have stored in the log of a new queue is nothing to it.
         new = partition.whole and name not in partition.destinations
-        start = partition.high_watermark if new else partition.log_start_offset
+        start = partition.high_watermark if new else fan_out.left_at(self, partition)
         if isinstance(partition, MemoryPartition):
             return Cursor(start)
         sync = SyncPolicy(policy.fsync_interval_ns)
-        return self._store.cursors.open(cursor_name(name), partition.name, start, sync)
-
-
-def cursor_name(queue: str) -> str:
-    """Of the cursors of a queue, one over each of its partitions."""
-    return QUEUE_CURSOR + queue
+        return self._store.cursors.open(cursor_names.of_queue(name), partition.name, start, sync)

@@ -35,6 +35,7 @@ class QueueSource:
         "cursor",
         "deferred",
         "early",
+        "fed",
         "feed",
         "forced_to",
         "idle_to",
@@ -53,6 +54,7 @@ class QueueSource:
         self.queue = queue
         self.feed = feed
         self.cursor = cursor
+        self.fed = False  # the messages were sent to another destination: they count against no limit of ours
         self._dirty = dirty
         self.settled: list[int] = []
         self.early: list[int] = []  # dropped before they were stored

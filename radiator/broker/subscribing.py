@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from radiator.broker import fan_out
 from radiator.broker.positions import FIRST, NEXT, Position, parse_position
 from radiator.broker.reader import Reader
 from radiator.broker.selection import selection_of
@@ -83,7 +84,7 @@ def subscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> No
     _check_count(session, len(patterns.patterns))
     browser = browser or start is not None or stop is not None  # of queues; a topic is only ever looked at
     right = "browse" if browser else "read"
-    destinations = _matching(broker, session, patterns, right)
+    destinations = fan_out.without_parents(_matching(broker, session, patterns, right), patterns, browser)
     _check_starts(starts, destinations)
     if selection is not None and not browser and any(each.queue for each in destinations):
         raise ProtocolError("unsupported", "header selector is not offered for consumers of queues by this version")
@@ -244,7 +245,7 @@ def _read(
     reader = subscription.readers.get(feed)
     if reader is None:
         reader = Reader(subscription, feed, partition.next_offset, partition.next_offset)
-        if subscription.browser and start is None and destination.queue is not None:
+        if subscription.browser and start is None and destination.policy.kind == "queue":
             floors = [source.cursor.floor for source in feed.sources if source.queue.claim.owned]
             reader.next_offset = min(floors, default=partition.log_start_offset)
             reader.skip_settled = True

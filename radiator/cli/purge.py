@@ -91,12 +91,12 @@ def _ask(what: str, queue: bool, yes: bool) -> None:
 
 def _offline(data: str, destination: str, queue: bool, as_json: bool) -> int:
     from radiator.broker.idempotence import identify
-    from radiator.broker.registry import cursor_name
+    from radiator.broker.cursor_names import of_queue
     from radiator.clock import now_ns
     from radiator.upkeep.purge import NoSuchDestination, purge
 
     try:
-        done = purge(data, destination, cursor_name(destination), queue, now_ns(), identify=identify)
+        done = purge(data, destination, of_queue(destination), queue, now_ns(), identify=identify)
     except NoSuchDestination as error:
         raise CommandFailed(NOT_FOUND, str(error)) from None
     records = sum(each.records for each in done)

@@ -157,6 +157,11 @@ class Loader:
             for key in ("max_messages", "max_bytes"):
                 if own.get(key) is not None:
                     self.fault(node.key_lines[key], f"{path}.{key}", "bounds a queue; for a topic use retention:")
+        if own.get("fan_out"):
+            for key in ("max_messages", "max_bytes"):
+                if own.get(key) is not None:
+                    wanted = "bounds a queue with consumers; with fan_out give it to the children"
+                    self.fault(node.key_lines[key], f"{path}.{key}", wanted)
         if own.get("compact_by") is not None and _queues_only(own):
             wanted = "keeps the last message of each key of a topic; what a queue has settled goes by retention.acked"
             self.fault(node.key_lines["compact_by"], f"{path}.compact_by", wanted)
@@ -198,7 +203,10 @@ class Loader:
         return values
 
     def many(self, key: Key, node: Node, path: str) -> Any:
-        """The values of a list, as a tuple, or FAULTY once the faults are noted. One value is a list of one."""
+        """The values of a list, as a tuple, or FAULTY once the faults are noted. One value is a list of one,
+        and ``none`` an empty one."""
+        if isinstance(node, Scalar) and node.text == "none":
+            return ()
         items = node.items if isinstance(node, Sequence) else [node]
         values = [self.scalar(key, item, f"{path}[{index}]") for index, item in enumerate(items)]
         return FAULTY if FAULTY in values else tuple(values)

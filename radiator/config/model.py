@@ -115,6 +115,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     max_messages: int | None
     max_bytes: int | None
     on_full: OnFull
+    fan_out: tuple[str, ...]  # names of queues, or templates of them
     schema: str | None  # path of a JSON Schema
     schema_changes_compatible: bool  # a new version must fit what earlier ones describe
     middleware: tuple[str, ...]  # module:function

@@ -256,6 +256,7 @@ RULE_ONLY: Final[tuple[Key, ...]] = (
     Key("partition", "partition", text("a partition name such as {name} or weather-{1}"), "{name}"),
     Key("partitions", "partitions", count(1, limits.PARTITIONS_PER_DESTINATION_MAX), "1"),
     Key("partition_by", "partition_by", or_none(header("chooses the partition")), "none"),
+    Key("fan_out", "fan_out", text("the name of a queue such as {name}.billing"), "", many=True),
     Key("schema", "schema", or_none(text("the path of a JSON Schema")), "none"),
     Key("schema_changes", "schema_changes_compatible", choice({"compatible": True, "any": False}), "compatible"),
     Key("middleware", "middleware", function, "", many=True),
@@ -277,7 +278,6 @@ RULE_NOT_OFFERED: Final[dict[str, str]] = {
     "redeliver": "a cap and a delay for redelivery",
     "dead_letter": "a queue for what cannot be delivered",
     "priority": "priorities within a queue",
-    "fan_out": "queues fed from another queue",
     "rate_limit": "a limit on a producer's rate",
 }
 ON_FULL_NOT_OFFERED: Final[dict[str, str]] = {

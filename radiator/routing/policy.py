@@ -40,9 +40,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     max_messages: int | None
     max_bytes: int | None
     on_full: OnFull
+    fan_out: tuple[str, ...]  # the queues that get what is sent here
 
+
+NAMED = ("partitions", "kind", "fan_out")  # their values depend on the name
 
 # Fields that stand in both under one name.
-SHARED_FIELDS = tuple(
-    name for name in Policy.__struct_fields__ if name in Rule.__struct_fields__ and name not in ("partitions", "kind")
-)
+SHARED_FIELDS = tuple(name for name in Policy.__struct_fields__ if name in Rule.__struct_fields__ and name not in NAMED)

@@ -25,7 +25,7 @@ from radiator.config import Config, Rule
 from radiator.config.model import Kind
 from radiator.config.units import format_duration_ns, format_size, format_time_of_day
 from radiator.errors import ConfigError, ProtocolError
-from radiator.routing.pattern import WILDCARDS, Pattern, has_wildcard_character, parse_list, segments
+from radiator.routing.pattern import WILDCARDS, Pattern, has_wildcard_character, is_pattern, parse_list, segments
 from radiator.routing.policy import SHARED_FIELDS, Policy
 
 QUEUE_PREFIX: Final = "/queue/"
@@ -92,10 +92,12 @@ class Rules:
             faults = [f"{self._source}:{fault}" for fault in _shared_partitions(config.rules)]
         if faults:
             raise ConfigError("\n".join(faults))
+        self._check_fan_out()
         self._temporary = msgspec.structs.replace(
             config.defaults,
             store="memory",
             fsync_interval_ns=None,
+            fan_out=(),
             retention_age_ns=None,
             retention_bytes=None,
             retention_count=None,
@@ -105,6 +107,24 @@ class Rules:
             compact_by=None,
             create=True,
         )
+
+    def _check_fan_out(self) -> None:
+        """What the rules can tell of children before there is a parent: those that are named in full."""
+        faults = []
+        for index, rule in enumerate(self.config.rules):
+            for child in (each for each in rule.fan_out if "{" not in each):
+                owner = next((each for each in self._compiled if each.captures(child) is not None), None)
+                theirs = owner.rule if owner is not None else self.config.defaults
+                wrong = ""
+                if theirs.fan_out:
+                    wrong = f"is itself fed to others, by the rule on line {theirs.line}"
+                elif (theirs.kind or kind_of(child)) != "queue":
+                    wrong = "is a topic"
+                if wrong:
+                    where = f"{self._source}:{rule.line}: destinations[{index}].fan_out"
+                    faults.append(f"{where}: expected queues that have consumers of their own, and {child!r} {wrong}")
+        if faults:
+            raise ConfigError("\n".join(faults))
 
     # --- names to policies ----------------------------------------------------------------------------------------
 
@@ -193,6 +213,7 @@ def describe(policy: Policy) -> dict[str, str]:
         "max_messages": shown(policy.max_messages, str),
         "max_bytes": shown(policy.max_bytes, format_size),
         "on_full": policy.on_full,
+        "fan_out": ", ".join(policy.fan_out) or "none",
         "schema": policy.rule.schema or "none",
         "schema_changes": "compatible" if policy.rule.schema_changes_compatible else "any",
         "middleware": ", ".join(policy.rule.middleware) or "none",
@@ -213,6 +234,7 @@ def _policy(name: str, index: int, rule: Rule, captures: tuple[str, ...]) -> Pol
         rule_index=index,
         rule=rule,
         partitions=_numbered(partition, rule.partitions),
+        fan_out=tuple(dict.fromkeys(_expand(template, name, captures) for template in rule.fan_out)),
         **{field: getattr(rule, field) for field in SHARED_FIELDS},
     )
 
@@ -252,7 +274,11 @@ def _compile(rule: Rule) -> _Compiled:
     else:
         regex = _compile_regex(rule.match_regex or "")
         text, captures, capture_count = f"regex {regex.pattern}", _regex_captures(regex), regex.groups
-    _check_template(rule.partition, capture_count)
+    _check_template("partition", rule.partition, capture_count)
+    for template in rule.fan_out:
+        _check_template("fan_out", template, capture_count)
+        if is_pattern(template):
+            raise ValueError(f"fan_out: expected the name of a queue, got the pattern {template!r}")
     return _Compiled(rule, text, captures)
 
 
@@ -277,13 +303,13 @@ def _compile_regex(text: str) -> re.Pattern[str]:
         raise ValueError(f"match_regex: expected a regular expression ({error}), got {text!r}") from None
 
 
-def _check_template(template: str, capture_count: int) -> None:
+def _check_template(field: str, template: str, capture_count: int) -> None:
     for match in _PLACEHOLDER.finditer(template):
         key = match[1]
         if key == "name" or (key and _NUMBER.fullmatch(key) and int(key) <= capture_count):
             continue
         known = "".join(f", {{{number}}}" for number in range(1, capture_count + 1))
-        raise ValueError(f"partition: expected {{name}}{known} between braces, got {match[0]!r} in {template!r}")
+        raise ValueError(f"{field}: expected {{name}}{known} between braces, got {match[0]!r} in {template!r}")
 
 
 def _check_reachable(rule: Rule, earlier: list[_Compiled]) -> None:

@@ -243,6 +243,10 @@ class CursorStore:
         self._sync[cursor] = sync
         return cursor
 
+    def hurry(self) -> None:
+        """What was made or deleted is synced with the next take(), in the same group as the messages of that turn."""
+        self.sync_due_ns = 0
+
     def get(self, name: str, partition_name: str) -> Cursor | None:
         return self._cursors.get((name, partition_name))
 
