@@ -193,10 +193,9 @@ class Broker:
 
     def join(self, subscription: Subscription, destination: Destination) -> None:
         """Let a subscription take part in a destination that was born after it."""
-        if destination.queue is not None and not subscription.browser:
-            self.consume(subscription, destination)
-            return
-        if destination.is_parent and not subscription.browser:
+        if destination.policy.kind == "queue" and not subscription.browser:
+            if destination.queue is not None:
+                self.consume(subscription, destination)
             return
         subscription.enter(destination)
         for feed in destination.feeds:
