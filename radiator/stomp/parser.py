@@ -193,7 +193,7 @@ class Parser:
             if length >= 0:
                 if length > body_bytes_max:
                     self.failed_receipt = receipt
-                    raise _body_too_large(f"{length} bytes", body_bytes_max)
+                    raise _body_too_large(f"{length} bytes", body_bytes_max, opening)
                 body_end = body_at + length
                 if body_end >= size:
                     self._hold(buf[body_at:], _WAIT_LENGTH, head, receipt)
@@ -205,7 +205,7 @@ class Parser:
                 body_end = find(b"\0", body_at)
                 if (body_end if body_end >= 0 else size) - body_at > body_bytes_max:
                     self.failed_receipt = receipt
-                    raise _body_too_large("more, without content-length", body_bytes_max)
+                    raise _body_too_large("more, without content-length", body_bytes_max, opening)
                 if body_end < 0:
                     self._body_bytes_max = body_bytes_max
                     self._hold(buf[body_at:], _WAIT_NUL, head, receipt)
@@ -294,10 +294,10 @@ class Parser:
         return b"\n\n" in seam or b"\n\r\n" in seam or b"\n\n" in data or b"\n\r\n" in data
 
 
-def _body_too_large(got: str, most: int) -> ProtocolError:
-    return ProtocolError(
-        "too-large", "the body of a frame is too large", f"expected at most {most} bytes (limits.message), got {got}"
-    )
+def _body_too_large(got: str, most: int, opening: bool) -> ProtocolError:
+    key = "limits.headers" if opening else "limits.message"
+    detail = f"expected at most {most} bytes ({key} in the YAML file), got {got}"
+    return ProtocolError("too-large", "the body of a frame is too large", detail)
 
 
 def _no_nul(length: int, got: bytes) -> ProtocolError:
