@@ -23,6 +23,8 @@ PARQUET = ["pyarrow>=18"]  # `radiator export --format parquet`
 
 SCHEMA = ["jsonschema-rs>=0.30"]  # `schema:` of a rule: every draft, two microseconds a message
 
+CELERY = ["kombu>=5.4", "celery>=5.4"]  # tasks of Celery in queues of radiator
+
 SPARK = [
     "pyspark>=4.1,<5",  # the Python data source API with Arrow batches and filters
     "pyarrow>=18",
@@ -39,6 +41,7 @@ DEMO = [
 ]
 
 DEV = [
+    *CELERY,
     *SCHEMA,
     "pytest>=8.0",
     "hypothesis>=6.100",
@@ -66,7 +69,15 @@ setup(
     include_package_data=False,
     python_requires=">=3.11",
     install_requires=INSTALL,
-    extras_require={"parquet": PARQUET, "spark": SPARK, "demo": DEMO, "schema": SCHEMA, "dev": DEV, "fuzz": FUZZ},
+    extras_require={
+        "parquet": PARQUET,
+        "spark": SPARK,
+        "demo": DEMO,
+        "schema": SCHEMA,
+        "celery": CELERY,
+        "dev": DEV,
+        "fuzz": FUZZ,
+    },
     entry_points={"console_scripts": ["radiator = radiator.cli.main:main"]},
     zip_safe=False,
     classifiers=[

@@ -43,6 +43,7 @@ LAYERS = {
     "bench": 4,
     "mirror": 4,
     "export": 4,
+    "kombu": 4,
     "local": 5,
     "cli": 5,
     "__main__": 6,
@@ -68,6 +69,7 @@ THIRD_PARTY = {
     "rich": {"cli", "bench", "spark"},
     "zstandard": {"storage"},
     "jsonschema_rs": {"server"},
+    "kombu": {"kombu"},
     "pyspark": {"spark"},
     "pyarrow": {"spark", "export"},
     "numpy": {"spark"},
@@ -77,7 +79,7 @@ THIRD_PARTY = {
 }
 
 # Packages that some part imports only when they are asked for: the list of setup.py that has them.
-OPTIONAL = {"jsonschema_rs": "SCHEMA"}
+OPTIONAL = {"jsonschema_rs": "SCHEMA", "kombu": "CELERY"}
 
 LINES_MAX = 400
 LONGER: dict[str, str] = {}  # path: why it is one subject all the same

@@ -147,9 +147,21 @@ class Message:
         """
         self.subscription.settle(self, "ACK", receipt=receipt)
 
-    def nack(self, *, receipt: bool = False) -> None:
-        """Not done: the message goes back to its place in the queue and is delivered again, to whoever is next."""
-        self.subscription.settle(self, "NACK", receipt=receipt)
+    def nack(self, *, delay_ms: int | None = None, receipt: bool = False) -> None:
+        """Not done: the message goes back to its place in the queue and is delivered again, to whoever is next.
+
+        ``delay_ms``: not before so many milliseconds, in place of what the queue's rule says.
+        """
+        headers = {} if delay_ms is None else {"delay": str(delay_ms)}
+        self.subscription.settle(self, "NACK", receipt=receipt, headers=headers)
+
+    def reject(self, *, receipt: bool = False) -> None:
+        """Not done, and never to be: the message goes to the dead letters of its queue, or nowhere if it has none."""
+        self.subscription.settle(self, "NACK", receipt=receipt, headers={"requeue": "false"})
+
+    def touch(self) -> None:
+        """Still at work: the queue's ``ack_timeout`` begins anew. Nothing to do once settled, or under ``auto``."""
+        self.subscription.touch(self)
 
     def reply(self, body: Body = b"", headers: Headers | None = None) -> None:
         """Answer a request: SEND to ``reply-to`` with its ``correlation-id``. ValueError if nobody asked."""

@@ -15,8 +15,8 @@ from __future__ import annotations
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
-from types import FrameType, TracebackType
+from collections.abc import Callable, Iterator, Mapping
+from types import FrameType, MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from radiator.client.errors import ClientError, Disconnected, again
@@ -123,19 +123,34 @@ class Subscription:
 
     # --- settling -----------------------------------------------------------------------------------------------------
 
-    def settle(self, message: Message, command: str, *, transaction: str | None = None, receipt: bool = False) -> None:
+    def settle(
+        self,
+        message: Message,
+        command: str,
+        *,
+        transaction: str | None = None,
+        receipt: bool = False,
+        headers: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         """Send ACK or NACK for a message; nothing to do under ``auto`` or the second time."""
         if self.ack == "auto" or message.settled:
             return
         protocol = self._link.protocol
         make = protocol.ack if command == "ACK" else protocol.nack
         if receipt:
-            pending = self._link.ask(lambda number: make(message.headers, receipt=number, transaction=transaction))
+            pending = self._link.ask(
+                lambda number: make(message.headers, headers, receipt=number, transaction=transaction)
+            )
             message.settled = True
             pending.wait()
         else:
-            self._link.write(make(message.headers, transaction=transaction))
+            self._link.write(make(message.headers, headers, transaction=transaction))
             message.settled = True
+
+    def touch(self, message: Message) -> None:
+        """Have the time that the broker gives for an acknowledgement begin anew."""
+        if self.ack != "auto" and not message.settled:
+            self._link.write(self._link.protocol.ack(message.headers, {"touch": "true"}))
 
     # --- the end ------------------------------------------------------------------------------------------------------
 

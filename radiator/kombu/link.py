@@ -1,0 +1,221 @@
+"""One connection of kombu to the broker: what it subscribes to, and who is bound to which exchange.
+
+    kombu                      radiator
+    queue  celery              /queue/celery
+    fanout exchange x          /topic/kombu.fanout.x      everybody who is bound subscribes
+    bindings of exchange x     /topic/kombu.bindings.x    one message each; a later one with ``unbound`` takes it back
+
+AMQP keeps the bindings of direct and topic exchanges in the broker. Here they are a topic that is replayed, so whoever
+publishes knows what others have bound, over restarts too.
+
+A *feed* takes a queue's messages in: one subscription, and where kombu wants more at a time than its window holds (a
+worker asks for that while tasks with a countdown lie unacknowledged), further ones.
+
+Invariants: what has come and was not handed out is in a feed's inboxes, unacknowledged; ``arrived`` is notified
+whenever something came, or the connection ended.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import quote
+
+from radiator.client import Connection, Message, Subscription
+from radiator.client.asking import ask
+from radiator.client.errors import ServerError, again
+from radiator.stomp.frames import Frame
+
+WINDOW = 64  # of a consumer that sets no limit: enough to be quick, few enough to share with others
+WINDOW_MAX = 10_000
+SAFE = "/@:+=!~ "  # beside letters, digits and ``_.-``: what a name keeps, as it means nothing to a pattern
+
+
+class Inbox(Subscription):
+    """A subscription that tells the link when something has come."""
+
+    def __init__(self, connection: Connection, name: str, destination: str, ack: str, arrived: threading.Condition):
+        super().__init__(connection, name, destination, ack)
+        self._everywhere = arrived
+
+    def put(self, frame: Frame) -> None:
+        super().put(frame)
+        self._everywhere.notify_all()
+
+    def wake(self) -> None:
+        super().wake()
+        self._everywhere.notify_all()
+
+
+class Feed:
+    """The messages of one destination for one consumer."""
+
+    def __init__(self, link: Link, destination: str, ack: str, window: int) -> None:
+        self._link = link
+        self._destination = destination
+        self._ack = ack
+        self._window = min(max(1, window), WINDOW_MAX)
+        self._inboxes: list[Inbox] = []
+        self._most = 0  # messages that all their windows hold
+        self.held = 0  # handed out and not settled
+
+    @property
+    def pending(self) -> bool:
+        """True if a message has come."""
+        return any(inbox.pending for inbox in self._inboxes)
+
+    def open(self) -> None:
+        """Subscribe, or once more: with a window as large as all before it together."""
+        window = min(self._most or self._window, WINDOW_MAX)
+        self._most += window
+        self._inboxes.append(self._link.subscribe(self._destination, self._ack, window))
+
+    def take(self, timeout: float = 0.0) -> Message | None:
+        """The next message, or None. One that has come and cannot be had any more is not waited for."""
+        for inbox in self._inboxes:
+            if inbox.pending or timeout:
+                message = inbox.fetch(timeout)
+                if message is not None:
+                    self.held += self._ack != "auto"
+                    return message
+        return None
+
+    def full(self) -> bool:
+        """True if the broker gives no more before something is acknowledged, and more could be subscribed to."""
+        return self._ack != "auto" and self._most <= self.held < WINDOW_MAX
+
+    def close(self) -> None:
+        """Unsubscribe: what is unacknowledged goes back to its queue."""
+        inboxes, self._inboxes = self._inboxes, []
+        for inbox in inboxes:
+            inbox.close()
+
+
+class Link:
+    """``connect`` makes the connection; ``queue_prefix`` and ``topic_prefix`` stand before kombu's names."""
+
+    def __init__(self, connect: Callable[[], Connection], queue_prefix: str, topic_prefix: str) -> None:
+        self.connection = connect()
+        self.arrived = threading.Condition(self.connection.link.lock)
+        self._queue_prefix = queue_prefix
+        self._topic_prefix = topic_prefix
+        self._numbers = iter(range(1, 1 << 62))
+        self._bindings: dict[str, Bindings] = {}
+
+    # --- names --------------------------------------------------------------------------------------------------------
+
+    def queue(self, name: str) -> str:
+        """The destination of a queue."""
+        return self._queue_prefix + quote(name, SAFE)
+
+    def fanout(self, exchange: str) -> str:
+        """The destination of a fanout exchange."""
+        return f"{self._topic_prefix}fanout.{quote(exchange, SAFE)}"
+
+    # --- messages -----------------------------------------------------------------------------------------------------
+
+    def send(self, destination: str, payload: Any, headers: dict[str, str | int]) -> None:
+        """Store a message; returns when it is stored."""
+        self.connection.send(destination, payload, {"content-type": "application/json", **headers})
+
+    def subscribe(self, destination: str, ack: str, window: int) -> Inbox:
+        """An inbox of its own."""
+        inbox = Inbox(self.connection, f"k{next(self._numbers)}", destination, ack, self.arrived)
+        self.connection.open_subscription(inbox, {"prefetch-count": window} if ack != "auto" else {})
+        return inbox
+
+    def wait(self, decided: Callable[[], bool], timeout: float | None) -> bool:
+        """Wait until ``decided``, or the connection has ended: then what ended it is raised. False: time is over."""
+        link = self.connection.link
+        with self.arrived:
+            found = self.arrived.wait_for(lambda: decided() or link.error is not None, timeout)
+            if link.error is not None and not decided():
+                raise again(link.error)
+        return found
+
+    def size(self, name: str) -> int:
+        """How many messages of a queue wait. 0 where the user may not ask."""
+        destination = self.queue(name)
+        try:
+            listed = ask(self.connection, "destinations.ls", match=destination, limit=1)
+        except ServerError:
+            return 0
+        return int(listed["destinations"][0].get("ready") or 0) if listed["destinations"] else 0
+
+    def purge(self, name: str) -> int:
+        """Settle what waits in a queue; returns how many messages that were."""
+        count = 0
+        with self.connection.subscribe(self.queue(name), ack="client-individual", prefetch=1_000) as subscription:
+            while (message := subscription.fetch(PURGE_SECONDS)) is not None:
+                message.ack()
+                count += 1
+        return count
+
+    # --- bindings -----------------------------------------------------------------------------------------------------
+
+    def bindings(self, exchange: str) -> Bindings:
+        """Who is bound to an exchange."""
+        found = self._bindings.get(exchange)
+        if found is None:
+            destination = f"{self._topic_prefix}bindings.{quote(exchange, SAFE)}"
+            found = self._bindings[exchange] = Bindings(self, destination)
+        return found
+
+    def close(self) -> None:
+        """Disconnect: everything unacknowledged goes back."""
+        self.connection.close()
+
+
+PURGE_SECONDS = 0.2  # so long nothing came: then the queue is empty
+
+
+class Bindings:
+    """The bindings of one exchange, as told so far by everybody: a replay that has become live."""
+
+    def __init__(self, link: Link, destination: str) -> None:
+        self._link = link
+        self._destination = destination
+        self._rows: dict[tuple[str, str], tuple[str, str | None, str]] = {}
+        self._inbox = link.connection.subscribe(destination, ack="auto", start_position="first")
+        self.refresh()
+
+    def rows(self) -> list[tuple[str, str | None, str]]:
+        """(routing key, pattern, queue) of each, as kombu's tables have them."""
+        while (message := self._inbox.fetch(0)) is not None:
+            self._apply(message)
+        return list(self._rows.values())
+
+    def refresh(self) -> None:
+        """Know everything that anybody had told before this call."""
+        for message in self._history():
+            self._apply(message)
+
+    def _history(self) -> Iterator[Message]:
+        return self._link.connection.subscribe(
+            self._destination, ack="auto", start_position="first", stop_position="end"
+        )
+
+    def _apply(self, message: Message) -> None:
+        told = message.json()
+        key = (told["queue"], told["routing_key"])
+        if told.get("unbound"):
+            self._rows.pop(key, None)
+        else:
+            self._rows[key] = (told["routing_key"], told.get("pattern"), told["queue"])
+
+    def bind(self, routing_key: str, pattern: str | None, queue: str) -> None:
+        """Tell everybody; not again if it is known."""
+        if (queue, routing_key) not in self._rows:
+            self._tell(queue, routing_key, {"pattern": pattern})
+            self._rows[queue, routing_key] = (routing_key, pattern, queue)
+
+    def unbind(self, routing_key: str, queue: str) -> None:
+        """Take it back."""
+        if self._rows.pop((queue, routing_key), None) is not None:
+            self._tell(queue, routing_key, {"unbound": True})
+
+    def _tell(self, queue: str, routing_key: str, more: dict[str, Any]) -> None:
+        body = json.dumps({"queue": queue, "routing_key": routing_key, **more})
+        self._link.send(self._destination, body, {"binding": json.dumps([queue, routing_key])})

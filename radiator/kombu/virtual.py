@@ -1,0 +1,310 @@
+"""What kombu calls: a transport with channels, over one ``Link`` per connection.
+
+kombu's virtual transports usually keep unacknowledged messages themselves and publish them again when a worker ends.
+Here the broker keeps them: an acknowledgement is an ACK, a rejection a NACK, and what a lost or closed connection held
+comes back to its queue at once, in its place and marked. kombu's contract: "Virtual AMQP", ``kombu.transport.virtual``.
+"""
+
+from __future__ import annotations
+
+import time
+from queue import Empty
+from typing import Any
+
+from kombu.transport import virtual
+from kombu.utils.json import dumps, loads
+
+from radiator.client import ClientError, Message, connect
+from radiator.kombu.link import WINDOW, Feed, Link
+
+DEFAULT_PORT = 61613
+GET_SECONDS = 0.2  # how long ``basic_get`` waits: a message that is there comes within that
+WAIT_SECONDS_MAX = 1.0  # of a consumer that is full: an acknowledgement in another thread wakes nobody
+AUTO, INDIVIDUAL = "auto", "client-individual"
+PRIORITY_MAX = 9
+
+
+class QoS(virtual.QoS):  # type: ignore[misc]
+    """Which message of the broker each delivery tag stands for."""
+
+    restore_at_shutdown = False  # the broker does that
+
+    def ack(self, delivery_tag: str) -> None:
+        self.channel.settle(delivery_tag, lambda message: message.ack())
+        super().ack(delivery_tag)
+
+    def reject(self, delivery_tag: str, requeue: bool = False) -> None:
+        if requeue:
+            self.channel.settle(delivery_tag, lambda message: message.nack())
+        else:
+            self.channel.settle(delivery_tag, lambda message: message.reject())
+        self._quick_ack(delivery_tag)
+
+    def restore_unacked(self) -> list[Any]:
+        """``basic.recover``: all of them go back."""
+        self._flush()
+        for delivery_tag in list(self._delivered):
+            self.channel.settle(delivery_tag, lambda message: message.nack())
+        self._delivered.clear()
+        return []
+
+
+class Channel(virtual.Channel):  # type: ignore[misc]
+    """A channel: consumers of queues, and what they hold."""
+
+    QoS = QoS
+    do_restore = False
+    supports_fanout = True
+    body_encoding = "base64"
+
+    def __init__(self, connection: Transport, **kwargs: Any) -> None:
+        super().__init__(connection, **kwargs)
+        self._feeds: dict[str, Feed] = {}
+        self._held: dict[str, tuple[Feed, Message, str]] = {}  # by delivery tag; the queue whose feed is for this one
+        self._fanout: dict[str, str] = {}  # queue -> exchange
+        self._no_ack: set[str] = set()
+        self._auto_delete: set[str] = set()
+        self._numbers = iter(range(1, 1 << 62))
+
+    @property
+    def link(self) -> Link:
+        """The connection's; it ends with it."""
+        found: Link = self.connection.link
+        return found
+
+    # --- publishing ---------------------------------------------------------------------------------------------------
+
+    def _put(self, queue: str, message: dict[str, Any], **kwargs: Any) -> None:
+        self.link.send(self.link.queue(queue), dumps(message), _headers(message))
+
+    def _put_fanout(self, exchange: str, message: dict[str, Any], routing_key: str, **kwargs: Any) -> None:
+        self.link.send(self.link.fanout(exchange), dumps(message), _headers(message))
+
+    # --- exchanges and queues -----------------------------------------------------------------------------------------
+
+    def _queue_bind(self, exchange: str, routing_key: str, pattern: str | None, queue: str) -> None:
+        if self.typeof(exchange).type == "fanout":
+            self._fanout[queue] = exchange
+        else:
+            self.link.bindings(exchange).bind(routing_key, pattern, queue)
+
+    def get_table(self, exchange: str) -> list[tuple[str, str | None, str]]:
+        """Everybody's bindings. Raises KeyError for an exchange that nobody has declared here, as kombu expects."""
+        self.state.exchanges[exchange]
+        if self.typeof(exchange).type == "fanout":
+            return []
+        return self.link.bindings(exchange).rows()
+
+    def _lookup(self, exchange: str, routing_key: str, default: str | None = None) -> list[str]:
+        if exchange and exchange in self.state.exchanges and self.typeof(exchange).type != "fanout":
+            kind = self.typeof(exchange)
+            found = kind.lookup(self.get_table(exchange), exchange, routing_key, default)
+            if not found:  # what was bound a moment ago may not have come
+                self.link.bindings(exchange).refresh()
+        queues: list[str] = super()._lookup(exchange, routing_key, default)
+        return queues
+
+    def queue_unbind(
+        self, queue: str, exchange: str | None = None, routing_key: str = "", arguments: Any = None, **kwargs: Any
+    ) -> None:
+        """Take a binding back, for everybody."""
+        self.state.binding_delete(queue, exchange, routing_key)
+        if exchange and self._fanout.get(queue) == exchange:
+            del self._fanout[queue]
+        elif exchange:
+            self.link.bindings(exchange).unbind(routing_key, queue)
+
+    def _new_queue(self, queue: str, auto_delete: bool = False, **kwargs: Any) -> None:
+        if auto_delete:
+            self._auto_delete.add(queue)
+
+    def _size(self, queue: str) -> int:
+        return self.link.size(queue)
+
+    def _purge(self, queue: str) -> int:
+        return self.link.purge(queue)
+
+    def _delete(self, queue: str, exchange: str = "", *meta: Any, **kwargs: Any) -> None:
+        if self._fanout.pop(queue, None) is None:
+            if exchange and meta:
+                self.link.bindings(exchange).unbind(meta[0], queue)
+            self._purge(queue)
+
+    # --- consuming ----------------------------------------------------------------------------------------------------
+
+    def basic_consume(self, queue: str, no_ack: bool, *args: Any, **kwargs: Any) -> Any:
+        """Subscribe to a queue, or to the fanout exchange that it is bound to."""
+        if no_ack:
+            self._no_ack.add(queue)
+        self._feed(queue)
+        return super().basic_consume(queue, no_ack, *args, **kwargs)
+
+    def basic_cancel(self, consumer_tag: str) -> Any:
+        """Unsubscribe; what is held goes back. The last consumer of an ``auto_delete`` queue deletes it."""
+        queue = self._tag_to_queue.get(consumer_tag)
+        result = super().basic_cancel(consumer_tag)
+        if queue is not None and queue not in self._active_queues:
+            self._no_ack.discard(queue)
+            self._close_feed(queue)
+            if queue in self._auto_delete and not self.link.connection.closed:
+                self._auto_delete.discard(queue)
+                self.queue_delete(queue)
+        return result
+
+    def _feed(self, queue: str, window: int = 0) -> Feed:
+        feed = self._feeds.get(queue)
+        if feed is None:
+            exchange = self._fanout.get(queue)
+            destination = self.link.queue(queue) if exchange is None else self.link.fanout(exchange)
+            ack = AUTO if exchange is not None or queue in self._no_ack else INDIVIDUAL
+            feed = Feed(self.link, destination, ack, window or self.qos.prefetch_count or WINDOW)
+            feed.open()
+            self._feeds[queue] = feed
+        return feed
+
+    def _close_feed(self, queue: str) -> None:
+        feed = self._feeds.pop(queue, None)
+        if feed is not None:
+            for tag in [tag for tag, held in self._held.items() if held[0] is feed]:
+                del self._held[tag]
+                self.qos._quick_ack(tag)
+            if not self.link.connection.closed:
+                feed.close()
+
+    @property
+    def deliverable(self) -> bool:
+        """True if something has come that may be handed out."""
+        if not self._consumers or not self.qos.can_consume():
+            return False
+        return any(self._feeds[queue].pending for queue in self._active_queues if queue in self._feeds)
+
+    def _get(self, queue: str, timeout: float | None = None) -> dict[str, Any]:
+        """The next message. Raises Empty."""
+        consuming = queue in self._active_queues
+        feed = self._feed(queue, 0 if consuming else 1)
+        message = feed.take(0.0 if consuming else GET_SECONDS)
+        if message is None:
+            if not consuming:
+                self._close_feed(queue)
+            elif feed.full():
+                feed.open()
+            raise Empty
+        payload: dict[str, Any] = loads(message.body)
+        tag = f"{self.channel_id}-{next(self._numbers)}"
+        payload["properties"]["delivery_tag"] = tag
+        if message.redelivered:
+            payload["properties"]["delivery_info"]["redelivered"] = True
+        if message.subscription.ack != AUTO:
+            self._held[tag] = (feed, message, "" if consuming else queue)
+        return payload
+
+    def settle(self, delivery_tag: str, how: Any) -> None:
+        """ACK or NACK what a tag stands for; nothing to do the second time, or where the broker has it back."""
+        held = self._held.pop(delivery_tag, None)
+        if held is not None:
+            feed, message, only = held
+            feed.held -= 1
+            how(message)
+            if only and only not in self._active_queues:
+                self._close_feed(only)
+
+    def close(self) -> None:
+        """Close the channel: what it holds goes back."""
+        if not self.closed:
+            for queue in list(self._feeds):
+                if queue not in self._active_queues:
+                    self._close_feed(queue)
+        super().close()
+
+
+class Transport(virtual.Transport):  # type: ignore[misc]
+    """``radiator://[user:password@]host:port//``; options under ``transport_options`` (``docs/celery.md``)."""
+
+    Channel = Channel
+    default_port = DEFAULT_PORT
+    driver_type = "radiator"
+    driver_name = "radiator"
+    polling_interval = None
+    connection_errors = (ClientError, OSError)
+    channel_errors = (KeyError,)
+    implements = virtual.Transport.implements.extend(
+        asynchronous=False, exchange_type=frozenset(["direct", "topic", "fanout"]), heartbeats=False
+    )
+
+    def __init__(self, client: Any, **kwargs: Any) -> None:
+        super().__init__(client, **kwargs)
+        self.link: Link
+
+    def driver_version(self) -> str:
+        from radiator import __version__
+
+        return __version__
+
+    def establish_connection(self) -> Any:
+        """Connect; kombu's connection is this transport itself."""
+        options = self.client.transport_options
+        self.link = Link(
+            self._connect, options.get("queue_prefix", "/queue/"), options.get("topic_prefix", "/topic/kombu.")
+        )
+        return super().establish_connection()
+
+    def _connect(self) -> Any:
+        client, options = self.client, self.client.transport_options
+        scheme = "stomp+tls" if client.transport_cls == "radiator+tls" else "stomp"
+        address = f"{scheme}://{client.hostname or '127.0.0.1'}:{client.port or DEFAULT_PORT}"
+        if scheme == "stomp":
+            address = address.removeprefix("stomp://")
+        host = client.virtual_host if client.virtual_host not in (None, "", "/") else None
+        heart_beat = options.get("heart_beat", (10_000, 10_000))
+        return connect(
+            options.get("address", address),
+            login=client.userid or None,
+            passcode=client.password or None,
+            host=host,
+            heart_beat=tuple(heart_beat),
+            timeout=options.get("timeout", 30.0),
+            connect_timeout=client.connect_timeout or 10.0,
+        )
+
+    def close_connection(self, connection: Any) -> None:
+        """Disconnect: the broker takes everything back."""
+        super().close_connection(connection)
+        self.link.close()
+
+    def drain_events(self, connection: Any, timeout: float | None = None) -> None:
+        """Hand one message to its consumer. Raises ``socket.timeout`` when none came, or what ended the connection."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            try:
+                self.cycle.get(self._deliver, timeout=0)
+            except Empty:
+                pass
+            else:
+                return
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                self.link.connection.link.check()
+                raise TimeoutError
+            self.link.wait(self._deliverable, WAIT_SECONDS_MAX if left is None else min(left, WAIT_SECONDS_MAX))
+
+    def _deliverable(self) -> bool:
+        return any(channel.deliverable for channel in self.channels)
+
+    def verify_connection(self, connection: Any) -> bool:
+        """True while it is open."""
+        return not self.link.connection.closed
+
+
+def _headers(message: dict[str, Any]) -> dict[str, str | int]:
+    """What kombu asks of a message, in the broker's words."""
+    properties = message["properties"]
+    headers: dict[str, str | int] = {}
+    priority = properties.get("priority")
+    if priority:
+        headers["priority"] = min(max(0, int(priority)), PRIORITY_MAX)
+    expiration = properties.get("expiration")
+    if expiration:  # milliseconds from now, as text
+        headers["expires"] = int(time.time() * 1000 + float(expiration))
+    if properties.get("correlation_id"):
+        headers["correlation-id"] = str(properties["correlation_id"])
+    return headers

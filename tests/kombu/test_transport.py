@@ -1,0 +1,223 @@
+"""kombu over a real broker: what AMQP's users expect of queues and exchanges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+kombu = pytest.importorskip("kombu")
+
+import radiator.kombu  # noqa: E402, F401 - makes the transport known
+from radiator.client import ClientError  # noqa: E402
+from radiator.server.embedded import Broker  # noqa: E402
+
+WAIT_SECONDS = 20
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with Broker() as broker:
+        yield broker.url.replace("stomp://", "radiator://") + "//"
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.node.name)[:60]
+
+
+def connected(url: str, **options: Any) -> Any:
+    return kombu.Connection(url, transport_options=options)
+
+
+class Taking:
+    """A consumer that writes down what it gets, and acknowledges when it is told to."""
+
+    def __init__(self, connection: Any, queues: Any, **options: Any) -> None:
+        self.connection = connection
+        self.got: list[Any] = []
+        self.channel = connection.channel()
+        self.consumer = kombu.Consumer(
+            self.channel, queues=queues, on_message=self.got.append, **{"prefetch_count": 10, **options}
+        )
+        self.consumer.consume()
+
+    def bodies(self, count: int) -> list[Any]:
+        """The bodies of the next ``count`` messages."""
+        while len(self.got) < count:
+            self.connection.drain_events(timeout=WAIT_SECONDS)
+        return [message.decode() for message in self.got]
+
+    def nothing_more(self) -> bool:
+        try:
+            self.connection.drain_events(timeout=0.3)
+        except TimeoutError:
+            return True
+        return False
+
+
+def test_a_message_goes_through_a_direct_exchange_and_is_acknowledged(url: str, name: str) -> None:
+    queue = kombu.Queue(name, kombu.Exchange(f"x{name}"), routing_key="k")
+    with connected(url) as one, connected(url) as two:
+        taking = Taking(one, [queue])
+        kombu.Producer(two).publish({"n": 1}, exchange=queue.exchange, routing_key="k", declare=[queue])
+        assert taking.bodies(1) == [{"n": 1}]
+        taking.got[0].ack()
+    with connected(url) as again:
+        assert Taking(again, [queue]).nothing_more()
+
+
+def test_what_was_not_acknowledged_comes_again_marked(url: str, name: str) -> None:
+    queue = kombu.Queue(name)
+    with connected(url) as one:
+        kombu.Producer(one).publish("x", routing_key=name, declare=[queue])
+        assert Taking(one, [queue]).bodies(1) == ["x"]
+    with connected(url) as two:
+        taking = Taking(two, [queue])
+        assert taking.bodies(1) == ["x"]
+        assert taking.got[0].delivery_info["redelivered"]
+        taking.got[0].ack()
+
+
+def test_a_rejected_message_comes_back_if_it_shall(url: str, name: str) -> None:
+    queue = kombu.Queue(name)
+    with connected(url) as connection:
+        kombu.Producer(connection).publish("x", routing_key=name, declare=[queue])
+        taking = Taking(connection, [queue])
+        taking.bodies(1)
+        taking.got[0].requeue()
+        assert taking.bodies(2) == ["x", "x"]
+
+
+def test_the_prefetch_count_holds(url: str, name: str) -> None:
+    queue = kombu.Queue(name)
+    with connected(url) as connection:
+        producer = kombu.Producer(connection)
+        for number in range(5):
+            producer.publish(number, routing_key=name, declare=[queue])
+        taking = Taking(connection, [queue], prefetch_count=2)
+        assert taking.bodies(2) == [0, 1]
+        assert taking.nothing_more()
+        taking.got[0].ack()
+        assert taking.bodies(3) == [0, 1, 2]
+
+
+def test_a_prefetch_count_that_grows_lets_more_come_while_the_first_are_held(url: str, name: str) -> None:
+    """As a worker does for tasks that are due later."""
+    queue = kombu.Queue(name)
+    with connected(url) as connection:
+        producer = kombu.Producer(connection)
+        for number in range(20):
+            producer.publish(number, routing_key=name, declare=[queue])
+        taking = Taking(connection, [queue], prefetch_count=2)
+        taking.bodies(2)
+        taking.consumer.qos(prefetch_count=15)
+        assert sorted(taking.bodies(15)) == list(range(15))
+        assert taking.nothing_more()
+
+
+def test_basic_get_takes_one_and_leaves_the_others(url: str, name: str) -> None:
+    queue = kombu.Queue(name)
+    with connected(url) as one, connected(url) as two:
+        producer = kombu.Producer(one)
+        for number in range(2):
+            producer.publish(number, routing_key=name, declare=[queue])
+        bound = queue.bind(one.channel())
+        message = bound.get()
+        assert message.decode() == 0
+        assert queue.bind(two.channel()).get().decode() == 1
+        message.ack()
+        assert bound.get() is None
+
+
+def test_everybody_bound_to_a_fanout_exchange_gets_a_copy(url: str, name: str) -> None:
+    exchange = kombu.Exchange(f"x{name}", type="fanout")
+    with connected(url) as one, connected(url) as two, connected(url) as three:
+        taking = [
+            Taking(each, [kombu.Queue(f"{name}{number}", exchange, auto_delete=True)], no_ack=True)
+            for number, each in enumerate((one, two))
+        ]
+        kombu.Producer(three, exchange=exchange).publish("all")
+        assert [each.bodies(1) for each in taking] == [["all"], ["all"]]
+
+
+def test_a_topic_exchange_delivers_by_pattern_to_queues_that_others_have_bound(url: str, name: str) -> None:
+    exchange = kombu.Exchange(f"x{name}", type="topic")
+    with connected(url) as one, connected(url) as two, connected(url) as three:
+        weather = Taking(one, [kombu.Queue(f"{name}w", exchange, routing_key="weather.#")])
+        everything = Taking(two, [kombu.Queue(f"{name}a", exchange, routing_key="*.*")])
+        producer = kombu.Producer(three, exchange=exchange)
+        for key in ("weather.jfk", "flights.jfk", "weather.jfk.wind"):
+            producer.publish(key, routing_key=key)
+        assert weather.bodies(2) == ["weather.jfk", "weather.jfk.wind"]
+        assert everything.bodies(2) == ["weather.jfk", "flights.jfk"]
+
+
+def test_a_binding_that_was_taken_back_holds_for_nobody(url: str, name: str) -> None:
+    exchange = kombu.Exchange(f"x{name}", type="direct")
+    queue = kombu.Queue(name, exchange, routing_key="k")
+    with connected(url) as one, connected(url) as two:
+        bound = queue.bind(one.channel())
+        bound.declare()
+        producer = kombu.Producer(two, exchange=exchange)
+        producer.publish("1", routing_key="k")
+        bound.unbind_from(exchange, routing_key="k")
+        producer.publish("2", routing_key="k")
+        assert bound.get().decode() == "1"
+        assert bound.get() is None
+
+
+def test_size_and_purge_tell_how_many_wait(url: str, name: str) -> None:
+    queue = kombu.Queue(name)
+    with connected(url) as connection:
+        for number in range(3):
+            kombu.Producer(connection).publish(number, routing_key=name, declare=[queue])
+        bound = queue.bind(connection.channel())
+        assert bound.queue_declare().message_count == 3
+        assert bound.purge() == 3
+        assert bound.queue_declare().message_count == 0
+
+
+def test_a_queue_of_a_simple_queue_user_works(url: str, name: str) -> None:
+    with connected(url) as connection:
+        simple = connection.SimpleQueue(name)
+        simple.put({"a": 1})
+        message = simple.get(timeout=WAIT_SECONDS)
+        assert message.payload == {"a": 1}
+        message.ack()
+        with pytest.raises(simple.Empty):
+            simple.get(timeout=0.2)
+
+
+def test_the_application_of_the_guide_works(url: str) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "celery.md").read_text("utf-8")
+    code = page.partition("```python\n")[2].partition("```")[0]
+    names: dict[str, Any] = {}
+    exec(compile(code.replace("radiator://127.0.0.1:61613//", url), "docs/celery.md", "exec"), names)
+    names["app"].conf.task_default_queue = "guide"
+    names["add"].delay(2, 3)
+    with connected(url) as connection:
+        taking = Taking(connection, [kombu.Queue("guide")], accept=["json"])
+        assert taking.bodies(1)[0][0] == [2, 3]
+
+
+def test_names_that_mean_something_to_patterns_are_names(url: str) -> None:
+    queue = kombu.Queue("odd,*.#>%", kombu.Exchange("odd x,*"), routing_key="k")
+    with connected(url) as connection:
+        taking = Taking(connection, [queue])
+        kombu.Producer(connection).publish("x", exchange=queue.exchange, routing_key="k", declare=[queue])
+        assert taking.bodies(1) == ["x"]
+
+
+def test_a_connection_that_has_ended_is_an_error_that_kombu_recovers_from() -> None:
+    with Broker() as broker:
+        url = broker.url.replace("stomp://", "radiator://") + "//"
+        connection = connected(url)
+        taking = Taking(connection, [kombu.Queue("q")])
+    with pytest.raises(connection.connection_errors):
+        taking.bodies(1)
+    assert issubclass(ClientError, connection.recoverable_connection_errors)
+    with pytest.raises(connection.connection_errors):
+        kombu.Connection(url, connect_timeout=1).connect()
