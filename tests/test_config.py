@@ -492,3 +492,19 @@ def test_a_listener_has_the_certificate_of_all_unless_it_has_its_own() -> None:
 
 def test_a_key_may_stand_in_the_file_of_its_certificate() -> None:
     assert load_text("tls: {cert: both.pem}").tls == Tls(cert="both.pem", key="both.pem")
+
+
+@pytest.mark.parametrize(
+    ("rule", "key"),
+    [
+        ("{match: /queue/a, priority: true, partitions: 4}", "partitions"),
+        ("{match: /queue/a, priority: true, partition_by: 'header:x'}", "partition_by"),
+        ("{match: /queue/a, priority: true, fan_out: [/queue/b]}", "fan_out"),
+        ("{match: /topic/a, kind: topic, priority: true}", "priority"),
+        ("{match: /queue/a, priority: high}", "priority"),
+    ],
+)
+def test_priorities_are_a_queues_and_choose_its_log_alone(rule: str, key: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_text(f"destinations: [{rule}]", "radiator.yaml", {})
+    assert f"destinations[0].{key}: " in str(caught.value)

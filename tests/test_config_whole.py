@@ -65,7 +65,6 @@ NOT_OFFERED = [
     (29, "destinations[2].ack_timeout", "taking a delivery back after a deadline"),
     (30, "destinations[2].redeliver", "a cap and a delay for redelivery"),
     (31, "destinations[2].dead_letter", "a queue for what cannot be delivered"),
-    (32, "destinations[2].priority", "priorities within a queue"),
     (42, "archive", "further copies for analysis"),
     (44, "auth", "users and access rules"),
 ]
@@ -109,6 +108,7 @@ def test_the_rest_comes_down_to_what_it_says(config: Config) -> None:
     assert (clicks.partitions, clicks.partition_by) == (4, "user")
     assert (orders.prefetch, events.prefetch) == (10, 1)
     assert events.fan_out == ("/queue/events.billing", "/queue/events.audit")
+    assert (orders.priority, events.priority) == (True, False)
     assert (live.store, live.retention_count, live.on_full) == ("memory", 1_000, "drop_oldest")
     assert (state.match, state.retention_bytes) == ("/topic/state.>", 20 << 30)
     assert state.compact_by == "key"

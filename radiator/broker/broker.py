@@ -19,10 +19,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from radiator import __version__
-from radiator.broker import commands, publishing, subscribing
+from radiator.broker import commands, lanes, publishing, subscribing
 from radiator.broker.access import Access
 from radiator.broker.destination import Destination
 from radiator.broker.feed import Feed, Read
@@ -82,7 +83,8 @@ class Broker:
         self._timed_stops: list[tuple[int, Reader]] = []
         self.ready = Ready(self._reader_done)
         self.timing = Timing(self.ready.queue, self._expired)
-        self.registry = Registry(rules, store, self.reading.start, self._born, self._lost, self.timing)
+        watch = partial(lanes.watch, self)
+        self.registry = Registry(rules, store, self.reading.start, self._born, self._lost, watch, self.timing)
         self.destinations = self.registry.destinations
         self.dirty_sources = self.registry.dirty_sources
         store.care.key_of = header_value

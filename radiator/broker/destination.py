@@ -10,12 +10,13 @@ import zlib
 from itertools import cycle
 from typing import TYPE_CHECKING
 
+from radiator.broker.lanes import priority_of
 from radiator.errors import ProtocolError
 from radiator.stomp.encoder import SERVER_END
 from radiator.stomp.headers import escape
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from radiator.broker.feed import Feed
     from radiator.broker.queue import Queue
@@ -28,9 +29,22 @@ DUPLICATE = -1  # in the place of a number of subscribers
 class Destination:
     """One named destination. ``subscribers`` counts the live subscriptions that match it."""
 
-    __slots__ = ("_round_robin", "_suffixes", "feeds", "name", "parents", "policy", "queue", "sent", "subscribers")
+    __slots__ = (
+        "_open_lane",
+        "_round_robin",
+        "_suffixes",
+        "feeds",
+        "name",
+        "parents",
+        "policy",
+        "queue",
+        "sent",
+        "subscribers",
+    )
 
-    def __init__(self, name: str, policy: Policy, feeds: list[Feed]) -> None:
+    def __init__(
+        self, name: str, policy: Policy, feeds: list[Feed], open_lane: Callable[[Destination, str], Feed]
+    ) -> None:
         self.name = name
         self.policy = policy
         self.feeds = feeds
@@ -38,6 +52,7 @@ class Destination:
         self.parents: list[Destination] = []  # whose messages it gets as well
         self.subscribers = 0
         self.sent = False  # somebody has wanted to send to it, in this run
+        self._open_lane = open_lane
         self._round_robin = cycle(feeds)
         self._suffixes: dict[tuple[Feed, int, str], bytes] = {}
 
@@ -64,6 +79,8 @@ class Destination:
         """
         feeds = self.feeds
         forced = headers.get("partition")
+        if self.policy.priority:
+            return self._lane(priority_of(headers))
         if forced is not None and (len(feeds) > 1 or self.policy.partition_by is not None):
             return self._forced(forced)
         if len(feeds) == 1:
@@ -74,6 +91,14 @@ class Destination:
         if key is None:
             return None
         return feeds[zlib.crc32(key.encode()) % len(feeds)]
+
+    def _lane(self, priority: int) -> Feed:
+        """The feed of one priority; made when it is first used."""
+        name = self.policy.partitions[priority]
+        for feed in self.feeds:
+            if feed.partition.name == name:
+                return feed
+        return self._open_lane(self, name)
 
     def _forced(self, text: str) -> Feed:
         for index, feed in enumerate(self.feeds):

@@ -42,7 +42,8 @@ def children_of(registry: Registry, name: str, policy: Policy) -> list[Destinati
     children = []
     for child in policy.fan_out:
         theirs = registry.rules.policy_for(child)
-        wrong = "is itself fed to others" if theirs.fan_out else "" if theirs.kind == "queue" else "is a topic"
+        wrong = "is itself fed to others" if theirs.fan_out else "has priorities" if theirs.priority else ""
+        wrong = wrong or ("" if theirs.kind == "queue" else "is a topic")
         if wrong or child == name:
             raise ProtocolError(
                 "bad-destination",

@@ -16,6 +16,7 @@ from heapq import heappop
 from typing import TYPE_CHECKING, Any
 
 from radiator import limits
+from radiator.broker import lanes
 from radiator.broker.source import QueueSource
 from radiator.broker.wire import run_length
 
@@ -36,7 +37,7 @@ class Queue:
     """The consumers and sources of one queue. ``name`` is for people. ``on_lost`` is told what was lost, in words, and
     how many."""
 
-    __slots__ = ("_on_lost", "claim", "consumers", "gap", "name", "sources", "terms", "timing")
+    __slots__ = ("_on_lost", "claim", "consumers", "gap", "name", "ordered", "sources", "terms", "timing")
 
     def __init__(
         self, name: str, claim: Claim, on_lost: Callable[[str, int], None], timing: Timing, terms: Terms
@@ -47,6 +48,7 @@ class Queue:
         self.terms = terms
         self.sources: deque[QueueSource] = deque()
         self.consumers: deque[Subscription] = deque()
+        self.ordered = False  # nothing is taken from a source while one before it has something: priorities
         self.gap = 0  # messages that were lost, and no consumer has been told yet
         self._on_lost = on_lost
 
@@ -92,7 +94,8 @@ class Queue:
 
     def drop_oldest(self) -> bool:
         """Settle the oldest message that no consumer holds, to make room; False if there is none."""
-        for source in [each for each in self.sources if not each.fed]:
+        sources = reversed(self.sources) if self.ordered else [each for each in self.sources if not each.fed]
+        for source in sources:
             if source.returned:
                 source.settle([heappop(source.returned)])
                 return True
@@ -111,13 +114,18 @@ class Queue:
         count_max: int = limits.BATCH_RECORDS_MAX,
         but: Session | None = None,
     ) -> int:
-        """Hand out one run from each source in turn. Returns how many messages went out, or else 1 if there was
-        progress of another kind (something was skipped), so that 0 means: nothing to do until something happens."""
+        """Hand out one run from each source, in turn or in order. Returns how many messages went out, or else 1 if
+        there was progress of another kind (something was skipped), so that 0 means: nothing to do until something
+        happens."""
         handed = 0
-        for _ in range(len(self.sources)):
-            source = self.sources[0]
-            self.sources.rotate(-1)
+        ordered = self.ordered
+        for number in range(len(self.sources)):
+            source = self.sources[number if ordered else 0]
+            if not ordered:
+                self.sources.rotate(-1)
             if not source.ready:
+                if ordered and lanes.holds(source):
+                    break
                 continue
             consumers = self.takers(source) if only is None else (only,)
             if but is not None:
@@ -127,7 +135,7 @@ class Queue:
                 break
             handed += self._hand_out(source, credits, count_max - handed)
             source.rest()
-            if handed >= count_max:
+            if handed >= count_max or (ordered and lanes.holds(source)):
                 break
         return handed
 

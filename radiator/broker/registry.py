@@ -8,13 +8,16 @@ so that patterns match destinations of earlier runs before anybody sends to them
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from radiator.broker import cursor_names, fan_out
 from radiator.broker.claim import Names
 from radiator.broker.destination import Destination
 from radiator.broker.feed import Feed
+from radiator.broker.lanes import at_birth, highest_first
 from radiator.broker.queue import Queue
 from radiator.broker.source import QueueSource
 from radiator.broker.terms import Terms
@@ -32,7 +35,7 @@ log = logging.getLogger("radiator.broker")
 
 class Registry:
     """``start_read`` runs a feed's cold reads, ``on_born`` is told of new destinations (not of temporary queues),
-    ``on_lost`` of queue messages that the log no longer had.
+    ``on_lost`` of queue messages that the log no longer had, ``on_lane`` of lanes that queues had not at their birth.
     """
 
     def __init__(
@@ -42,6 +45,7 @@ class Registry:
         start_read: Callable[[Feed, Any], None],
         on_born: Callable[[Destination], None],
         on_lost: Callable[[str, int], None],
+        on_lane: Callable[[Destination, Feed], None],
         timing: Timing,
     ) -> None:
         self.destinations: dict[str, Destination] = {}
@@ -52,6 +56,7 @@ class Registry:
         self._start_read = start_read
         self._on_born = on_born
         self._on_lost = on_lost
+        self._on_lane = on_lane
         self._timing = timing
         self._feeds: dict[str, Feed] = {}
 
@@ -142,28 +147,44 @@ class Registry:
         """A destination that does not exist yet, whether its rule lets clients make it or not. Raises ProtocolError."""
         try:
             encode_name(name)
-            feeds = [self._feed(partition, policy) for partition in policy.partitions]
+            names = at_birth(policy, self._store.partitions) if policy.priority else policy.partitions
+            feeds = [self._feed(partition, policy) for partition in names]
         except ValueError as error:
             raise ProtocolError("bad-destination", f"the name cannot be stored: {error}") from None
         children = fan_out.children_of(self, name, policy) if policy.fan_out else []
-        destination = Destination(name, policy, feeds)
-        for feed in feeds:
-            feed.destinations += 1
-            feed.topics += policy.kind == "topic"
+        destination = Destination(name, policy, feeds, self._open_lane)
         if policy.kind == "queue" and not policy.fan_out:
-            destination.queue = queue = Queue(name, Names(name), self._on_lost, self._timing, Terms.of(policy))
-            for feed in feeds:
-                source = QueueSource(queue, feed, self._cursor(name, feed, policy), self.dirty_sources)
-                queue.sources.append(source)
-                feed.join(source)
+            destination.queue = Queue(name, Names(name), self._on_lost, self._timing, Terms.of(policy))
         for feed in feeds:
-            feed.pin()
+            self._attach(destination, feed)
         self.destinations[name] = destination
         if children:
             fan_out.attach(self, destination, children)
         if not name.startswith(TEMP_QUEUE_PREFIX):
             self._on_born(destination)
         return destination
+
+    def _open_lane(self, destination: Destination, partition_name: str) -> Feed:
+        """A queue with priorities is sent the first message of one."""
+        feed = self._feed(partition_name, destination.policy)
+        destination.feeds.append(feed)
+        self._attach(destination, feed)
+        self._on_lane(destination, feed)
+        return feed
+
+    def _attach(self, destination: Destination, feed: Feed) -> None:
+        policy, queue = destination.policy, destination.queue
+        feed.destinations += 1
+        feed.topics += policy.kind == "topic"
+        if queue is not None:
+            cursor = self._cursor(destination.name, feed, policy)
+            source = QueueSource(queue, feed, cursor, self.dirty_sources)
+            queue.sources.append(source)
+            if policy.priority:
+                queue.ordered = True
+                queue.sources = deque(sorted(queue.sources, key=partial(highest_first, policy)))
+            feed.join(source)
+        feed.pin()
 
     def _feed(self, partition_name: str, policy: Policy) -> Feed:
         options = PartitionOptions(

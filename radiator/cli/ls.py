@@ -8,8 +8,10 @@ its floor that are not acknowledged; where several destinations share a partitio
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
     from radiator.storage.reader import StoredCursor, StoredPartition
 
 SHOWN_DESTINATIONS = 3
+LANE = re.compile(r".*-p[0-9]", re.DOTALL)
+Item = TypeVar("Item")
+Group = TypeVar("Group", bound=Hashable)
 
 
 @dataclass
@@ -137,11 +142,16 @@ def _print(data: str, listed: list[Listed], cursors: list[tuple[StoredCursor, in
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("oldest", no_wrap=True)
     table.add_column("newest", no_wrap=True)
-    for each in listed:
-        stored = each.partition
-        numbers = [f"{value:,}" for value in (stored.log_start_offset, stored.next_offset, each.records)]
-        figures = [*numbers, size(stored.size_bytes), str(len(stored.segments))]
-        table.add_row(_plain(stored.name), _destinations(each), *figures, _when(each.oldest_ns), _when(each.newest_ns))
+    lanes = _lanes(listed)
+    for name, group in _grouped(listed, lambda each: lanes.get(each.partition.name, each.partition.name)):
+        stored = group[0].partition
+        ends = ["", ""] if len(group) > 1 else [f"{stored.log_start_offset:,}", f"{stored.next_offset:,}"]
+        records = f"{sum(each.records for each in group):,}"
+        bytes_, segments = sum(e.partition.size_bytes for e in group), sum(len(e.partition.segments) for e in group)
+        oldest = min((each.oldest_ns for each in group if each.oldest_ns is not None), default=None)
+        newest = max((each.newest_ns for each in group if each.newest_ns is not None), default=None)
+        figures = [*ends, records, size(bytes_), str(segments)]
+        table.add_row(_plain(name), _destinations(group[0]), *figures, _when(oldest), _when(newest))
     console.print(table)
     if cursors:
         lines = Table(box=None, pad_edge=False, header_style="bold")
@@ -149,11 +159,31 @@ def _print(data: str, listed: list[Listed], cursors: list[tuple[StoredCursor, in
         lines.add_column("partition", overflow="fold")
         for heading in ("ack floor", "backlog"):
             lines.add_column(heading, justify="right", no_wrap=True)
-        for cursor, backlog in cursors:
-            shown = "?" if backlog is None else f"{backlog:,}"
-            lines.add_row(_plain(cursor.name), _plain(cursor.partition), f"{cursor.floor:,}", shown)
+        by_lane = _grouped(cursors, lambda each: (each[0].name, lanes.get(each[0].partition, each[0].partition)))
+        for (cursor_name, partition), same in by_lane:
+            known = [backlog for _, backlog in same if backlog is not None]
+            floor = f"{same[0][0].floor:,}" if len(same) == 1 else ""
+            shown = f"{sum(known):,}" if len(known) == len(same) else "?"
+            lines.add_row(_plain(cursor_name), _plain(partition), floor, shown)
         console.print()
         console.print(lines)
+
+
+def _lanes(listed: list[Listed]) -> dict[str, str]:
+    """The partitions of queues with priorities, and what they are shown as: a queue is shown once."""
+    found = {}
+    for each in listed:
+        name = each.partition.name
+        if LANE.fullmatch(name) and each.destinations != [name]:
+            found[name] = f"{name[:-1]}*"
+    return found
+
+
+def _grouped(items: list[Item], key: Callable[[Item], Group]) -> list[tuple[Group, list[Item]]]:
+    groups: dict[Group, list[Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return list(groups.items())
 
 
 def _plain(name: str) -> Any:

@@ -162,6 +162,13 @@ class Loader:
                 if own.get(key) is not None:
                     wanted = "bounds a queue with consumers; with fan_out give it to the children"
                     self.fault(node.key_lines[key], f"{path}.{key}", wanted)
+        if own.get("priority"):
+            for key in ("partitions", "partition_by", "fan_out"):
+                if own.get(key) not in (None, 1, ()):
+                    fault = "a queue with priorities has a log for each of them: expected priority: true without it"
+                    self.fault(node.key_lines[key], f"{path}.{key}", fault)
+            if _topics_only(own):
+                self.fault(node.key_lines["priority"], f"{path}.priority", "is for queues: a topic is read in order")
         if own.get("compact_by") is not None and _queues_only(own):
             wanted = "keeps the last message of each key of a topic; what a queue has settled goes by retention.acked"
             self.fault(node.key_lines["compact_by"], f"{path}.compact_by", wanted)

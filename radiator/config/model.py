@@ -96,6 +96,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     partition: str
     partitions: int
     partition_by: str | None  # name of a header
+    priority: bool  # queues: a log for each of ten priorities
     fsync_interval_ns: int | None  # 0: always, None: never
     segment_bytes: int
     roll_at_seconds: int | None  # second of the day, UTC

@@ -257,6 +257,7 @@ RULE_ONLY: Final[tuple[Key, ...]] = (
     Key("partitions", "partitions", count(1, limits.PARTITIONS_PER_DESTINATION_MAX), "1"),
     Key("partition_by", "partition_by", or_none(header("chooses the partition")), "none"),
     Key("fan_out", "fan_out", text("the name of a queue such as {name}.billing"), "", many=True),
+    Key("priority", "priority", choice({"true": True, "false": False}), "false"),
     Key("schema", "schema", or_none(text("the path of a JSON Schema")), "none"),
     Key("schema_changes", "schema_changes_compatible", choice({"compatible": True, "any": False}), "compatible"),
     Key("middleware", "middleware", function, "", many=True),
@@ -277,14 +278,13 @@ RULE_NOT_OFFERED: Final[dict[str, str]] = {
     "ack_timeout": "taking a delivery back after a deadline",
     "redeliver": "a cap and a delay for redelivery",
     "dead_letter": "a queue for what cannot be delivered",
-    "priority": "priorities within a queue",
     "rate_limit": "a limit on a producer's rate",
 }
 ON_FULL_NOT_OFFERED: Final[dict[str, str]] = {
     "block": "block is known, but not offered by this version",
 }
 # The keys whose value is a boolean: there a bare true or false is what it says.
-BOOLEANS: Final = frozenset({"retention.force"})
+BOOLEANS: Final = frozenset({"retention.force", "priority"})
 
 # What a bare yes/no/on/off/true/false most likely meant, by key.
 MEANT: Final[dict[str, tuple[str, str]]] = {  # (for the affirmative, for the negative)

@@ -20,6 +20,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     rule: Rule
     partitions: tuple[str, ...]  # names, one per partition, in order of their number
     partition_by: str | None
+    priority: bool  # the partitions are lanes, from 0 to 9, made when they are first used
     store: StoreKind
     fsync_interval_ns: int | None
     segment_bytes: int
@@ -43,7 +44,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     fan_out: tuple[str, ...]  # the queues that get what is sent here
 
 
-NAMED = ("partitions", "kind", "fan_out")  # their values depend on the name
+NAMED = ("partitions", "kind", "fan_out", "priority")  # their values depend on the name
 
 # Fields that stand in both under one name.
 SHARED_FIELDS = tuple(name for name in Policy.__struct_fields__ if name in Rule.__struct_fields__ and name not in NAMED)

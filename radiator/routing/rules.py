@@ -30,6 +30,8 @@ from radiator.routing.policy import SHARED_FIELDS, Policy
 
 QUEUE_PREFIX: Final = "/queue/"
 TEMP_QUEUE_PREFIX: Final = "/temp-queue/"
+PRIORITIES: Final = 10  # 0 to 9, as JMS has them
+DEFAULT_PRIORITY: Final = 4
 REGEX_CHARS_MAX: Final = 1_000  # the operator's own, but a slip of the keyboard should not hang the broker
 
 _NUMBER = re.compile(r"[1-9][0-9]{0,3}")
@@ -194,6 +196,7 @@ def describe(policy: Policy) -> dict[str, str]:
         "partition": partitions[0] if len(partitions) == 1 else f"{partitions[0]} ... {partitions[-1]}",
         "partitions": str(len(partitions)),
         "partition_by": "none" if policy.partition_by is None else f"header:{policy.partition_by}",
+        "priority": "true" if policy.priority else "false",
         "fsync": "never" if interval is None else "always" if interval == 0 else format_duration_ns(interval),
         "segment.size": format_size(policy.segment_bytes),
         "segment.roll_at": shown(policy.roll_at_seconds, format_time_of_day),
@@ -228,13 +231,16 @@ def _policy(name: str, index: int, rule: Rule, captures: tuple[str, ...]) -> Pol
             "the destination has no partition to be kept in",
             f"the rule on line {rule.line} makes {partition!r} of {name!r} by partition: {rule.partition}",
         )
+    kind = rule.kind or kind_of(name)
+    priority = rule.priority and kind == "queue"
     return Policy(
         destination=name,
-        kind=rule.kind or kind_of(name),
+        kind=kind,
         rule_index=index,
         rule=rule,
-        partitions=_numbered(partition, rule.partitions),
         fan_out=tuple(dict.fromkeys(_expand(template, name, captures) for template in rule.fan_out)),
+        partitions=_lanes(partition) if priority else _numbered(partition, rule.partitions),
+        priority=priority,
         **{field: getattr(rule, field) for field in SHARED_FIELDS},
     )
 
@@ -247,6 +253,10 @@ def _expand(template: str, name: str, captures: tuple[str, ...]) -> str:
 
 def _numbered(partition: str, partitions: int) -> tuple[str, ...]:
     return (partition,) if partitions == 1 else tuple(f"{partition}-{number}" for number in range(partitions))
+
+
+def _lanes(partition: str) -> tuple[str, ...]:
+    return tuple(f"{partition}-p{priority}" for priority in range(PRIORITIES))
 
 
 def _regex_captures(regex: re.Pattern[str]) -> Captures:
@@ -328,7 +338,7 @@ def _shared_partitions(rules: tuple[Rule, ...]) -> list[str]:
     for index, rule in enumerate(rules):
         if "{" in rule.partition:
             continue
-        for name in _numbered(rule.partition, rule.partitions):
+        for name in _lanes(rule.partition) if rule.priority else _numbered(rule.partition, rule.partitions):
             owner_index, owner = owners.setdefault(name, (index, rule))
             differing = [key for field, key in PARTITION_KEYS.items() if getattr(rule, field) != getattr(owner, field)]
             if differing:

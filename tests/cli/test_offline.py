@@ -69,6 +69,24 @@ def test_ls_as_json(filled: BrokerProcess, capfd: pytest.CaptureFixture[str]) ->
     assert (cursor["ack_floor"], cursor["backlog"], cursor["partition"]) == (3, 7, "/queue/jobs")
 
 
+def test_ls_shows_a_queue_with_priorities_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    broker = BrokerProcess(tmp_path, "destinations: [{match: /queue/*, priority: true}]")
+    broker.start()
+    with connect(broker.address) as connection:
+        for priority in (1, 4, 4, 9):
+            connection.send("/queue/urgent", "x", {"priority": priority})
+        connection.send("/topic/a-p1", "x")
+    assert broker.stop() == 0
+    lines = printed(capfd, "ls", "--data", str(broker.data)).splitlines()
+    assert [line.split()[:3] for line in lines if "urgent" in line] == [
+        ["/queue/urgent-p*", "/queue/urgent", "4"],
+        ["queue:/queue/urgent", "/queue/urgent-p*", "4"],
+    ]
+    assert sum(line.startswith("/topic/a-p1 ") for line in lines) == 1
+    found = json.loads(printed(capfd, "ls", "--data", str(broker.data), "--json"))
+    assert [each["records"] for each in found["partitions"] if "urgent" in each["partition"]] == [1, 2, 1]
+
+
 def test_ls_of_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert run(["ls", "--data", str(tmp_path / "nowhere")]) == 5
     assert run(["ls", "--data", str(tmp_path)]) == 5
