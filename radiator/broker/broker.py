@@ -25,6 +25,7 @@ from typing import Any
 from radiator import __version__
 from radiator.broker import commands, lanes, publishing, subscribing
 from radiator.broker.access import Access
+from radiator.broker.births import Births
 from radiator.broker.destination import Destination
 from radiator.broker.feed import Feed, Read
 from radiator.broker.hooks import RuleHooks
@@ -52,7 +53,6 @@ log = logging.getLogger("radiator.broker")
 SERVER_NAME = f"radiator/{__version__}"
 ADVANCE_EVERY_NS = 10 * NS_PER_SECOND
 WORK_MAX = 2_000  # about 7 ms
-BIRTH_WORK = 10  # of a destination, where looking at one is 1
 SETTLE_INTERVAL_NS = 2 * NS_PER_MS  # how long acks without a receipt may be gathered under load
 
 
@@ -77,14 +77,14 @@ class Broker:
         self._wake = wake
         self._settled_ns = 0
         self._advanced_ns = 0
-        self._pattern_subscriptions: dict[Subscription, None] = {}
+        self.births = Births(self)
         self.reading = Reading(self)
         self.troubles = Troubles()
         self._timed_stops: list[tuple[int, Reader]] = []
         self.ready = Ready(self._reader_done)
         self.timing = Timing(self.ready.queue, self._expired)
         watch = partial(lanes.watch, self)
-        self.registry = Registry(rules, store, self.reading.start, self._born, self._lost, watch, self.timing)
+        self.registry = Registry(rules, store, self.reading.start, self.births.born, self._lost, watch, self.timing)
         self.destinations = self.registry.destinations
         self.dirty_sources = self.registry.dirty_sources
         store.care.key_of = header_value
@@ -93,13 +93,6 @@ class Broker:
     def destination(self, name: str) -> Destination:
         """The destination of that name, created if its rule allows it. Raises ProtocolError."""
         return self.destinations.get(name) or self.registry.create(name)
-
-    def _born(self, destination: Destination) -> None:
-        """A new destination joins the patterns that match it before its first message is delivered."""
-        self.work += BIRTH_WORK + len(self._pattern_subscriptions)
-        for subscription in self._pattern_subscriptions:
-            if subscription.patterns.matches(destination.name):
-                self.join(subscription, destination)
 
     def _lost(self, what: str, count: int) -> None:
         self.stats.lost_to_retention += count
@@ -193,18 +186,6 @@ class Broker:
 
     # --- subscriptions ----------------------------------------------------------------------------------------------
 
-    def join(self, subscription: Subscription, destination: Destination) -> None:
-        """Let a subscription take part in a destination that was born after it."""
-        if destination.policy.kind == "queue" and not subscription.browser:
-            if destination.queue is not None:
-                self.consume(subscription, destination)
-            return
-        subscription.enter(destination)
-        for feed in destination.feeds:
-            if feed not in subscription.readers:
-                next_offset = feed.partition.next_offset
-                self.read(subscription, feed, Reader(subscription, feed, next_offset, next_offset))
-
     def consume(self, subscription: Subscription, destination: Destination) -> None:
         """Make a subscription a consumer of a queue."""
         queue = destination.queue
@@ -224,10 +205,6 @@ class Broker:
         feed.readers[reader] = None
         self.ready.reader(reader)
 
-    def watch_patterns(self, subscription: Subscription) -> None:
-        """Have destinations that are born later join this subscription."""
-        self._pattern_subscriptions[subscription] = None
-
     def unsubscribe(self, subscription: Subscription) -> None:
         """End a subscription: what it holds goes back to its queues, in the original places."""
         session = subscription.session
@@ -235,7 +212,7 @@ class Broker:
         session.subscriptions.pop(subscription.id, None)
         session.tags.pop(subscription.tag, None)
         session.waiting.pop(subscription, None)
-        self._pattern_subscriptions.pop(subscription, None)
+        self.births.forget(subscription)
         session.patterns -= len(subscription.patterns.patterns)
         session.remember(subscription.seen)
         left = list(subscription.destinations)

@@ -111,7 +111,7 @@ def subscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> No
     if start is not None and start.kind == "last":
         _start_at_last(broker, subscription, {each.name for each in destinations}, start.value, starts)
     if not patterns.is_literal and stop is None:
-        broker.watch_patterns(subscription)
+        broker.births.watch(subscription)
     if frame.receipt is not None:
         session.receipts.now(frame.receipt)
     if stop is not None and subscription.reading == 0:

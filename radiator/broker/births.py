@@ -1,0 +1,55 @@
+"""Destinations that are born while somebody is subscribed to a pattern that matches them.
+
+Knows: who watches for new names, how a subscription takes part in a destination. Must not know: what is delivered.
+Invariant: a new destination has joined every pattern that matches it before its first message is delivered.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from radiator.broker.reader import Reader
+
+if TYPE_CHECKING:
+    from radiator.broker.broker import Broker
+    from radiator.broker.destination import Destination
+    from radiator.broker.subscription import Subscription
+
+BIRTH_WORK = 10  # of a destination, where looking at one is 1
+
+
+class Births:
+    """See the top of the file."""
+
+    __slots__ = ("_broker", "_watchers")
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._watchers: dict[Subscription, None] = {}
+
+    def watch(self, subscription: Subscription) -> None:
+        """Have destinations that are born later join this subscription."""
+        self._watchers[subscription] = None
+
+    def forget(self, subscription: Subscription) -> None:
+        """It has ended."""
+        self._watchers.pop(subscription, None)
+
+    def born(self, destination: Destination) -> None:
+        """A new destination: it joins the patterns that match it."""
+        self._broker.work += BIRTH_WORK + len(self._watchers)
+        for subscription in self._watchers:
+            if subscription.patterns.matches(destination.name):
+                self._join(subscription, destination)
+
+    def _join(self, subscription: Subscription, destination: Destination) -> None:
+        broker = self._broker
+        if destination.policy.kind == "queue" and not subscription.browser:
+            if destination.queue is not None:
+                broker.consume(subscription, destination)
+            return
+        subscription.enter(destination)
+        for feed in destination.feeds:
+            if feed not in subscription.readers:
+                next_offset = feed.partition.next_offset
+                broker.read(subscription, feed, Reader(subscription, feed, next_offset, next_offset))
