@@ -13,17 +13,15 @@ Invariants: ``close`` runs once, and then nothing of this connection is left in 
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import socket as std_socket
-import sys
-import termios
 from typing import TYPE_CHECKING, Any
 
 import gevent
 
 from radiator import clock, limits
 from radiator.errors import ProtocolError
+from radiator.server import kernel
 from radiator.stomp.heartbeat import HeartBeat
 
 if TYPE_CHECKING:
@@ -278,6 +276,8 @@ class Transport:
             return  # that has timers of its own
         if self._paused and self._may_speak():
             heart_beat.received(now_ns)
+        if heart_beat.is_dead(now_ns) and not self._paused and kernel.unread_bytes(self._sock):
+            heart_beat.received(now_ns)  # it is we who were late
         if heart_beat.is_dead(now_ns):
             self._silent(heart_beat)
         elif heart_beat.should_send(now_ns) and not self._backlog:
@@ -302,9 +302,8 @@ class Transport:
         """Whether a peer that we do not read may be alive: if not for its own deafness, or if more has come in."""
         if not self.session.choked:
             return True
-        unread = int.from_bytes(fcntl.ioctl(self._sock, termios.FIONREAD, bytes(4)), sys.byteorder)
-        before, self._unread = self._unread, unread
-        return unread != before
+        before, self._unread = self._unread, kernel.unread_bytes(self._sock)
+        return self._unread != before
 
     # --- closing ----------------------------------------------------------------------------------------------------
 
@@ -358,7 +357,7 @@ class Transport:
         if self.closed or not self._shut:
             return not self.closed
         try:
-            return any(fcntl.ioctl(self._sock, termios.TIOCOUTQ, bytes(4)))
+            return kernel.unsent_bytes(self._sock) > 0
         except OSError:
             return False
 

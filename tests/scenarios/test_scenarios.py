@@ -21,6 +21,8 @@ NOT_SPOKEN = {
     "shutting-down": "said when the broker stops: tests/server",
     "timeout": "needs a clock: tests/server",
     "storage": "needs a broken disk: tests/broker, tests/crash",
+    "bad-request": "said in the JSON of the admin channel: tests/broker",
+    "rejected": "needs a schema or a middleware: tests/server/test_errors.py",
 }
 
 

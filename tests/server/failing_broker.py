@@ -1,6 +1,9 @@
-"""A broker whose disk fails while a file says so: ``python -m tests.server.failing_broker serve ...``.
+"""A broker whose disk fails, or takes for ever, while a file says so.
 
-While ``<data_dir>/fail`` exists, a sync of a segment whose path holds the file's text is an EIO. Nothing in the product
+``python -m tests.server.failing_broker serve ...``.
+
+While ``<data_dir>/fail`` exists, a sync of a segment whose path holds the file's text is an EIO; while
+``<data_dir>/stall`` exists, every sync waits. Nothing in the product
 knows of this; the process replaces a verb of the file system before it starts.
 """
 
@@ -9,6 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import time
 
 from radiator.cli.main import main
 from radiator.storage.files import FileSystem
@@ -25,6 +29,8 @@ def install(data: str) -> None:
             wanted = ""
         if wanted and wanted in os.readlink(f"/proc/self/fd/{fd}"):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
+        while os.path.exists(f"{data}/stall"):
+            time.sleep(0.01)
         honest(fd)
 
     FileSystem.fdatasync = staticmethod(fdatasync)  # type: ignore[assignment]
