@@ -1,4 +1,4 @@
-"""Packaging of radiator. The broker itself needs six small packages; everything else is an extra."""
+"""Packaging of radiator. The broker itself needs seven small packages; everything else is an extra."""
 
 import re
 from pathlib import Path
@@ -16,6 +16,7 @@ INSTALL = [
     "msgspec>=0.18",  # the frozen values of configuration and policies
     "click>=8.1",  # the command line
     "rich>=13.0",  # tables and progress bars on a terminal
+    "wsproto>=1.2",  # the frames of WebSocket, without I/O
     "zstandard>=0.22",  # sealed segments, where a rule says `compress: zstd`
 ]
 

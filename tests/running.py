@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -39,7 +40,8 @@ def answers(port: int) -> bool:
 
 
 class BrokerProcess:
-    """``radiator serve`` on ``address``, with its data in ``data``; its output goes to ``log``."""
+    """``radiator serve`` on ``address``, with its data in ``data``; its output goes to ``log``. A configuration with
+    ``{address}`` in it has a ``listen:`` of its own."""
 
     def __init__(self, directory: Path, config: str | None = None, options: Sequence[str] = ()) -> None:
         self.program = ["radiator"]
@@ -48,9 +50,10 @@ class BrokerProcess:
         self.port = free_port()
         self.address = f"127.0.0.1:{self.port}"
         self._options = list(options)
+        self._listens = config is not None and "{address}" in config
         if config is not None:
             path = directory / "radiator.yaml"
-            path.write_text(config)
+            path.write_text(config.replace("{address}", self.address))
             self._options += ["--config", str(path)]
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -61,7 +64,9 @@ class BrokerProcess:
 
     def spawn(self) -> None:
         """Start the process, and no more."""
-        command = [sys.executable, "-m", *self.program, "serve", "--listen", f"stomp://{self.address}"]
+        command = [sys.executable, "-m", *self.program, "serve"]
+        if not self._listens:
+            command += ["--listen", f"stomp://{self.address}"]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [*command, "--data", str(self.data), *self._options],
@@ -83,6 +88,12 @@ class BrokerProcess:
     def text(self) -> str:
         """What it printed and logged."""
         return self.log.read_text(errors="replace")
+
+    def port_of(self, scheme: str) -> int:
+        """Of a listener that was given port 0."""
+        found = re.search(rf"is ready: .*?\b{re.escape(scheme)}://127\.0\.0\.1:([0-9]+)", self.text())
+        assert found is not None, self.text()
+        return int(found[1])
 
     def stop(self) -> int:
         """SIGTERM and wait; returns the exit code."""

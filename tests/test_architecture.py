@@ -67,6 +67,7 @@ THIRD_PARTY = {
     "msgspec": {"config", "routing", "server", "local", "cli", "export"},
     "click": {"cli"},
     "rich": {"cli", "bench", "spark"},
+    "wsproto": {"tunnels"},
     "zstandard": {"storage"},
     "jsonschema_rs": {"server"},
     "kombu": {"kombu"},

@@ -163,6 +163,8 @@ def http_address(value: str) -> AdminAddress:
 
 def origin(value: str) -> str:
     """The ``Origin`` that a browser sends: scheme, host, port if it is not the scheme's own, in lower case."""
+    if value == "null":  # of pages that are files
+        return value
     found = re.fullmatch(r"(https?)://([a-z0-9._-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?/?", value.lower())
     if found is None:
         raise ValueError("expected the origin of a web page such as https://app.example or http://localhost:8080")

@@ -19,8 +19,10 @@ from radiator import clock
 from radiator.config import Listen
 from radiator.errors import ConfigError
 from radiator.server.certificates import Certificate
+from radiator.tunnels.both import Both
 from radiator.tunnels.tls import Tls
 from radiator.tunnels.tunnel import Tunnel
+from radiator.tunnels.websocket import ServerSocket
 
 log = logging.getLogger("radiator.server")
 
@@ -61,8 +63,6 @@ class Listener:
         accept: Callable[[Listener, std_socket.socket, str], None],
         certificate: Certificate | None,
     ) -> None:
-        if listen.web:
-            raise ConfigError(f"listen: {listen}: is known, but not offered by this version")
         self._accept = accept
         self._listen = listen
         self._certificate = certificate
@@ -81,7 +81,11 @@ class Listener:
 
     def tunnel(self) -> Tunnel | None:
         """What the bytes of a new connection travel in; None: in nothing."""
-        return None if self._certificate is None else Tls(self._certificate.context)
+        tls = None if self._certificate is None else Tls(self._certificate.context)
+        if not self._listen.web:
+            return tls
+        web = ServerSocket(self._listen.path, self._listen.origins, secure=tls is not None)
+        return web if tls is None else Both(tls, web)
 
     def start(self) -> None:
         """Accept from now on."""

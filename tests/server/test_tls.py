@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.certificates import Authority
-from tests.running import BrokerProcess, free_port
+from tests.running import BrokerProcess
 from tests.server.wire import WAIT_SECONDS, Wire
 
 StartBroker = Callable[..., BrokerProcess]
@@ -25,9 +25,8 @@ class Secure:
 
     def __init__(self, start: StartBroker, authority: Authority, config: str) -> None:
         self.authority = authority
-        self.port = free_port()
-        options = ["--listen", f"stomp+tls://127.0.0.1:{self.port}"]
-        self.broker = start(config, options)
+        self.broker = start(config, ["--listen", "stomp+tls://127.0.0.1:0"])
+        self.port = self.broker.port_of("stomp+tls")
 
     def raw(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), WAIT_SECONDS)

@@ -1,0 +1,319 @@
+"""The WebSocket tunnel over bytes: who is let in, what is carried, and what a hostile peer can make of it."""
+
+from __future__ import annotations
+
+import base64
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from wsproto.connection import Connection, ConnectionType
+from wsproto.events import BytesMessage, CloseConnection, Ping, Pong, TextMessage
+
+from radiator.tunnels.tunnel import TLS_ALERT
+from radiator.tunnels.websocket import ClientSocket, ServerSocket, accept_of, frames_of
+
+KEY = base64.b64encode(b"0123456789abcdef").decode()
+BASE = {
+    "Host": "127.0.0.1:15674",
+    "Upgrade": "websocket",
+    "Connection": "keep-alive, Upgrade",
+    "Sec-WebSocket-Key": KEY,
+    "Sec-WebSocket-Version": "13",
+}
+
+
+def request(target: str = "/stomp", method: str = "GET", /, **changed: str | None) -> bytes:
+    headers = dict(BASE)
+    for name, value in changed.items():
+        header = name.replace("_", "-")
+        headers.pop(header, None)
+        if value is not None:
+            headers[header] = value
+    lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n"
+
+
+def server(path: str = "", origins: tuple[str, ...] | None = (), secure: bool = False) -> ServerSocket:
+    return ServerSocket(path, origins, secure=secure)
+
+
+def opened(origins: tuple[str, ...] | None = ()) -> tuple[ServerSocket, Connection]:
+    end = server(origins=origins)
+    assert end.receive(request()) == b""
+    assert end.ready and end.control().startswith(b"HTTP/1.1 101 Switching Protocols\r\n")
+    return end, Connection(ConnectionType.CLIENT)
+
+
+def refused(data: bytes, **how: object) -> str:
+    end = server(**how)  # type: ignore[arg-type]
+    assert end.receive(data) == b"" and not end.ready
+    assert end.refusal is not None
+    return end.refusal.reply.decode("latin-1")
+
+
+# --- the opening ------------------------------------------------------------------------------------------------------
+
+
+def test_the_opening_is_proved_as_the_standard_says() -> None:
+    assert accept_of("dGhlIHNhbXBsZSBub25jZQ==") == "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
+
+
+@pytest.mark.parametrize(
+    ("offered", "chosen"),
+    [
+        (None, None),
+        ("v12.stomp", "v12.stomp"),
+        ("v10.stomp, v11.stomp", "v11.stomp"),
+        ("v10.stomp,v11.stomp,v12.stomp", "v12.stomp"),
+        ("mqtt, stomp", "stomp"),
+    ],
+)
+def test_the_highest_version_that_both_speak_is_the_subprotocol(offered: str | None, chosen: str | None) -> None:
+    end = server()
+    end.receive(request(Sec_WebSocket_Protocol=offered))
+    answer = end.control().decode()
+    found = [line.split(": ")[1] for line in answer.split("\r\n") if line.startswith("Sec-WebSocket-Protocol")]
+    assert found == ([chosen] if chosen else [])
+
+
+def test_the_opening_may_come_byte_by_byte_and_messages_right_behind_it() -> None:
+    end, client = server(), Connection(ConnectionType.CLIENT)
+    data = request() + client.send(TextMessage(data="CONNECT"))
+    got = b"".join(end.receive(data[at : at + 1]) for at in range(len(data)))
+    assert got == b"CONNECT"
+    end = server()
+    assert end.receive(data) == b"CONNECT"
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (request(Upgrade=None, Connection=None), "HTTP/1.1 426 Upgrade Required"),
+        (request(Upgrade=None, Connection=None), "brokerURL: \"ws://127.0.0.1:15674/stomp\""),
+        (request(Sec_WebSocket_Version="8"), "Sec-WebSocket-Version: 13"),
+        (request(Sec_WebSocket_Key="short"), "expected Sec-WebSocket-Key".replace("e", "E", 1)),
+        (request(Sec_WebSocket_Key=None), "HTTP/1.1 400"),
+        (request(Connection="close"), "does a proxy in between take it out?"),
+        (request("/stomp", "POST"), "HTTP/1.1 405"),
+        (request("http://x/stomp"), "HTTP/1.1 400"),
+        (request(Sec_WebSocket_Protocol="mqtt"), "Expected one of v12.stomp, v11.stomp, v10.stomp, stomp"),
+        (request(Sec_WebSocket_Key=KEY + "\r\nSec-WebSocket-Key: " + KEY), "expected Sec-WebSocket-Key once"),
+        (b"GET / HTTP/1.1\r\nHost : x\r\n\r\n", "expected header lines of the form"),
+        (b"GET / HTTP/1.1\r\nHost: x\r\n folded\r\n\r\n", "expected header lines of the form"),
+        (b"GET /\r\n\r\n", "HTTP/1.1 400"),
+        (b"GET / HTTP/1.0\r\nHost: x\r\n\r\n", "Expected a request of HTTP/1.1"),
+        (b"GET / HTTP/1.1\r\nx: " + b"y" * 20_000, "HTTP/1.1 431"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "got something else"),
+    ],
+)  # fmt: skip
+def test_what_opens_no_websocket_is_told_why_in_http(data: bytes, told: str) -> None:
+    assert told in refused(data)
+
+
+def test_another_path_is_told_the_right_one() -> None:
+    assert "HTTP/1.1 404" in refused(request("/other"), path="/stomp")
+    assert "is at /stomp" in refused(request("/other"), path="/stomp")
+    end = server("/stomp")
+    end.receive(request("/stomp/?token=1"))
+    assert end.ready
+
+
+def test_a_head_request_gets_no_body() -> None:
+    assert refused(request("/x", "HEAD"), path="/stomp").endswith("\r\n\r\n")
+
+
+def test_stomp_and_tls_on_its_port_are_known_for_what_they_are() -> None:
+    end = server()
+    end.receive(b"CONN")
+    end.receive(b"ECT\naccept-version:1.2\n\n\0")
+    assert end.refusal is not None and end.refusal.speaks == "stomp"
+    end = server()
+    end.receive(b"\x16\x03\x01\x02\x00")
+    assert end.refusal is not None and end.refusal.reply == TLS_ALERT
+
+
+# --- origins ----------------------------------------------------------------------------------------------------------
+
+ORIGINS = [
+    # origin, host, origins, secure: let in
+    (None, "127.0.0.1:1", (), False, True),
+    ("http://localhost:3000", "127.0.0.1:1", (), False, True),
+    ("http://127.0.0.1", "127.0.0.1:1", (), False, True),
+    ("http://[::1]:9", "[::1]:1", (), False, True),
+    ("http://app.localhost", "127.0.0.1:1", (), False, True),
+    ("https://stranger.example", "127.0.0.1:15674", (), False, False),
+    ("http://127.0.0.1.stranger.example", "127.0.0.1:1", (), False, False),
+    ("http://10.0.0.5:8080", "10.0.0.5:15674", (), False, True),
+    ("http://10.0.0.6", "10.0.0.5:15674", (), False, False),
+    ("http://rebound.example", "rebound.example:15674", (), False, False),  # a name that its owner points at us
+    ("https://broker.example", "broker.example:15673", (), True, True),
+    ("https://app.example", "broker.example", (), True, False),
+    ("https://app.example", "broker.example", ("https://app.example",), True, True),
+    ("https://App.Example:443", "broker.example", ("https://app.example",), True, True),
+    ("http://app.example", "broker.example", ("https://app.example",), True, False),
+    ("https://stranger.example", "127.0.0.1", None, False, True),
+    ("null", "127.0.0.1", (), False, False),
+    ("null", "127.0.0.1", ("null",), False, True),
+    ("http://[broken", "127.0.0.1", (), False, False),
+]
+
+
+@pytest.mark.parametrize(("origin", "host", "origins", "secure", "expected"), ORIGINS)
+def test_pages_of_strangers_are_kept_out(
+    origin: str | None, host: str, origins: tuple[str, ...] | None, secure: bool, expected: bool
+) -> None:
+    end = server(origins=origins, secure=secure)
+    end.receive(request(Origin=origin, Host=host))
+    assert end.ready is expected
+    if not expected:
+        assert end.refusal is not None
+        assert b"HTTP/1.1 403" in end.refusal.reply and b"origins:" in end.refusal.reply
+
+
+# --- messages ---------------------------------------------------------------------------------------------------------
+
+
+@given(st.binary(max_size=3_000), st.lists(st.integers(1, 400), min_size=1), st.lists(st.integers(1, 700), min_size=1))
+def test_bytes_arrive_whatever_the_cuts_into_messages_and_into_reads(
+    data: bytes, message_sizes: list[int], read_sizes: list[int]
+) -> None:
+    end, client = opened()
+    wire, at, turn = b"", 0, 0
+    while at < len(data):
+        size = message_sizes[turn % len(message_sizes)]
+        wire += client.send(BytesMessage(data=data[at : at + size], message_finished=turn % 3 == 0))
+        at, turn = at + size, turn + 1
+    got, at, turn = b"", 0, 0
+    while at < len(wire):
+        size = read_sizes[turn % len(read_sizes)]
+        got += end.receive(wire[at : at + size])
+        at, turn = at + size, turn + 1
+    assert got == data and end.refusal is None
+
+
+MESSAGE = b"MESSAGE\nsubscription:0\noffset:1\ncontent-length:%d\n\n%b\0\n"
+RECEIPT = b"RECEIPT\nreceipt-id:1\n\n\0\n"
+
+
+def test_each_frame_is_a_message_of_its_own() -> None:
+    frames = [
+        RECEIPT, b"\n", MESSAGE % (5, b"a\0\n\nb"), MESSAGE % (0, b""), b"\n", MESSAGE % (3, b"\n\n\n"), RECEIPT, b"\n",
+    ]  # fmt: skip
+    assert list(frames_of(b"".join(frames))) == frames
+    end, client = opened()
+    client.receive_data(end.wrap(b"".join(frames)))
+    assert [bytes(event.data) for event in client.events()] == frames  # type: ignore[union-attr]
+
+
+@given(
+    st.lists(st.one_of(st.just(RECEIPT), st.just(b"\n"), st.binary(max_size=99).map(lambda b: MESSAGE % (len(b), b))))
+)
+def test_whatever_the_bodies_hold_frames_are_cut_where_they_end(frames: list[bytes]) -> None:
+    assert list(frames_of(b"".join(frames))) == frames
+
+
+@given(st.binary(max_size=200))
+def test_bytes_that_are_no_frames_are_carried_all_the_same(data: bytes) -> None:
+    assert b"".join(frames_of(data.replace(b"\ncontent-length:", b""))) == data.replace(b"\ncontent-length:", b"")
+
+
+def test_answers_are_text_for_those_who_send_text_where_the_bytes_allow_it() -> None:
+    end, client = opened()
+    end.receive(client.send(TextMessage(data="CONNECT\n\n\0")))
+    client.receive_data(end.wrap(MESSAGE % (2, "é".encode()) + MESSAGE % (1, b"\xff")))
+    assert [type(event) for event in client.events()] == [TextMessage, BytesMessage]
+    end.receive(client.send(BytesMessage(data=b"\n")))
+    client.receive_data(end.wrap(RECEIPT))
+    assert [type(event) for event in client.events()] == [BytesMessage]
+
+
+def test_only_the_last_of_many_pings_is_answered() -> None:
+    end, client = opened()
+    for number in range(1_000):
+        end.receive(client.send(Ping(payload=b"%d" % number)))
+    client.receive_data(end.control())
+    assert list(client.events()) == [Pong(payload=b"999")]
+    assert end.control() == b""
+
+
+def test_a_close_is_answered_and_nothing_is_taken_after_it() -> None:
+    end, client = opened()
+    wire = client.send(BytesMessage(data=b"last")) + client.send(CloseConnection(code=1000))
+    assert end.receive(wire) == b"last"
+    assert end.ended and not end.hears
+    client.receive_data(end.close(1000, ""))
+    assert [type(event) for event in client.events()] == [CloseConnection]
+    assert end.receive(b"\x81\x80") == b""
+
+
+def test_our_close_gives_a_reason_that_fits() -> None:
+    end, client = opened()
+    client.receive_data(end.close(1002, "ü" * 200))
+    (event,) = client.events()
+    assert isinstance(event, CloseConnection) and event.code == 1002 and event.reason == "ü" * 61
+
+
+# --- hostile frames ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wire", "code"),
+    [
+        (b"\x81\x05hello", 1002),  # not masked
+        (b"\xf1\x80\0\0\0\0", 1002),  # bits of an extension that was not agreed
+        (b"\x83\x80\0\0\0\0", 1002),  # an opcode that does not exist
+        (b"\x09\x80\0\0\0\0", 1002),  # a ping in pieces
+        (b"\x89\xfe\x01\x00\0\0\0\0", 1002),  # a ping that is too long
+        (b"\x80\x80\0\0\0\0", 1002),  # goes on with nothing
+        (b"\x81\x81\0\0\0\0\xff", 1007),  # text that is not UTF-8
+        (b"\x82\xff" + struct.pack(">Q", 1 << 63) + b"\0\0\0\0", 1002),  # a length that cannot be
+    ],
+)
+def test_broken_frames_end_the_connection_with_a_reason(wire: bytes, code: int) -> None:
+    end, client = opened()
+    end.receive(wire)
+    assert end.refusal is not None
+    client.receive_data(end.refusal.reply)
+    (event,) = client.events()
+    assert isinstance(event, CloseConnection) and event.code == code
+
+
+def test_a_frame_that_announces_a_terabyte_is_taken_as_it_comes_and_held_nowhere() -> None:
+    end, _ = opened()
+    assert end.receive(b"\x82\xff" + struct.pack(">Q", 1 << 40) + b"\0\0\0\0") == b""
+    for _ in range(100):
+        assert end.receive(b"x" * 10_000) == b"x" * 10_000
+    assert end.refusal is None
+
+
+@given(st.binary(max_size=500))
+def test_no_bytes_raise_anything(data: bytes) -> None:
+    end, _ = opened()
+    end.receive(data)
+    end.control()
+    end.close(1000, "")
+    server().receive(data)
+    server().receive(b"GET " + data + b"\r\n\r\n")
+    client = ClientSocket("h", "/")
+    client.receive(b"HTTP/1.1 " + data + b"\r\n\r\n")
+
+
+# --- our own client ---------------------------------------------------------------------------------------------------
+
+
+def test_both_our_ends_understand_one_another() -> None:
+    client, end = ClientSocket("127.0.0.1:1", "/stomp"), server("/stomp")
+    end.receive(client.control())
+    assert client.receive(end.control() + b"") == b"" and client.ready
+    assert end.receive(client.wrap(b"CONNECT\naccept-version:1.2\n\n\0")) == b"CONNECT\naccept-version:1.2\n\n\0"
+    assert client.receive(end.wrap(RECEIPT)) == RECEIPT
+
+
+def test_the_client_hears_why_it_was_refused() -> None:
+    client, end = ClientSocket("127.0.0.1:1", "/other"), server("/stomp")
+    end.receive(client.control())
+    assert end.refusal is not None
+    client.receive(end.refusal.reply)
+    assert client.refusal is not None and "404" in client.refusal.message and "is at /stomp" in client.refusal.detail
