@@ -66,7 +66,6 @@ NOT_OFFERED = [
     (30, "destinations[2].redeliver", "a cap and a delay for redelivery"),
     (31, "destinations[2].dead_letter", "a queue for what cannot be delivered"),
     (42, "archive", "further copies for analysis"),
-    (44, "auth", "users and access rules"),
 ]
 
 

@@ -26,28 +26,48 @@ log = logging.getLogger("radiator.broker")
 
 
 class Identity(NamedTuple):
-    """Whom a session belongs to; ``user`` is empty for anonymous."""
+    """Whom a session belongs to, and who says so; ``user`` is empty for anonymous."""
 
     user: str
     rights: Rights
-
-
-class Login(NamedTuple):
-    """What a client says of itself, and what its connection says of it."""
-
-    login: str
-    passcode: str
-    address: str
-    certificate_name: str  # from a certificate that was verified; empty without
+    source: str  # anonymous, users, certificate, plugin
 
 
 Decision = Identity | ProtocolError
-Entrance = Callable[[Login, Callable[[Decision], None]], None]
 
 
-def open_to_all(login: Login, decided: Callable[[Decision], None]) -> None:
+class Asking:
+    """One CONNECT before the entrance: what the client says of itself, and what its connection says of it."""
+
+    __slots__ = ("_decided", "_session", "address", "certificate_name", "login", "passcode")
+
+    def __init__(self, session: Session, login: str, passcode: str, decided: Callable[[Decision], None]) -> None:
+        self._session = session
+        self._decided = decided
+        self.login = login
+        self.passcode = passcode
+        self.address = session.address
+        self.certificate_name = session.certificate_name
+
+    @property
+    def wanted(self) -> bool:
+        """False if nobody waits for a decision any more."""
+        return self._session.undecided and not self._session.closing
+
+    def decide(self, decision: Decision) -> None:
+        """Once; what comes later does nothing."""
+        if self._session.undecided:
+            self._session.undecided = False
+            if not self._session.closing:
+                self._decided(decision)
+
+
+Entrance = Callable[[Asking], None]
+
+
+def open_to_all(asking: Asking) -> None:
     """The entrance of a broker that nobody has given another."""
-    decided(Identity("", EVERYTHING))
+    asking.decide(Identity("", EVERYTHING, "anonymous"))
 
 
 class Access:
@@ -65,19 +85,15 @@ class Access:
         session.undecided = True
 
         def decided(decision: Decision) -> None:
-            if not session.undecided:
-                return
-            session.undecided = False
-            if session.closing:
-                return
             if isinstance(decision, ProtocolError):
                 broker.stats.logins_refused += 1
                 broker.refuse(session, decision)
                 return
-            session.user, session.rights = decision
+            session.identity = decision
+            session.user, session.rights = decision.user, decision.rights
             welcome()
 
-        self.entrance(Login(login, passcode, session.address, session.certificate_name), decided)
+        self.entrance(Asking(session, login, passcode, decided))
         if session.undecided:
             broker.give_way()
 
@@ -91,7 +107,7 @@ class Access:
             if now is None:
                 self._end(session, "this user may not connect any more")
                 continue
-            session.rights = now.rights
+            session.identity, session.rights = now, now.rights
             for subscription in session.subscriptions.values():
                 subscription.permit(now.rights)
             if not all(map(_permitted, session.subscriptions.values())):

@@ -25,6 +25,7 @@ from radiator.routing.rights import NOTHING, Rights
 from radiator.stomp.encoder import error as encode_error
 
 if TYPE_CHECKING:
+    from radiator.broker.access import Identity
     from radiator.broker.queue import Queue
     from radiator.broker.subscription import Subscription
     from radiator.broker.transactions import Transaction
@@ -69,6 +70,7 @@ class Session:
         "forgetful",
         "held",
         "id",
+        "identity",
         "limits",
         "next_tag",
         "outbox",
@@ -106,6 +108,7 @@ class Session:
         self.address = address
         self.certificate_name = ""  # the name in a certificate of the client that was verified
         self.user = ""  # "" is anonymous
+        self.identity: Identity  # once it is decided
         self.rights: Rights = NOTHING
         self.undecided = False  # CONNECT has come, and it is not known yet whose it is
         self.since_ns = 0  # when it was connected

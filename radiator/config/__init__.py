@@ -10,6 +10,8 @@ file, line, key, what was expected, what came, and the nearest name; all faults 
     listening    the entries of ``listen:``
     schema       the table of keys: path, field, reader, default; and of those not offered by this version
     load         walks nodes by the table
+    users        the users file, by the same walk
+    users_edit   one user's entry in it, changed as text
 
 Patterns and partition templates are text here: their grammar belongs to ``radiator.routing``, one layer up, and is
 checked by ``Rules(config)``, which raises the same ConfigError.
@@ -18,10 +20,11 @@ checked by ``Rules(config)``, which raises the same ConfigError.
 from __future__ import annotations
 
 from radiator.config.load import load, load_text, parse_listen
-from radiator.config.model import AdminAddress, Config, HeartBeat, LimitsConfig, Listen, Rule, Tls
+from radiator.config.model import AdminAddress, AuthConfig, Config, HeartBeat, LimitsConfig, Listen, Rule, Tls
 
 __all__ = [
     "AdminAddress",
+    "AuthConfig",
     "Config",
     "HeartBeat",
     "LimitsConfig",

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 
 from radiator.config import schema
 from radiator.config.listening import Listening, read_url, tls_of
-from radiator.config.model import Config, HeartBeat, LimitsConfig, Listen, Rule
+from radiator.config.model import AuthConfig, Config, HeartBeat, LimitsConfig, Listen, Rule
 from radiator.config.schema import Key
 from radiator.config.yaml_lines import Mapping, Node, Scalar, Sequence, YamlError, compose
 from radiator.errors import ConfigError
@@ -49,19 +49,23 @@ def load(path: str | os.PathLike[str] | None, environ: MappingABC[str, str] | No
     if path is None:
         return load_text("", None, environ)
     source = os.fspath(path)
+    return load_text(read_text(source, "the configuration"), source, environ)
+
+
+def read_text(path: str, what: str) -> str:
+    """A file of settings as text. Raises ConfigError."""
     try:
-        with open(source, "rb") as file:
+        with open(path, "rb") as file:
             data = file.read(FILE_BYTES_MAX + 1)
     except OSError as error:
-        raise ConfigError(f"{source}: cannot read the configuration: {error.strerror}") from None
+        raise ConfigError(f"{path}: cannot read {what}: {error.strerror}") from None
     if len(data) > FILE_BYTES_MAX:
-        raise ConfigError(f"{source}: expected a configuration of at most 4MiB, got a larger file")
+        raise ConfigError(f"{path}: expected {what} of at most 4MiB, got a larger file")
     try:
-        content = data.decode("utf-8-sig")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise ConfigError(f"{source}:{line}: expected UTF-8, got byte 0x{data[error.start]:02x}") from None
-    return load_text(content, source, environ)
+        raise ConfigError(f"{path}:{line}: expected UTF-8, got byte 0x{data[error.start]:02x}") from None
 
 
 def load_text(content: str, source: str | None = None, environ: MappingABC[str, str] | None = None) -> Config:
@@ -120,6 +124,7 @@ class Loader:
             tls=tls_of(values),
             admin=values["admin"],
             limits=LimitsConfig(**{name: values[name] for name in LimitsConfig.__struct_fields__}),
+            auth=AuthConfig(values["users_file"], values["anonymous"], values["plugin"]),
             heart_beat=HeartBeat(values["send_ms"], values["expect_ms"], values["grace"]),
             disk_min_free_bytes=values["min_free_bytes"],
             defaults=Rule(**_rule_values(default_rule)),

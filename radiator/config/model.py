@@ -68,6 +68,18 @@ class HeartBeat(NamedTuple):
     grace: float
 
 
+class AuthConfig(NamedTuple):
+    """Who may connect. Without file and plug-in there are no users, and every login is as good as none."""
+
+    users_file: str | None
+    anonymous: Literal["loopback", "never", "always"]
+    plugin: str | None  # an entry point of the group radiator.auth, or module:name
+
+    @property
+    def has_users(self) -> bool:
+        return self.users_file is not None or self.plugin is not None
+
+
 class LimitsConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The limits an operator may change (their reasons: ``radiator/limits.py``)."""
 
@@ -130,6 +142,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     listen: tuple[Listen, ...]
     tls: Tls | None  # of listeners that have none of their own
     admin: AdminAddress | None
+    auth: AuthConfig
     limits: LimitsConfig
     heart_beat: HeartBeat
     disk_min_free_bytes: int

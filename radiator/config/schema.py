@@ -154,6 +154,15 @@ def function(value: str) -> str:
     return value
 
 
+def plugin(value: str) -> str:
+    if re.fullmatch(r"[A-Za-z0-9_.-]+", value):
+        return value
+    try:
+        return function(value)
+    except ValueError:
+        raise ValueError("expected the name of an entry point of the group radiator.auth, or MODULE:NAME") from None
+
+
 def http_address(value: str) -> AdminAddress:
     match = re.fullmatch(r"http://([A-Za-z0-9._-]+|\*|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})/?", value)
     if match is None or int(match[2]) > 65_535:
@@ -190,6 +199,9 @@ TOP: Final[tuple[Key, ...]] = (
     Key("data_dir", "data_dir", text("a directory"), "./data"),
     Key("admin", "admin", or_none(http_address), "none"),
     *TLS,
+    Key("auth.users_file", "users_file", or_none(text("the path of a users file")), "none"),
+    Key("auth.anonymous", "anonymous", choice(("loopback", "never", "always")), "loopback"),
+    Key("auth.plugin", "plugin", or_none(plugin), "none"),
     Key("limits.message", "message", size(1, limits.BATCH_BYTES_MAX // 2), format_size(limits.FRAME_BODY_BYTES_MAX)),
     Key("limits.headers", "headers", size(256, limits.MIB), format_size(limits.HEADER_BLOCK_BYTES_MAX)),
     Key("limits.header_count", "header_count", count(8, 10_000), str(limits.HEADER_COUNT_MAX)),
@@ -272,7 +284,6 @@ OTHERS: Final = ("listen", "defaults", "destinations")
 
 NOT_OFFERED: Final[dict[str, str]] = {
     "archive": "further copies for analysis",
-    "auth": "users and access rules",
     "logging": "log configuration",
     "subscriptions": "durable names created by configuration",
 }
@@ -292,6 +303,7 @@ BOOLEANS: Final = frozenset({"retention.force", "priority"})
 MEANT: Final[dict[str, tuple[str, str]]] = {  # (for the affirmative, for the negative)
     "fsync": ("always", "never"),
     "create": ("allow", "deny"),
+    "auth.anonymous": ("always", "never"),
 }
 
 

@@ -20,11 +20,13 @@ from radiator.errors import ProtocolError
 from radiator.routing.rules import Rules
 from radiator.server import descriptors
 from radiator.server.admin import Admin, Answer
+from radiator.server.auth import PLUGIN_THREADS, Entrance, is_local
 from radiator.server.certificates import LOOK_SECONDS, Certificates
 from radiator.server.door import Door
 from radiator.server.driver import Driver
 from radiator.server.hooks import load_hooks, register_schemas
 from radiator.server.listener import Listener
+from radiator.server.worker import Worker
 from radiator.storage.files import FileSystem
 from radiator.storage.store import Store
 
@@ -68,6 +70,8 @@ class App:
         self.listeners: list[Listener] = []
         self.admin: Admin | None = None
         self.certificates = Certificates()
+        self.entrance: Entrance | None = None
+        self._auth_threads: list[Worker] = []
         self._next_look_ns = 0
         self._door = Door(config, self.broker, self.driver, room.connections)
         loop = gevent.get_hub().loop
@@ -77,6 +81,7 @@ class App:
     def start(self) -> list[str]:
         """Listen; returns the addresses, with the real port where 0 was asked for. Raises ConfigError."""
         try:
+            self._guard()
             for listen in self.config.listen:
                 certificate = self.certificates.of(listen, self.config.tls)
                 self.listeners.append(Listener(listen, self._door.accept, certificate))
@@ -95,6 +100,33 @@ class App:
         self._beat_timer.start(self.driver.beat_fast)
         return [listener.url for listener in self.listeners]
 
+    def _guard(self) -> None:
+        """Let nobody in but by the users, the plug-in and the keys of ``auth:``. Raises ConfigError."""
+        auth = self.config.auth
+        count = 1 if auth.plugin is None else PLUGIN_THREADS
+        self._auth_threads = [Worker(f"radiator-auth-{number}") for number in range(count)] if auth.has_users else []
+        submits = [thread.submit for thread in self._auth_threads]
+        entrance = Entrance(auth, submits, gevent.spawn_later, clock.monotonic_ns, self._users_changed)
+        self.entrance = self.broker.access.entrance = entrance
+        public = [str(each) for each in self.config.listen if each.host and not is_local(f"{each.host}:{each.port}")]
+        if public and auth.anonymous == "always":
+            log.warning(
+                "auth.anonymous is always: whoever reaches %s may do without a login what %s",
+                ", ".join(public),
+                "the users file grants to anonymous" if auth.has_users else "they like",
+            )
+        elif public and not auth.has_users:
+            log.warning(
+                "%s can be reached from other machines, but there are no users: clients there are refused "
+                "(auth.users_file names users; auth.anonymous: always lets everybody do everything)",
+                ", ".join(public),
+            )
+
+    def _users_changed(self) -> None:
+        assert self.entrance is not None
+        self.broker.access.changed(self.entrance.identity)
+        self.driver.wake()
+
     def _health(self) -> Answer:
         return 200, {"healthy": True}
 
@@ -106,9 +138,11 @@ class App:
         return 200, {"version": __version__, **readiness.figures(self.broker)}
 
     def reload(self) -> None:
-        """SIGHUP: certificates are read again; the rest of the configuration stays as it was at the start."""
+        """SIGHUP: certificates and users are read again; the rest of the configuration stays as it was at the start."""
+        if self.entrance is not None:
+            self.entrance.reload()
         log.warning(
-            "SIGHUP: %d certificates are read again; everything else of the configuration is read at a start only, "
+            "SIGHUP: %d certificates and the users file are read again; the rest of the configuration is read at a start only, "
             "and the running one stays in force",
             len(self.certificates),
         )
@@ -118,6 +152,8 @@ class App:
         self.broker.tick(clock.now_ns())
         self.driver.beat()
         self._look_at_the_disk()
+        if self.entrance is not None:
+            self.entrance.tick()
         if len(self.certificates) and clock.monotonic_ns() >= self._next_look_ns:
             self._next_look_ns = clock.monotonic_ns() + LOOK_NS
             self.driver.aside(self.certificates.look)
@@ -171,6 +207,8 @@ class App:
         self._drain()
         if self.admin is not None:
             self.admin.stop()
+        for thread in self._auth_threads:
+            thread.stop()
         self.driver.stop()
         self.store.close()
 

@@ -130,9 +130,12 @@ class Transport:
             self.heart_beat.received(clock.monotonic_ns())
         frames = connection.receive(data)
         if frames and not session.closing:
-            if not session.connected:
+            opening = not session.connected
+            if opening:
                 self._opened()
             self._rest += driver.broker.handle(session, frames, clock.now_ns())
+            if opening and session.connected:
+                self._stop_timer()
             self._feeds_disk = not driver.has_room and any(map(_goes_to_disk, frames))
         self._handled()
 
@@ -174,7 +177,6 @@ class Transport:
         connection, session = self._connection, self.session
         if connection.version is None:
             return
-        self._stop_timer()
         session.version = connection.version
         offered = self._driver.broker.config.heart_beat
         session.heart_beat = (offered.send_ms, offered.expect_ms)
@@ -198,6 +200,12 @@ class Transport:
                 self._reader.start(self._readable)
 
     def _connect_timed_out(self) -> None:
+        if self.session.connected:  # who logged in meanwhile
+            return
+        if self.session.undecided:
+            detail = "Too many others log in, or failed before; limits.connect_timeout in the YAML file says how soon."
+            self.refuse(ProtocolError("timeout", "the login could not be verified in time", detail))
+            return
         self.refuse(
             ProtocolError(
                 "timeout",
@@ -280,7 +288,7 @@ class Transport:
             heart_beat.received(now_ns)  # it is we who were late
         if heart_beat.is_dead(now_ns):
             self._silent(heart_beat)
-        elif heart_beat.should_send(now_ns) and not self._backlog:
+        elif heart_beat.should_send(now_ns) and not self._backlog and self.session.connected:
             self.session.send(b"\n")
 
     def _silent(self, heart_beat: HeartBeat) -> None:

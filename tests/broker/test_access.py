@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
-from radiator.broker.access import Decision, Identity, Login
+from radiator.broker.access import Asking, Decision, Identity
 from radiator.errors import ProtocolError
 from radiator.routing.rights import EVERYTHING, Rights
 from tests.broker.harness import Client, World
@@ -164,12 +162,11 @@ class Door:
     """An entrance that decides when it is told to."""
 
     def __init__(self, world: World) -> None:
-        self.waiting: list[tuple[Login, Callable[[Decision], None]]] = []
-        world.broker.access.entrance = lambda login, decided: self.waiting.append((login, decided))
+        self.waiting: list[Asking] = []
+        world.broker.access.entrance = self.waiting.append
 
     def decide(self, decision: Decision) -> None:
-        _, decided = self.waiting.pop(0)
-        decided(decision)
+        self.waiting.pop(0).decide(decision)
 
 
 def test_nothing_behind_connect_is_acted_upon_before_it_is_known_whose_it_is(world: World) -> None:
@@ -181,8 +178,9 @@ def test_nothing_behind_connect_is_acted_upon_before_it_is_known_whose_it_is(wor
     world.broker.handle(client.session, [], world.now)
     assert not client.take()
     assert not world.broker.destinations
-    assert door.waiting[0][0] == Login("alice", "secret", "test", "")
-    door.decide(Identity("alice", EVERYTHING))
+    asking = door.waiting[0]
+    assert (asking.login, asking.passcode, asking.address, asking.wanted) == ("alice", "secret", "test", True)
+    door.decide(Identity("alice", EVERYTHING, "users"))
     world.settle()
     assert [frame.command for frame in client.take()] == ["CONNECTED", "RECEIPT", "MESSAGE"]
     assert client.session.user == "alice"
@@ -204,7 +202,8 @@ def test_a_decision_for_a_client_that_is_gone_does_nothing(world: World) -> None
     client = Client(world)
     client.say("CONNECT", accept_version="1.2", host="test", login="alice", passcode="x")
     client.drop()
-    door.decide(Identity("alice", EVERYTHING))
+    assert not door.waiting[0].wanted
+    door.decide(Identity("alice", EVERYTHING, "users"))
     assert not client.session.connected
     world.holds_nothing()
 
@@ -216,7 +215,9 @@ def test_new_rights_hold_at_once_also_for_what_is_subscribed(world: World) -> No
     sender, client = world.connect(), user(world, read="/topic/a", write="/topic/a")
     client.subscribe("/topic/*", ack="auto")
     more = Rights({"read": ["/topic/a", "/topic/b"]})
-    world.broker.access.changed(lambda session: Identity("", EVERYTHING if session is sender.session else more))
+    world.broker.access.changed(
+        lambda session: Identity("", EVERYTHING if session is sender.session else more, "users")
+    )
     sender.publish("/topic/b", "born now")
     world.settle()
     assert client.bodies() == ["born now"]
@@ -229,7 +230,7 @@ def test_who_may_not_read_any_more_what_it_is_subscribed_to_is_disconnected(worl
     client.subscribe("/topic/a", ack="auto")
     other.subscribe("/topic/b", ack="auto")
     less = Rights({"read": ["/topic/b"]})
-    world.broker.access.changed(lambda session: Identity("alice", less))
+    world.broker.access.changed(lambda session: Identity("alice", less, "users"))
     assert client.error() == "denied"
     assert not other.session.closing
 

@@ -1,0 +1,307 @@
+"""The entrance of a real broker: users file, plug-in, certificates, anonymous clients.
+
+    a login is given    users are known: it is verified on a thread, by the file's hash or by the plug-in.
+                        no users are known: there is nothing to compare it with; it counts as no login
+    no login            the name in a verified certificate of the client, or else anonymous
+
+A verified login is remembered (as an HMAC under a key of this process, so that no memory dump gives passcodes away), so
+a storm of reconnects costs one hash per user; the same login that comes many times at once is verified once. Everything
+remembered is dropped when the users file has changed. A user that is not there costs as much time as a wrong passcode,
+and is told the same.
+
+Knows: who may come in. Must not know: sessions, sockets, STOMP. On the loop, but for ``_verify`` and ``_look``.
+Invariants: no passcode is logged or kept beyond its verification; one verification at a time per thread; a try
+waits for as long as its client does, and no longer.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import logging
+import os
+import secrets
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from radiator.broker.access import Asking, Identity
+from radiator.clock import NS_PER_SECOND
+from radiator.config import AuthConfig
+from radiator.errors import ConfigError, ProtocolError
+from radiator.routing.rights import EVERYTHING
+from radiator.server import passwords, users
+from radiator.server.guesses import Guesses
+
+if TYPE_CHECKING:
+    from radiator.broker.session import Session
+
+log = logging.getLogger("radiator.auth")
+
+REMEMBERED_MAX: Final = 10_000  # logins that were right: 100 bytes each
+PLUGIN_TRUST_NS: Final = 60 * NS_PER_SECOND  # how long a plug-in's answer holds for the same login
+FOR_EVER_NS: Final = 1 << 62
+WAITING_MAX: Final = 10_000  # different logins that wait to be verified
+LOOK_EVERY_NS: Final = 2 * NS_PER_SECOND
+PLUGIN_THREADS: Final = 4  # a plug-in may wait for other machines
+LOGGED_CHARS_MAX: Final = 100
+
+Submit = Callable[[Callable[[], Any], Callable[[Any], None]], None]
+DENIED: Final = ProtocolError(
+    "denied", "the login was refused", "Expected a login and its passcode that are known here."
+)
+
+
+class _Try:
+    """One login that is to be verified, and all who wait for it."""
+
+    __slots__ = ("asking", "key", "may_start")
+
+    def __init__(self, key: bytes, asking: Asking) -> None:
+        self.key = key
+        self.asking = [asking]
+        self.may_start = False  # it has waited as long as earlier failures demand
+
+
+class Entrance:
+    """``broker.access.entrance``. ``threads`` run ``work()`` and then, on the loop, ``then(result)``; ``later(seconds,
+    what)`` calls back on the loop; ``changed`` is told that users were read anew. Raises ConfigError."""
+
+    def __init__(
+        self,
+        config: AuthConfig,
+        threads: list[Submit],
+        later: Callable[[float, Callable[[], None]], None],
+        now_ns: Callable[[], int],
+        changed: Callable[[], None],
+    ) -> None:
+        self._config = config
+        self._idle = list(threads)
+        self._files = threads[0]
+        self._later = later
+        self._now_ns = now_ns
+        self._changed = changed
+        self._table = users.load(config.users_file)
+        self._stamp = _stamp(config.users_file)
+        self._looking = False
+        self._looked_ns = now_ns()
+        self._plugin = None if config.plugin is None else users.load_plugin(config.plugin)
+        self._secret = secrets.token_bytes(32)
+        self._guesses = Guesses()
+        self._right: OrderedDict[bytes, tuple[int, Identity]] = OrderedDict()  # until when, who
+        self._tries: dict[bytes, _Try] = {}
+        self._queue: deque[_Try] = deque()
+
+    # --- who comes in -------------------------------------------------------------------------------------------------
+
+    def __call__(self, asking: Asking) -> None:
+        if self._config.has_users and (asking.login or asking.passcode):
+            self._look_up(asking)
+        elif asking.certificate_name:
+            asking.decide(self._by_certificate(asking.certificate_name))
+        else:
+            asking.decide(self._anonymous(asking))
+
+    def identity(self, session: Session) -> Identity | None:
+        """Who an open session belongs to by what is known now; None: it may not go on."""
+        known = session.identity
+        if known.source == "anonymous":
+            now = self._anonymous(session)
+        elif known.source == "certificate":
+            now = self._by_certificate(known.user)
+        elif known.source == "plugin":
+            return known
+        elif known.user in self._table.rights:
+            return Identity(known.user, self._table.rights[known.user], known.source)
+        else:
+            return None
+        return None if isinstance(now, ProtocolError) else now
+
+    def _by_certificate(self, name: str) -> Identity | ProtocolError:
+        if not self._config.has_users:
+            return Identity(name, EVERYTHING, "certificate")
+        rights = self._table.certificates.get(name)
+        if rights is None:
+            detail = f"Expected {name[:200]!r} under certificates: in the users file (auth.users_file), or a login."
+            return ProtocolError("denied", "the certificate is good, but its name is not known here", detail)
+        return Identity(name, rights, "certificate")
+
+    def _anonymous(self, asking: Asking | Session) -> Identity | ProtocolError:
+        policy = self._config.anonymous
+        if policy == "never" or (policy == "loopback" and not is_local(asking.address)):
+            who = "nobody without a login is let in" if policy == "never" else "only from this machine without a login"
+            how = "users in auth.users_file" if not self._config.has_users else "a login and a passcode"
+            detail = f"auth.anonymous in the YAML file is {policy} ({who}). Expected {how}, or auth.anonymous: always."
+            return ProtocolError("denied", "a login is needed here", detail)
+        if not self._config.has_users:
+            return Identity("", EVERYTHING, "anonymous")
+        if self._table.anonymous.nothing:
+            detail = "Expected a login and a passcode; who has none is let in by anonymous: in auth.users_file."
+            return ProtocolError("denied", "a login is needed here", detail)
+        return Identity("", self._table.anonymous, "anonymous")
+
+    # --- logins -------------------------------------------------------------------------------------------------------
+
+    def _look_up(self, asking: Asking) -> None:
+        key = self._key(asking)
+        remembered = self._right.get(key)
+        if remembered is not None and self._now_ns() < remembered[0]:
+            self._right.move_to_end(key)
+            asking.decide(remembered[1])
+            return
+        same = self._tries.get(key)
+        if same is not None:
+            same.asking.append(asking)
+        elif len(self._tries) >= WAITING_MAX:
+            asking.decide(ProtocolError("too-many", "too many logins wait to be verified", "Try again in a moment."))
+        else:
+            self._tries[key] = waiting = _Try(key, asking)
+            self._queue.append(waiting)
+            self._go_on()
+
+    def _key(self, asking: Asking) -> bytes:
+        login = asking.login.encode()
+        host = host_of(asking.address).encode() if self._plugin is not None else b""  # a plug-in may judge by it
+        parts = (len(login).to_bytes(8, "big"), login, len(host).to_bytes(8, "big"), host, asking.passcode.encode())
+        return hmac.digest(self._secret, b"".join(parts), "sha256")
+
+    def _go_on(self) -> None:
+        while self._queue and self._idle:
+            trying = self._queue.popleft()
+            trying.asking = [each for each in trying.asking if each.wanted]
+            if not trying.asking:
+                self._tries.pop(trying.key, None)
+            elif self._may_start(trying):
+                first = trying.asking[0]
+                submit = self._idle.pop()
+                work = partial(self._verify, self._table, first.login, first.passcode, first.address)
+                submit(work, partial(self._verified, trying, self._table, submit))
+
+    def _may_start(self, trying: _Try) -> bool:
+        if trying.may_start:
+            return True
+        first = trying.asking[0]
+        wait_ns = self._guesses.wait_ns(first.login, host_of(first.address), self._now_ns())
+        trying.may_start = True
+        if wait_ns is None:
+            self._answer(trying, DENIED)
+        elif wait_ns > 0:
+            self._later(wait_ns / NS_PER_SECOND, partial(self._waited, trying))
+        return wait_ns == 0
+
+    def _waited(self, trying: _Try) -> None:
+        self._queue.appendleft(trying)
+        self._go_on()
+
+    def _verify(self, table: users.UserTable, login: str, passcode: str, address: str) -> Any:
+        """On a thread: the Identity, None if it is not to be let in."""
+        try:
+            hash_ = table.hashes.get(login)
+            if hash_ is not None or self._plugin is None:
+                right = passwords.verify(hash_ or table.dummy, passcode)
+                return Identity(login, table.rights[login], "users") if right and hash_ is not None else None
+            answer = self._plugin(login, passcode, address)
+            if answer is None:
+                return None
+            user, rights = users.granted(answer, login)
+            if rights is not None:
+                return Identity(user, rights, "plugin")
+            return Identity(user, table.rights[user], "users") if user in table.rights else None
+        except Exception as error:
+            log.exception("the plug-in failed on the login of %r: refused", login[:LOGGED_CHARS_MAX])
+            return error
+
+    def _verified(self, trying: _Try, table: users.UserTable, thread: Submit, result: Any) -> None:
+        self._idle.append(thread)
+        first = trying.asking[0]
+        host = host_of(first.address)
+        if table is not self._table:  # the users file was read anew meanwhile: by that it is to be judged
+            self._queue.appendleft(trying)
+        elif isinstance(result, Identity):
+            self._guesses.succeeded(first.login, host)
+            trust_ns = FOR_EVER_NS if self._plugin is None else PLUGIN_TRUST_NS
+            self._right[trying.key] = (self._now_ns() + trust_ns, result)
+            if len(self._right) > REMEMBERED_MAX:
+                self._right.popitem(last=False)
+            self._answer(trying, result)
+        else:
+            if result is None:
+                self._guesses.failed(first.login, host, self._now_ns())
+                log.warning("login of %r from %s refused", first.login[:LOGGED_CHARS_MAX], first.address)
+            self._answer(trying, DENIED)
+        self._go_on()
+
+    def _answer(self, trying: _Try, decision: Identity | ProtocolError) -> None:
+        self._tries.pop(trying.key, None)
+        for each in trying.asking:
+            each.decide(decision)
+
+    # --- the users file -----------------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Look now and then whether the users file has changed."""
+        now_ns = self._now_ns()
+        if self._config.users_file is not None and not 0 <= now_ns - self._looked_ns < LOOK_EVERY_NS:
+            self._looked_ns = now_ns
+            self.reload(only_if_changed=True)
+
+    def reload(self, only_if_changed: bool = False) -> None:
+        """Read the users file anew, on a thread. With a fault in it the old users stay, and the log says so."""
+        if self._config.users_file is None or self._looking:
+            return
+        self._looking = True
+        known = self._stamp if only_if_changed else None
+        self._files(partial(_look, self._config.users_file, known), self._looked)
+
+    def _looked(self, found: tuple[Any, Any]) -> None:
+        self._looking = False
+        stamp, table = found
+        if table is None:
+            return
+        self._stamp = stamp
+        if isinstance(table, ConfigError):
+            log.error("the users stay as they were: %s", table)
+            return
+        self._table = table
+        self._right.clear()
+        log.info("users are read anew from %s: %d", self._config.users_file, len(table.rights))
+        self._changed()
+
+
+def _look(path: str, known: Any) -> tuple[Any, Any]:
+    """On a thread: what the file is like, and its users (or what is wrong with it), None if it is as ``known``."""
+    stamp = _stamp(path)
+    if stamp == known:
+        return stamp, None
+    try:
+        return stamp, users.load(path)
+    except ConfigError as error:
+        return stamp, error
+
+
+def _stamp(path: str | None) -> Any:
+    if path is None:
+        return ()
+    try:
+        facts = os.stat(path)
+    except OSError as error:
+        return (error.errno,)
+    return (facts.st_mtime_ns, facts.st_size, facts.st_ino)
+
+
+def host_of(address: str) -> str:
+    """Of ``HOST:PORT``; of a unix socket its path."""
+    host, colon, port = address.rpartition(":")
+    return host if colon and port.isdigit() else address
+
+
+def is_local(address: str) -> bool:
+    """Whether a peer is on this machine: by a loopback address, or over a unix socket."""
+    host = host_of(address)
+    try:
+        ip = ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return True  # the path of a unix socket
+    mapped = getattr(ip, "ipv4_mapped", None)
+    return (mapped or ip).is_loopback

@@ -1,0 +1,90 @@
+"""Guessing slowed down: who has failed to log in waits before the next try is looked at, longer each time.
+
+Failures count for the user and for the address. A user who has logged in from an address before is counted apart from
+both there: nobody who guesses from elsewhere, or at another name, can make that user wait.
+
+Knows: failures and times. Must not know: passcodes. Takes the time as an argument; on the loop.
+Invariants: the tables are bounded (the oldest entry goes); nobody is told to wait longer than AHEAD_NS_MAX: who would
+have to is refused at once, so that connections that guess side by side cannot queue up a delay for others.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final
+
+from radiator.clock import NS_PER_MS, NS_PER_SECOND
+
+ENTRIES_MAX: Final = 10_000  # of each table: some megabytes
+FREE_OF_USER: Final = 3  # slips of the keyboard
+FREE_OF_ADDRESS: Final = 10  # many users may sit behind one address
+FIRST_DELAY_NS: Final = 250 * NS_PER_MS
+DELAY_NS_MAX: Final = 4 * NS_PER_SECOND
+AHEAD_NS_MAX: Final = 8 * NS_PER_SECOND  # a try that waits longer would meet its connect time-out
+FORGET_NS: Final = 600 * NS_PER_SECOND  # after the last failure
+
+Key = tuple[str, ...]
+
+
+class _Record:
+    __slots__ = ("failures", "last_ns", "open_ns")
+
+    def __init__(self) -> None:
+        self.failures = 0
+        self.last_ns = 0
+        self.open_ns = 0  # before that no try is looked at
+
+
+class Guesses:
+    """See the top of the file."""
+
+    def __init__(self) -> None:
+        self._records: OrderedDict[Key, _Record] = OrderedDict()
+        self._homes: OrderedDict[Key, None] = OrderedDict()  # (user, host) of logins that were right
+
+    def wait_ns(self, user: str, host: str, now_ns: int) -> int | None:
+        """How long this try has to wait; None: it is refused. Tries that come meanwhile wait behind it."""
+        records = [(key, record) for key in self._keys(user, host) if (record := self._record(key, now_ns)) is not None]
+        start_ns = max([now_ns, *(record.open_ns for _, record in records)])
+        if start_ns - now_ns > AHEAD_NS_MAX:
+            return None
+        for key, record in records:
+            record.open_ns = start_ns + _delay_ns(key, record.failures)
+        return start_ns - now_ns
+
+    def failed(self, user: str, host: str, now_ns: int) -> None:
+        """That try was wrong."""
+        for key in self._keys(user, host):
+            record = self._record(key, now_ns)
+            if record is None:
+                record = self._records[key] = _Record()
+            record.failures += 1
+            record.last_ns = now_ns
+            record.open_ns = max(record.open_ns, now_ns + _delay_ns(key, record.failures))
+            self._records.move_to_end(key)
+        while len(self._records) > ENTRIES_MAX:
+            self._records.popitem(last=False)
+
+    def succeeded(self, user: str, host: str) -> None:
+        """That try was right."""
+        home = (user, host)
+        self._records.pop(home, None)
+        self._homes[home] = None
+        self._homes.move_to_end(home)
+        if len(self._homes) > ENTRIES_MAX:
+            self._homes.popitem(last=False)
+
+    def _keys(self, user: str, host: str) -> list[Key]:
+        return [(user, host)] if (user, host) in self._homes else [("user", user, ""), ("host", host, "")]
+
+    def _record(self, key: Key, now_ns: int) -> _Record | None:
+        record = self._records.get(key)
+        if record is not None and not 0 <= now_ns - record.last_ns < FORGET_NS:
+            del self._records[key]
+            return None
+        return record
+
+
+def _delay_ns(key: Key, failures: int) -> int:
+    over = failures - (FREE_OF_ADDRESS if key[0] == "host" and len(key) == 3 else FREE_OF_USER)
+    return min(DELAY_NS_MAX, FIRST_DELAY_NS << min(over, 10)) if over >= 0 else 0
