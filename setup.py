@@ -17,6 +17,7 @@ INSTALL = [
     "click>=8.1",  # the command line
     "rich>=13.0",  # tables and progress bars on a terminal
     "wsproto>=1.2",  # the frames of WebSocket, without I/O
+    "argon2-cffi>=23.1",  # hashes of passcodes
     "zstandard>=0.22",  # sealed segments, where a rule says `compress: zstd`
 ]
 

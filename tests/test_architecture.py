@@ -68,6 +68,7 @@ THIRD_PARTY = {
     "click": {"cli"},
     "rich": {"cli", "bench", "spark"},
     "wsproto": {"tunnels"},
+    "argon2": {"server"},
     "zstandard": {"storage"},
     "jsonschema_rs": {"server"},
     "kombu": {"kombu"},
@@ -227,7 +228,7 @@ def test_what_is_installed_is_imported_and_what_is_imported_is_installed() -> No
             if top in THIRD_PARTY:
                 extra = OPTIONAL.get(top) or extras.get(part_of(name), "INSTALL")
                 imported.setdefault(extra, set()).add(top.replace("_", "-"))
-    core = {{"yaml": "pyyaml"}.get(top, top) for top in imported["INSTALL"]}
+    core = {{"yaml": "pyyaml", "argon2": "argon2-cffi"}.get(top, top) for top in imported["INSTALL"]}
     assert core == required["INSTALL"]
     for extra in {*extras.values(), *OPTIONAL.values()}:
         assert imported.get(extra, set()) <= required[extra] | required["INSTALL"]

@@ -248,7 +248,11 @@ FAULTS = {
     "admin: 127.0.0.1:8161": "admin: expected none or http://HOST:PORT such as http://127.0.0.1:8161, got",
     "admin: http://h:65536": "admin: expected none or http://HOST:PORT",
     "admin: https://h:1": "admin: expected none or http://HOST:PORT",
-    "auth: {users_file: u}": "radiator.yaml:1: auth: known (users and access rules), but not offered by this version",
+    "auth: {user_file: u}": "radiator.yaml:1: auth.user_file: unknown key; did you mean users_file?",
+    "auth: {anonymous: no}": "radiator.yaml:1: auth.anonymous: expected loopback or never or always; YAML reads no as "
+    "a boolean, write never, got 'no'",
+    "auth: {plugin: 'a b'}": "radiator.yaml:1: auth.plugin: expected none or the name of an entry point of the group "
+    "radiator.auth, or MODULE:NAME, got 'a b'",
     "archive: []": "archive: known (further copies for analysis), but not offered by this version; leave it out",
     "destinations: [{match: a, ack_timeout: 5m}]": "destinations[0].ack_timeout: known (taking a delivery back",
     "version: 2": "version: expected 1, got '2'",

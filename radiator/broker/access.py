@@ -122,3 +122,12 @@ def _permitted(subscription: Subscription) -> bool:
     may, right = subscription.session.rights.may, subscription.right
     names = dict.fromkeys([*subscription.patterns.names, *(each.name for each in subscription.destinations)])
     return all(may(right, name) for name in names)
+
+
+def too_late(session: Session) -> ProtocolError:
+    """What a client is told that is not connected when its time is over."""
+    where = "limits.connect_timeout in the YAML file says how soon."
+    if session.undecided:
+        detail = f"Too many others log in, or have failed to; {where}"
+        return ProtocolError("timeout", "the login could not be verified in time", detail)
+    return ProtocolError("timeout", "no CONNECT frame came in time", f"Expected CONNECT or STOMP; {where}")

@@ -125,7 +125,7 @@ class _UsersLoader(Loader):
 
     def entries(self, root: Mapping, section: str) -> list[tuple[str, Node]]:
         node = root.items.get(section)
-        if node is None:
+        if node is None or (isinstance(node, Scalar) and node.reads_as == "null"):
             return []
         if not isinstance(node, Mapping):
             self.fault(node.line, section, f"expected names, each with its rights, got {node}")

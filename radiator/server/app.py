@@ -20,7 +20,7 @@ from radiator.errors import ProtocolError
 from radiator.routing.rules import Rules
 from radiator.server import descriptors
 from radiator.server.admin import Admin, Answer
-from radiator.server.auth import PLUGIN_THREADS, Entrance, is_local
+from radiator.server.auth import PLUGIN_THREADS, Entrance, is_public
 from radiator.server.certificates import LOOK_SECONDS, Certificates
 from radiator.server.door import Door
 from radiator.server.driver import Driver
@@ -106,9 +106,9 @@ class App:
         count = 1 if auth.plugin is None else PLUGIN_THREADS
         self._auth_threads = [Worker(f"radiator-auth-{number}") for number in range(count)] if auth.has_users else []
         submits = [thread.submit for thread in self._auth_threads]
-        entrance = Entrance(auth, submits, gevent.spawn_later, clock.monotonic_ns, self._users_changed)
+        entrance = Entrance(auth, submits, _later, clock.monotonic_ns, self._users_changed)
         self.entrance = self.broker.access.entrance = entrance
-        public = [str(each) for each in self.config.listen if each.host and not is_local(f"{each.host}:{each.port}")]
+        public = [str(each) for each in self.config.listen if each.host and is_public(each.host)]
         if public and auth.anonymous == "always":
             log.warning(
                 "auth.anonymous is always: whoever reaches %s may do without a login what %s",
@@ -138,11 +138,11 @@ class App:
         return 200, {"version": __version__, **readiness.figures(self.broker)}
 
     def reload(self) -> None:
-        """SIGHUP: certificates and users are read again; the rest of the configuration stays as it was at the start."""
+        """SIGHUP: certificates and users are read again; the rest of the configuration stays as it was."""
         if self.entrance is not None:
             self.entrance.reload()
         log.warning(
-            "SIGHUP: %d certificates and the users file are read again; the rest of the configuration is read at a start only, "
+            "SIGHUP: %d certificates and the users are read again; everything else is read at a start only, "
             "and the running one stays in force",
             len(self.certificates),
         )
@@ -255,6 +255,10 @@ def run(config: Config, *, log_level: str = "info", on_ready: Callable[[list[str
         for handler in handlers:
             handler.cancel()
     return 0
+
+
+def _later(seconds: float, what: Callable[[], None]) -> None:
+    gevent.spawn_later(seconds, what)
 
 
 def _calm_the_collector() -> None:

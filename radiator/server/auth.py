@@ -22,7 +22,7 @@ import logging
 import os
 import secrets
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -71,14 +71,14 @@ class Entrance:
     def __init__(
         self,
         config: AuthConfig,
-        threads: list[Submit],
-        later: Callable[[float, Callable[[], None]], None],
+        threads: Sequence[Submit],
+        later: Callable[[float, Callable[[], None]], object],
         now_ns: Callable[[], int],
         changed: Callable[[], None],
     ) -> None:
         self._config = config
         self._idle = list(threads)
-        self._files = threads[0]
+        self._threads = threads
         self._later = later
         self._now_ns = now_ns
         self._changed = changed
@@ -252,7 +252,7 @@ class Entrance:
             return
         self._looking = True
         known = self._stamp if only_if_changed else None
-        self._files(partial(_look, self._config.users_file, known), self._looked)
+        self._threads[0](partial(_look, self._config.users_file, known), self._looked)
 
     def _looked(self, found: tuple[Any, Any]) -> None:
         self._looking = False
@@ -294,6 +294,14 @@ def host_of(address: str) -> str:
     """Of ``HOST:PORT``; of a unix socket its path."""
     host, colon, port = address.rpartition(":")
     return host if colon and port.isdigit() else address
+
+
+def is_public(host: str) -> bool:
+    """Whether other machines can reach a listener on this host."""
+    try:
+        return not ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host != "localhost"
 
 
 def is_local(address: str) -> bool:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import gevent
 
 from radiator import clock, limits
+from radiator.broker.access import too_late
 from radiator.errors import ProtocolError
 from radiator.server import kernel
 from radiator.stomp.heartbeat import HeartBeat
@@ -200,19 +201,8 @@ class Transport:
                 self._reader.start(self._readable)
 
     def _connect_timed_out(self) -> None:
-        if self.session.connected:  # who logged in meanwhile
-            return
-        if self.session.undecided:
-            detail = "Too many others log in, or failed before; limits.connect_timeout in the YAML file says how soon."
-            self.refuse(ProtocolError("timeout", "the login could not be verified in time", detail))
-            return
-        self.refuse(
-            ProtocolError(
-                "timeout",
-                "no CONNECT frame came in time",
-                "Expected CONNECT or STOMP; limits.connect_timeout in the YAML file says how soon.",
-            )
-        )
+        if not self.session.connected:  # else the login was decided later than CONNECT came
+            self.refuse(too_late(self.session))
 
     def refuse(self, error: ProtocolError) -> None:
         """Answer ERROR and close."""

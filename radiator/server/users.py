@@ -2,8 +2,8 @@
 
 A plug-in is an entry point of the group ``radiator.auth`` (or MODULE:NAME): a function, or a class that is called
 without arguments for one. It is called on a thread as ``plugin(login, passcode, address)`` and answers None (not let
-in) or a mapping: of rights (``read``, ``write``, ``browse``, ``admin``: lists of patterns), and ``user`` where the name is
-another than the login. A mapping without rights leaves them to the users file. What it raises is a refusal.
+in) or a mapping: of rights (``read``, ``write``, ``browse``, ``admin``: lists of patterns), and ``user`` where the name
+is another than the login. A mapping without rights leaves them to the users file. What it raises is a refusal.
 
 Knows: files, entry points. Must not know: sessions. No I/O but in ``load``, which belongs on a thread once the broker
 serves.

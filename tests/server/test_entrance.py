@@ -1,0 +1,427 @@
+"""Who is let in: users file, wrong logins, storms, plug-ins. The threads here are a list that the test works off."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from radiator.broker.access import Asking, Decision, Identity
+from radiator.clock import NS_PER_SECOND
+from radiator.config import AuthConfig
+from radiator.errors import ConfigError, ProtocolError
+from radiator.server import passwords
+from radiator.server.auth import LOOK_EVERY_NS, Entrance, host_of, is_local, is_public
+from tests.broker.harness import World
+
+ALICE = passwords.make_hash("secret")
+BOB = passwords.make_hash("hidden")
+USERS = f"""\
+users:
+  alice: {{password: "{ALICE}", read: ["/topic/>"], write: /queue/a}}
+  bob: {{password: "{BOB}", admin: true}}
+  carol: {{read: /topic/c}}
+anonymous: {{read: /topic/public}}
+certificates:
+  sensor: {{write: /topic/s}}
+"""
+
+
+class Threads:
+    """What an Entrance has submitted, and what it wants to be called back for."""
+
+    def __init__(self) -> None:
+        self.work: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
+        self.timers: list[tuple[float, Callable[[], None]]] = []
+        self.now = 1_000 * NS_PER_SECOND
+        self.done = 0
+        self.changes = 0
+
+    def submit(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        self.work.append((work, then))
+
+    def later(self, seconds: float, what: Callable[[], None]) -> None:
+        self.timers.append((seconds, what))
+
+    def step(self) -> None:
+        work, then = self.work.pop(0)
+        self.done += 1
+        then(work())
+
+    def run(self) -> None:
+        while self.work:
+            self.step()
+
+    def wait(self) -> float:
+        """The time of the first timer passes; how long that was."""
+        seconds, what = self.timers.pop(0)
+        self.now += int(seconds * NS_PER_SECOND)
+        what()
+        return seconds
+
+    def changed(self) -> None:
+        self.changes += 1
+
+
+class Door:
+    """An Entrance and those who ask."""
+
+    def __init__(self, users: Path | None = None, anonymous: Any = "loopback", plugin: str | None = None) -> None:
+        self.threads = Threads()
+        self.world = World()
+        config = AuthConfig(None if users is None else str(users), anonymous, plugin)
+        threads = self.threads
+        self.entrance = Entrance(config, [threads.submit], threads.later, lambda: threads.now, threads.changed)
+
+    def ask(
+        self, login: str = "", passcode: str = "", address: str = "10.0.0.1:5", certificate: str = ""
+    ) -> list[Decision]:
+        """What is decided, once it is."""
+        session = self.world.broker.connect(f"s{next(self.world.numbers)}", address)
+        session.certificate_name = certificate
+        session.undecided = True
+        decisions: list[Decision] = []
+        self.entrance(Asking(session, login, passcode, decisions.append))
+        return decisions
+
+    def try_(self, *args: str, **more: str) -> Decision:
+        """The same, with all the work done and no waiting."""
+        decisions = self.ask(*args, **more)
+        self.threads.run()
+        (decision,) = decisions
+        return decision
+
+
+@pytest.fixture
+def users(tmp_path: Path) -> Path:
+    path = tmp_path / "users.yaml"
+    path.write_text(USERS)
+    return path
+
+
+def user(decision: Decision) -> str:
+    assert isinstance(decision, Identity), decision
+    return decision.user
+
+
+def denied(decision: Decision) -> ProtocolError:
+    assert isinstance(decision, ProtocolError)
+    assert decision.code == "denied"
+    return decision
+
+
+# --- without users ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("login", ["", "guest", "admin"])
+def test_without_users_everybody_on_this_machine_is_let_in_whatever_the_login(login: str) -> None:
+    door = Door()
+    for address in ("127.0.0.1:50000", "::1:50000", "./run/radiator.sock", "::ffff:127.0.0.1:7"):
+        decision = door.try_(login, login, address=address)
+        assert user(decision) == ""
+        assert isinstance(decision, Identity) and decision.rights.everything
+
+
+def test_without_users_nobody_else_is_let_in_and_is_told_the_key() -> None:
+    door = Door()
+    for login in ("", "guest"):
+        error = denied(door.try_(login, login))
+        assert "auth.anonymous" in error.detail and "auth.users_file" in error.detail
+
+
+def test_anonymous_may_be_let_in_from_anywhere_or_from_nowhere() -> None:
+    assert user(Door(anonymous="always").try_()) == ""
+    denied(Door(anonymous="never").try_(address="127.0.0.1:1"))
+
+
+def test_without_users_a_verified_certificate_is_enough() -> None:
+    assert user(Door(anonymous="never").try_(certificate="sensor")) == "sensor"
+
+
+# --- logins -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_right_passcode_gives_the_rights_of_the_user(users: Path) -> None:
+    decision = Door(users).try_("alice", "secret")
+    assert user(decision) == "alice"
+    assert isinstance(decision, Identity)
+    assert decision.rights.may("read", "/topic/x") and decision.rights.may("write", "/queue/a")
+    assert not decision.rights.may("write", "/queue/b")
+
+
+def test_a_wrong_passcode_and_an_unknown_user_are_told_the_same_after_the_same_work(
+    users: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verified: list[str] = []
+    verify = passwords.verify
+    monkeypatch.setattr(passwords, "verify", lambda hash_, code: verified.append(hash_) or verify(hash_, code))
+    answers = [denied(Door(users).try_(login, "wrong")) for login in ("alice", "mallory", "carol")]
+    assert len({(each.message, each.detail) for each in answers}) == 1
+    assert len({hash_.rsplit("$", 2)[0] for hash_ in verified}) == 1  # same kind, same parameters
+    assert len(verified) == 3
+
+
+def test_a_wrong_login_is_refused_also_on_this_machine(users: Path) -> None:
+    denied(Door(users, anonymous="always").try_("guest", "guest", address="127.0.0.1:1"))
+
+
+def test_no_login_means_the_rights_of_anonymous_where_it_may_come_in(users: Path) -> None:
+    door = Door(users)
+    local = door.try_(address="127.0.0.1:1")
+    assert isinstance(local, Identity)
+    assert local.rights.may("read", "/topic/public") and not local.rights.may("write", "/topic/public")
+    denied(door.try_(address="10.0.0.1:1"))
+
+
+def test_without_rights_anonymous_is_not_let_in(tmp_path: Path) -> None:
+    path = tmp_path / "users.yaml"
+    path.write_text("users:\n")
+    assert "anonymous:" in denied(Door(path).try_(address="127.0.0.1:1")).detail
+
+
+def test_a_certificate_gives_the_rights_under_its_name(users: Path) -> None:
+    door = Door(users)
+    decision = door.try_(certificate="sensor")
+    assert isinstance(decision, Identity) and decision.rights.may("write", "/topic/s")
+    assert "certificates:" in denied(door.try_(certificate="stranger")).detail
+    assert user(door.try_("alice", "secret", certificate="stranger")) == "alice"
+
+
+# --- storms -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_thousand_clients_of_one_user_cost_one_verification(users: Path) -> None:
+    door = Door(users)
+    waiting = [door.ask("alice", "secret") for _ in range(1_000)]
+    door.threads.run()
+    assert {user(decision) for (decision,) in waiting} == {"alice"}
+    again = [door.ask("alice", "secret", address=f"10.0.{number}.1:9") for number in range(200)]
+    assert {user(decision) for (decision,) in again} == {"alice"}  # at once
+    assert door.threads.done == 1
+    denied(door.try_("alice", "Secret"))
+
+
+def test_one_verification_runs_at_a_time_and_the_others_wait_their_turn(users: Path) -> None:
+    door = Door(users)
+    first, second = door.ask("alice", "secret"), door.ask("bob", "hidden")
+    assert len(door.threads.work) == 1
+    door.threads.step()
+    assert user(first[0]) == "alice" and not second
+    door.threads.step()
+    assert user(second[0]) == "bob"
+
+
+def test_who_has_gone_meanwhile_costs_nothing(users: Path) -> None:
+    door = Door(users)
+    door.ask("alice", "secret")
+    door.ask("bob", "hidden")
+    for session in list(door.world.broker.sessions.values()):
+        session.closing = True
+    door.threads.run()
+    assert door.threads.done == 1
+
+
+# --- guessing ---------------------------------------------------------------------------------------------------------
+
+
+def test_guessing_is_slowed_down_more_each_time_and_at_last_refused_unseen(users: Path) -> None:
+    door = Door(users)
+    waits: list[float] = []
+    for number in range(12):
+        decisions = door.ask("alice", f"guess {number}")
+        door.threads.run()
+        if not decisions:
+            waits.append(door.threads.wait())
+            door.threads.run()
+        denied(decisions[0])
+    assert waits == sorted(waits)
+    assert len(waits) == 9 and waits[0] < 1 < waits[-1] <= 4
+    side_by_side = [door.ask("alice", f"guess {number}") for number in range(100, 120)]
+    door.threads.run()
+    refused = [decision for decisions in side_by_side for decision in decisions]
+    assert len(refused) >= 15  # they would have to wait for too long
+    assert max(seconds for seconds, _ in door.threads.timers) <= 8
+
+
+def test_who_guesses_makes_nobody_else_wait(users: Path) -> None:
+    door = Door(users)
+    assert user(door.try_("alice", "secret", address="10.0.0.9:1")) == "alice"
+    for number in range(30):
+        door.ask("alice", f"guess {number}", address="10.6.6.6:1")
+        door.threads.run()
+    assert user(door.try_("bob", "hidden", address="10.0.0.2:1")) == "bob"
+    assert user(door.try_("alice", "secret", address="10.0.0.3:1")) == "alice"  # verified before: nothing to guess
+    users.write_text(USERS.replace("carol", "dora"))
+    door.entrance.reload()
+    door.threads.run()
+    assert user(door.try_("alice", "secret", address="10.0.0.9:1")) == "alice"  # at home there
+
+
+def test_a_right_passcode_in_time_is_let_in_and_failures_are_forgotten(users: Path) -> None:
+    door = Door(users)
+    for number in range(5):
+        door.ask("alice", f"guess {number}")
+        door.threads.run()
+    door.threads.now += 700 * NS_PER_SECOND
+    door.threads.timers.clear()
+    assert user(door.try_("alice", "secret")) == "alice"
+
+
+# --- the file changes -------------------------------------------------------------------------------------------------
+
+
+def test_a_changed_file_is_noticed_and_what_was_remembered_is_dropped(users: Path) -> None:
+    door = Door(users)
+    door.try_("alice", "secret")
+    door.threads.now += LOOK_EVERY_NS
+    door.entrance.tick()
+    door.threads.run()
+    assert door.threads.changes == 0
+    users.write_text(USERS.replace(ALICE, BOB))
+    os.utime(users, ns=(1, 1))
+    door.threads.now += LOOK_EVERY_NS
+    door.entrance.tick()
+    door.threads.run()
+    assert door.threads.changes == 1
+    denied(door.try_("alice", "secret"))
+    assert user(door.try_("alice", "hidden")) == "alice"
+
+
+def test_a_broken_file_leaves_the_users_as_they_were(users: Path, caplog: pytest.LogCaptureFixture) -> None:
+    door = Door(users)
+    users.write_text("users: {alice: {pasword: x}}")
+    door.entrance.reload()
+    door.threads.run()
+    assert f"{users}:1: users.alice.pasword: unknown key; did you mean password?" in caplog.text
+    assert user(door.try_("alice", "secret")) == "alice"
+    users.unlink()
+    door.entrance.reload()
+    door.threads.run()
+    assert user(door.try_("bob", "hidden")) == "bob"
+
+
+def test_a_login_under_way_while_the_file_changes_is_judged_by_the_new_one(users: Path) -> None:
+    door = Door(users)
+    decisions = door.ask("alice", "secret")
+    work, then = door.threads.work.pop()
+    verified = work()
+    users.write_text(USERS.replace(ALICE, BOB))
+    door.entrance.reload()
+    door.threads.run()
+    then(verified)
+    door.threads.run()
+    denied(decisions[0])
+
+
+# --- plug-ins ---------------------------------------------------------------------------------------------------------
+
+
+def plugin(login: str, passcode: str, address: str) -> Mapping[str, object] | None:
+    if login == "boom":
+        raise RuntimeError("no directory today")
+    if passcode != "open":
+        return None
+    answers: dict[str, Mapping[str, object]] = {
+        "eve": {"user": "eva", "read": ["/topic/e"]},
+        "carol": {},
+        "stranger": {},
+        "wrong": {"reads": []},
+        "text": {"read": "/topic/e"},
+    }
+    return answers[login]
+
+
+class Directory:
+    def __call__(self, login: str, passcode: str, address: str) -> Mapping[str, object] | None:
+        return plugin(login, passcode, address)
+
+
+class FakeEntryPoint:
+    def __init__(self, found: object) -> None:
+        self._found = found
+
+    def load(self) -> object:
+        return self._found
+
+
+class FakeEntryPoints(dict[str, FakeEntryPoint]):
+    @property
+    def names(self) -> set[str]:
+        return set(self)
+
+
+@pytest.fixture(params=[plugin, Directory])
+def installed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    points = FakeEntryPoints(directory=FakeEntryPoint(request.param))
+    monkeypatch.setattr("radiator.server.users.entry_points", lambda group: points)
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_plug_in_vouches_for_users_of_its_own(users: Path) -> None:
+    door = Door(users, plugin="directory")
+    eve = door.try_("eve", "open")
+    assert isinstance(eve, Identity) and eve.user == "eva"
+    assert eve.rights.may("read", "/topic/e") and not eve.rights.may("read", "/topic/x")
+    carol = door.try_("carol", "open")
+    assert isinstance(carol, Identity) and carol.rights.may("read", "/topic/c")  # by the users file
+    assert user(door.try_("alice", "secret")) == "alice"  # the users file comes first
+    denied(door.try_("eve", "shut"))
+    denied(door.try_("stranger", "open"))  # no rights anywhere
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("login", ["boom", "wrong", "text"])
+def test_a_plug_in_that_fails_refuses_and_the_log_says_why(login: str, caplog: pytest.LogCaptureFixture) -> None:
+    door = Door(plugin="directory")
+    assert "directory" not in denied(door.try_(login, "open")).detail
+    assert "the plug-in failed" in caplog.text and "open" not in caplog.text
+    assert user(door.try_("eve", "open")) == "eva"
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_plug_in_is_asked_again_after_a_minute() -> None:
+    door = Door(plugin="directory")
+    for _ in range(3):
+        door.try_("eve", "open")
+    assert door.threads.done == 1
+    door.threads.now += 61 * NS_PER_SECOND
+    door.try_("eve", "open")
+    assert door.threads.done == 2
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_plug_in_that_is_not_there_is_told_with_those_that_are() -> None:
+    with pytest.raises(ConfigError, match=r"auth\.plugin: ldap: .*directory"):
+        Door(plugin="ldap")
+    with pytest.raises(ConfigError, match=r"cannot be loaded: ModuleNotFoundError"):
+        Door(plugin="no_such_module:thing")
+    Door(plugin="tests.server.test_entrance:plugin")
+
+
+# --- addresses --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("address", "host", "local"),
+    [
+        ("127.0.0.1:5", "127.0.0.1", True),
+        ("127.9.9.9:5", "127.9.9.9", True),
+        ("::1:5", "::1", True),
+        ("::ffff:127.0.0.1:5", "::ffff:127.0.0.1", True),
+        ("10.0.0.1:5", "10.0.0.1", False),
+        ("2001:db8::1:5", "2001:db8::1", False),
+        ("fe80::1%eth0:5", "fe80::1%eth0", False),
+        ("./run/radiator.sock", "./run/radiator.sock", True),
+    ],
+)
+def test_an_address_is_of_this_machine_or_not(address: str, host: str, local: bool) -> None:
+    assert host_of(address) == host
+    assert is_local(address) is local
+
+
+def test_a_host_is_public_unless_only_this_machine_reaches_it() -> None:
+    assert [is_public(host) for host in ("127.0.0.1", "::1", "localhost")] == [False] * 3
+    assert [is_public(host) for host in ("0.0.0.0", "::", "10.0.0.1", "broker.example")] == [True] * 4

@@ -1,0 +1,139 @@
+"""Logins and rights of a real broker."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from radiator.config.users import load_users
+from radiator.server.passwords import make_hash
+from radiator.server.users import load
+from tests.running import BrokerProcess
+from tests.server.wire import Wire
+
+ROOT = Path(__file__).parents[2]
+USERS = f"""\
+users:
+  alice: {{password: "{make_hash("secret")}", read: "#", write: /queue/a}}
+anonymous: {{read: /topic/barrier, write: /topic/barrier}}
+"""
+CLIENTS = 300
+
+
+class Guarded(BrokerProcess):
+    """A broker with a users file."""
+
+    def __init__(self, directory: Path, auth: str = "", more: str = "") -> None:
+        self.users = directory / "users.yaml"
+        self.users.write_text(USERS)
+        super().__init__(directory, f"auth: {{users_file: {self.users}{auth}}}\n{more}")
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    broker = Guarded(tmp_path_factory.mktemp("guarded"))
+    broker.start()
+    yield broker
+    if broker.running:
+        assert broker.stop() == 0, broker.text()
+
+
+def test_a_login_opens_and_what_was_sent_behind_it_is_done_as_that_user(guarded: Guarded) -> None:
+    with Wire(guarded) as wire:
+        wire.say("CONNECT", accept_version="1.2", host="test", login="alice", passcode="secret")
+        wire.say("SEND", b"1", destination="/queue/a", receipt="r")
+        wire.say("SUBSCRIBE", destination="/queue/a", id="0", ack="auto")
+        assert wire.hear("CONNECTED")
+        assert wire.hear("RECEIPT", receipt_id="r")
+        assert wire.hear("MESSAGE").body == b"1"
+        wire.say("SEND", b"2", destination="/queue/b")
+        assert wire.hear("ERROR").headers["error-code"] == "denied"
+
+
+def test_a_wrong_login_is_answered_error_and_what_was_sent_behind_it_is_not_done(guarded: Guarded) -> None:
+    with Wire(guarded) as wire:
+        wire.say("CONNECT", accept_version="1.2", host="test", login="alice", passcode="wrong")
+        wire.say("SEND", b"1", destination="/queue/a", receipt="r")
+        (error,) = wire.rest()
+        assert (error.command, error.headers["error-code"]) == ("ERROR", "denied")
+        assert b"alice" not in error.body and b"wrong" not in error.body
+    assert "login of 'alice' from 127.0.0.1:" in guarded.text()
+    assert "wrong" not in guarded.text().replace("login or passcode is wrong", "")
+
+
+def test_many_clients_that_connect_at_once_are_all_let_in(guarded: Guarded) -> None:
+    wires = [Wire(guarded) for _ in range(CLIENTS)]
+    for wire in wires:
+        wire.say("CONNECT", accept_version="1.2", host="test", login="alice", passcode="secret")
+    for wire in wires:
+        assert wire.hear("CONNECTED")
+        wire.close()
+
+
+def test_a_login_that_takes_too_long_times_out_and_harms_nobody(tmp_path: Path) -> None:
+    broker = Guarded(tmp_path, ", plugin: 'tests.server.slow_plugin:ask'", "limits: {connect_timeout: 1s}\n")
+    broker.start()
+    gate = tmp_path / "open"
+    try:
+        with Wire(broker) as slow, Wire(broker) as other:
+            slow.say("CONNECT", accept_version="1.2", host="test", login="slow", passcode=str(gate))
+            slow.say("SEND", b"1", destination="/topic/a")
+            other.open(login="quick", passcode="x")
+            other.barrier()
+            (error,) = slow.rest()
+            assert error.headers["error-code"] == "timeout"
+            assert "login" in error.headers["message"]
+        gate.touch()
+    finally:
+        assert broker.stop() == 0, broker.text()
+
+
+def test_a_user_who_is_removed_is_disconnected_on_sighup_and_may_not_come_back(tmp_path: Path) -> None:
+    broker = Guarded(tmp_path)
+    broker.start()
+    try:
+        with Wire(broker) as wire, Wire(broker) as anonymous:
+            wire.open(login="alice", passcode="secret")
+            anonymous.open()
+            broker.users.write_text(USERS.replace("alice", "bob"))
+            assert broker.process is not None
+            broker.process.send_signal(signal.SIGHUP)
+            (error,) = wire.rest()
+            assert error.headers["error-code"] == "denied"
+            anonymous.barrier()
+        with Wire(broker) as wire:
+            wire.say("CONNECT", accept_version="1.2", host="test", login="alice", passcode="secret")
+            assert wire.hear("ERROR").headers["error-code"] == "denied"
+        with Wire(broker) as wire:
+            wire.open(login="bob", passcode="secret")
+    finally:
+        assert broker.stop() == 0, broker.text()
+
+
+def test_a_broker_with_a_fault_in_its_users_file_does_not_start(tmp_path: Path) -> None:
+    broker = Guarded(tmp_path)
+    broker.users.write_text("users: {alice: {password: plain}}")
+    broker.spawn()
+    assert broker.process is not None
+    assert broker.process.wait(30) == 2
+    assert f"{broker.users}:1: users.alice.password: expected a hash that begins with $argon2" in broker.text()
+    assert "plain" not in broker.text()
+
+
+def test_a_public_address_without_users_is_warned_about(tmp_path: Path) -> None:
+    broker = BrokerProcess(tmp_path, options=["--listen", "stomp://0.0.0.0:0"])
+    broker.start()
+    assert broker.stop() == 0
+    assert "stomp://0.0.0.0:0 can be reached from other machines, but there are no users" in broker.text()
+    assert "auth.users_file" in broker.text()
+
+
+def test_the_example_of_a_users_file_is_one() -> None:
+    path = str(ROOT / "conf" / "users" / "users.yaml")
+    users = load_users(path, {})
+    assert set(users.users) == {"alice", "operator"}
+    assert users.anonymous is not None and users.certificates
+    assert load(path).rights["operator"].everything
