@@ -1,4 +1,4 @@
-"""Packaging of radiator. The broker itself needs seven small packages; everything else is an extra."""
+"""Packaging of radiator. The broker itself needs eight small packages; everything else is an extra."""
 
 import re
 from pathlib import Path
