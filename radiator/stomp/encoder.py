@@ -19,6 +19,9 @@ HEARTBEAT = b"\n"
 # granted (as ActiveMQ and RabbitMQ send it) and loses the next frame without it.
 SERVER_END = b"\0\n"
 
+# Of an ERROR's body. With the charset, which is also the whole truth: over a bare text/plain, stompit ends its process.
+CONTENT_TYPE = "text/plain;charset=utf-8"
+
 
 def encode(command: str, headers: Iterable[tuple[str, str]] = (), body: bytes = b"", version: str = "1.2") -> bytes:
     """One frame. Headers are escaped as ``version`` says, those of CONNECT, STOMP and CONNECTED never.
@@ -56,7 +59,7 @@ def error(problem: ProtocolError, receipt_id: bytes | None = None, version: str 
 
     ``version`` None: none was agreed, so nothing is escaped.
     """
-    headers = [("message", problem.message), ("error-code", problem.code), ("content-type", "text/plain")]
+    headers = [("message", problem.message), ("error-code", problem.code), ("content-type", CONTENT_TYPE)]
     if problem.code == "bad-version":
         headers.append(("version", ",".join(VERSIONS)))
     body = (problem.detail or problem.message).encode()

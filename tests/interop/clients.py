@@ -34,7 +34,7 @@ class Client:
     versions: tuple[str, ...] = ALL
     transports: tuple[str, ...] = ("tcp", "tls")
     lacks: Mapping[str, str] = field(default_factory=dict)
-    plain: bool = False  # neither escapes nor unescapes headers
+    plain: tuple[str, ...] = ()  # versions in which it neither escapes nor unescapes headers
 
     @property
     def missing(self) -> str:
@@ -58,8 +58,34 @@ def python(name: str, program: str, module: str, package: str, **more: object) -
     return Client(name, command, (sys.executable, "-c", f"import {module}"), package, **more)  # type: ignore[arg-type]
 
 
+def node(name: str, program: str, **more: object) -> Client:
+    found = f"import({name!r}).then(() => import('ws')).catch((e) => {{ console.error(`${{e}}`); process.exit(1) }})"
+    command, probe = ("node", str(PROGRAMS / program)), ("node", "--input-type=module", "-e", found)
+    return Client(name.split("/")[-1], command, probe, f"npm: {name}", **more)  # type: ignore[arg-type]
+
+
 CLIENTS = (
     python("raw", "raw.py", "socket", "Python's socket", transports=("tcp",)),
     python("stomp.py", "stomp_py.py", "stomp", "PyPI: stomp.py", transports=("tcp",)),
     python("stompest", "stompest_sync.py", "stompest.sync", "PyPI: stompest", transports=("tcp",)),
-)
+    node("@stomp/stompjs", "stompjs.mjs", transports=("tcp",), plain=("1.1",)),
+    node("@stomp/rx-stomp", "rx_stomp.mjs", transports=("tcp",), plain=("1.1",)),
+    node("stompit", "stompit.mjs", transports=("tcp",)),
+    node(
+        "webstomp-client", "webstomp_client.mjs", transports=(), plain=("1.1", "1.2"),
+        lacks={"binary_body": TEXT_ONLY, "four_mebibytes": TEXT_ONLY},
+    ),  # fmt: skip
+    Client(
+        "net-stomp", ("perl", str(PROGRAMS / "net_stomp.pl")), ("perl", "-MNet::Stomp", "-e1"),
+        "Debian: libnet-stomp-perl", transports=("tcp",), plain=("1.1", "1.2"), lacks={"heart_beat": NO_BEATS},
+    ),
+    Client(
+        "stomp-gem", ("ruby", str(PROGRAMS / "stomp_gem.rb")), ("ruby", "-rstomp", "-e1"),
+        "Debian: ruby-stomp", transports=("tcp",),
+    ),
+    Client(
+        "php-stomp", ("php", str(PROGRAMS / "php_stomp.php")), ("php", "-r", "exit((int) !class_exists('Stomp'));"),
+        "Debian: php-stomp", transports=("tcp",), plain=("1.1", "1.2"),
+        lacks={"heart_beat": NO_BEATS, "nack": "has no NACK"},
+    ),
+)  # fmt: skip

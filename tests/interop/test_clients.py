@@ -84,13 +84,14 @@ class Run:
         tap.forget()
         stage = scenarios.Stage(
             lambda label: Connection(driver, label),
-            Endpoint(case.transport, tap), case.version, f"{case}.{name}", case.client.plain,
+            Endpoint(case.transport, tap), case.version, f"{case}.{name}",
+            case.version in case.client.plain,
         )  # fmt: skip
         try:
             BY_NAME[name](stage)
-        except (AssertionError, DriverError, pytest.fail.Exception) as error:
+        except (Exception, pytest.fail.Exception) as error:
             where = "".join(traceback.format_tb(error.__traceback__)[-3:])
-            return f"{error}\n{where}\non the wire:\n{tap.dump()}\n\nthe client said:\n{driver.complaints()}"
+            return f"{type(error).__name__}: {error}\n{where}\non the wire:\n{tap.dump()}\n\nthe client said:\n{driver.complaints()}"
         finally:
             if driver.running:
                 try:
