@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv test check lint types format demo bench measure fuzz slow clean
+.PHONY: help venv clients test check lint types format demo bench measure fuzz slow clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,6 +21,9 @@ $(STAMP): setup.py
 	@echo "installing radiator and its extras into $(VENV): once, and half a gigabyte, most of it Spark"
 	@$(BIN)/python -m pip install --disable-pip-version-check --editable '.[dev,spark,demo]'
 	@touch $@
+
+clients: ## install the STOMP clients of other languages that tests/interop tries (Debian packages as root, and npm)
+	@tests/interop/install.sh
 
 test: $(STAMP) ## run the tests, all but those marked slow
 	$(BIN)/python -m pytest -q -m "not slow" $(ARGS)

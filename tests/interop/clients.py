@@ -33,7 +33,7 @@ class Client:
     package: str  # where it comes from
     versions: tuple[str, ...] = ALL
     transports: tuple[str, ...] = ("tcp", "tls")
-    lacks: Mapping[str, str] = field(default_factory=dict)
+    lacks: Mapping[str, str] = field(default_factory=dict)  # a scenario, or scenario/transport-version: why
     plain: tuple[str, ...] = ()  # versions in which it neither escapes nor unescapes headers
 
     @property
@@ -64,28 +64,33 @@ def node(name: str, program: str, **more: object) -> Client:
     return Client(name.split("/")[-1], command, probe, f"npm: {name}", **more)  # type: ignore[arg-type]
 
 
+# fmt: off
 CLIENTS = (
-    python("raw", "raw.py", "socket", "Python's socket", transports=("tcp",)),
-    python("stomp.py", "stomp_py.py", "stomp", "PyPI: stomp.py", transports=("tcp",)),
-    python("stompest", "stompest_sync.py", "stompest.sync", "PyPI: stompest", transports=("tcp",)),
-    node("@stomp/stompjs", "stompjs.mjs", transports=("tcp",), plain=("1.1",)),
-    node("@stomp/rx-stomp", "rx_stomp.mjs", transports=("tcp",), plain=("1.1",)),
-    node("stompit", "stompit.mjs", transports=("tcp",)),
+    python("raw", "raw.py", "socket", "Python's socket"),
+    python(
+        "stomp.py", "stomp_py.py", "stomp", "PyPI: stomp.py",
+        lacks={"reconnect/tls-1.0": "notices a lost TLS connection by missing heart-beats only"},
+    ),
+    python("stompest", "stompest_sync.py", "stompest.sync", "PyPI: stompest"),
+    node("@stomp/stompjs", "stompjs.mjs", transports=("tcp", "tls"), plain=("1.1",)),
+    node("@stomp/rx-stomp", "rx_stomp.mjs", transports=("tcp", "tls"), plain=("1.1",)),
+    node("stompit", "stompit.mjs"),
     node(
         "webstomp-client", "webstomp_client.mjs", transports=(), plain=("1.1", "1.2"),
         lacks={"binary_body": TEXT_ONLY, "four_mebibytes": TEXT_ONLY},
-    ),  # fmt: skip
+    ),
     Client(
         "net-stomp", ("perl", str(PROGRAMS / "net_stomp.pl")), ("perl", "-MNet::Stomp", "-e1"),
-        "Debian: libnet-stomp-perl", transports=("tcp",), plain=("1.1", "1.2"), lacks={"heart_beat": NO_BEATS},
+        "Debian: libnet-stomp-perl", plain=("1.1", "1.2"), lacks={"heart_beat": NO_BEATS},
     ),
     Client(
         "stomp-gem", ("ruby", str(PROGRAMS / "stomp_gem.rb")), ("ruby", "-rstomp", "-e1"),
-        "Debian: ruby-stomp", transports=("tcp",),
+        "Debian: ruby-stomp",
     ),
     Client(
         "php-stomp", ("php", str(PROGRAMS / "php_stomp.php")), ("php", "-r", "exit((int) !class_exists('Stomp'));"),
         "Debian: php-stomp", transports=("tcp",), plain=("1.1", "1.2"),
         lacks={"heart_beat": NO_BEATS, "nack": "has no NACK"},
     ),
-)  # fmt: skip
+)
+# fmt: on

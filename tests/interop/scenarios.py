@@ -26,14 +26,14 @@ USER = "ann"
 class Stage:
     """What a scenario has: a driver's connections, a name of its own, what is known of client and broker."""
 
-    def __init__(
-        self, connections: Callable[[str], Connection], endpoint: Endpoint, version: str, name: str, plain: bool
-    ) -> None:
+    plain = False  # the client neither escapes nor unescapes headers
+    beats = True  # it has heart-beats
+
+    def __init__(self, connections: Callable[[str], Connection], endpoint: Endpoint, version: str, name: str) -> None:
         self._connections = connections
         self.endpoint = endpoint
         self.version = version
         self.name = name
-        self.plain = plain  # the client neither escapes nor unescapes headers
         self._opened = 0
 
     def open(self, passcode: str = SECRET, heart_beat: tuple[int, int] = (0, 0)) -> Connection:
@@ -319,7 +319,7 @@ def login_failure(stage: Stage) -> None:
 
 def reconnect(stage: Stage) -> None:
     """The line breaks with a message in hand: the client comes back, and the message with it, marked."""
-    one = stage.open()
+    one = stage.open(heart_beat=(BEAT_MS, BEAT_MS) if stage.beats else (0, 0))
     one.send(stage.queue, "job")
     one.subscribe(stage.queue, "client")
     assert one.receive().body == b"job"

@@ -15,14 +15,19 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.certificates import Authority
 from tests.interop import scenarios
 from tests.interop.clients import CLIENTS, PROGRAMS, REQUIRED, Client
 from tests.interop.driver import Connection, Driver, DriverError, Endpoint
 from tests.interop.tap import Tap
-from tests.running import BrokerProcess
+from tests.running import BrokerProcess, free_port
 
 AT_ONCE = 3
-CONFIG = "heart_beat: {send: 100ms, expect: 100ms, grace: 5.0}"
+CONFIG = """
+heart_beat: {{send: 100ms, expect: 100ms, grace: 5.0}}
+tls: {{cert: {cert}, key: {key}}}
+"""
+LISTEN = {"tls": "stomp+tls://127.0.0.1:{port}"}  # besides plain TCP
 BY_NAME = dict(zip(scenarios.NAMES, scenarios.SCENARIOS, strict=True))
 
 
@@ -46,22 +51,24 @@ def cases() -> list[Case]:
 
 def todo(case: Case) -> list[str]:
     """The scenarios that this client can be asked for."""
-    not_said = {"nack", "heart_beat"} if case.version == "1.0" else set()
-    return [name for name in scenarios.NAMES if name not in case.client.lacks and name not in not_said]
+    lacks = set(case.client.lacks)
+    if case.version == "1.0":
+        lacks |= {"nack", "heart_beat"}
+    return [name for name in scenarios.NAMES if not {name, f"{name}/{case.transport}-{case.version}"} & lacks]
 
 
 class Run:
     """All scenarios of one case, one after the other, in one process of the client."""
 
-    def __init__(self, case: Case, names: list[str], port: int, folder: Path) -> None:
+    def __init__(self, case: Case, names: list[str], place: Place) -> None:
         self._case = case
         self._names = names
-        self._port = port
-        self._folder = folder
+        self._place = place
 
     def __call__(self) -> dict[str, str]:
         """For each scenario what went wrong, or nothing."""
-        tap = Tap(self._port)
+        transport = self._case.transport
+        tap = Tap(self._place.ports[transport], encrypted=transport in ("tls", "wss"))
         driver: Driver | None = None
         found: dict[str, str] = {}
         try:
@@ -76,22 +83,22 @@ class Run:
         return found
 
     def _driver(self) -> Driver:
-        log = self._folder / f"{self._case}.log"
-        return Driver(self._case.client.command, PROGRAMS, {}, log)
+        log = self._place.folder / f"{self._case}.log"
+        return Driver(self._case.client.command, PROGRAMS, {"NODE_EXTRA_CA_CERTS": self._place.ca}, log)
 
     def _one(self, name: str, driver: Driver, tap: Tap) -> str:
         case = self._case
         tap.forget()
-        stage = scenarios.Stage(
-            lambda label: Connection(driver, label),
-            Endpoint(case.transport, tap), case.version, f"{case}.{name}",
-            case.version in case.client.plain,
-        )  # fmt: skip
+        endpoint = Endpoint(case.transport, tap, self._place.ca, self._place.path_of(case.transport))
+        stage = scenarios.Stage(lambda label: Connection(driver, label), endpoint, case.version, f"{case}.{name}")
+        stage.plain = case.version in case.client.plain
+        stage.beats = "heart_beat" in todo(case)
         try:
             BY_NAME[name](stage)
         except (Exception, pytest.fail.Exception) as error:
             where = "".join(traceback.format_tb(error.__traceback__)[-3:])
-            return f"{type(error).__name__}: {error}\n{where}\non the wire:\n{tap.dump()}\n\nthe client said:\n{driver.complaints()}"
+            told = f"on the wire:\n{tap.dump()}\n\nthe client said:\n{driver.complaints()}"
+            return f"{type(error).__name__}: {error}\n{where}\n{told}"
         finally:
             if driver.running:
                 try:
@@ -101,11 +108,32 @@ class Run:
         return ""
 
 
+class Place:
+    """A broker that listens in every way, and the certificate authority of its TLS."""
+
+    def __init__(self, folder: Path) -> None:
+        authority = Authority(folder / "ca")
+        cert, key = authority.issue("localhost", "127.0.0.1")
+        self.ca = authority.ca
+        self.folder = folder
+        self.ports = {transport: free_port() for transport in LISTEN}
+        options = [
+            part
+            for transport, url in LISTEN.items()
+            for part in ("--listen", url.format(port=self.ports[transport]))
+        ]  # fmt: skip
+        self.broker = BrokerProcess(folder, CONFIG.format(cert=cert, key=key), options)
+        self.ports["tcp"] = self.broker.port
+
+    def path_of(self, transport: str) -> str:
+        return "/stomp" if transport.startswith("ws") else ""
+
+
 class Runs:
-    def __init__(self, wanted: dict[Case, list[str]], port: int, folder: Path) -> None:
+    def __init__(self, wanted: dict[Case, list[str]], place: Place) -> None:
         self._pool = ThreadPoolExecutor(AT_ONCE)
         self._futures: dict[Case, Future[dict[str, str]]] = {
-            case: self._pool.submit(Run(case, names, port, folder)) for case, names in wanted.items()
+            case: self._pool.submit(Run(case, names, place)) for case, names in wanted.items()
         }
 
     def outcome(self, case: Case, name: str) -> str:
@@ -123,13 +151,12 @@ def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         parameters = getattr(getattr(item, "callspec", None), "params", {})
         if item.path == request.path and "case" in parameters and not parameters["case"].client.missing:
             wanted.setdefault(parameters["case"], []).append(parameters["name"])
-    folder = tmp_path_factory.mktemp("interop")
-    broker = BrokerProcess(folder, CONFIG)
-    broker.start()
-    started = Runs(wanted, broker.port, folder)
+    place = Place(tmp_path_factory.mktemp("interop"))
+    place.broker.start()
+    started = Runs(wanted, place)
     yield started
     started.close()
-    assert broker.stop() == 0, broker.text()
+    assert place.broker.stop() == 0, place.broker.text()
 
 
 def must_be_here(client: Client) -> None:

@@ -131,13 +131,13 @@ class Line
   end
 
   def disconnect(_order)
-    @reader.kill
+    @reader.kill.join
     @stomp.disconnect("receipt" => "bye")
     raise "no receipt" unless @stomp.disconnect_receipt.command == "RECEIPT"
   end
 
   def forget
-    @reader.kill
+    @reader.kill.join
     @stomp.disconnect if @stomp.open?
   rescue StandardError
     nil
