@@ -184,7 +184,7 @@ def test_an_error_says_everything_that_it_should(
     headers = frame.headers
     assert headers["error-code"] == code
     assert headers["message"].strip()
-    assert headers["content-type"] == "text/plain"
+    assert headers["content-type"] == "text/plain;charset=utf-8"
     assert int(headers["content-length"]) == len(frame.body) > 0
     assert headers.get("receipt-id") == way.receipt
     assert way.body in frame.body + headers["message"].encode(), (headers["message"], frame.body)

@@ -195,7 +195,7 @@ def our_errors_say_what_they_are(stage: Stage) -> None:
     peer = stage.peer()
     peer.say("NONSENSE")
     frame = peer.refused("bad-command")
-    assert frame.headers["content-type"] == "text/plain"
+    assert frame.headers["content-type"] == "text/plain;charset=utf-8"
     frame.body.decode()
 
 
