@@ -8,6 +8,7 @@ before: start-up time is felt.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -120,23 +121,35 @@ def header_option(about: str) -> Callable[[F], F]:
 
 
 def connection_options(function: F) -> F:
-    """``--url --login --passcode --timeout``."""
+    """``--url --login --passcode --ca --timeout``."""
     url = click.option(
         "--url", envvar="RADIATOR_URL", default=DEFAULT_URL, show_default=True, metavar="ADDRESS",
-        help="Where the broker is: HOST:PORT, stomp://[LOGIN:PASSCODE@]HOST:PORT or unix:PATH. "
-        "Environment: RADIATOR_URL.",
+        help="Where the broker is: HOST:PORT, stomp://[LOGIN:PASSCODE@]HOST:PORT, stomp+tls://, ws://, wss:// or "
+        "unix:PATH. Environment: RADIATOR_URL.",
     )  # fmt: skip
     return url(login_options(function))
 
 
+def _trust(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    """``--ca`` goes where the client finds it: into the environment, for every connection of this command."""
+    if value is not None:
+        os.environ["RADIATOR_CA"] = value
+
+
 def login_options(function: F) -> F:
-    """``--login --passcode --timeout``."""
+    """``--login --passcode --ca --timeout``."""
     for option in reversed(
         (
             click.option("--login", envvar="RADIATOR_LOGIN", help="Login name. Environment: RADIATOR_LOGIN."),
             click.option(
                 "--passcode", envvar="RADIATOR_PASSCODE",
                 help="Passcode; others can see it on a command line, so better the environment: RADIATOR_PASSCODE.",
+            ),
+            click.option(
+                "--ca", metavar="FILE", type=click.Path(dir_okay=False), envvar="RADIATOR_CA", expose_value=False,
+                callback=_trust,
+                help="With TLS: the authorities to trust, instead of the system's. Environment: RADIATOR_CA; "
+                "RADIATOR_CERT and RADIATOR_KEY: a certificate of our own.",
             ),
             click.option(
                 "--timeout", type=click.FloatRange(min=0, min_open=True), default=30.0, show_default=True,

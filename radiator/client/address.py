@@ -1,5 +1,5 @@
-"""Where a broker is: ``host:port``, ``host``, ``stomp://[login:passcode@]host[:port]`` (IPv6 hosts in brackets), or
-``unix:PATH`` for a broker on this machine."""
+"""Where a broker is: ``host:port``, ``host``, a URL of a scheme of ``PORTS`` with ``[login:passcode@]host[:port]``
+(IPv6 hosts in brackets; those of WebSocket with a path), or ``unix:PATH`` for a broker on this machine."""
 
 from __future__ import annotations
 
@@ -10,24 +10,42 @@ from radiator.client.errors import BadAddress
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 61613
-EXPECTED = "expected host:port, stomp://[login:passcode@]host[:port] or unix:PATH"
+PORTS = {"stomp": DEFAULT_PORT, "stomp+tls": 61614, "ws": 15674, "wss": 15673}
+ALIASES = {"stomps": "stomp+tls", "stomp+ssl": "stomp+tls"}
+EXPECTED = (
+    "expected host:port, stomp://[login:passcode@]host[:port], stomp+tls://..., ws://host[:port]/path, wss://... "
+    "or unix:PATH"
+)
 
 
 @dataclass(frozen=True)
 class Address:
-    """A broker's address, with the login that its URL may carry; ``path`` is that of a unix socket, else empty."""
+    """A broker's address, with the login that its URL may carry; ``path`` is a unix socket's or a WebSocket's."""
 
     host: str
     port: int
     login: str | None = None
     passcode: str | None = None
     path: str = ""
+    scheme: str = "stomp"  # one of PORTS, or unix
+
+    @property
+    def encrypted(self) -> bool:
+        return self.scheme in ("stomp+tls", "wss")
+
+    @property
+    def web(self) -> bool:
+        return self.scheme in ("ws", "wss")
+
+    @property
+    def place(self) -> str:
+        """Host and port as they stand in a URL."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def __str__(self) -> str:
-        if self.path:
+        if self.scheme == "unix":
             return f"unix:{self.path}"
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
+        return self.place if self.scheme == "stomp" else f"{self.scheme}://{self.place}{self.path}"
 
 
 def parse(text: str) -> Address:
@@ -38,17 +56,19 @@ def parse(text: str) -> Address:
         path = path.removeprefix("//") if path.startswith("///") else path
         if not path or path.startswith("//"):
             raise BadAddress(f"{EXPECTED}, got {text!r}")
-        return Address(DEFAULT_HOST, 0, path=path)
-    scheme, separator, _ = text.partition("://")
-    if separator and scheme != "stomp":
+        return Address(DEFAULT_HOST, 0, path=path, scheme="unix")
+    scheme, separator, rest = text.partition("://")
+    scheme = ALIASES.get(scheme, scheme) if separator else "stomp"
+    if scheme not in PORTS:
         raise BadAddress(f"{EXPECTED}, got the scheme {scheme!r} in {text!r}")
     try:
-        parts = urlsplit(text if separator else f"stomp://{text}")
+        parts = urlsplit(f"stomp://{rest if separator else text}")
         port = parts.port
     except ValueError as error:
         raise BadAddress(f"{EXPECTED}, got {text!r} ({error})") from None
-    if not parts.hostname or parts.path.strip("/") or parts.query or parts.fragment or port == 0:
+    web = scheme in ("ws", "wss")
+    if not parts.hostname or (parts.path.strip("/") and not web) or parts.query or parts.fragment or port == 0:
         raise BadAddress(f"{EXPECTED}, got {text!r}")
     login = unquote(parts.username) if parts.username is not None else None
     passcode = unquote(parts.password) if parts.password is not None else None
-    return Address(parts.hostname, port or DEFAULT_PORT, login, passcode)
+    return Address(parts.hostname, port or PORTS[scheme], login, passcode, parts.path if web else "", scheme)

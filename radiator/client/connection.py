@@ -10,7 +10,6 @@ its promise about the message, ``subscribe`` when the subscription is in effect.
 from __future__ import annotations
 
 import itertools
-import socket
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
@@ -21,6 +20,7 @@ from radiator.client.link import RECV_BYTES, Link, Pending, server_error
 from radiator.client.message import Message, Receipt
 from radiator.client.requests import LazyRequests
 from radiator.client.sending import Body, Encoder, Headers, Sendable
+from radiator.client.sockets import Socket, open_socket
 from radiator.client.subscription import ACK_MODES, Subscription
 from radiator.client.transaction import Transaction
 from radiator.clock import now_ns
@@ -48,15 +48,21 @@ def connect(
     host: str | None = None,
     headers: Mapping[str, str] | None = None,
     transmit_time: bool = True,
+    ca: str | None = None,
+    cert: str | None = None,
+    key: str | None = None,
 ) -> Connection:
     """Connect to a broker.
 
-    ``address`` is ``host:port``, a ``stomp://`` URL, which may carry login and passcode, or ``unix:PATH``.
+    ``address`` is ``host:port``, a URL (``stomp``, ``stomp+tls``, ``ws``, ``wss``), which may carry login and passcode,
+    or ``unix:PATH``.
     ``heart_beat`` is what we can send and wish to get, in milliseconds (0: none). ``timeout`` is the default for
     everything that waits for an answer, ``connect_timeout`` for the connection itself, in seconds. ``version`` insists
     on one STOMP version.
     ``host`` is the virtual host, ``headers`` are added to CONNECT (``max-in-flight``). ``transmit_time`` adds the time
-    of sending to each message.
+    of sending to each message. With TLS ``ca`` is a file of the authorities to trust, instead of the system's, ``cert``
+    and ``key`` are the files of our own certificate; left out, RADIATOR_CA, RADIATOR_CERT and RADIATOR_KEY in the
+    environment name them.
     """
     place = addresses.parse(address)
     versions = VERSIONS if version is None else (version,)
@@ -70,7 +76,7 @@ def connect(
         headers=headers or {},
     )
     try:
-        sock = _open_socket(place, connect_timeout)
+        sock = open_socket(place, connect_timeout, ca, cert, key)
     except OSError as error:
         raise ConnectFailed(f"cannot connect to {place}: {error}; is a broker running there?") from None
     try:
@@ -84,23 +90,8 @@ def connect(
     return connection
 
 
-def _open_socket(place: addresses.Address, seconds: float) -> socket.socket:
-    if place.path:
-        sock = socket.socket(socket.AF_UNIX)
-        try:
-            sock.settimeout(seconds)
-            sock.connect(place.path)
-        except BaseException:
-            sock.close()
-            raise
-        return sock
-    sock = socket.create_connection((place.host, place.port), timeout=seconds)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return sock
-
-
 def _shake_hands(
-    sock: socket.socket, protocol: ClientConnection, hello: bytes, place: addresses.Address, seconds: float
+    sock: Socket, protocol: ClientConnection, hello: bytes, place: addresses.Address, seconds: float
 ) -> tuple[Frame, list[Frame]]:
     """CONNECT, then CONNECTED: that frame, and those that came with it."""
     deadline = time.monotonic() + seconds

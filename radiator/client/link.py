@@ -25,6 +25,7 @@ from typing import Protocol
 
 from radiator.client.errors import ClientError, Disconnected, ServerError, TimedOut, again
 from radiator.client.message import Receipt, receipt_of
+from radiator.client.sockets import Socket
 from radiator.stomp.connection import ClientConnection
 from radiator.stomp.frames import Frame
 
@@ -93,7 +94,7 @@ class Pending:
 class Link:
     """A connected socket after CONNECTED. ``timeout`` (seconds) is the default of everything that waits."""
 
-    def __init__(self, sock: socket.socket, protocol: ClientConnection, timeout: float) -> None:
+    def __init__(self, sock: Socket, protocol: ClientConnection, timeout: float) -> None:
         self.lock = threading.RLock()
         self.timeout = timeout
         self.protocol = protocol

@@ -244,6 +244,9 @@ class ClientSocket(WebSocket):
         self._judge(head, rest)
         return self._messages(rest) if self.refusal is None else b""
 
+    def wrap(self, data: bytes) -> bytes:
+        return self._frames.send(BytesMessage(data=data))
+
     def _judge(self, data: bytes, rest: bytes) -> None:
         try:
             head = parse_head(data)

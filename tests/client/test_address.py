@@ -15,8 +15,12 @@ from radiator.client.errors import BadAddress
         ("stomp://a%40b:c%3Ad@broker:7/", Address("broker", 7, "a@b", "c:d")),
         ("[::1]:7", Address("::1", 7)),
         ("stomp://[::1]", Address("::1", 61613)),
-        ("unix:./run/x.sock", Address("127.0.0.1", 0, path="./run/x.sock")),
-        ("unix:///run/x.sock", Address("127.0.0.1", 0, path="/run/x.sock")),
+        ("stomp+tls://broker", Address("broker", 61614, scheme="stomp+tls")),
+        ("stomps://a:b@broker:7", Address("broker", 7, "a", "b", scheme="stomp+tls")),
+        ("ws://broker/stomp", Address("broker", 15674, path="/stomp", scheme="ws")),
+        ("wss://[::1]:7", Address("::1", 7, scheme="wss")),
+        ("unix:./run/x.sock", Address("127.0.0.1", 0, path="./run/x.sock", scheme="unix")),
+        ("unix:///run/x.sock", Address("127.0.0.1", 0, path="/run/x.sock", scheme="unix")),
     ],
 )
 def test_an_address_is_read(text: str, expected: Address) -> None:
@@ -24,7 +28,23 @@ def test_an_address_is_read(text: str, expected: Address) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", ":", "http://a:1", "a:b", "a:70000", "a:0", "a/b", "stomp://", "unix:", "unix://a", "a:1?x=2", "[::1"]
+    "text",
+    [
+        "",
+        ":",
+        "http://a:1",
+        "a:b",
+        "a:70000",
+        "a:0",
+        "a/b",
+        "stomp://",
+        "unix:",
+        "unix://a",
+        "a:1?x=2",
+        "[::1",
+        "stomp+tls://a/b",
+        "wss://",
+    ],
 )
 def test_what_is_no_address_is_refused_with_both_sides(text: str) -> None:
     with pytest.raises(BadAddress, match="expected host:port") as caught:
@@ -32,5 +52,8 @@ def test_what_is_no_address_is_refused_with_both_sides(text: str) -> None:
     assert text in str(caught.value)
 
 
+TYPED = ["[::1]:7", "a:1", "unix:/x", "stomp+tls://a:1", "wss://[::1]:7/x"]
+
+
 def test_an_address_prints_as_it_is_typed() -> None:
-    assert [str(parse(text)) for text in ("[::1]:7", "a:1", "unix:/x")] == ["[::1]:7", "a:1", "unix:/x"]
+    assert [str(parse(text)) for text in TYPED] == TYPED

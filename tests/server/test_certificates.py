@@ -137,6 +137,14 @@ def test_a_verified_certificate_gives_its_name(
     assert server.receive(client.seal(b"hello")) == b"hello"
 
 
+def test_a_client_does_not_take_the_certificate_of_another_host(authority: Authority) -> None:
+    server = TlsTunnel(server_context(*authority.issue("other.example"), None))
+    client = TlsTunnel(authority.trusting(), "localhost")
+    server.receive(client.outgoing())
+    client.receive(server.outgoing())
+    assert client.refusal is not None and "Hostname mismatch" in client.refusal.detail
+
+
 def test_a_tunnel_passes_on_any_cut_of_the_bytes(authority: Authority) -> None:
     server, client = (
         TlsTunnel(server_context(*authority.issue("localhost"), None)),
