@@ -12,7 +12,10 @@ import tempfile
 from pathlib import Path
 
 SECONDS = 60
-NAMES = ("batch", "log", "cursors", "index")  # of the targets, which must not be imported before they are instrumented
+# Of the targets, which must not be imported before they are instrumented.
+STORAGE = ("batch", "log", "cursors", "index")
+WIRE = ("parser", "connection", "broker")
+NAMES = (*STORAGE, *WIRE)
 
 
 def main() -> int:
@@ -27,17 +30,18 @@ def main() -> int:
 def one(name: str, arguments: list[str]) -> int:
     import atheris
 
-    with atheris.instrument_imports(include=["radiator.storage"]):
-        from fuzz.targets import TARGETS, seeds
+    with atheris.instrument_imports(include=["radiator.storage", "radiator.stomp", "radiator.broker"]):
+        from fuzz import targets, wire
+    module = targets if name in STORAGE else wire
     if arguments and Path(arguments[0]).is_file():
-        TARGETS[name](Path(arguments[0]).read_bytes())
+        module.TARGETS[name](Path(arguments[0]).read_bytes())
         return 0
     seconds = int(arguments[0]) if arguments else SECONDS
     with tempfile.TemporaryDirectory() as corpus:
-        for number, seed in enumerate(seeds()[name]):
+        for number, seed in enumerate(module.seeds()[name]):
             Path(corpus, str(number)).write_bytes(seed)
         options = [f"-max_total_time={seconds}", "-max_len=8192", "-rss_limit_mb=1024", "-timeout=10", "-verbosity=1"]
-        atheris.Setup([sys.argv[0], *options, corpus], TARGETS[name])
+        atheris.Setup([sys.argv[0], *options, corpus], module.TARGETS[name])
         print(f"fuzz {name} for {seconds} s", flush=True)
         atheris.Fuzz()
     return 0

@@ -1,4 +1,5 @@
-"""What is fuzzed, and what must hold for any bytes. Each target takes bytes and returns nothing; it raises for a bug.
+"""What is fuzzed of the files (of the wire: ``wire``), and what must hold for any bytes. Each target takes bytes and
+returns nothing; it raises for a bug.
 
     batch      nothing but DamagedBatch and UnknownVersion leaves the decoder, and what it takes is small enough
     log        a directory with these bytes as its segment, its index, head and names recovers, twice, to the same

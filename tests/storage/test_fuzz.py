@@ -11,14 +11,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fuzz.run import NAMES
+from fuzz.run import STORAGE
 from fuzz.targets import TARGETS, seal, seeds
 from radiator.storage.format import DamagedBatch, UnknownVersion, decode
 from radiator.storage.segment import Window, find_batch, whole_batches
 from tests.storage.faults import FaultyFileSystem
 
 SEEDS = seeds()
-assert set(NAMES) == set(TARGETS) == set(SEEDS)
+assert set(STORAGE) == set(TARGETS) == set(SEEDS)
 
 
 def mutated(random: Random, data: bytes) -> bytes:
