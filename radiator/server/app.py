@@ -33,8 +33,8 @@ from radiator.storage.store import Store
 log = logging.getLogger("radiator.server")
 
 LOOK_NS = int(LOOK_SECONDS * clock.NS_PER_SECOND)
-TICK_SECONDS = 0.25  # heart-beats of seconds, idle rolls
-BEAT_SECONDS = 0.02  # how finely short heart-beats are looked at: half of the shortest interval is 50 ms
+TICK_SECONDS = 0.25  # idle rolls, peers that are not read
+BEAT_SECONDS = 0.02  # how finely heart-beats are looked at: half of the shortest interval is 50 ms
 GOODBYE_SECONDS_MAX = 5.0  # for last frames to go out to those who are behind with reading
 STOP_SECONDS_MAX = 10.0  # to sync what is open and let last frames go out, then the stop is forced
 
@@ -97,7 +97,7 @@ class App:
             self.admin.start()
             log.info("admin: %s", self.admin.url)
         self._timer.start(self._tick)
-        self._beat_timer.start(self.driver.beat_fast)
+        self._beat_timer.start(self.driver.beat)
         return [listener.url for listener in self.listeners]
 
     def _guard(self) -> None:
@@ -150,7 +150,7 @@ class App:
 
     def _tick(self) -> None:
         self.broker.tick(clock.now_ns())
-        self.driver.beat()
+        self.driver.beat_paused()
         self._look_at_the_disk()
         if self.entrance is not None:
             self.entrance.tick()

@@ -19,6 +19,7 @@ from radiator import clock, limits
 from radiator.broker.broker import SETTLE_INTERVAL_NS, Broker
 from radiator.broker.feed import Read
 from radiator.broker.session import Session
+from radiator.server.beats import Beats
 from radiator.server.group import Shortcut, split, sync_jobs
 from radiator.server.pace import Pace, run_care
 from radiator.server.worker import Worker, give_up
@@ -39,8 +40,7 @@ class Driver:
         self.has_room = True  # new messages may be appended
         self.paused: dict[Any, None] = {}  # transports that are not read for now
         self.stopping = False  # nobody is read any more
-        self.beating: dict[Any, None] = {}  # transports with heart-beats
-        self.beating_fast: dict[Any, None] = {}  # those with short ones, which are looked at more often
+        self.beats = Beats()  # when which transport is looked at for its heart-beats
         self.idle = Event()  # set when nothing is on its way to the disk
         self._closing: dict[Any, None] = {}
         self._loop = gevent.get_hub().loop
@@ -78,15 +78,13 @@ class Driver:
 
     def beat(self) -> None:
         """Send the heart-beats that are due and close the peers that have gone silent."""
-        now_ns = clock.monotonic_ns()
-        for transport in list(self.beating):
-            transport.beat(now_ns)
+        self.beats.look(clock.monotonic_ns())
 
-    def beat_fast(self) -> None:
-        """The same, for the transports with short intervals."""
-        if self.beating_fast:
-            now_ns = clock.monotonic_ns()
-            for transport in list(self.beating_fast):
+    def beat_paused(self) -> None:
+        """Those that are not read cannot be judged by what came: they are looked at more often."""
+        now_ns = clock.monotonic_ns()
+        for transport in list(self.paused):
+            if transport.heart_beat is not None:
                 transport.beat(now_ns)
 
     def aside(self, work: Callable[[], Any]) -> None:

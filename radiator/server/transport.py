@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("radiator.server")
 
 READ, WRITE = 1, 2  # libev's event bits
-FAST_MS = 5_000  # heart-beats that are shorter are looked at more often
 LINGER_SECONDS = 2.0  # how long a closing connection is read, so that its last frame arrives
 UNSENT_SECONDS_MAX = 10.0  # how long a closing connection may take to accept its last bytes
 
@@ -185,8 +184,7 @@ class Transport:
         if send_ms or expect_ms:
             grace = self._driver.broker.config.heart_beat.grace
             self.heart_beat = HeartBeat(send_ms, expect_ms, grace, clock.monotonic_ns())
-            fast = min(each for each in (send_ms, expect_ms) if each) < FAST_MS
-            (self._driver.beating_fast if fast else self._driver.beating)[self] = None
+            self._driver.beats.add(self)
 
     def go_on(self) -> None:
         """Each turn while paused: handle the frames that were left, and read on when nothing stands against it."""
@@ -378,8 +376,8 @@ class Transport:
         driver.broker.disconnect(self.session)
         driver.transports.pop(self.session, None)
         driver.paused.pop(self, None)
-        driver.beating.pop(self, None)
-        driver.beating_fast.pop(self, None)
+        if self.heart_beat is not None:
+            driver.beats.drop()
         driver.wake()
         self._sock.close()
 
