@@ -31,12 +31,14 @@ def check_config(file: str | None, config: str | None, explain: tuple[str, ...],
     from radiator.config import load
     from radiator.routing.rules import Rules
     from radiator.server.hooks import load_hooks
+    from radiator.server.users import check
 
     if file and config:
         raise click.UsageError("give the file once: as argument or with --config")
     settings = load(file or config)
     rules = Rules(settings)
     load_hooks(settings.rules, settings.source)
+    check(settings.auth)
     if as_json:
         put_json({**_summary(settings), "explain": [_explained(rules, name) for name in explain]})
         return OK
@@ -55,6 +57,7 @@ def _summary(settings: Config) -> dict[str, Any]:
         "source": settings.source or "(no file: defaults)",
         "data_dir": settings.data_dir,
         "listen": [str(listen) for listen in settings.listen],
+        "users_file": settings.auth.users_file,
         "admin": None if settings.admin is None else str(settings.admin),
         "rules": len(settings.rules),
     }

@@ -11,7 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -37,6 +37,7 @@ OK, FAILED, USAGE, UNREACHABLE, DENIED, NOT_FOUND, DAMAGED, INTERRUPTED = EXIT_C
 
 SERVER_EXITS = {"denied": DENIED, "not-found": NOT_FOUND, "no-route": NOT_FOUND, "timeout": UNREACHABLE}
 DEFAULT_URL = "127.0.0.1:61613"
+PASSCODE = "radiator.cli.passcode"  # in the meta of a click context
 PIPE_WIDTH = 200  # of a table that does not go to a terminal
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -120,6 +121,11 @@ def header_option(about: str) -> Callable[[F], F]:
     return click.option("-H", "--header", "headers", multiple=True, metavar="NAME:VALUE", callback=read, help=about)
 
 
+def _keep_passcode(ctx: click.Context, parameter: click.Parameter, file: IO[str] | None) -> None:
+    if file is not None:
+        ctx.meta[PASSCODE] = file.readline().rstrip("\r\n")
+
+
 def connection_options(function: F) -> F:
     """``--url --login --passcode --ca --timeout``."""
     url = click.option(
@@ -140,7 +146,10 @@ def login_options(function: F) -> F:
     """``--login --passcode --ca --timeout``."""
     for option in reversed(
         (
-            click.option("--login", envvar="RADIATOR_LOGIN", help="Login name. Environment: RADIATOR_LOGIN."),
+            click.option(
+                "--login", "--user", "login", envvar="RADIATOR_LOGIN", metavar="NAME",
+                help="Login name. Environment: RADIATOR_LOGIN.",
+            ),
             click.option(
                 "--passcode", envvar="RADIATOR_PASSCODE",
                 help="Passcode; others can see it on a command line, so better the environment: RADIATOR_PASSCODE.",
@@ -150,6 +159,10 @@ def login_options(function: F) -> F:
                 callback=_trust,
                 help="With TLS: the authorities to trust, instead of the system's. Environment: RADIATOR_CA; "
                 "RADIATOR_CERT and RADIATOR_KEY: a certificate of our own.",
+            ),
+            click.option(
+                "--passcode-file", type=click.File("r"), expose_value=False, callback=_keep_passcode, metavar="FILE",
+                help="A file with the passcode in its first line.",
             ),
             click.option(
                 "--timeout", type=click.FloatRange(min=0, min_open=True), default=30.0, show_default=True,
@@ -165,5 +178,10 @@ def open_connection(url: str, login: str | None, passcode: str | None, timeout: 
     """A connection from the options of a command."""
     from radiator.client import connect
 
+    context = click.get_current_context(silent=True)
+    if passcode is None and context is not None:
+        passcode = context.meta.get(PASSCODE)
+    if login is not None and passcode is None and sys.stdin.isatty() and sys.stderr.isatty():
+        passcode = click.prompt(f"Passcode of {login}", hide_input=True, err=True)
     seconds = min(timeout, 10.0)
     return connect(url, login=login, passcode=passcode, timeout=timeout, connect_timeout=seconds, **more)

@@ -35,6 +35,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "mirror": ("radiator.cli.mirror:mirror", "Keep a second copy of a running broker's store."),
     "export": ("radiator.cli.export:export", "Write records as JSON lines, CSV or Parquet."),
     "check-config": ("radiator.cli.check_config:check_config", "Check a configuration and explain its rules."),
+    "passwd": ("radiator.cli.passwd:passwd", "Set or delete a user's passcode in a users file."),
     "bench": ("radiator.cli.bench:bench", "Measure a broker: throughput, latency, memory."),
     "report": ("radiator.cli.report:report", "Make a report on a data directory with Spark."),
 }

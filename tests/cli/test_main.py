@@ -23,7 +23,7 @@ from radiator.errors import ConfigError, RadiatorError, StorageError
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = (ROOT / "docs" / "cli.md").read_text("utf-8")
-SHARED = {"--url", "--login", "--passcode", "--ca", "--timeout", "--help"}
+SHARED = {"--url", "--login", "--user", "--passcode", "--passcode-file", "--ca", "--timeout", "--help"}
 
 
 def command_of(name: str) -> click.Command:

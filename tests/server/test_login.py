@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -137,3 +140,35 @@ def test_the_example_of_a_users_file_is_one() -> None:
     assert set(users.users) == {"alice", "operator"}
     assert users.anonymous is not None and users.certificates
     assert load(path).rights["operator"].everything
+
+
+# --- the command line -------------------------------------------------------------------------------------------------
+
+
+def radiator(*args: str, **environ: str) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "radiator", *args]
+    env = {**os.environ, **environ}
+    return subprocess.run(command, capture_output=True, timeout=60, check=False, cwd=ROOT, env=env)
+
+
+def test_a_command_logs_in_with_a_passcode_from_the_environment_or_from_a_file(
+    guarded: Guarded, tmp_path: Path
+) -> None:
+    send = ("send", "/queue/a", "hello", "--url", guarded.address)
+    assert radiator(*send, "--user", "alice", RADIATOR_PASSCODE="secret").returncode == 0
+    file = tmp_path / "passcode"
+    file.write_text("secret\n")
+    assert radiator(*send, "--login", "alice", "--passcode-file", str(file)).returncode == 0
+    wrong = radiator(*send, "--login", "alice", RADIATOR_PASSCODE="wrong")
+    assert wrong.returncode == 4 and b"wrong" not in wrong.stderr
+    assert radiator(*send).returncode == 4  # anonymous has no such right
+    assert radiator("clients", "--url", guarded.address, "--user", "alice", RADIATOR_PASSCODE="secret").returncode == 4
+
+
+def test_check_config_checks_the_users_file_too(tmp_path: Path) -> None:
+    users, config = tmp_path / "users.yaml", tmp_path / "radiator.yaml"
+    users.write_text("users: {a: {read: '/topic/>.x'}}")
+    config.write_text(f"auth: {{users_file: {users}}}")
+    done = radiator("check-config", str(config))
+    assert done.returncode == 2
+    assert f"{users}:1: users.a: malformed pattern".encode() in done.stderr

@@ -1,0 +1,88 @@
+"""``radiator passwd``: the passcode of one user in a users file.
+
+The file is replaced as a whole, in one step, and only its owner may read it: a broker that reads it meanwhile sees the
+old one or the new one. No passcode and no hash is ever printed.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import tempfile
+
+import click
+
+from radiator.cli.common import FAILED, NOT_FOUND, OK, CommandFailed, json_option, put_json, say
+
+
+@click.command(short_help="Set or delete a user's passcode in a users file.")
+@click.argument("users_file", metavar="USERS_FILE")
+@click.argument("name", metavar="NAME")
+@click.option("--stdin", "from_stdin", is_flag=True, help="Read the passcode from stdin, one line, instead of asking.")
+@click.option("--delete", is_flag=True, help="Delete the user, rights and all.")
+@json_option
+def passwd(users_file: str, name: str, from_stdin: bool, delete: bool, as_json: bool) -> int:
+    """Set the passcode of NAME in USERS_FILE; the user, and the file, are made if they are not there.
+
+    Asks for the passcode twice. Rights, comments and other users stay as they are; a broker that uses the file takes
+    it up within two seconds.
+    """
+    from radiator.config.load import read_text
+    from radiator.config.users import load_users_text
+    from radiator.config.users_edit import delete_user, set_password
+    from radiator.server.passwords import make_hash
+
+    path = os.path.realpath(users_file)
+    text = read_text(path, "the users file") if os.path.exists(path) else ""
+    known = name in load_users_text(text, users_file).users
+    if delete:
+        if not known:
+            raise CommandFailed(NOT_FOUND, f"{users_file}: no user {name!r}")
+        changed = delete_user(text, users_file, name)
+    else:
+        changed = set_password(text, users_file, name, make_hash(_passcode(from_stdin)))
+    try:
+        _replace(path, changed)
+    except OSError as error:
+        raise CommandFailed(FAILED, f"{users_file}: cannot be written: {error.strerror}") from None
+    done = "deleted" if delete else "changed" if known else "added"
+    if as_json:
+        put_json({"users_file": users_file, "user": name, "done": done})
+    else:
+        say(
+            f"{users_file}: {name} {done}" + ("; it may do what read:, write: ... say there" if done == "added" else "")
+        )
+    return OK
+
+
+def _passcode(from_stdin: bool) -> str:
+    if from_stdin:
+        passcode = sys.stdin.readline().rstrip("\r\n")
+    elif not sys.stdin.isatty():
+        raise click.UsageError("expected a terminal to ask at, or --stdin")
+    else:
+        passcode = click.prompt("Passcode", hide_input=True, confirmation_prompt="Once more", err=True)
+    if not passcode:
+        raise click.UsageError("expected a passcode, got nothing")
+    if passcode != passcode.strip():
+        raise click.UsageError("expected a passcode without blanks at its ends, which STOMP 1.0 would lose")
+    return passcode
+
+
+def _replace(path: str, text: str) -> None:
+    directory = os.path.dirname(path)
+    handle, temporary = tempfile.mkstemp(dir=directory, prefix=".users-")  # mode 0600
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
+            if os.path.exists(path):
+                facts = os.stat(path)
+                if (facts.st_uid, facts.st_gid) != (os.geteuid(), os.getegid()) and stat.S_ISREG(facts.st_mode):
+                    os.fchown(file.fileno(), facts.st_uid, facts.st_gid)  # a broker under another name must read it
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise

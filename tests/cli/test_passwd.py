@@ -1,0 +1,86 @@
+"""radiator passwd, and what the users that it writes may do."""
+
+from __future__ import annotations
+
+import os
+import pty
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from radiator.config.users import load_users
+from radiator.server.passwords import verify
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def passwd(*args: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "radiator", "passwd", *args]
+    return subprocess.run(command, input=stdin, capture_output=True, timeout=60, check=False, cwd=ROOT)
+
+
+def hash_of(path: Path, name: str) -> str:
+    return load_users(str(path)).users[name].password or ""
+
+
+def test_a_file_and_a_user_are_made_with_nobody_else_to_read_it(tmp_path: Path) -> None:
+    path = tmp_path / "users.yaml"
+    done = passwd(str(path), "alice", "--stdin", stdin=b"open sesame\n")
+    assert done.returncode == 0, done.stderr
+    assert verify(hash_of(path, "alice"), "open sesame")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert b"sesame" not in done.stdout + done.stderr and b"argon2" not in done.stdout + done.stderr
+    assert os.listdir(tmp_path) == ["users.yaml"]
+
+
+def test_a_passcode_is_changed_and_comments_stay(tmp_path: Path) -> None:
+    path = tmp_path / "users.yaml"
+    path.write_text("# mine\nusers:\n  alice: {read: '#'}  # she\n")
+    assert passwd(str(path), "alice", "--stdin", stdin=b"one\n").returncode == 0
+    assert passwd(str(path), "alice", "--stdin", stdin=b"two\n").returncode == 0
+    assert verify(hash_of(path, "alice"), "two") and not verify(hash_of(path, "alice"), "one")
+    assert path.read_text().startswith("# mine\n") and path.read_text().endswith("# she\n")
+
+
+def test_a_user_is_deleted_once(tmp_path: Path) -> None:
+    path = tmp_path / "users.yaml"
+    passwd(str(path), "alice", "--stdin", stdin=b"one\n")
+    assert passwd(str(path), "alice", "--delete").returncode == 0
+    gone = passwd(str(path), "alice", "--delete")
+    assert gone.returncode == 5 and b"no user 'alice'" in gone.stderr
+
+
+@pytest.mark.parametrize(("stdin", "told"), [(b"\n", b"got nothing"), (b" x \n", b"without blanks")])
+def test_a_passcode_that_would_not_work_is_refused(tmp_path: Path, stdin: bytes, told: bytes) -> None:
+    done = passwd(str(tmp_path / "u"), "alice", "--stdin", stdin=stdin)
+    assert done.returncode == 2 and told in done.stderr
+    assert not (tmp_path / "u").exists()
+
+
+def test_without_a_terminal_it_asks_for_stdin_and_a_faulty_file_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "users.yaml"
+    assert b"--stdin" in passwd(str(path), "alice").stderr
+    path.write_text("user: x")
+    done = passwd(str(path), "alice", "--stdin", stdin=b"x\n")
+    assert done.returncode == 2 and b"did you mean users?" in done.stderr
+    assert path.read_text() == "user: x"
+
+
+def test_at_a_terminal_it_asks_twice_and_shows_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "users.yaml"
+    master, slave = pty.openpty()
+    command = [sys.executable, "-m", "radiator", "passwd", str(path), "alice"]
+    process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, cwd=ROOT, start_new_session=True)
+    os.close(slave)
+    shown = b""
+    for prompt in (b"Passcode:", b"Once more:"):
+        while prompt not in shown:
+            shown += os.read(master, 1_024)
+        os.write(master, b"typed in\n")
+    assert process.wait(60) == 0
+    os.close(master)
+    assert verify(hash_of(path, "alice"), "typed in")
+    assert b"typed in" not in shown
