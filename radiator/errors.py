@@ -29,7 +29,8 @@ ERROR_CODES: dict[str, str] = {
     "denied": "the peer may not do this",
     "not-found": "the destination does not exist and its rule forbids creating it",
     "no-route": "the message was mandatory and nobody is subscribed",
-    "full": "the destination is full and its rule says reject",
+    "full": "the destination is full and its rule says reject, or there was no room for as long as it says block",
+    "rate-limited": "the client sends faster than the rule of the destination lets one client",
     "rejected": "the schema or the middleware of the destination refused the message",
     "storage": "the disk refused to store the message; nothing was receipted",
     "not-stomp": "the peer speaks another protocol (HTTP, TLS) on a STOMP port",
@@ -64,6 +65,14 @@ class ConfigError(RadiatorError):
 
 class StorageError(RadiatorError):
     """The disk, or the files on it, failed us. ``str()`` names the path and the remedy."""
+
+
+class MemoryFull(StorageError):
+    """What is kept in memory may not grow. ``everywhere``: all memory partitions together, and not only this one."""
+
+    def __init__(self, text: str, everywhere: bool) -> None:
+        super().__init__(text)
+        self.everywhere = everywhere
 
 
 class ClientError(RadiatorError):

@@ -289,8 +289,9 @@ FAULTS = {
     "destinations: [{match: /topic/a, on_full: drop_oldest, store: memory}]": ON_FULL_OF_A_TOPIC,
     "destinations: [{match: /topic/a, on_full: reject, store: memory, retention: {count: 1}}]": ON_FULL_OF_A_TOPIC,
     "defaults: {max_messages: 1}\ndestinations: [{match: /topic/a, on_full: drop_newest}]": ON_FULL_OF_A_TOPIC,
-    "destinations: [{match: a, max_bytes: 1GiB, on_full: block}]": "expected reject or drop_oldest or drop_newest; "
-    "block is known, but not offered by this version, got 'block'",
+    "destinations: [{match: a, on_full: block}]": "expected max_messages: or max_bytes: too; without",
+    "destinations: [{match: a, rate_limit: {messages: 5 apples}}]": "expected none or messages a second such as 100",
+    "destinations: [{match: a, rate_limit: {messages: 0/s}}]": "expected none or messages a second such as 100",
     "destinations: [{match: a, max_bytes: 1GiB, on_full: spill}]": "or drop_newest, got 'spill'",
     "destinations: [{match: '/topic/a,/topic/b.*', max_bytes: 1GiB}]": "max_bytes: bounds a queue; for a topic use",
     "destinations: [{match: a, kind: topic, max_messages: 3}]": "max_messages: bounds a queue; for a topic use",

@@ -142,6 +142,3 @@ def test_one_key_of_each_kind_that_is_reserved_is_refused() -> None:
         ):
             with pytest.raises(ConfigError, match=rf"^radiator\.yaml:1: {path}\.{key}: known \(.*\), but not offered"):
                 load_text(text, "radiator.yaml", {})
-    for value in schema.ON_FULL_NOT_OFFERED:
-        with pytest.raises(ConfigError, match=rf"{value} is known, but not offered by this version"):
-            load_text(f"destinations: [{{match: a, max_messages: 1, on_full: {value}}}]", "radiator.yaml", {})

@@ -79,7 +79,6 @@ def test_every_key_that_is_not_offered_is_documented() -> None:
     for table in (
         schema.NOT_OFFERED,
         schema.RULE_NOT_OFFERED,
-        schema.ON_FULL_NOT_OFFERED,
     ):
         assert set(table) <= set(section)
 

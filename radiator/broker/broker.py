@@ -23,7 +23,7 @@ from functools import partial
 from typing import Any
 
 from radiator import __version__
-from radiator.broker import commands, lanes, publishing, subscribing
+from radiator.broker import commands, lanes, leaving, overflow, publishing, subscribing
 from radiator.broker.access import Access
 from radiator.broker.births import Births
 from radiator.broker.destination import Destination
@@ -38,6 +38,7 @@ from radiator.broker.session import Session, SessionLimits
 from radiator.broker.source import QueueSource
 from radiator.broker.stats import Stats
 from radiator.broker.subscription import Subscription, by_source
+from radiator.broker.throttle import Throttle, Wait
 from radiator.broker.timing import NEVER_NS, Timing
 from radiator.broker.troubles import Troubles
 from radiator.clock import NS_PER_MS, NS_PER_SECOND
@@ -66,6 +67,7 @@ class Broker:
         self.server_name = SERVER_NAME
         self.session_limits = SessionLimits.of(config.limits)
         self.stats = Stats()
+        self.throttle = Throttle(self.stats)
         self.access = Access(self)
         self.generation = 0  # of the rules; a plan made under another one is made again
         self.sessions: dict[str, Session] = {}
@@ -113,9 +115,13 @@ class Broker:
     def handle(self, session: Session, frames: list[Frame], now_ns: int) -> list[Frame]:
         """Act on frames in their order. A frame that breaks a rule is answered ERROR, and the rest are ignored.
 
-        Returns the frames that are left when some have been so much work that others should have their turn first.
+        Returns the frames that are left when some have been so much work that others should have their turn first, or
+        when one has to wait (``radiator.broker.throttle``).
         """
         if session.undecided:
+            return frames
+        hold = session.hold
+        if hold is not None and not self.throttle.lets(session, hold, now_ns):
             return frames
         send = publishing.send
         self.work = 0
@@ -130,6 +136,10 @@ class Broker:
                     send(self, session, frame, now_ns)
                 else:
                     commands.dispatch(self, session, frame, now_ns)
+            except Wait as wait:
+                if self.throttle.hold(session, wait, hold if index == 0 else None, now_ns):
+                    return [wait.frame or frame, *frames[index + 1 :]]
+                self.refuse(session, wait.refusal, frame.receipt)
             except ProtocolError as error:
                 self.refuse(session, error, frame.receipt)
             except StorageError as error:
@@ -159,6 +169,7 @@ class Broker:
             self.registry.drop_temporary(name)
         session.temporary.clear()
         self.ready.forget_session(session)
+        self.throttle.forget(session)
 
     def disconnect(self, session: Session) -> None:
         """The connection is gone."""
@@ -207,46 +218,16 @@ class Broker:
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """End a subscription: what it holds goes back to its queues, in the original places."""
-        session = subscription.session
-        subscription.closed = True
-        session.subscriptions.pop(subscription.id, None)
-        session.tags.pop(subscription.tag, None)
-        session.waiting.pop(subscription, None)
         self.births.forget(subscription)
-        session.patterns -= len(subscription.patterns.patterns)
-        session.remember(subscription.seen)
-        left = list(subscription.destinations)
-        self.work += len(left)
-        for destination in left:
-            destination.subscribers -= 1
-        subscription.destinations.clear()
-        for feed, reader in subscription.readers.items():
-            feed.readers.pop(reader, None)
-            self.ready.forget_reader(reader)
-        subscription.readers.clear()
-        for queue in subscription.queues:
-            queue.consumers.remove(subscription)
-            if not queue.consumers:
-                for source in queue.sources:
-                    source.batch = None
-        if subscription.queues:
-            remaining = [pair for pair in session.queue_ring if pair[0] is not subscription]
-            session.queue_ring.clear()
-            session.queue_ring.extend(remaining)
-        subscription.queues.clear()
-        for source, offsets in by_source(subscription.take_all()).items():
-            self.return_to(source, offsets)
-        for destination in left:
-            if destination.unused and self.registry.drop_unused(destination):
-                self.generation += 1  # plans may still name it
-        if not session.closing:
-            self.ready.credit_session(session)
+        leaving.leave(self, subscription)
 
     def return_to(self, source: QueueSource, offsets: list[int]) -> None:
         """These were in flight and are not settled: they go back to their queue."""
         if offsets:
             self.stats.returned += len(offsets)
             source.give_back(offsets)
+            if source.queue.terms.on_full == "drop_oldest":
+                self.stats.dropped_oldest += overflow.trim(source.queue)
             self.ready.queue(source.queue)
 
     def give_back(self, subscription: Subscription, settled: Sequence[tuple[QueueSource | None, int]]) -> None:
@@ -357,16 +338,18 @@ class Broker:
 
     def next_deadline_ns(self, now_ns: int) -> int | None:
         """When ``tick`` has something to do; None if nothing is planned."""
-        stored_ns, queued_ns = self.store.next_deadline_ns(now_ns), self.timing.next_ns
-        if queued_ns == NEVER_NS:
+        stored_ns, planned_ns = self.store.next_deadline_ns(now_ns), min(self.timing.next_ns, self.throttle.next_ns)
+        if planned_ns == NEVER_NS:
             return stored_ns
-        return queued_ns if stored_ns is None else min(stored_ns, queued_ns)
+        return planned_ns if stored_ns is None else min(stored_ns, planned_ns)
 
     def tick(self, now_ns: int) -> None:
         """Time passes: interval syncs, rolls, retention; retries of failed reads; stops whose moment has come."""
         self.timing.see(now_ns)
         self.timing.meet()
         self.store.tick(now_ns)
+        self.throttle.meet(now_ns)
+        self.throttle.look_at_memory(self.store.memory_is_full)
         self.reading.retry()
         self.troubles.tick(now_ns)
         if abs(now_ns - self._advanced_ns) >= ADVANCE_EVERY_NS:

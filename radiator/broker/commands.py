@@ -5,8 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from radiator.broker import idempotence, settling, subscribing, transactions
-from radiator.broker.publishing import Plan, Verdict, admit, append, drop_reply, make_room, not_connected, plan_for
+from radiator.broker import idempotence, overflow, settling, subscribing, throttle, transactions
+from radiator.broker.overflow import Verdict
+from radiator.broker.publishing import (
+    Plan,
+    admit,
+    append,
+    drop_reply,
+    make_room,
+    no_memory,
+    not_connected,
+    plan_for,
+)
 from radiator.broker.settling import receipt_now
 from radiator.broker.subscription import InFlight, by_source
 from radiator.errors import ProtocolError, StorageError
@@ -20,6 +30,7 @@ if TYPE_CHECKING:
     from radiator.broker.destination import Destination
     from radiator.broker.session import Session
     from radiator.broker.source import QueueSource
+    from radiator.routing.policy import Policy
     from radiator.stomp.frames import Frame
     from radiator.storage.partition import Partition
 
@@ -218,19 +229,35 @@ def _check(
             raise broker.disk_full
         try:
             partition.check()
-        except StorageError:
+        except StorageError as error:
             if not plan.name.startswith(TEMP_QUEUE_PREFIX):
-                raise
+                raise no_memory(broker, plan, partition, error) from error
             drop_reply(broker, session, each)
             continue
-        count, size = ahead.get(plan.destination, (0, 0))
-        steps.append((each, plan, admit(plan, each, count, size)))
-        ahead[plan.destination] = (count + 1, size + len(each.body))
+        before = ahead.get(plan.destination, (0, 0))
+        steps.append((each, plan, admit(plan, each, before)))
+        ahead[plan.destination] = (before[0] + 1, before[1] + len(each.body))
         count, size = room.get(partition, (0, 0))
         room[partition] = (count + 1, size + len(each.body) + len(plan.block))
+    _check_together(session, ahead, now_ns)
     for partition, (count, size) in room.items():
         partition.make_room(count, size)
     return steps
+
+
+def _check_together(session: Session, sent: dict[Destination, tuple[int, int]], now_ns: int) -> None:
+    """What destinations and rules say to all that a COMMIT sends there. Raises ProtocolError, or Wait: then the whole
+    transaction waits."""
+    rated: dict[int, tuple[Policy, int]] = {}
+    for destination, (count, size) in sent.items():
+        if destination.queue is not None:
+            overflow.together(destination.queue, count, size)
+        policy = destination.policy
+        if policy.rule.rate_messages is not None and not destination.name.startswith(TEMP_QUEUE_PREFIX):
+            _, before = rated.get(policy.rule_index, (policy, 0))
+            rated[policy.rule_index] = (policy, before + count)
+    if rated:
+        throttle.spend(session, rated, now_ns)
 
 
 COMMANDS: dict[str, Callable[[Broker, Session, Frame, int], None]] = {

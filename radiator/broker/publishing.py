@@ -8,13 +8,14 @@ open batch and a place in the line of receipts.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import Enum
 from typing import TYPE_CHECKING
 
 from radiator import limits
-from radiator.broker import admin, hooks, idempotence, scheduling, subscribing, transactions
+from radiator.broker import admin, hooks, idempotence, overflow, scheduling, subscribing, throttle, transactions
+from radiator.broker.overflow import Verdict
 from radiator.broker.positions import parse_time
-from radiator.errors import ProtocolError, StorageError
+from radiator.broker.throttle import Wait
+from radiator.errors import MemoryFull, ProtocolError, StorageError
 from radiator.routing.pattern import is_pattern
 from radiator.routing.rules import TEMP_QUEUE_PREFIX
 from radiator.stomp.headers import escape, stored_block
@@ -47,6 +48,7 @@ class Plan:
         "generation",
         "identity",
         "name",
+        "rated",
         "rights",
         "special",
         "sync",
@@ -73,8 +75,9 @@ class Plan:
         limited = policy.max_messages is not None or policy.max_bytes is not None
         self.counted: Queue | None = destination.queue if limited else None
         self.delayed = False
+        self.rated = policy.rule.rate_messages is not None and not self.name.startswith(TEMP_QUEUE_PREFIX)
         # Anything beyond "append, maybe receipt" takes the slow path.
-        self.special = self.sync or "mandatory" in headers or limited
+        self.special = self.sync or "mandatory" in headers or limited or self.rated
 
 
 def send(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
@@ -84,7 +87,7 @@ def send(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
     if plan is None or plan.generation != broker.generation:
         if not session.connected:
             raise not_connected("SEND")
-        if broker.hooks:
+        if broker.hooks and frame is not broker.throttle.passed:
             passed = hooks.pass_through(broker, session, frame)
             if passed is None:
                 return
@@ -100,21 +103,43 @@ def send(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
     if broker.disk_full is not None and plan.destination.policy.store == "file":
         raise broker.disk_full
     if plan.special:
-        verdict = admit(plan, frame)
+        try:
+            verdict = admit(plan, frame)
+            if plan.rated:
+                policy = plan.destination.policy
+                throttle.spend(session, {policy.rule_index: (policy, 1)}, now_ns)
+        except Wait as wait:
+            wait.frame = frame
+            raise
         if verdict is not Verdict.STORE and not make_room(broker, session, plan, frame, verdict):
             return
     feed = plan.feed or plan.destination.next_feed()
     try:
         offset = append(broker, plan, feed.partition, frame.body, now_ns)
-    except StorageError:
+    except StorageError as error:
         if not plan.name.startswith(TEMP_QUEUE_PREFIX):
-            raise
+            raise no_memory(broker, plan, feed.partition, error, frame) from error
         drop_reply(broker, session, frame)  # whoever asked does not read: not the fault of who answers
         return
     if frame.receipt is not None:
         batch = feed.partition.open_batch
         suffix = plan.destination.receipt_suffix(feed, session.version)
         broker.pending_bytes += session.receipts.stored(frame.receipt, offset, batch, suffix)
+
+
+def no_memory(
+    broker: Broker, plan: Plan, partition: Partition, error: StorageError, frame: Frame | None = None
+) -> Exception:
+    """The error of a partition that takes no more, or Wait: for memory that others give back it may wait."""
+    if not isinstance(error, MemoryFull):
+        return error
+    if error.everywhere:
+        broker.throttle.memory_is_full(broker.config.limits.memory)
+    wait = overflow.no_memory(plan.destination.policy, partition, error, error.everywhere)
+    if wait is None:
+        return error
+    wait.frame = frame
+    return wait
 
 
 def append(broker: Broker, plan: Plan, partition: Partition, body: bytes, now_ns: int) -> int:
@@ -224,17 +249,8 @@ def _check_send(session: Session, name: str, headers: Mapping[str, str]) -> None
         raise ProtocolError("bad-header", f"header durability: expected fsync, got {durability[:100]!r}")
 
 
-class Verdict(Enum):
-    """What a destination that may be full says to one more message."""
-
-    STORE = "store"
-    REPEAT = "repeat"  # it is there already
-    DROP_NEWEST = "drop_newest"
-    DROP_OLDEST = "drop_oldest"
-
-
-def admit(plan: Plan, frame: Frame, ahead: int = 0, ahead_bytes: int = 0) -> Verdict:
-    """The checks that only some destinations or messages need; changes nothing. Raises ProtocolError.
+def admit(plan: Plan, frame: Frame, ahead: tuple[int, int] | None = None) -> Verdict:
+    """The checks that only some destinations or messages need; changes nothing. Raises ProtocolError and Wait.
 
     ``ahead``: messages, and their bytes, that the same transaction sends to this destination before this one.
     """
@@ -245,7 +261,6 @@ def admit(plan: Plan, frame: Frame, ahead: int = 0, ahead_bytes: int = 0) -> Ver
             f"nobody is subscribed to {destination.name}",
             "The message has mandatory:true and was not stored.",
         )
-    policy = destination.policy
     queue = destination.queue
     if plan.delayed and queue is not None and queue.timing.full:
         raise ProtocolError(
@@ -253,33 +268,15 @@ def admit(plan: Plan, frame: Frame, ahead: int = 0, ahead_bytes: int = 0) -> Ver
             "too many messages wait for their time",
             f"The broker keeps {limits.DEFERRED_MAX} of them at most (DEFERRED_MAX), and takes no more with a delay.",
         )
-    if queue is None or (policy.max_messages is None and policy.max_bytes is None):
+    if plan.counted is None:
         return Verdict.STORE
-    waiting = queue.backlog + ahead
-    over_count = policy.max_messages is not None and waiting >= policy.max_messages
-    stored = queue.backlog_bytes + ahead_bytes if policy.max_bytes is not None else 0
-    over_bytes = policy.max_bytes is not None and stored + len(frame.body) > policy.max_bytes
-    if not (over_count or over_bytes):
-        return Verdict.STORE
-    if policy.on_full == "drop_newest":
-        return Verdict.DROP_NEWEST
-    if policy.on_full == "drop_oldest" and queue.ready_to_drop > ahead:
-        return Verdict.DROP_OLDEST
-    key, limit, got = (
-        ("max_messages", policy.max_messages, waiting) if over_count else ("max_bytes", policy.max_bytes, stored)
-    )
-    raise ProtocolError(
-        "full",
-        f"{destination.name} is full",
-        f"{key}: {limit} is set on line {policy.rule.line} of the configuration; it holds {got}.",
-    )
+    return overflow.judge(plan.counted, len(frame.body), ahead)
 
 
 def make_room(broker: Broker, session: Session, plan: Plan, frame: Frame, verdict: Verdict) -> bool:
     """Do what the verdict says. False: this message is the one that was dropped, counted and told."""
-    queue = plan.destination.queue
-    if verdict is Verdict.DROP_OLDEST and queue is not None and queue.drop_oldest():
-        broker.stats.dropped_oldest += 1
+    if verdict is Verdict.DROP_OLDEST and plan.counted is not None:
+        broker.stats.dropped_oldest += overflow.make_room(plan.counted, len(frame.body))
     elif verdict is Verdict.DROP_NEWEST:
         broker.stats.dropped_newest += 1
         if frame.receipt is not None and "transaction" not in frame.head.headers:  # there it was receipted already
@@ -313,3 +310,11 @@ def not_connected(command: str) -> ProtocolError:
     return ProtocolError(
         "bad-command", f"{command[:50]} before CONNECT", "Expected CONNECT or STOMP as the first frame."
     )
+
+
+def goes_to_disk(frame: Frame) -> bool:
+    """Whether a frame leaves something for the disk, as far as can be seen at once."""
+    if frame.head.command != "SEND":
+        return frame.head.command == "COMMIT"
+    plan = frame.head.memo
+    return plan is None or plan.destination.policy.store == "file"

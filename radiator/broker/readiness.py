@@ -22,5 +22,11 @@ def reasons(broker: Broker) -> list[str]:
 
 def figures(broker: Broker) -> dict[str, Any]:
     """Counters and facts."""
-    now = {"sessions": len(broker.sessions), "destinations": len(broker.destinations)}
+    now = {
+        "sessions": len(broker.sessions),
+        "destinations": len(broker.destinations),
+        "held_back": len(broker.throttle.held),  # sessions whose frames wait: on_full: block, rate_limit, limits.memory
+        "memory_full": broker.store.memory_is_full,
+        "outbox_bytes": sum(session.outbox_bytes for session in broker.sessions.values()),
+    }
     return {"stats": broker.stats.as_dict(), "now": now, "store": broker.store.facts()}

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from radiator.broker.access import Identity
     from radiator.broker.queue import Queue
     from radiator.broker.subscription import Subscription
+    from radiator.broker.throttle import Bucket, Hold
     from radiator.broker.transactions import Transaction
     from radiator.config import LimitsConfig
 
@@ -60,6 +61,7 @@ class Session:
         "_wake",
         "address",
         "auto_acks",
+        "buckets",
         "capped",
         "certificate_name",
         "closed",
@@ -69,6 +71,7 @@ class Session:
         "heart_beat",
         "forgetful",
         "held",
+        "hold",
         "id",
         "identity",
         "limits",
@@ -139,6 +142,8 @@ class Session:
         self.transactions: dict[str, Transaction] = {}
         self.transaction_bytes = 0
         self.temporary: dict[str, None] = {}
+        self.hold: Hold | None = None  # what its frames wait for
+        self.buckets: dict[int, Bucket] = {}  # of the rules with a rate_limit, by their index
 
     def remember(self, seen: dict[bytes, Delivered]) -> None:
         """What a subscription that has ended was sent: an ack of it comes late, and is no fault."""

@@ -23,6 +23,9 @@ class Stats:
     duplicates: int = 0  # messages whose id was known: not stored again
     expired: int = 0  # messages whose time was over before they were delivered
     dropped_replies: int = 0  # messages to a temporary queue that was gone, or full as nobody reads it
+    blocked: int = 0  # frames that had to wait for room in a queue or in memory
+    rate_limited: int = 0  # frames that had to wait since their client was too fast
+    memory_pauses: int = 0  # how often limits.memory was reached
     dropped_newest: int = 0
     dropped_oldest: int = 0
     dropped_by_middleware: int = 0

@@ -260,6 +260,7 @@ def _on_full_fault(own: dict[str, Any], whole: dict[str, Any]) -> str:
     """Why the ``on_full`` of a rule says nothing; "" where it does."""
     if not _topics_only(own):
         bounded = whole["max_messages"] is not None or whole["max_bytes"] is not None
+        bounded |= own["on_full"] == "block" and whole["store"] == "memory"  # where the memory of a partition ends
         return "" if bounded else "expected max_messages: or max_bytes: too; without, nothing is ever full"
     # In memory, retention takes the oldest messages one by one as new ones come: just what drop_oldest says.
     retained = any(whole[field] is not None for field in ("retention_age_ns", "retention_bytes", "retention_count"))

@@ -12,7 +12,7 @@ import msgspec
 
 Kind = Literal["queue", "topic"]
 StoreKind = Literal["file", "memory"]
-OnFull = Literal["reject", "drop_oldest", "drop_newest"]
+OnFull = Literal["reject", "block", "drop_oldest", "drop_newest"]
 
 
 class Tls(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +95,7 @@ class LimitsConfig(msgspec.Struct, frozen=True, kw_only=True):
     transaction: int
     destinations: int
     tail: int
+    memory: int
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,6 +130,10 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     max_bytes: int | None
     on_full: OnFull
     fan_out: tuple[str, ...]  # names of queues, or templates of them
+    block_timeout_ns: int | None
+    rate_messages: float | None  # a second
+    rate_burst: int | None  # None: what comes in a second
+    rate_action: Literal["block", "reject"]
     schema: str | None  # path of a JSON Schema
     schema_changes_compatible: bool  # a new version must fit what earlier ones describe
     middleware: tuple[str, ...]  # module:function

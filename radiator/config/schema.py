@@ -127,13 +127,12 @@ def fsync(value: str) -> int | None:
     return interval_ns
 
 
-def on_full(value: str) -> str:
-    read = choice(("reject", "drop_oldest", "drop_newest"))
-    try:
-        return str(read(value))
-    except ValueError as error:
-        hint = f"; {ON_FULL_NOT_OFFERED[value]}" if value in ON_FULL_NOT_OFFERED else ""
-        raise ValueError(f"{error}{hint}") from None
+def rate(value: str) -> float:
+    match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(?:/([smh]))?", value)
+    a_second = float(match[1]) / {"s": 1, "m": 60, "h": 3_600}[match[2] or "s"] if match is not None else 0.0
+    if not a_second:
+        raise ValueError("expected messages a second such as 100, or 100/s, 600/m, 1000/h")
+    return a_second
 
 
 def header(what: str) -> Reader:
@@ -224,6 +223,7 @@ TOP: Final[tuple[Key, ...]] = (
     ),
     Key("limits.destinations", "destinations", count(1, 1_000_000), str(limits.DESTINATIONS_MAX)),
     Key("limits.tail", "tail", size(limits.MIB, 64 * limits.GIB), format_size(limits.TAIL_BYTES_MAX)),
+    Key("limits.memory", "memory", size(limits.MIB, 1 << 40), format_size(limits.MEMORY_BYTES_MAX)),
     Key("heart_beat.send", "send_ms", or_none(duration("100ms", "1d", NS_PER_MS), 0), "10s"),
     Key("heart_beat.expect", "expect_ms", or_none(duration("100ms", "1d", NS_PER_MS), 0), "10s"),
     Key("heart_beat.grace", "grace", number(1.0, 100.0), "2.0"),
@@ -259,7 +259,11 @@ COMMON: Final[tuple[Key, ...]] = (
     Key("message_ttl", "message_ttl_ns", or_none(duration("1ms", DAY_MAX, 1)), "none"),
     Key("max_messages", "max_messages", or_none(count(1, EXA)), "none"),
     Key("max_bytes", "max_bytes", or_none(size(1, EXA)), "none"),
-    Key("on_full", "on_full", on_full, "reject"),
+    Key("on_full", "on_full", choice(("reject", "block", "drop_oldest", "drop_newest")), "reject"),
+    Key("block_timeout", "block_timeout_ns", or_none(duration("1ms", "1d", 1)), "30s"),
+    Key("rate_limit.messages", "rate_messages", or_none(rate), "none"),
+    Key("rate_limit.burst", "rate_burst", or_none(count(1, 1_000_000)), "none"),
+    Key("rate_limit.action", "rate_action", choice(("block", "reject")), "block"),
 )
 
 # In a rule only.
@@ -291,10 +295,6 @@ RULE_NOT_OFFERED: Final[dict[str, str]] = {
     "ack_timeout": "taking a delivery back after a deadline",
     "redeliver": "a cap and a delay for redelivery",
     "dead_letter": "a queue for what cannot be delivered",
-    "rate_limit": "a limit on a producer's rate",
-}
-ON_FULL_NOT_OFFERED: Final[dict[str, str]] = {
-    "block": "block is known, but not offered by this version",
 }
 # The keys whose value is a boolean: there a bare true or false is what it says.
 BOOLEANS: Final = frozenset({"retention.force", "priority"})

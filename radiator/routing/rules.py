@@ -108,6 +108,7 @@ class Rules:
             compress=None,
             compact_by=None,
             create=True,
+            on_full="drop_newest" if config.defaults.on_full == "block" else config.defaults.on_full,
         )
 
     def _check_fan_out(self) -> None:
@@ -217,6 +218,10 @@ def describe(policy: Policy) -> dict[str, str]:
         "max_bytes": shown(policy.max_bytes, format_size),
         "on_full": policy.on_full,
         "fan_out": ", ".join(policy.fan_out) or "none",
+        "block_timeout": shown(policy.rule.block_timeout_ns, format_duration_ns),
+        "rate_limit.messages": "none" if policy.rule.rate_messages is None else f"{policy.rule.rate_messages:g}/s",
+        "rate_limit.burst": shown(policy.rule.rate_burst, str),
+        "rate_limit.action": policy.rule.rate_action,
         "schema": policy.rule.schema or "none",
         "schema_changes": "compatible" if policy.rule.schema_changes_compatible else "any",
         "middleware": ", ".join(policy.rule.middleware) or "none",

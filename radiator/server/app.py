@@ -51,6 +51,7 @@ class App:
             config.data_dir,
             FileSystem(),
             tail_bytes_max=config.limits.tail,
+            memory_bytes_max=config.limits.memory,
             open_logs_max=room.logs,
             identify=identify,
         )

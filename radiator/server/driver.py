@@ -141,7 +141,7 @@ class Driver:
                 transport.go_on()
         if more:
             self.wake()
-        if broker.timing.next_ns < self._deadline_ns:
+        if min(broker.timing.next_ns, broker.throttle.next_ns) < self._deadline_ns:
             self._meet_deadline(clock.now_ns())
 
     def _settle(self) -> None:

@@ -21,6 +21,7 @@ import gevent
 
 from radiator import clock, limits
 from radiator.broker.access import too_late
+from radiator.broker.publishing import goes_to_disk
 from radiator.errors import ProtocolError
 from radiator.server import kernel
 from radiator.stomp.heartbeat import HeartBeat
@@ -36,14 +37,6 @@ log = logging.getLogger("radiator.server")
 READ, WRITE = 1, 2  # libev's event bits
 LINGER_SECONDS = 2.0  # how long a closing connection is read, so that its last frame arrives
 UNSENT_SECONDS_MAX = 10.0  # how long a closing connection may take to accept its last bytes
-
-
-def _goes_to_disk(frame: Frame) -> bool:
-    """Whether a frame leaves something for the disk, as far as can be seen at once."""
-    if frame.head.command != "SEND":
-        return frame.head.command == "COMMIT"
-    plan = frame.head.memo
-    return plan is None or plan.destination.policy.store == "file"
 
 
 class Transport:
@@ -136,7 +129,7 @@ class Transport:
             self._rest += driver.broker.handle(session, frames, clock.now_ns())
             if opening and session.connected:
                 self._stop_timer()
-            self._feeds_disk = not driver.has_room and any(map(_goes_to_disk, frames))
+            self._feeds_disk = not driver.has_room and any(map(goes_to_disk, frames))
         self._handled()
 
     def _handled(self) -> None:
@@ -189,8 +182,13 @@ class Transport:
     def go_on(self) -> None:
         """Each turn while paused: handle the frames that were left, and read on when nothing stands against it."""
         if self._rest and self._driver.has_room and not self.session.closing:
-            frames, self._rest = self._rest, []
-            self._rest = self._driver.broker.handle(self.session, frames, clock.now_ns())
+            before = len(self._rest)
+            self._rest = self._driver.broker.handle(self.session, self._rest, clock.now_ns())
+            if self._rest and len(self._rest) == before and not self.session.closing:
+                return  # it waits, as before
+            if self._rest:  # who waits longer for the same comes first the next time
+                self._driver.paused.pop(self, None)
+                self._driver.paused[self] = None
             self._handled()
         if self.session.closing or self._may_read():
             self._paused = False

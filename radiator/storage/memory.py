@@ -17,7 +17,7 @@ from heapq import heappop, heappush, heapreplace
 from itertools import count
 
 from radiator import limits
-from radiator.errors import StorageError
+from radiator.errors import MemoryFull
 from radiator.storage.batch import densify
 from radiator.storage.files import FileSystem
 from radiator.storage.jobs import DENSIFY_RECORDS_MIN, FinishedJob, Job
@@ -109,17 +109,20 @@ class MemoryPartition(Partition):
         if self.tail.bytes > self.bytes_max:
             self.trim(self.last_receive_ns)
             if self.tail.bytes > self.bytes_max:
-                raise StorageError(
+                raise MemoryFull(
                     f"memory partition {self.name}: full ({self.bytes_max} bytes), all of it is still needed; "
-                    "consume it, or give its rule `store: file` or a larger `retention: {size: ...}`"
+                    "consume it, or give its rule `store: file` or a larger `retention: {size: ...}`",
+                    everywhere=False,
                 )
         budget = self.budget
         if budget.bytes > budget.bytes_max:
             budget.evict()
             if budget.bytes > budget.bytes_max:
-                raise StorageError(
+                raise MemoryFull(
                     f"memory partition {self.name}: all memory partitions together are full "
-                    f"({budget.bytes_max} bytes), all of it is still needed; consume it, or say `store: file`"
+                    f"(limits.memory: {budget.bytes_max} bytes), all of it is still needed; consume it, or say "
+                    "`store: file`",
+                    everywhere=True,
                 )
 
     def want_retention(self) -> None:

@@ -364,6 +364,11 @@ class Store:
             told.append(f"transactions: {self._transactions.failed}")
         return told
 
+    @property
+    def memory_is_full(self) -> bool:
+        """Memory partitions hold more than they may together, and all of it is needed."""
+        return self._memory.bytes > self._memory.bytes_max
+
     def facts(self) -> dict[str, Any]:
         """Numbers for metrics."""
         return {

@@ -73,11 +73,12 @@ class Client:
             self.world.broker.refuse(session, self.server.failed, self.server.failed_receipt)
 
     def go_on(self) -> bool:
-        """Frames whose turn had not come, because those before them were much work; False if there are none."""
+        """Frames whose turn had not come, because those before them were much work, or had to wait; False if there are
+        none, or all still wait."""
         frames, self.rest = self.rest, []
         if frames and not self.session.closing:
             self.rest = self.world.broker.handle(self.session, frames, self.world.now)
-            return True
+            return self.session.closing or len(self.rest) < len(frames)
         return False
 
     def open(self) -> Client:

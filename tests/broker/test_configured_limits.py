@@ -132,16 +132,3 @@ def test_a_full_queue_gives_up_its_oldest_message(bound: str) -> None:
     client.subscribe("/queue/a", ack="auto")
     world.settle()
     assert [body.strip() for body in client.bodies()] == ["4", "5"]
-
-
-def test_what_a_consumer_holds_is_not_given_up() -> None:
-    world = World("destinations: [{match: /queue/a, max_messages: 1, on_full: drop_oldest}]")
-    client = world.connect()
-    client.subscribe("/queue/a")
-    sender = world.connect()
-    sender.publish("/queue/a", "1")
-    world.settle()
-    assert client.bodies() == ["1"]
-    sender.publish("/queue/a", "2")
-    world.settle()
-    assert sender.error() == "full"

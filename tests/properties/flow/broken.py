@@ -173,4 +173,4 @@ def a_topic_reader_takes_messages_of_queues(right: Any) -> Around:
 
 @bug(QueueSource, "pass_over")
 def a_queue_takes_what_is_not_its_own(right: Any) -> Around:
-    return lambda self, batch, index, stop: index
+    return lambda self, batch, firsts, index, stop: index
