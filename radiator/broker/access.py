@@ -119,8 +119,9 @@ class Access:
 
 
 def _permitted(subscription: Subscription) -> bool:
+    """Whether it may go on: what a wildcard shows of topics narrows by itself, but a queue would be consumed on."""
     may, right = subscription.session.rights.may, subscription.right
-    names = dict.fromkeys([*subscription.patterns.names, *(each.name for each in subscription.destinations)])
+    names = [*subscription.asked.names, *(queue.name for queue in subscription.queues)]
     return all(may(right, name) for name in names)
 
 
