@@ -259,3 +259,24 @@ def test_an_expired_certificate_is_a_warning(start_broker: StartBroker, authorit
     careless = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     careless.check_hostname, careless.verify_mode = False, ssl.CERT_NONE
     secure.connect(careless).open().close()
+
+
+def test_the_name_in_a_certificate_has_the_rights_that_the_users_file_gives_it(
+    start_broker: StartBroker, authority: Authority, tmp_path: Path
+) -> None:
+    users = tmp_path / "users.yaml"
+    users.write_text("certificates: {worker-7: {write: /topic/a}}\nanonymous: {read: /topic/a}\n")
+    files = authority.issue("127.0.0.1", to="named")
+    config = config_of(files, f", client_ca: {authority.ca}") + f"auth: {{users_file: {users}}}\n"
+    secure = Secure(start_broker, authority, config)
+    known, stranger = authority.trusting(), authority.trusting()
+    known.load_cert_chain(*authority.issue("clients.example", to="known", person="worker-7"))
+    stranger.load_cert_chain(*authority.issue("clients.example", to="unknown", person="worker-8"))
+    with secure.connect(known).open() as wire:
+        wire.say("SEND", b"1", destination="/topic/a", receipt="r")
+        wire.hear("RECEIPT")
+        wire.say("SUBSCRIBE", destination="/topic/a", id="0")
+        assert wire.hear("ERROR").headers["message"] == "user 'worker-7' has no read right over '/topic/a'"
+    with secure.connect(stranger) as wire:
+        wire.say("CONNECT", accept_version="1.2", host="test")
+        assert "certificates:" in wire.hear("ERROR").body.decode()
