@@ -21,6 +21,8 @@ NODE_MODULES = FOLDER / "node_modules"
 REQUIRED = os.environ.get("RADIATOR_INTEROP") == "require"  # a client that is missing is a failure
 
 ALL = ("1.0", "1.1", "1.2")
+TCP = ("tcp", "tls")
+WEBSOCKET = ("ws", "wss")
 NO_BEATS = "has no heart-beats"
 TEXT_ONLY = "carries text, and cuts a body at its first NUL"
 
@@ -32,7 +34,8 @@ class Client:
     probe: tuple[str, ...]  # ends with 0 where the client is installed
     package: str  # where it comes from
     versions: tuple[str, ...] = ALL
-    transports: tuple[str, ...] = ("tcp", "tls")
+    transports: tuple[str, ...] = TCP
+    websocket_versions: tuple[str, ...] = ALL
     lacks: Mapping[str, str] = field(default_factory=dict)  # a scenario, or scenario/transport-version: why
     plain: tuple[str, ...] = ()  # versions in which it neither escapes nor unescapes headers
 
@@ -66,17 +69,17 @@ def node(name: str, program: str, **more: object) -> Client:
 
 # fmt: off
 CLIENTS = (
-    python("raw", "raw.py", "socket", "Python's socket"),
+    python("raw", "raw.py", "socket", "Python's socket", transports=TCP + WEBSOCKET),
     python(
-        "stomp.py", "stomp_py.py", "stomp", "PyPI: stomp.py",
+        "stomp.py", "stomp_py.py", "stomp", "PyPI: stomp.py", transports=TCP + WEBSOCKET, websocket_versions=("1.2",),
         lacks={"reconnect/tls-1.0": "notices a lost TLS connection by missing heart-beats only"},
     ),
     python("stompest", "stompest_sync.py", "stompest.sync", "PyPI: stompest"),
-    node("@stomp/stompjs", "stompjs.mjs", transports=("tcp", "tls"), plain=("1.1",)),
-    node("@stomp/rx-stomp", "rx_stomp.mjs", transports=("tcp", "tls"), plain=("1.1",)),
+    node("@stomp/stompjs", "stompjs.mjs", transports=TCP + WEBSOCKET, plain=("1.1",)),
+    node("@stomp/rx-stomp", "rx_stomp.mjs", transports=TCP + WEBSOCKET, plain=("1.1",)),
     node("stompit", "stompit.mjs"),
     node(
-        "webstomp-client", "webstomp_client.mjs", transports=(), plain=("1.1", "1.2"),
+        "webstomp-client", "webstomp_client.mjs", transports=WEBSOCKET, plain=("1.1", "1.2"),
         lacks={"binary_body": TEXT_ONLY, "four_mebibytes": TEXT_ONLY},
     ),
     Client(

@@ -17,7 +17,7 @@ import pytest
 
 from tests.certificates import Authority
 from tests.interop import scenarios
-from tests.interop.clients import CLIENTS, PROGRAMS, REQUIRED, Client
+from tests.interop.clients import CLIENTS, PROGRAMS, REQUIRED, WEBSOCKET, Client
 from tests.interop.driver import Connection, Driver, DriverError, Endpoint
 from tests.interop.tap import Tap
 from tests.running import BrokerProcess, free_port
@@ -27,7 +27,11 @@ CONFIG = """
 heart_beat: {{send: 100ms, expect: 100ms, grace: 5.0}}
 tls: {{cert: {cert}, key: {key}}}
 """
-LISTEN = {"tls": "stomp+tls://127.0.0.1:{port}"}  # besides plain TCP
+LISTEN = {  # besides plain TCP
+    "tls": "stomp+tls://127.0.0.1:{port}",
+    "ws": "ws://127.0.0.1:{port}/stomp",
+    "wss": "wss://127.0.0.1:{port}/stomp",
+}
 BY_NAME = dict(zip(scenarios.NAMES, scenarios.SCENARIOS, strict=True))
 
 
@@ -45,7 +49,7 @@ def cases() -> list[Case]:
         Case(client, transport, version)
         for client in CLIENTS
         for transport in client.transports
-        for version in client.versions
+        for version in (client.websocket_versions if transport in WEBSOCKET else client.versions)
     ]
 
 

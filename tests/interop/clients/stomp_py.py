@@ -46,7 +46,7 @@ class Connection:
         where = [(endpoint["host"], endpoint["port"])]
         options = {"heartbeats": tuple(order["heart_beat"])} if order["version"] != "1.0" else {}
         if endpoint["transport"] in ("ws", "wss"):
-            self._stomp = WSStompConnection(where, ws_path=endpoint["path"], auto_decode=False, **options)
+            self._stomp = WSStompConnection(where, ws_path=endpoint["path"], auto_decode=False, binary_mode=True, **options)
         else:
             self._stomp = KINDS[order["version"]](where, auto_decode=False, **options)
         if endpoint["transport"] in ("tls", "wss"):
