@@ -19,8 +19,7 @@ AWKWARD = {"1.0": "a b", "1.1": "a:b \\ ü\nc", "1.2": "a:b \\ ü\r\nc"}
 BIG_BYTES = 4 * 1024 * 1024
 BEAT_MS = 250
 GRACE = 5.0  # of the broker of these tests: silent for five intervals is dead
-SECRET = "open sesame"
-USER = "ann"
+PASSCODE = "open: sesame"
 
 
 class Stage:
@@ -29,20 +28,23 @@ class Stage:
     plain = False  # the client neither escapes nor unescapes headers
     beats = True  # it has heart-beats
 
-    def __init__(self, connections: Callable[[str], Connection], endpoint: Endpoint, version: str, name: str) -> None:
+    def __init__(
+        self, connections: Callable[[str], Connection], endpoint: Endpoint, user: str, version: str, name: str
+    ) -> None:
         self._connections = connections
         self.endpoint = endpoint
+        self.user = user
         self.version = version
         self.name = name
         self._opened = 0
 
-    def open(self, passcode: str = SECRET, heart_beat: tuple[int, int] = (0, 0)) -> Connection:
+    def open(self, passcode: str = PASSCODE, heart_beat: tuple[int, int] = (0, 0)) -> Connection:
         self._opened += 1
         connection = self._connections(f"{self.name}-{self._opened}")
         got = connection.do(
             "connect",
             endpoint=self.endpoint.as_json(), version=self.version,
-            login=USER, passcode=passcode, heart_beat=list(heart_beat),
+            login=self.user, passcode=passcode, heart_beat=list(heart_beat),
         )  # fmt: skip
         assert got == self.version, f"asked for version {self.version} and got {got}"
         return connection
@@ -310,10 +312,11 @@ def error(stage: Stage) -> None:
 
 
 def login_failure(stage: Stage) -> None:
-    """A wrong password is an error that the client reports; the right one is taken after that."""
+    """A wrong password is an error that the client reports; the right one is taken before and after."""
+    stage.open().do("disconnect")
     with pytest.raises(DriverError) as refused:
         stage.open(passcode="wrong")
-    assert "no answer within" not in str(refused.value)
+    assert "no answer within" not in str(refused.value), "the client waits for ever"
     stage.open().do("disconnect")
 
 
@@ -333,6 +336,7 @@ def reconnect(stage: Stage) -> None:
 
 SCENARIOS: tuple[Callable[[Stage], None], ...] = (
     connect,
+    login_failure,
     send_with_receipt,
     ack_auto,
     ack_client,

@@ -8,12 +8,13 @@ so; with RADIATOR_INTEROP=require it is a failure.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from argon2 import PasswordHasher
 
 from tests.certificates import Authority
 from tests.interop import scenarios
@@ -26,6 +27,7 @@ AT_ONCE = 3
 CONFIG = """
 heart_beat: {{send: 100ms, expect: 100ms, grace: 5.0}}
 tls: {{cert: {cert}, key: {key}}}
+auth: {{users_file: {users}}}
 """
 LISTEN = {  # besides plain TCP
     "tls": "stomp+tls://127.0.0.1:{port}",
@@ -94,7 +96,9 @@ class Run:
         case = self._case
         tap.forget()
         endpoint = Endpoint(case.transport, tap, self._place.ca, self._place.path_of(case.transport))
-        stage = scenarios.Stage(lambda label: Connection(driver, label), endpoint, case.version, f"{case}.{name}")
+        stage = scenarios.Stage(
+            lambda label: Connection(driver, label), endpoint, str(case), case.version, f"{case}.{name}"
+        )
         stage.plain = case.version in case.client.plain
         stage.beats = "heart_beat" in todo(case)
         try:
@@ -113,9 +117,14 @@ class Run:
 
 
 class Place:
-    """A broker that listens in every way, and the certificate authority of its TLS."""
+    """A broker that listens in every way, the certificate authority of its TLS, and a user for each case."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, users: Iterable[Case]) -> None:
+        hash_ = PasswordHasher(time_cost=1, memory_cost=64, parallelism=1).hash(scenarios.PASSCODE)
+        rights = f'{{password: "{hash_}", read: "#", write: "#", browse: "#"}}'
+        lines = ["anonymous: {read: /topic/none}", "users:", *(f'  "{case}": {rights}' for case in users)]
+        users_file = folder / "users.yaml"
+        users_file.write_text("\n".join(lines))
         authority = Authority(folder / "ca")
         cert, key = authority.issue("localhost", "127.0.0.1")
         self.ca = authority.ca
@@ -126,7 +135,7 @@ class Place:
             for transport, url in LISTEN.items()
             for part in ("--listen", url.format(port=self.ports[transport]))
         ]  # fmt: skip
-        self.broker = BrokerProcess(folder, CONFIG.format(cert=cert, key=key), options)
+        self.broker = BrokerProcess(folder, CONFIG.format(cert=cert, key=key, users=users_file), options)
         self.ports["tcp"] = self.broker.port
 
     def path_of(self, transport: str) -> str:
@@ -155,7 +164,7 @@ def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         parameters = getattr(getattr(item, "callspec", None), "params", {})
         if item.path == request.path and "case" in parameters and not parameters["case"].client.missing:
             wanted.setdefault(parameters["case"], []).append(parameters["name"])
-    place = Place(tmp_path_factory.mktemp("interop"))
+    place = Place(tmp_path_factory.mktemp("interop"), wanted)
     place.broker.start()
     started = Runs(wanted, place)
     yield started

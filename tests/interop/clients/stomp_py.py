@@ -44,11 +44,13 @@ class Connection:
         self._receipts = 0
         endpoint = order["endpoint"]
         where = [(endpoint["host"], endpoint["port"])]
-        options = {"heartbeats": tuple(order["heart_beat"])} if order["version"] != "1.0" else {}
+        options: dict[str, Any] = {"auto_decode": False}  # bodies are bytes
+        if order["version"] != "1.0":
+            options["heartbeats"] = tuple(order["heart_beat"])
         if endpoint["transport"] in ("ws", "wss"):
-            self._stomp = WSStompConnection(where, ws_path=endpoint["path"], auto_decode=False, binary_mode=True, **options)
+            self._stomp = WSStompConnection(where, ws_path=endpoint["path"], binary_mode=True, **options)
         else:
-            self._stomp = KINDS[order["version"]](where, auto_decode=False, **options)
+            self._stomp = KINDS[order["version"]](where, **options)
         if endpoint["transport"] in ("tls", "wss"):
             self._stomp.set_ssl(where, ca_certs=endpoint["ca"])
         self._listener = Listener()
