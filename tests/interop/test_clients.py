@@ -1,159 +1,16 @@
 """Clients of other makes, unchanged, against a real broker: each client, transport and version does every scenario.
 
-A *run* is one process that does all scenarios of one client, transport and version; three runs go on at the same time,
-since most of a run is waiting. Each scenario is reported as a test. A client that is not installed is skipped and says
-so; with RADIATOR_INTEROP=require it is a failure.
+Each scenario is a test. A client that is not installed is skipped and says so; with RADIATOR_INTEROP=require it is a
+failure.
 """
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import Iterator
 
 import pytest
-from argon2 import PasswordHasher
 
-from tests.certificates import Authority
-from tests.interop import scenarios
-from tests.interop.clients import CLIENTS, PROGRAMS, REQUIRED, WEBSOCKET, Client
-from tests.interop.driver import Connection, Driver, DriverError, Endpoint
-from tests.interop.tap import Tap
-from tests.running import BrokerProcess, free_port
-
-AT_ONCE = 3
-CONFIG = """
-heart_beat: {{send: 100ms, expect: 100ms, grace: 5.0}}
-tls: {{cert: {cert}, key: {key}}}
-auth: {{users_file: {users}}}
-"""
-LISTEN = {  # besides plain TCP
-    "tls": "stomp+tls://127.0.0.1:{port}",
-    "ws": "ws://127.0.0.1:{port}/stomp",
-    "wss": "wss://127.0.0.1:{port}/stomp",
-}
-BY_NAME = dict(zip(scenarios.NAMES, scenarios.SCENARIOS, strict=True))
-
-
-class Case(NamedTuple):
-    client: Client
-    transport: str
-    version: str
-
-    def __str__(self) -> str:
-        return f"{self.client.name}-{self.transport}-{self.version}"
-
-
-def cases() -> list[Case]:
-    return [
-        Case(client, transport, version)
-        for client in CLIENTS
-        for transport in client.transports
-        for version in (client.websocket_versions if transport in WEBSOCKET else client.versions)
-    ]
-
-
-def todo(case: Case) -> list[str]:
-    """The scenarios that this client can be asked for."""
-    lacks = set(case.client.lacks)
-    if case.version == "1.0":
-        lacks |= {"nack", "heart_beat"}
-    return [name for name in scenarios.NAMES if not {name, f"{name}/{case.transport}-{case.version}"} & lacks]
-
-
-class Run:
-    """All scenarios of one case, one after the other, in one process of the client."""
-
-    def __init__(self, case: Case, names: list[str], place: Place) -> None:
-        self._case = case
-        self._names = names
-        self._place = place
-
-    def __call__(self) -> dict[str, str]:
-        """For each scenario what went wrong, or nothing."""
-        transport = self._case.transport
-        tap = Tap(self._place.ports[transport], encrypted=transport in ("tls", "wss"))
-        driver: Driver | None = None
-        found: dict[str, str] = {}
-        try:
-            for name in self._names:
-                if driver is None or not driver.running:
-                    driver = self._driver()
-                found[name] = self._one(name, driver, tap)
-        finally:
-            if driver is not None:
-                driver.kill()
-            tap.close()
-        return found
-
-    def _driver(self) -> Driver:
-        log = self._place.folder / f"{self._case}.log"
-        return Driver(self._case.client.command, PROGRAMS, {"NODE_EXTRA_CA_CERTS": self._place.ca}, log)
-
-    def _one(self, name: str, driver: Driver, tap: Tap) -> str:
-        case = self._case
-        tap.forget()
-        endpoint = Endpoint(case.transport, tap, self._place.ca, self._place.path_of(case.transport))
-        stage = scenarios.Stage(
-            lambda label: Connection(driver, label), endpoint, str(case), case.version, f"{case}.{name}"
-        )
-        stage.plain = case.version in case.client.plain
-        stage.beats = "heart_beat" in todo(case)
-        try:
-            BY_NAME[name](stage)
-        except (Exception, pytest.fail.Exception) as error:
-            where = "".join(traceback.format_tb(error.__traceback__)[-3:])
-            told = f"on the wire:\n{tap.dump()}\n\nthe client said:\n{driver.complaints()}"
-            return f"{type(error).__name__}: {error}\n{where}\n{told}"
-        finally:
-            if driver.running:
-                try:
-                    driver.do("forget")
-                except DriverError:
-                    driver.kill()
-        return ""
-
-
-class Place:
-    """A broker that listens in every way, the certificate authority of its TLS, and a user for each case."""
-
-    def __init__(self, folder: Path, users: Iterable[Case]) -> None:
-        hash_ = PasswordHasher(time_cost=1, memory_cost=64, parallelism=1).hash(scenarios.PASSCODE)
-        rights = f'{{password: "{hash_}", read: "#", write: "#", browse: "#"}}'
-        lines = ["anonymous: {read: /topic/none}", "users:", *(f'  "{case}": {rights}' for case in users)]
-        users_file = folder / "users.yaml"
-        users_file.write_text("\n".join(lines))
-        authority = Authority(folder / "ca")
-        cert, key = authority.issue("localhost", "127.0.0.1")
-        self.ca = authority.ca
-        self.folder = folder
-        self.ports = {transport: free_port() for transport in LISTEN}
-        options = [
-            part
-            for transport, url in LISTEN.items()
-            for part in ("--listen", url.format(port=self.ports[transport]))
-        ]  # fmt: skip
-        self.broker = BrokerProcess(folder, CONFIG.format(cert=cert, key=key, users=users_file), options)
-        self.ports["tcp"] = self.broker.port
-
-    def path_of(self, transport: str) -> str:
-        return "/stomp" if transport.startswith("ws") else ""
-
-
-class Runs:
-    def __init__(self, wanted: dict[Case, list[str]], place: Place) -> None:
-        self._pool = ThreadPoolExecutor(AT_ONCE)
-        self._futures: dict[Case, Future[dict[str, str]]] = {
-            case: self._pool.submit(Run(case, names, place)) for case, names in wanted.items()
-        }
-
-    def outcome(self, case: Case, name: str) -> str:
-        return self._futures[case].result()[name]
-
-    def close(self) -> None:
-        self._pool.shutdown(cancel_futures=True)
+from tests.interop.runs import Case, Place, Runs, cases, must_be_here, todo
 
 
 @pytest.fixture(scope="module")
@@ -170,11 +27,6 @@ def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     yield started
     started.close()
     assert place.broker.stop() == 0, place.broker.text()
-
-
-def must_be_here(client: Client) -> None:
-    if client.missing:
-        (pytest.fail if REQUIRED else pytest.skip)(client.missing)
 
 
 @pytest.mark.parametrize(

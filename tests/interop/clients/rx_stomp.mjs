@@ -2,18 +2,15 @@
 
 import { RxStomp } from "@stomp/rx-stomp";
 import { Versions } from "@stomp/stompjs";
-import { firstValueFrom } from "rxjs";
-import { filter } from "rxjs/operators";
 import WebSocket from "ws";
 import { Inbox, Latch, bytesOf, message, serve, sleep, textOf, transactionOf, urlOf } from "./orders.mjs";
 import { TcpSocket } from "./tcp_socket.mjs";
-
-const OPEN = 1; // RxStompState
 
 class Connection {
   #rx = new RxStomp();
   #messages = new Inbox();
   #failure = new Latch();
+  #connected = new Inbox();
   #subscribed = new Map();
   #handles = [];
   #receipts = 0;
@@ -37,11 +34,12 @@ class Connection {
       this.#rx.deactivate();
       this.#failure.set(frame.headers.message);
     });
+    this.#rx.connected$.subscribe(() => this.#connected.push(true));
     this.#rx.activate();
   }
 
   async connected() {
-    await Promise.race([firstValueFrom(this.#rx.connected$), this.#failure.refuse()]);
+    await Promise.race([this.#connected.next(), this.#failure.refuse()]);
     this.version = this.#rx.stompClient.connectedVersion ?? "1.0";
     return this;
   }
@@ -104,9 +102,8 @@ class Connection {
     if (!this.#rx.connected()) throw new Error("disconnected");
   }
 
-  async back() {
-    await firstValueFrom(this.#rx.connectionState$.pipe(filter((state) => state !== OPEN)));
-    await firstValueFrom(this.#rx.connected$);
+  async back({ seconds }) {
+    if ((await this.#connected.next(seconds)) === null) throw new Error("not connected again");
   }
 
   disconnect() {
