@@ -254,7 +254,9 @@ FAULTS = {
     "auth: {plugin: 'a b'}": "radiator.yaml:1: auth.plugin: expected none or the name of an entry point of the group "
     "radiator.auth, or MODULE:NAME, got 'a b'",
     "archive: []": "archive: known (further copies for analysis), but not offered by this version; leave it out",
-    "destinations: [{match: a, ack_timeout: 5m}]": "destinations[0].ack_timeout: known (taking a delivery back",
+    "destinations: [{match: a, redeliver: {delay: fast}}]": "redeliver.delay: expected auto or a duration",
+    "destinations: [{match: a, redeliver: {max: 0}}]": "redeliver.max: expected none or a whole number, 1 to 1000000",
+    "destinations: [{match: a, redeliver: {delay: 10m, max_delay: 1m}}]": "redeliver: expected a max_delay that is",
     "version: 2": "version: expected 1, got '2'",
     # listen
     "listen: stomp://127.0.0.1:1": "listen: expected a list such as - stomp://127.0.0.1:61613, got 'stomp://127.0.0.1:1'",

@@ -62,9 +62,6 @@ auth: {users_file: users.yaml}        # or plug-in by entry point; acl: read/wri
 """
 
 NOT_OFFERED = [
-    (29, "destinations[2].ack_timeout", "taking a delivery back after a deadline"),
-    (30, "destinations[2].redeliver", "a cap and a delay for redelivery"),
-    (31, "destinations[2].dead_letter", "a queue for what cannot be delivered"),
     (42, "archive", "further copies for analysis"),
 ]
 

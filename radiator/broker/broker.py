@@ -18,12 +18,12 @@ Invariants: nothing is shown to a reader above the high watermark; a receipt lea
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from radiator import __version__
-from radiator.broker import commands, lanes, leaving, overflow, publishing, subscribing
+from radiator.broker import commands, lanes, leaving, publishing, subscribing
 from radiator.broker.access import Access
 from radiator.broker.births import Births
 from radiator.broker.destination import Destination
@@ -34,10 +34,11 @@ from radiator.broker.reader import Reader
 from radiator.broker.reading import Reading
 from radiator.broker.ready import Ready
 from radiator.broker.registry import Registry
+from radiator.broker.returning import Returns
 from radiator.broker.session import Session, SessionLimits
 from radiator.broker.source import QueueSource
 from radiator.broker.stats import Stats
-from radiator.broker.subscription import Subscription, by_source
+from radiator.broker.subscription import Subscription
 from radiator.broker.throttle import Throttle, Wait
 from radiator.broker.timing import NEVER_NS, Timing
 from radiator.broker.troubles import Troubles
@@ -84,7 +85,9 @@ class Broker:
         self.troubles = Troubles()
         self._timed_stops: list[tuple[int, Reader]] = []
         self.ready = Ready(self._reader_done)
-        self.timing = Timing(self.ready.queue, self._expired)
+        self.timing = Timing(self.ready.queue)
+        self.returns = self.timing.returns = Returns(self)
+        self.dead_letters = self.returns.dead_letters
         watch = partial(lanes.watch, self)
         self.registry = Registry(rules, store, self.reading.start, self.births.born, self._lost, watch, self.timing)
         self.destinations = self.registry.destinations
@@ -99,9 +102,6 @@ class Broker:
     def _lost(self, what: str, count: int) -> None:
         self.stats.lost_to_retention += count
         log.warning("%s", what)
-
-    def _expired(self, source: QueueSource, offsets: list[int]) -> None:
-        self.stats.expired += len(offsets)
 
     # --- sessions ---------------------------------------------------------------------------------------------------
 
@@ -182,7 +182,7 @@ class Broker:
             source: Any = run.queue_source
             written, unwritten = run.unwritten(session.written_total)
             source.settle(written)
-            self.return_to(source, unwritten)
+            self.returns.back(source, unwritten, attempted=False)
         session.closed = True
         session.outbox.clear()
         self.sessions.pop(session.id, None)
@@ -223,26 +223,15 @@ class Broker:
 
     def return_to(self, source: QueueSource, offsets: list[int]) -> None:
         """These were in flight and are not settled: they go back to their queue."""
-        if offsets:
-            self.stats.returned += len(offsets)
-            source.give_back(offsets)
-            if source.queue.terms.on_full == "drop_oldest":
-                self.stats.dropped_oldest += overflow.trim(source.queue)
-            self.ready.queue(source.queue)
-
-    def give_back(self, subscription: Subscription, settled: Sequence[tuple[QueueSource | None, int]]) -> None:
-        """NACK: these deliveries were refused."""
-        groups = by_source(settled)
-        for source, offsets in groups.items():
-            self.return_to(source, offsets)
-            source.queue.served(subscription)
-        self.ready.refused(subscription, [source.queue for source in groups])
+        self.returns.back(source, offsets)
 
     # --- the turn ---------------------------------------------------------------------------------------------------
 
     def take(self, now_ns: int) -> list[Any]:
         """Disk work of this turn. Memory partitions commit at once and leave nothing to do."""
         self.timing.see(now_ns)
+        if self.dead_letters.waiting:
+            self.dead_letters.run()
         if self.dirty_sources and self._settle_now(now_ns):
             self._settled_ns = now_ns
             for source in self.dirty_sources:
@@ -259,6 +248,8 @@ class Broker:
     def take_finished(self, now_ns: int) -> None:
         """Commit what needs no disk, in a turn in which the disk is at work."""
         self.timing.see(now_ns)
+        if self.dead_letters.waiting:
+            self.dead_letters.run()
         for job in self.store.take_finished(now_ns):
             self.completed(job, now_ns)
 

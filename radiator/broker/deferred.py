@@ -48,8 +48,7 @@ class Deferred:
         if heap:
             self._timing.at(heap[0][0], self)
         self._timing.freed(len(offsets))
-        self._source.give_back(offsets)
-        self._timing.wake(self._source.queue)
+        self._timing.returns.due(self._source, offsets)
 
     def clock_went_back(self, by_ns: int) -> None:
         """Judge all of them anew: who was refused need not wait for the hour that the clock repeats."""

@@ -57,6 +57,11 @@ class Destination:
         self._suffixes: dict[tuple[Feed, int, str], bytes] = {}
 
     @property
+    def limited(self) -> bool:
+        """True if its rule says how much may wait in it."""
+        return self.policy.max_messages is not None or self.policy.max_bytes is not None
+
+    @property
     def is_parent(self) -> bool:
         """True if it is a queue whose messages only others hand out (``fan_out``)."""
         return self.queue is None and self.policy.kind == "queue"

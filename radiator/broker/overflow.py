@@ -79,6 +79,16 @@ def make_room(queue: Queue, size_bytes: int) -> int:
     return dropped
 
 
+def bring(queue: Queue, size_bytes: int) -> int:
+    """Room for a message that the broker moves there; whatever the rule says, the mover can wait. Returns how many were
+    given up. Raises ProtocolError."""
+    dropped = make_room(queue, size_bytes) if queue.terms.on_full == "drop_oldest" else 0
+    shortage = _shortage(queue, 1, size_bytes)
+    if shortage and queue.terms.on_full != "drop_oldest":
+        raise _full(queue, shortage)
+    return dropped
+
+
 def trim(queue: Queue) -> int:
     """Messages have come back from a consumer into a queue that has taken newer ones instead: drop what is too much,
     oldest first. Returns how many."""

@@ -11,7 +11,17 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from radiator import limits
-from radiator.broker import admin, hooks, idempotence, overflow, scheduling, subscribing, throttle, transactions
+from radiator.broker import (
+    admin,
+    hooks,
+    idempotence,
+    overflow,
+    scheduling,
+    settling,
+    subscribing,
+    throttle,
+    transactions,
+)
 from radiator.broker.overflow import Verdict
 from radiator.broker.positions import parse_time
 from radiator.broker.throttle import Wait
@@ -166,6 +176,9 @@ def _plan(broker: Broker, session: Session, frame: Frame, now_ns: int) -> Plan |
     name = headers.get("destination")
     if not name:
         raise ProtocolError("bad-destination", "SEND needs a destination", "Expected a header destination:<name>.")
+    if name == settling.TOUCH:
+        settling.touch(broker, session, frame)
+        return None
     if name == admin.DESTINATION:
         admin.ask(broker, session, frame, now_ns)
         return None

@@ -217,6 +217,7 @@ class Queue:
         self, source: QueueSource, batch: RecordBatch, consumer: Subscription, indexes: range | list[int]
     ) -> None:
         tails = source.feed.wire.tails(batch, consumer.session.version)
+        sent = indexes
         if self.gap:
             first, indexes = indexes[0], indexes[1:]
             consumer.deliver(source.feed, source, [batch.offsets[first]], [tails[first]], self._told())
@@ -228,6 +229,8 @@ class Queue:
         else:
             offsets = [batch.offsets[index] for index in indexes]
             consumer.deliver(source.feed, source, offsets, [tails[index] for index in indexes])
+        if source.timeouts is not None and consumer.ack != "auto":
+            source.handed(consumer, [batch.offsets[index] for index in sent])
         consumer.session.served(consumer, self)
 
     def _told(self) -> bytes:
@@ -254,6 +257,8 @@ class Queue:
         if count > 1:
             extra = b"redelivered:true\ndelivery-count:%d\n%b" % (count, extra)
         consumer.deliver(source.feed, source, [offset], [tail], extra)
+        if source.timeouts is not None and consumer.ack != "auto":
+            source.handed(consumer, [offset])
         consumer.session.served(consumer, self)
         self.served(consumer)
         return 1

@@ -9,7 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from radiator.broker import transactions
+from radiator.broker.returning import Refusal
+from radiator.broker.scheduling import delay_ms
 from radiator.broker.subscription import AUTO, END_ID, InFlight, Subscription, by_source, decimal, delivered_in
+from radiator.clock import NS_PER_MS
 from radiator.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -18,8 +21,14 @@ if TYPE_CHECKING:
     from radiator.stomp.frames import Frame
 
 
+TOUCH = "/radiator/touch"
+
+
 def ack(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
     """ACK: settle for ever; with a receipt, once the cursor is stored as the rule says."""
+    if frame.head.headers.get("touch") == "true":
+        touch(broker, session, frame)
+        return
     if _held(session, frame):
         return
     late = not apply_ack(broker, session, frame)
@@ -61,7 +70,29 @@ def apply_nack(broker: Broker, session: Session, frame: Frame) -> None:
     subscription, settled = _settled(broker, session, frame)
     if subscription is not None:
         broker.stats.nacks += len(settled)
-        broker.give_back(subscription, settled)
+        broker.returns.refused(subscription, settled, refusal(frame))
+
+
+def refusal(frame: Frame) -> Refusal:
+    """What a NACK asks for. Raises ProtocolError (bad-header)."""
+    headers = frame.head.headers
+    requeue, delay = headers.get("requeue", "true"), headers.get("delay")
+    if requeue not in ("true", "false"):
+        raise ProtocolError("bad-header", f"header requeue: expected true or false, got {requeue[:100]!r}")
+    return Refusal(requeue == "true", None if delay is None else delay_ms("delay", delay) * NS_PER_MS)
+
+
+def touch(broker: Broker, session: Session, frame: Frame) -> None:
+    """ACK with ``touch:true``, or a SEND to TOUCH: whoever holds the delivery is still at work on it, and has its time
+    (``ack_timeout``) anew from now. It settles nothing and takes part in no transaction."""
+    found = locate(session, frame)
+    if found is None:
+        broker.stats.late_acks += 1
+    else:
+        subscription, message_id = found
+        for source, offsets in by_source(subscription.up_to(message_id)).items():
+            source.handed(subscription, offsets)
+    receipt_now(session, frame)
 
 
 def _held(session: Session, frame: Frame) -> bool:
@@ -91,8 +122,8 @@ def locate(session: Session, frame: Frame) -> tuple[Subscription, bytes] | None:
     version: clients differ. Raises ProtocolError (bad-ack) for what was never delivered here.
     """
     headers = frame.head.headers
-    if frame.head.command == "NACK" and headers.get("requeue") == "false":
-        raise ProtocolError("unsupported", "header requeue:false is not offered by this version")
+    if frame.head.command == "NACK":
+        refusal(frame)  # in a transaction: before any of it is applied
     name = headers.get("id") or headers.get("message-id")
     if not name:
         wanted = "id" if session.version == "1.2" else "message-id"

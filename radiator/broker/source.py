@@ -18,10 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 from radiator.broker.deferred import Deferred
 from radiator.broker.moments import EXPIRED, NOW, judge, marks
+from radiator.broker.timeouts import Timeouts
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from radiator.broker.feed import Feed
     from radiator.broker.queue import Queue
+    from radiator.broker.subscription import Subscription
     from radiator.storage.batch import RecordBatch
 
 
@@ -47,6 +51,7 @@ class QueueSource:
         "returned",
         "settled",
         "stuck",
+        "timeouts",
         "waiting",
     )
 
@@ -74,6 +79,19 @@ class QueueSource:
         self.idle_to = self.next_offset  # up to here there is nothing of ours from next_offset on
         self.returned = list(cursor.unacked(self.next_offset))
         heapify(self.returned)
+        terms = queue.terms
+        timeout_ns = terms.ack_timeout_ns
+        self.timeouts = None if timeout_ns is None else Timeouts(self, queue.timing, timeout_ns)
+        if terms.max_deliveries is not None:
+            self._give_up(terms.max_deliveries)
+
+    def _give_up(self, most: int) -> None:
+        """A broker or a consumer that dies of a message gets it so often, and no more."""
+        spent = [offset for offset in self.returned if self.deliveries(offset) >= most]
+        if spent:
+            self.returned = [offset for offset in self.returned if self.deliveries(offset) < most]
+            heapify(self.returned)
+            self.queue.timing.returns.spent(self, spent)
 
     @property
     def backlog(self) -> int:
@@ -112,6 +130,8 @@ class QueueSource:
         if self.forced_to and min(offsets, default=self.forced_to) < self.forced_to:
             offsets = [offset for offset in offsets if offset >= self.forced_to]
         self.waiting -= len(offsets)
+        if self.timeouts is not None:
+            self.timeouts.forget(offsets)
         self._settle(offsets)
 
     def skip(self, offsets: list[int]) -> None:
@@ -170,6 +190,21 @@ class QueueSource:
         if gone:
             self.queue.lost(self, len(gone), min(gone), max(gone))
 
+    def deliveries(self, offset: int) -> int:
+        """How often this one, which was handed out, has been delivered."""
+        count: int = self.cursor.counts.get(offset, 1)
+        return count
+
+    def handed(self, subscription: Subscription, offsets: Sequence[int]) -> None:
+        """A consumer has been sent these, and has to answer."""
+        if self.timeouts is not None:
+            self.timeouts.start(subscription, offsets)
+
+    def released(self, offsets: list[int]) -> None:
+        """No consumer holds these any more."""
+        if self.timeouts is not None:
+            self.timeouts.forget(offsets)
+
     def timed(self, batch: RecordBatch, index: int) -> bool:
         """True if time has a say in whether the records from ``index`` on may be delivered."""
         ttl_ns = self.queue.terms.ttl_ns
@@ -181,13 +216,12 @@ class QueueSource:
         """Whether this record may be delivered now. If not, it is settled, as its time is over, or deferred."""
         verdict = judge(batch, index, self.queue.terms.ttl_ns, self.queue.timing.now_ns)
         if verdict != NOW:
-            self._put_off(batch.offsets[index], verdict)
+            self._put_off(batch.offsets[index], verdict, self.deliveries(batch.offsets[index]))
         return verdict == NOW
 
-    def _put_off(self, offset: int, verdict: int) -> None:
+    def _put_off(self, offset: int, verdict: int, deliveries: int) -> None:
         if verdict == EXPIRED:
-            self.settle([offset])
-            self.queue.timing.expired(self, [offset])
+            self.queue.timing.returns.expired(self, offset, deliveries)
             return
         if offset not in self.cursor.counts:
             self.cursor.set_count(offset, 0)  # nobody has had it, though others behind it may be delivered before it
@@ -220,12 +254,12 @@ class QueueSource:
                 dropped.append(offsets[index])
             elif not timed or (verdict := judge(batch, index, self.queue.terms.ttl_ns, timing.now_ns)) == NOW:
                 break
-            elif verdict != EXPIRED and timing.full:
+            elif timing.full and (verdict != EXPIRED or self.queue.terms.keeps_expired):
                 self.stuck = True
                 timing.stuck(self)
                 break
             else:
-                self._put_off(offsets[index], verdict)
+                self._put_off(offsets[index], verdict, 0)
             index += 1
         if others:
             self.skip(others)

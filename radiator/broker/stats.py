@@ -21,6 +21,10 @@ class Stats:
     lost_to_failures: int = 0  # messages that a disk took after they were told as stored, under an interval or never
     damaged_ranges: int = 0  # stretches of a log that could not be read, met by a reader or a queue, each once
     duplicates: int = 0  # messages whose id was known: not stored again
+    ack_timeouts: int = 0  # deliveries that were not answered within ack_timeout and went back
+    dead_lettered: int = 0  # messages that went to a dead-letter destination
+    dropped_rejected: int = 0  # refused with requeue:false, where the rule has no dead_letter
+    dropped_max_deliveries: int = 0  # delivered redeliver.max times, where the rule has no dead_letter
     expired: int = 0  # messages whose time was over before they were delivered
     dropped_replies: int = 0  # messages to a temporary queue that was gone, or full as nobody reads it
     blocked: int = 0  # frames that had to wait for room in a queue or in memory

@@ -179,12 +179,28 @@ class Subscription:
         """
         if self.ack != CLIENT:
             return self._release([self.in_flight.pop(message_id)])
+        return self._release([self.in_flight.pop(key) for key in self._keys_up_to(message_id)])
+
+    def up_to(self, message_id: bytes) -> list[InFlight]:
+        """What ``take`` would remove."""
+        keys = self._keys_up_to(message_id) if self.ack == CLIENT else [message_id]
+        return [self.in_flight[key] for key in keys]
+
+    def _keys_up_to(self, message_id: bytes) -> list[bytes]:
         keys = []
         for key in self.in_flight:
             keys.append(key)
             if key == message_id:
                 break
-        return self._release([self.in_flight.pop(key) for key in keys])
+        return keys
+
+    def take_back(self, source: QueueSource, offset: int) -> bool:
+        """Remove one delivery of a queue; False if it is not in flight here."""
+        message_id = source.feed.wire.id_prefix + b"%d" % offset
+        if self.in_flight.get(message_id) != (source, offset):
+            return False
+        self._release([self.in_flight.pop(message_id)])
+        return True
 
     def take_all(self) -> list[InFlight]:
         """Remove everything in flight."""

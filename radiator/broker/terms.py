@@ -7,14 +7,24 @@ terms too.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
+
+from radiator.clock import NS_PER_MS, NS_PER_SECOND
 
 if TYPE_CHECKING:
     from radiator.config.model import OnFull
     from radiator.routing.policy import Policy
 
+# Without a word in the rule: who refuses a message for a passing reason gets it back at once, and one that nobody can
+# handle does not turn in circles at the speed of the machine.
+AUTO_AT_ONCE = 3
+AUTO_FIRST_NS = 10 * NS_PER_MS
+AUTO_MOST_NS = NS_PER_SECOND
+EXPONENT_MAX = 60  # beyond that every back-off has reached its most, or never grows
+
 
 class Terms(NamedTuple):
-    """``None`` means never or off."""
+    """``None`` means never or off; ``delay_ns`` None is ``auto``."""
 
     ttl_ns: int | None = None
     max_messages: int | None = None
@@ -22,6 +32,14 @@ class Terms(NamedTuple):
     on_full: OnFull = "reject"
     block_timeout_ns: int | None = None
     line: int = 0  # of the rule, in the configuration
+    ack_timeout_ns: int | None = None
+    max_deliveries: int | None = None
+    delay_ns: int | None = None
+    backoff: float = 1.0
+    max_delay_ns: int = AUTO_MOST_NS
+    jitter: float = 0.0
+    dead_letter: str | None = None
+    dead_letter_expired: bool = False
 
     @classmethod
     def of(cls, policy: Policy) -> Terms:
@@ -32,4 +50,29 @@ class Terms(NamedTuple):
             on_full=policy.on_full,
             block_timeout_ns=policy.rule.block_timeout_ns,
             line=policy.rule.line,
+            ack_timeout_ns=policy.ack_timeout_ns,
+            max_deliveries=policy.redeliver_max,
+            delay_ns=policy.redeliver_delay_ns,
+            backoff=policy.redeliver_backoff,
+            max_delay_ns=max(policy.redeliver_max_delay_ns, policy.redeliver_delay_ns or 0),
+            jitter=policy.redeliver_jitter,
+            dead_letter=policy.dead_letter_name,
+            dead_letter_expired=policy.dead_letter_expired,
         )
+
+    @property
+    def keeps_expired(self) -> bool:
+        """True if what has expired goes to the dead letters."""
+        return self.dead_letter_expired and self.dead_letter is not None
+
+    def pause_ns(self, deliveries: int, offset: int) -> int:
+        """How long a message that was refused waits, after so many deliveries. Never more than ``max_delay_ns``; the
+        jitter comes from what the message is, so that a history can be played again."""
+        if self.delay_ns is None:
+            if deliveries <= AUTO_AT_ONCE:
+                return 0
+            return min(AUTO_MOST_NS, AUTO_FIRST_NS << min(deliveries - AUTO_AT_ONCE - 1, EXPONENT_MAX))
+        pause = self.delay_ns * self.backoff ** min(deliveries - 1, EXPONENT_MAX)
+        if self.jitter:
+            pause *= 1 + self.jitter * (crc32(b"%d:%d" % (offset, deliveries)) / (1 << 31) - 1)
+        return int(min(pause, self.max_delay_ns))

@@ -20,6 +20,7 @@ from radiator import limits
 
 if TYPE_CHECKING:
     from radiator.broker.queue import Queue
+    from radiator.broker.returning import Returns
     from radiator.broker.source import QueueSource
 
 NEVER_NS = 1 << 63
@@ -38,14 +39,14 @@ class Subject(Protocol):
 
 
 class Timing:
-    """``wake`` is told of queues that have something to hand out again, ``expired`` of messages that were settled
-    since their time was over."""
+    """``wake`` is told of queues that have something to hand out again; ``returns`` decides what becomes of messages
+    whose time is over. Set once, by the broker."""
 
-    __slots__ = ("_heap", "_numbers", "_stuck", "deferred", "expired", "now_ns", "wake")
+    __slots__ = ("_heap", "_numbers", "_stuck", "deferred", "now_ns", "returns", "wake")
 
-    def __init__(self, wake: Callable[[Queue], None], expired: Callable[[QueueSource, list[int]], None]) -> None:
+    def __init__(self, wake: Callable[[Queue], None]) -> None:
         self.wake = wake
-        self.expired = expired
+        self.returns: Returns
         self.now_ns = 0
         self.deferred = 0  # messages that are not due yet and are remembered by their offsets
         self._heap: list[tuple[int, int, Any]] = []

@@ -25,6 +25,7 @@ from radiator.errors import ConfigError
 
 Tree: TypeAlias = "MappingABC[str, Key | MappingABC[str, Key]]"
 
+EVER: Final = 1 << 63  # nanoseconds
 FAULTY: Final = object()  # in place of a value that could not be read
 FILE_BYTES_MAX: Final = 4 * 1024 * 1024  # a configuration, not data: what is larger was given by mistake
 
@@ -158,6 +159,9 @@ class Loader:
                     )
         if "on_full" in own and (fault := _on_full_fault(own, whole)):
             self.fault(node.key_lines["on_full"], f"{path}.on_full", fault)
+        if (own.get("redeliver_delay_ns") or 0) > own.get("redeliver_max_delay_ns", EVER):
+            wanted = "expected a max_delay that is not less than delay"
+            self.fault(node.key_lines["redeliver"], f"{path}.redeliver", wanted)
         if _topics_only(own):
             for key in ("max_messages", "max_bytes"):
                 if own.get(key) is not None:

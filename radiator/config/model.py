@@ -125,6 +125,14 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     compact_by: str | None  # name of a header
     prefetch: int
     create: bool
+    ack_timeout_ns: int | None
+    redeliver_max: int | None
+    redeliver_delay_ns: int | None  # None: auto, see radiator/broker/backoff.py
+    redeliver_backoff: float
+    redeliver_max_delay_ns: int
+    redeliver_jitter: float
+    dead_letter: str | None  # a template
+    dead_letter_expired: bool
     message_ttl_ns: int | None
     max_messages: int | None
     max_bytes: int | None

@@ -135,6 +135,15 @@ def rate(value: str) -> float:
     return a_second
 
 
+def pause(value: str) -> int | None:
+    if value == "auto":
+        return None
+    try:
+        return int(duration("0ms", DAY_MAX, 1)(value))
+    except ValueError as error:
+        raise ValueError(str(error).replace("expected ", "expected auto or ", 1)) from None
+
+
 def header(what: str) -> Reader:
     """``header:NAME``; ``what`` says what its value is for."""
 
@@ -256,6 +265,14 @@ COMMON: Final[tuple[Key, ...]] = (
     Key("compact_by", "compact_by", or_none(header("is the key of a message")), "none"),
     Key("prefetch", "prefetch", count(1, IN_FLIGHT_MAX), "1"),
     Key("create", "create", choice({"allow": True, "deny": False}), "allow"),
+    Key("ack_timeout", "ack_timeout_ns", or_none(duration("10ms", DAY_MAX, 1)), "none"),
+    Key("redeliver.max", "redeliver_max", or_none(count(1, 1_000_000)), "none"),
+    Key("redeliver.delay", "redeliver_delay_ns", pause, "auto"),
+    Key("redeliver.backoff", "redeliver_backoff", number(1.0, 100.0), "1.0"),
+    Key("redeliver.max_delay", "redeliver_max_delay_ns", duration("1ms", DAY_MAX, 1), "5m"),
+    Key("redeliver.jitter", "redeliver_jitter", number(0.0, 1.0), "0.0"),
+    Key("dead_letter", "dead_letter", or_none(text("the name of a queue")), "none"),
+    Key("dead_letter_expired", "dead_letter_expired", choice({"true": True, "false": False}), "false"),
     Key("message_ttl", "message_ttl_ns", or_none(duration("1ms", DAY_MAX, 1)), "none"),
     Key("max_messages", "max_messages", or_none(count(1, EXA)), "none"),
     Key("max_bytes", "max_bytes", or_none(size(1, EXA)), "none"),
@@ -291,13 +308,9 @@ NOT_OFFERED: Final[dict[str, str]] = {
     "logging": "log configuration",
     "subscriptions": "durable names created by configuration",
 }
-RULE_NOT_OFFERED: Final[dict[str, str]] = {
-    "ack_timeout": "taking a delivery back after a deadline",
-    "redeliver": "a cap and a delay for redelivery",
-    "dead_letter": "a queue for what cannot be delivered",
-}
+RULE_NOT_OFFERED: Final[dict[str, str]] = {}
 # The keys whose value is a boolean: there a bare true or false is what it says.
-BOOLEANS: Final = frozenset({"retention.force", "priority"})
+BOOLEANS: Final = frozenset({"retention.force", "dead_letter_expired", "priority"})
 
 # What a bare yes/no/on/off/true/false most likely meant, by key.
 MEANT: Final[dict[str, tuple[str, str]]] = {  # (for the affirmative, for the negative)

@@ -37,6 +37,14 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     compact_by: str | None
     prefetch: int
     create: bool
+    ack_timeout_ns: int | None
+    redeliver_max: int | None
+    redeliver_delay_ns: int | None
+    redeliver_backoff: float
+    redeliver_max_delay_ns: int
+    redeliver_jitter: float
+    dead_letter_name: str | None
+    dead_letter_expired: bool
     message_ttl_ns: int | None
     max_messages: int | None
     max_bytes: int | None

@@ -25,6 +25,7 @@ from radiator.config import Config, Rule
 from radiator.config.model import Kind
 from radiator.config.units import format_duration_ns, format_size, format_time_of_day
 from radiator.errors import ConfigError, ProtocolError
+from radiator.routing import dead_letter
 from radiator.routing.pattern import WILDCARDS, Pattern, has_wildcard_character, is_pattern, parse_list, segments
 from radiator.routing.policy import SHARED_FIELDS, Policy
 
@@ -83,9 +84,15 @@ class Rules:
         self._compiled: list[_Compiled] = []
         self._policies: dict[str, Policy] = {}
         faults: list[str] = []
+        inherited = config.defaults.dead_letter
+        try:
+            _check_template("dead_letter", inherited or "", 0)
+            dead_letter.check(config.defaults)
+        except ValueError as error:
+            faults.append(f"{self._source}: defaults.{error}")
         for index, rule in enumerate(config.rules):
             try:
-                compiled = _compile(rule)
+                compiled = _compile(rule, own_dead_letter=rule.dead_letter != inherited)
                 _check_reachable(rule, self._compiled)
                 self._compiled.append(compiled)
             except ValueError as error:
@@ -109,6 +116,8 @@ class Rules:
             compact_by=None,
             create=True,
             on_full="drop_newest" if config.defaults.on_full == "block" else config.defaults.on_full,
+            redeliver_max=None,
+            dead_letter=None,
         )
 
     def _check_fan_out(self) -> None:
@@ -213,6 +222,16 @@ def describe(policy: Policy) -> dict[str, str]:
         "compact_by": "none" if policy.compact_by is None else f"header:{policy.compact_by}",
         "prefetch": str(policy.prefetch),
         "create": "allow" if policy.create else "deny",
+        "ack_timeout": shown(policy.ack_timeout_ns, format_duration_ns),
+        "redeliver.max": shown(policy.redeliver_max, str),
+        "redeliver.delay": "auto"
+        if policy.redeliver_delay_ns is None
+        else format_duration_ns(policy.redeliver_delay_ns),
+        "redeliver.backoff": str(policy.redeliver_backoff),
+        "redeliver.max_delay": format_duration_ns(policy.redeliver_max_delay_ns),
+        "redeliver.jitter": str(policy.redeliver_jitter),
+        "dead_letter": policy.dead_letter_name or "none",
+        "dead_letter_expired": "true" if policy.dead_letter_expired else "false",
         "message_ttl": shown(policy.message_ttl_ns, format_duration_ns),
         "max_messages": shown(policy.max_messages, str),
         "max_bytes": shown(policy.max_bytes, format_size),
@@ -246,7 +265,8 @@ def _policy(name: str, index: int, rule: Rule, captures: tuple[str, ...]) -> Pol
         fan_out=tuple(dict.fromkeys(_expand(template, name, captures) for template in rule.fan_out)),
         partitions=_lanes(partition) if priority else _numbered(partition, rule.partitions),
         priority=priority,
-        **{field: getattr(rule, field) for field in SHARED_FIELDS},
+        dead_letter_name=dead_letter.name_for(rule.dead_letter, name, captures),
+        **{field: getattr(dead_letter.rule_for(rule, name), field) for field in SHARED_FIELDS},
     )
 
 
@@ -275,7 +295,7 @@ def _regex_captures(regex: re.Pattern[str]) -> Captures:
 # --- compiling: a ValueError names the key and what is wrong with it --------------------------------------------------
 
 
-def _compile(rule: Rule) -> _Compiled:
+def _compile(rule: Rule, own_dead_letter: bool) -> _Compiled:
     captures: Captures
     if rule.match is not None:
         try:
@@ -294,6 +314,9 @@ def _compile(rule: Rule) -> _Compiled:
         _check_template("fan_out", template, capture_count)
         if is_pattern(template):
             raise ValueError(f"fan_out: expected the name of a queue, got the pattern {template!r}")
+    _check_template("dead_letter", rule.dead_letter or "", capture_count)
+    if own_dead_letter:
+        dead_letter.check(rule)
     return _Compiled(rule, text, captures)
 
 

@@ -139,7 +139,7 @@ class Driver:
         if self.paused:
             for transport in list(self.paused):
                 transport.go_on()
-        if more:
+        if more or broker.dead_letters.waiting:
             self.wake()
         if min(broker.timing.next_ns, broker.throttle.next_ns) < self._deadline_ns:
             self._meet_deadline(clock.now_ns())

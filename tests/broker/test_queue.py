@@ -276,7 +276,7 @@ def test_a_refused_message_is_marked_and_counted(world: World) -> None:
     world.settle()
     for count in range(2, 6):
         (message,) = client.messages()
-        client.nack(message)
+        client.nack(message, delay=0)
         world.settle()
         assert client.inbox[-1].headers["redelivered"] == "true"
         assert client.inbox[-1].headers["delivery-count"] == str(count)

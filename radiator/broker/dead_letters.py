@@ -1,0 +1,263 @@
+"""Dead letters: messages that leave their queue for another one, with the reason.
+
+A message is appended to the dead-letter destination and settled where it was in one transaction (``Store.together``),
+so a crash finds it in one of the two places. Where one of them is in memory there is no transaction to have: then it is
+settled once the other place has it.
+
+    bury -> waiting -> (a cold read) -> appended -> the store has decided -> settled
+                                    \\-> no room, no rule, no disk: held back, and tried again, less and less often
+
+Invariants: what is here is unsettled, in nobody's hands, and in no other list of its source; whatever happens, it is
+settled here or stays a message of its queue. What is held back is counted in ``Timing.deferred``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from radiator.broker import overflow
+from radiator.broker.timing import NEVER_NS
+from radiator.clock import NS_PER_SECOND
+from radiator.errors import ProtocolError, StorageError
+from radiator.stomp.headers import escape, split_block
+from radiator.storage.batch import RECORD_OVERHEAD_BYTES
+from radiator.storage.format import MISSING
+from radiator.storage.memory import MemoryPartition
+
+if TYPE_CHECKING:
+    from radiator.broker.broker import Broker
+    from radiator.broker.destination import Destination
+    from radiator.broker.feed import Feed
+    from radiator.broker.source import QueueSource
+    from radiator.storage.batch import RecordBatch
+
+log = logging.getLogger("radiator.broker")
+
+MAX_DELIVERIES, REJECTED, EXPIRED = "max-deliveries", "rejected", "expired"
+HEADERS = ("dlq-reason", "dlq-destination", "dlq-deliveries", "dlq-time")
+PAUSE_NS, PAUSE_MOST_NS = NS_PER_SECOND, 60 * NS_PER_SECOND
+
+_OURS = tuple(name.encode() + b":" for name in HEADERS)
+
+
+class Letter(NamedTuple):
+    """One message on its way. ``deliveries``: how often somebody has had it."""
+
+    source: QueueSource
+    offset: int
+    reason: str
+    deliveries: int
+
+
+class DeadLetters:
+    """All of one broker."""
+
+    __slots__ = ("_broker", "_held", "_pauses", "_waiting")
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._waiting: deque[Letter] = deque()
+        self._held: dict[str, Held] = {}  # by dead-letter destination
+        self._pauses: dict[str, int] = {}  # the last ones of those that fail
+
+    @property
+    def waiting(self) -> bool:
+        """True if ``run`` has something to do."""
+        return bool(self._waiting)
+
+    def bury(self, letters: list[Letter]) -> None:
+        """These messages are no longer offered to consumers; their queues have a dead-letter destination."""
+        self._waiting += letters
+
+    def run(self) -> None:
+        """Move what waits. What is appended here is taken by the store in this turn or the next."""
+        letters, self._waiting = self._waiting, deque()
+        for letter in letters:
+            held = self._held.get(_name(letter))
+            if held is not None:
+                held.add(letter)
+                continue
+            partition = letter.source.feed.partition
+            batch = partition.read(letter.offset) if letter.offset >= partition.log_start_offset else None
+            if batch is not None:
+                self.move(letter, batch)
+            elif letter.offset < partition.log_start_offset or isinstance(partition, MemoryPartition):
+                self.gone(letter)
+            else:
+                letter.source.feed.load(letter.offset, Loading(self, letter))
+
+    def move(self, letter: Letter, batch: RecordBatch) -> None:
+        """The message is in this batch."""
+        source, offset = letter.source, letter.offset
+        index = batch.index_at(offset)
+        if index >= len(batch) or batch.offsets[index] != offset:
+            source.settle([offset])  # removed on purpose
+        elif not source.queue.claim.takes(source.feed.partition.name, batch, index):
+            source.skip([offset])
+        else:
+            try:
+                self._append(letter, batch, index)
+            except (ProtocolError, StorageError) as error:
+                self.hold(letter, str(error))
+
+    def gone(self, letter: Letter) -> None:
+        """The log has lost it."""
+        letter.source.settle([letter.offset])
+        letter.source.queue.lost(letter.source, 1, letter.offset, letter.offset)
+
+    def _append(self, letter: Letter, batch: RecordBatch, index: int) -> None:
+        broker, source = self._broker, letter.source
+        destination = broker.destination(_name(letter))
+        if broker.disk_full is not None and destination.policy.store == "file":
+            raise broker.disk_full
+        origin = source.queue.name
+        if origin not in broker.destinations:  # a named subscription
+            origin = batch.names[batch.destination_ids[index]]
+        block = stamp(batch.blocks[index], letter, origin, broker.timing.now_ns)
+        body = batch.bodies[index]
+        if destination.queue is not None:
+            broker.stats.dropped_oldest += overflow.bring(destination.queue, len(body))
+        partition = _feed(destination, block).partition
+        partition.check()
+        partition.make_room(1, len(body) + len(block))
+        event_ns = MISSING if batch.event_ns is None else batch.event_ns[index]
+        transmit_ns = MISSING if batch.transmit_ns is None else batch.transmit_ns[index]
+        partition.append(
+            destination.name,
+            block,
+            body,
+            broker.timing.now_ns,
+            None if event_ns == MISSING else event_ns,
+            None if transmit_ns == MISSING else transmit_ns,
+        )
+        broker.pending_bytes += len(body) + len(block) + RECORD_OVERHEAD_BYTES
+        if destination.queue is not None and destination.limited:
+            destination.queue.appended(partition)
+        if source.cursor.stored and not isinstance(partition, MemoryPartition):
+            acks = [(source.cursor, [letter.offset])]
+            broker.store.together([partition], [], acks, partial(self.decided, letter))
+        else:
+            partition.open_batch.waiters.append(Appended(self, letter))
+
+    def decided(self, letter: Letter, holds: bool) -> None:
+        """The message is safe at its new place, or will not be there."""
+        if not holds:
+            self.hold(letter, "it could not be stored")
+            return
+        self._pauses.pop(_name(letter), None)
+        self._broker.stats.dead_lettered += 1
+        letter.source.settle([letter.offset])
+        letter.source.flush()  # a snapshot of the cursors, which may replace the redo log, must have it
+
+    def hold(self, letter: Letter, why: str) -> None:
+        """It stays where it is; what goes to the same place waits with it."""
+        name = _name(letter)
+        held = self._held.get(name)
+        if held is None:
+            pause_ns = min(2 * self._pauses.get(name, PAUSE_NS // 2), PAUSE_MOST_NS)
+            self._pauses[name] = pause_ns
+            held = self._held[name] = Held(self, name)
+            timing = self._broker.timing
+            timing.at(timing.now_ns + pause_ns, held)
+            log.warning(
+                "%s: dead letters for %s stay in their queue for now: %s (tried again in %d s)",
+                letter.source.queue.name,
+                name,
+                why,
+                pause_ns // NS_PER_SECOND,
+            )
+        held.add(letter)
+
+    def again(self, held: Held) -> None:
+        """Try those that were held back."""
+        del self._held[held.name]
+        self._broker.timing.freed(len(held.letters))
+        self._waiting += held.letters
+
+
+class Held:
+    """Those that cannot go to one destination now."""
+
+    __slots__ = ("_owner", "letters", "name", "wake_ns")
+
+    def __init__(self, owner: DeadLetters, name: str) -> None:
+        self._owner = owner
+        self.name = name
+        self.letters: list[Letter] = []
+        self.wake_ns = NEVER_NS
+
+    def add(self, letter: Letter) -> None:
+        self.letters.append(letter)
+        letter.source.queue.timing.deferred += 1
+
+    def due(self, now_ns: int) -> None:
+        """Their pause is over."""
+        self._owner.again(self)
+
+    def clock_went_back(self, by_ns: int) -> None:
+        """No pause is longer than it was."""
+        timing = self.letters[0].source.queue.timing
+        timing.at(timing.now_ns, self)
+
+
+class Loading:
+    """A message that has to be read from the disk first (``Waiter``)."""
+
+    __slots__ = ("_letter", "_owner", "waits")
+
+    def __init__(self, owner: DeadLetters, letter: Letter) -> None:
+        self._owner = owner
+        self._letter = letter
+        self.waits = True
+
+    def loaded(self, offset: int, batch: RecordBatch | None, skip_to: int | None) -> None:
+        """The cold read has ended."""
+        if batch is not None and len(batch) and batch.next_offset > offset:
+            self._owner.move(self._letter, batch)
+        elif skip_to is not None and skip_to > offset:
+            self._owner.gone(self._letter)
+        else:
+            self._owner.hold(self._letter, "it could not be read")
+
+
+class Appended:
+    """Waits for the batch that a message was appended to, as a receipt does."""
+
+    __slots__ = ("_letter", "_owner", "batch")
+
+    def __init__(self, owner: DeadLetters, letter: Letter) -> None:
+        self._owner = owner
+        self._letter = letter
+        self.batch = None
+
+    def settle(self, failure: ProtocolError | None = None) -> None:
+        """The batch is stored, or could not be."""
+        self._owner.decided(self._letter, failure is None)
+
+
+def stamp(block: bytes, letter: Letter, origin: str, now_ns: int) -> bytes:
+    """The message's header block with what happened to it."""
+    lines = [line for line in block.split(b"\n") if line and not line.startswith(_OURS)]
+    values = (letter.reason, origin, letter.deliveries, now_ns)
+    lines += [f"{name}:{escape(str(value), '1.2')}".encode() for name, value in zip(HEADERS, values, strict=True)]
+    return b"\n".join(lines)
+
+
+def _name(letter: Letter) -> str:
+    name = letter.source.queue.terms.dead_letter
+    assert name is not None
+    return name
+
+
+def _feed(destination: Destination, block: bytes) -> Feed:
+    """Of several partitions the one that the message's key chooses. A number that its sender forced was another's."""
+    if len(destination.feeds) == 1 and not destination.policy.priority:
+        return destination.feeds[0]
+    headers = {name: value for name, value in split_block(block) if name != "partition"}
+    try:
+        return destination.choose(headers) or destination.next_feed()
+    except ProtocolError:  # a priority that is none: nobody asked for one where it came from
+        return destination.choose({}) or destination.next_feed()

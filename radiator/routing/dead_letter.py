@@ -1,0 +1,59 @@
+"""The name of the dead-letter destination that a rule gives a queue, by its template ``dead_letter``.
+
+A dead-letter queue has no dead letters of its own: a name that the template could have made is one of them, even if
+the rule matches it. So ``match: /queue/>`` with ``dead_letter: /queue/dead.{name}`` does what it looks like, and
+nothing goes in circles.
+
+Knows: names and templates. Raises ValueError with the key and what is wrong, for the operator.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+import msgspec
+
+from radiator.config import Rule
+
+_PLACEHOLDER = re.compile(r"\{(name|[1-9][0-9]{0,3})\}")
+
+
+def check(rule: Rule) -> None:
+    """Whether the template of a rule makes sense; its placeholders were looked at already."""
+    template = rule.dead_letter
+    if template is None:
+        return
+    literal = _PLACEHOLDER.sub("", template)
+    if not template.startswith("/") or "{" in template[:2] or not literal.strip("/"):
+        raise ValueError(f"dead_letter: expected a name such as /queue/dead or /queue/dead.{{name}}, got {template!r}")
+    if template.startswith(("/temp-queue/", "/radiator/")) or "," in template:
+        raise ValueError(f"dead_letter: expected the name of a queue that stays, got {template!r}")
+    names = [name.strip(" ") for name in (rule.match or "").split(",")]
+    if any(is_dead_letter(template, name) for name in names):
+        raise ValueError(f"dead_letter: {template!r} is, or may be, the queue itself; expected another one")
+
+
+def name_for(template: str | None, name: str, captures: tuple[str, ...]) -> str | None:
+    """The dead-letter destination of the queue ``name``; None if it has none, or is one itself."""
+    if template is None or is_dead_letter(template, name):
+        return None
+    return _PLACEHOLDER.sub(lambda m: name if m[1] == "name" else captures[int(m[1]) - 1], template)
+
+
+def rule_for(rule: Rule, name: str) -> Rule:
+    """The rule as it holds for this name: what ends up in a dead-letter queue stays there until somebody looks."""
+    if rule.dead_letter is None or not is_dead_letter(rule.dead_letter, name):
+        return rule
+    return msgspec.structs.replace(rule, redeliver_max=None, message_ttl_ns=None)
+
+
+def is_dead_letter(template: str, name: str) -> bool:
+    """True if the template makes this name of some queue."""
+    return _names(template).fullmatch(name) is not None
+
+
+@lru_cache(maxsize=256)
+def _names(template: str) -> re.Pattern[str]:
+    parts = _PLACEHOLDER.split(template)[::2]
+    return re.compile("(?s:.+)".join(map(re.escape, parts)))
