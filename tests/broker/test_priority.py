@@ -193,7 +193,7 @@ def test_what_is_delivered_is_always_the_oldest_of_the_highest(actions: list[tup
             send(client, (action[0], str(number)))
             waiting.append((-action[0], number))
         elif held is not None:
-            client.say("ACK" if action == "ack" else "NACK", id=ack)
+            client.say("ACK" if action == "ack" else "NACK", id=ack, delay=0)
             if action == "nack":
                 waiting.append(held)
             held = None

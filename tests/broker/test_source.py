@@ -292,7 +292,8 @@ def test_the_count_is_what_was_stored_less_what_was_settled(seed: int, partition
     """Whatever happens in between: acks in any order, refusals, lost consumers, commits that fail."""
     random = Random(seed)
     world = World(
-        f"destinations: [{{match: '/queue/*', partition: '{partition}', max_messages: 12, on_full: {on_full}}}, "
+        f"destinations: [{{match: '/queue/*', partition: '{partition}', max_messages: 12, on_full: {on_full}, "
+        "redeliver: {delay: 0ms}}, "
         "{match: '/topic/*', partition: shared}]"
     )
     acked = {Q: 0, B: 0}
