@@ -254,6 +254,12 @@ def _check_send(session: Session, name: str, headers: Mapping[str, str]) -> None
         )
     if name.startswith(RESERVED_PREFIX):
         raise ProtocolError("bad-destination", f"{name[:200]!r} is reserved", "Names under it are the broker's own.")
+    if name != name.strip(" "):
+        raise ProtocolError(
+            "bad-destination",
+            f"a destination has no blanks around it: {name[:200]!r}",
+            f"STOMP 1.1 and 1.2 do not trim headers: write destination:{name.strip(' ')[:200]}, without a blank.",
+        )
     if "\0" in name:
         raise ProtocolError("bad-destination", "a destination cannot contain NUL")
     session.require("write", name)

@@ -75,6 +75,33 @@ def test_a_1_0_client_is_sent_no_header_without_a_value(world: World) -> None:
     assert [(frame.headers.get("none"), frame.headers["some"]) for frame in new.messages()] == [("", "1"), ("", "2")]
 
 
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+@pytest.mark.parametrize("name", [" /queue/a", "/queue/a ", " "])
+@pytest.mark.parametrize("transaction", [False, True])
+def test_a_blank_before_a_destination_is_told_and_makes_no_other_destination(
+    world: World, version: str, name: str, transaction: bool
+) -> None:
+    """It was typed for the eye; SUBSCRIBE, whose lists may have blanks, would read another name than SEND writes."""
+    client = world.connect(version)
+    client.subscribe("/queue/a")
+    if transaction:
+        client.say("BEGIN", transaction="t")
+    client.publish("/queue/a", "fine")
+    world.settle()
+    assert client.bodies() == ["fine"]
+    client.publish(name, "x", **({"transaction": "t"} if transaction else {}))
+    assert client.error() == "bad-destination"
+    assert set(world.broker.destinations) <= {"/queue/a"}
+
+
+def test_blanks_around_a_1_0_destination_are_padding(world: World) -> None:
+    client = world.connect("1.0")
+    client.subscribe("/queue/a", ack="auto")
+    client.say_bytes(b"SEND\ndestination: /queue/a \n\nx\0")
+    world.settle()
+    assert client.bodies() == ["x"]
+
+
 def test_ids_have_no_colon_whatever_the_destination_is_called(world: World) -> None:
     for version in ("1.0", "1.1", "1.2"):
         client = world.connect(version)

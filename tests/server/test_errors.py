@@ -116,6 +116,13 @@ WAYS: dict[str, list[Way]] = {
             config='destinations: [{match: "/queue/a", max_messages: 1}]',
         )
     ],
+    "rate-limited": [
+        Way(
+            SEND % (b"/queue/a", b"", b"", b"x") + SEND % (b"/queue/a", R, b"", b"x"),
+            b"rate_limit",
+            config='destinations: [{match: "/queue/a", rate_limit: {messages: 1/h, burst: 1, action: reject}}]',
+        )
+    ],
     "rejected": [
         Way(
             SEND % (b"/queue/a", R, b"", b"[1]"),
@@ -194,6 +201,7 @@ def test_an_error_says_everything_that_it_should(
 
 
 def test_every_code_is_met_on_the_wire() -> None:
+    """Whoever adds a code to the table adds a way to it here."""
     assert set(WAYS) | set(ELSEWHERE) == set(ERROR_CODES)
     assert not set(WAYS) & set(ELSEWHERE)
     root = Path(__file__).parents[2]
