@@ -203,7 +203,7 @@ class Broker:
         assert queue is not None
         for each in (destination, *destination.parents):
             subscription.enter(each)
-        queue.consumers.append(subscription)
+        queue.join(subscription, subscription.alone or destination.policy.exclusive, partial(self.ready.queue, queue))
         subscription.queues.append(queue)
         if subscription.shares_window:
             subscription.session.queue_ring.append((subscription, queue))

@@ -33,7 +33,9 @@ def leave(broker: Broker, subscription: Subscription) -> None:
         broker.ready.forget_reader(reader)
     subscription.readers.clear()
     for queue in subscription.queues:
-        queue.consumers.remove(subscription)
+        queue.leave(subscription)
+        if queue.owners is not None:
+            broker.ready.queue(queue)
         if not queue.consumers:
             for source in queue.sources:
                 source.batch = None

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from radiator import limits
 from radiator.broker import lanes
+from radiator.broker.owners import Owners
 from radiator.broker.source import QueueSource
 from radiator.broker.wire import run_length
 
@@ -37,7 +38,7 @@ class Queue:
     """The consumers and sources of one queue. ``name`` is for people. ``on_lost`` is told what was lost, in words, and
     how many."""
 
-    __slots__ = ("_on_lost", "claim", "consumers", "gap", "name", "ordered", "sources", "terms", "timing")
+    __slots__ = ("_on_lost", "claim", "consumers", "gap", "name", "ordered", "owners", "sources", "terms", "timing")
 
     def __init__(
         self, name: str, claim: Claim, on_lost: Callable[[str, int], None], timing: Timing, terms: Terms
@@ -48,9 +49,26 @@ class Queue:
         self.terms = terms
         self.sources: deque[QueueSource] = deque()
         self.consumers: deque[Subscription] = deque()
+        self.owners: Owners | None = None  # where not everybody may take from every source
         self.ordered = False  # nothing is taken from a source while one before it has something: priorities
         self.gap = 0  # messages that were lost, and no consumer has been told yet
         self._on_lost = on_lost
+
+    def join(self, consumer: Subscription, alone: bool, wake: Callable[[], None]) -> None:
+        """One more consumer; ``alone``: an exclusive one. ``wake`` is called when somebody's turn comes by that."""
+        self.consumers.append(consumer)
+        if alone and self.owners is None:
+            self.owners = Owners(wake)
+            for each in self.consumers:
+                self.owners.joined(each, False)
+        if self.owners is not None:
+            self.owners.joined(consumer, alone)
+
+    def leave(self, consumer: Subscription) -> None:
+        """A consumer is gone."""
+        self.consumers.remove(consumer)
+        if self.owners is not None:
+            self.owners.left(consumer)
 
     def lost(self, source: QueueSource, count: int, first: int, last: int) -> None:
         """``count`` messages of this queue were gone from the log before they could be delivered."""
@@ -106,7 +124,7 @@ class Queue:
 
     def takers(self, source: QueueSource) -> Iterable[Subscription]:
         """Which consumers may take from this source, the one that was served longest ago first."""
-        return self.consumers
+        return self.consumers if self.owners is None else self.owners.takers(source, self.consumers)
 
     def pump(
         self,
@@ -127,12 +145,16 @@ class Queue:
                 if ordered and lanes.holds(source):
                     break
                 continue
-            consumers = self.takers(source) if only is None else (only,)
+            consumers = self.takers(source)
+            if only is not None:
+                consumers = (only,) if self.owners is None or only in consumers else ()
             if but is not None:
                 consumers = [consumer for consumer in consumers if consumer.session is not but]
             credits = _credits(consumers)
             if not credits:
-                break
+                if self.owners is None or ordered:
+                    break
+                continue
             handed += self._hand_out(source, credits, count_max - handed)
             source.rest()
             if handed >= count_max or (ordered and lanes.holds(source)):

@@ -32,9 +32,8 @@ NOT_OFFERED = (
     "activemq.subscriptionName",
     "durable",
     "group",
-    "exclusive",
-    "activemq.exclusive",
 )
+EXCLUSIVE_HEADERS = ("exclusive", "activemq.exclusive")
 
 
 def count(text: str, header: str, most: int) -> int:
@@ -97,6 +96,7 @@ def subscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> No
     subscription.prefetch = prefetch
     subscription.browser = browser
     subscription.selection = selection
+    subscription.alone = any(headers.get(each) == "true" for each in EXCLUSIVE_HEADERS)
     if start is not None and start.kind == "time" and start.value > now_ns:
         subscription.since_ns = start.value
     if browser and start is None and stop is None:

@@ -42,6 +42,7 @@ class Subscription:
 
     __slots__ = (
         "_prefixes",
+        "alone",
         "ack",
         "asked",
         "browser",
@@ -83,6 +84,7 @@ class Subscription:
         self.window = window
         self.prefetch: int | None = None
         self.browser = False
+        self.alone = False  # of the consumers of a queue only this one is served, while it is there
         self.selection: Selection | None = None  # the messages that it wants; None: all of them
         self.closed = False
         self.since_ns = 0  # a start-position in the future: nothing received before it is wanted

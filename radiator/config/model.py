@@ -124,6 +124,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     compress: str | None
     compact_by: str | None  # name of a header
     prefetch: int
+    exclusive: bool
     create: bool
     ack_timeout_ns: int | None
     redeliver_max: int | None

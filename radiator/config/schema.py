@@ -264,6 +264,7 @@ COMMON: Final[tuple[Key, ...]] = (
     Key("compress", "compress", or_none(choice(("zstd",))), "none"),
     Key("compact_by", "compact_by", or_none(header("is the key of a message")), "none"),
     Key("prefetch", "prefetch", count(1, IN_FLIGHT_MAX), "1"),
+    Key("exclusive", "exclusive", choice({"true": True, "false": False}), "false"),
     Key("create", "create", choice({"allow": True, "deny": False}), "allow"),
     Key("ack_timeout", "ack_timeout_ns", or_none(duration("10ms", DAY_MAX, 1)), "none"),
     Key("redeliver.max", "redeliver_max", or_none(count(1, 1_000_000)), "none"),
@@ -310,7 +311,7 @@ NOT_OFFERED: Final[dict[str, str]] = {
 }
 RULE_NOT_OFFERED: Final[dict[str, str]] = {}
 # The keys whose value is a boolean: there a bare true or false is what it says.
-BOOLEANS: Final = frozenset({"retention.force", "dead_letter_expired", "priority"})
+BOOLEANS: Final = frozenset({"retention.force", "dead_letter_expired", "priority", "exclusive"})
 
 # What a bare yes/no/on/off/true/false most likely meant, by key.
 MEANT: Final[dict[str, tuple[str, str]]] = {  # (for the affirmative, for the negative)

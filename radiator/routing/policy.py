@@ -36,6 +36,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     compress: str | None
     compact_by: str | None
     prefetch: int
+    exclusive: bool
     create: bool
     ack_timeout_ns: int | None
     redeliver_max: int | None

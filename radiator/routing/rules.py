@@ -221,6 +221,7 @@ def describe(policy: Policy) -> dict[str, str]:
         "compress": policy.compress or "none",
         "compact_by": "none" if policy.compact_by is None else f"header:{policy.compact_by}",
         "prefetch": str(policy.prefetch),
+        "exclusive": "true" if policy.exclusive else "false",
         "create": "allow" if policy.create else "deny",
         "ack_timeout": shown(policy.ack_timeout_ns, format_duration_ns),
         "redeliver.max": shown(policy.redeliver_max, str),

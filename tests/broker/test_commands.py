@@ -398,7 +398,6 @@ BAD_SUBSCRIPTIONS = [
     ({"subscription_name": "x"}, "unsupported"),
     ({"activemq.subscriptionName": "x"}, "unsupported"),
     ({"group": "g"}, "unsupported"),
-    ({"exclusive": "true"}, "unsupported"),
     ({"destination": "/temp-queue/x@another"}, "denied"),
 ]
 
@@ -421,7 +420,7 @@ def test_a_bad_subscription_is_refused_and_nothing_is_left_of_it(
 
 def test_what_is_not_offered_may_be_said_to_be_unwanted(world: World) -> None:
     client = world.connect()
-    client.subscribe(T, durable="false", exclusive="false", receipt="r")
+    client.subscribe(T, durable="false", receipt="r")
     world.settle()
     assert client.receipts() == ["r"]
 

@@ -638,3 +638,30 @@ def test_the_bytes_of_a_queue_are_limited() -> None:
             break
     assert sender.error() == "full"
     assert 5 <= number <= 12
+
+
+def test_a_rule_may_make_every_consumer_exclusive() -> None:
+    world = World("destinations:\n  - {match: /queue/a, exclusive: true, prefetch: 10}\n")
+    first, second = world.connect(), world.connect()
+    for client in (first, second):
+        client.subscribe("/queue/a")
+    world.connect().publish("/queue/a", "1", "2")
+    world.settle()
+    assert (first.bodies(), second.bodies()) == (["1", "2"], [])
+    first.drop()
+    world.settle()
+    assert second.bodies() == ["1", "2"]
+
+
+def test_an_exclusive_consumer_that_joins_begins_when_the_others_hold_nothing(world: World) -> None:
+    first, alone = world.connect(), world.connect()
+    first.subscribe("/queue/a")
+    first.publish("/queue/a", "1", "2", "3")
+    world.settle()
+    (held,) = first.messages()
+    alone.subscribe("/queue/a", exclusive="true")
+    world.settle()
+    assert alone.bodies() == []
+    first.ack(held)
+    world.settle()
+    assert (first.bodies(), alone.bodies()) == ([], ["2"])
