@@ -121,8 +121,8 @@ class Access:
 def _permitted(subscription: Subscription) -> bool:
     """Whether it may go on: what a wildcard shows of topics narrows by itself, but a queue would be consumed on."""
     may, right = subscription.session.rights.may, subscription.right
-    names = [*subscription.asked.names, *(queue.name for queue in subscription.queues)]
-    return all(may(right, name) for name in names)
+    consumed = [queue.name for queue in subscription.queues if queue.claim.owned]  # others follow topics under a name
+    return all(may(right, name) for name in (*subscription.asked.names, *consumed))
 
 
 def too_late(session: Session) -> ProtocolError:
