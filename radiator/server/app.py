@@ -143,8 +143,8 @@ class App:
         if self.entrance is not None:
             self.entrance.reload()
         log.warning(
-            "SIGHUP: %d certificates and the users are read again; everything else is read at a start only, "
-            "and the running one stays in force",
+            "SIGHUP: %d certificates, and the users, are read again; everything else of the configuration is read at a "
+            "start only, and the running one stays in force",
             len(self.certificates),
         )
         self.driver.aside(self.certificates.reload)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import secrets
 import socket as std_socket
 import time
 
@@ -48,7 +49,9 @@ class Door:
         if len(self._driver.transports) >= self._connections_max:
             self._turn_away(listener, sock)
             return
-        session = self._broker.connect(f"{self._run_id}-{next(self._numbers)}", address)
+        # Whoever knows it can send to the session's temporary queues, so it cannot be guessed.
+        name = f"{self._run_id}-{next(self._numbers)}-{secrets.token_hex(4)}"
+        session = self._broker.connect(name, address)
         connection = ServerConnection(self._parser_limits, self._caches, self._heart_beat)
         seconds = self._config.limits.connect_timeout_seconds
         tunnel = listener.tunnel()

@@ -144,11 +144,11 @@ class Transport:
             self.pause()
 
     def _may_read(self) -> bool:
-        """Not while it feeds a disk that is behind, does not read what it is sent, or has frames that are not done
-        with; nor while the broker is being stopped. Acks, and what stays in memory, do not wait for the disk."""
-        driver = self._driver
+        """Not while it feeds a disk that is behind, does not read what it is sent, has frames that are not done with or
+        is not known yet; nor while the broker is being stopped. Acks, and what stays in memory, wait for no disk."""
+        driver, session = self._driver, self.session
         has_room = driver.has_room or not self._feeds_disk
-        return has_room and not self.session.choked and not self._rest and not driver.stopping
+        return has_room and not (session.choked or self._rest or session.undecided or driver.stopping)
 
     def pause(self) -> None:
         """Read no more until ``go_on`` finds that nothing stands against it."""

@@ -14,8 +14,9 @@ import pytest
 from radiator.config.users import load_users
 from radiator.server.passwords import make_hash
 from radiator.server.users import load
+from radiator.stomp.encoder import encode
 from tests.running import BrokerProcess
-from tests.server.wire import Wire
+from tests.server.wire import WAIT_SECONDS, Wire
 
 ROOT = Path(__file__).parents[2]
 USERS = f"""\
@@ -90,6 +91,34 @@ def test_a_login_that_takes_too_long_times_out_and_harms_nobody(tmp_path: Path) 
             assert error.headers["error-code"] == "timeout"
             assert "login" in error.headers["message"]
         gate.touch()
+    finally:
+        assert broker.stop() == 0, broker.text()
+
+
+def test_what_comes_behind_a_login_is_not_read_before_it_is_known(tmp_path: Path) -> None:
+    path = tmp_path / "radiator.sock"
+    broker = Guarded(tmp_path, ", plugin: 'tests.server.slow_plugin:ask'")
+    broker._options += ["--listen", f"unix:{path}"]
+    broker.start()
+    gate = tmp_path / "open"
+    body = bytes(4 << 20)
+    try:
+        with Wire(str(path)) as wire:
+            wire.say("CONNECT", accept_version="1.2", host="test", login="slow", passcode=str(gate))
+            frame = encode(
+                "SEND", [("destination", "/topic/a"), ("content-length", str(len(body))), ("receipt", "r")], body
+            )
+            wire.socket.settimeout(1)
+            with pytest.raises(TimeoutError):
+                frame = frame[wire.socket.send(frame) :]
+                while frame:
+                    frame = frame[wire.socket.send(frame) :]
+            assert len(frame) > 2 << 20
+            gate.touch()
+            wire.socket.settimeout(WAIT_SECONDS)
+            wire.send(frame)
+            assert wire.hear("CONNECTED")
+            assert wire.hear("RECEIPT", receipt_id="r")
     finally:
         assert broker.stop() == 0, broker.text()
 
