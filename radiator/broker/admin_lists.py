@@ -87,15 +87,22 @@ def _waiting(queue: Queue | None) -> dict[str, Any]:
     if queue is None:
         return {}
     if any(source.shared for source in queue.sources):
-        return {"consumers": len(queue.consumers), "ready": None, "in_flight": None, "total": None}
+        return {"consumers": len(queue.consumers), "ready": None, "in_flight": None, "delayed": None, "total": None}
     ready = queue.ready_to_drop
-    total = 0
+    delayed = total = 0
     for source in queue.sources:
         cursor = source.cursor
         settled = sum(stop - start for start, stop in cursor.intervals) + cursor.floor
+        delayed += len(source.deferred)
         total += source.feed.partition.next_offset - settled - len(source.settled)
-    in_flight = max(0, total - ready)
-    return {"consumers": len(queue.consumers), "ready": ready, "in_flight": in_flight, "total": total}
+    in_flight = max(0, total - ready - delayed)
+    return {
+        "consumers": len(queue.consumers),
+        "ready": ready,
+        "in_flight": in_flight,
+        "delayed": delayed,
+        "total": total,
+    }
 
 
 def _client(session: Session) -> dict[str, Any]:

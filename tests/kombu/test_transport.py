@@ -221,3 +221,15 @@ def test_a_connection_that_has_ended_is_an_error_that_kombu_recovers_from() -> N
     assert issubclass(ClientError, connection.recoverable_connection_errors)
     with pytest.raises(connection.connection_errors):
         kombu.Connection(url, connect_timeout=1).connect()
+
+
+def test_a_message_rejected_for_good_does_not_come_back(url: str, name: str) -> None:
+    queue = kombu.Queue(name)
+    with connected(url) as connection:
+        kombu.Producer(connection).publish("x", routing_key=name, declare=[queue])
+        taking = Taking(connection, [queue])
+        taking.bodies(1)
+        taking.got[0].reject()
+        assert taking.nothing_more()
+    with connected(url) as connection:
+        assert Taking(connection, [queue]).nothing_more()
