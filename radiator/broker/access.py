@@ -79,15 +79,18 @@ class Access:
         self._broker = broker
         self.entrance: Entrance = open_to_all
 
-    def log_in(self, session: Session, login: str, passcode: str, welcome: Callable[[], None]) -> None:
-        """Ask who this is. ``welcome`` is called once it is known, unless the session has ended meanwhile."""
+    def log_in(
+        self, session: Session, login: str, passcode: str, welcome: Callable[[], None], receipt: bytes | None = None
+    ) -> None:
+        """Ask who this is. ``welcome`` is called once it is known, unless the session has ended meanwhile; ``receipt``
+        is that of CONNECT, for its ERROR."""
         broker = self._broker
         session.undecided = True
 
         def decided(decision: Decision) -> None:
             if isinstance(decision, ProtocolError):
                 broker.stats.logins_refused += 1
-                broker.refuse(session, decision)
+                broker.refuse(session, decision, receipt)
                 return
             session.identity = decision
             session.user, session.rights = decision.user, decision.rights

@@ -78,7 +78,7 @@ def connect(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None
             answer.insert(0, ("version", "1.0"))
         session.send(encoder.connected(session.version, answer, session.heart_beat))
 
-    broker.access.log_in(session, headers.get("login", ""), headers.get("passcode", ""), welcome)
+    broker.access.log_in(session, headers.get("login", ""), headers.get("passcode", ""), welcome, frame.receipt)
 
 
 def _limits(broker: Broker) -> list[tuple[str, str]]:
@@ -99,12 +99,17 @@ def disconnect(broker: Broker, session: Session, frame: Frame, now_ns: int) -> N
 
 
 def unsubscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
-    """UNSUBSCRIBE by id (1.0: or by destination)."""
+    """UNSUBSCRIBE by id (1.0: or by destination, also if SUBSCRIBE had an id)."""
     headers = frame.head.headers
-    subscription_id = headers.get("id") or (headers.get("destination") if session.version == "1.0" else None)
+    destination = headers.get("destination") if session.version == "1.0" and not headers.get("id") else None
+    subscription_id = headers.get("id") or destination
     if not subscription_id:
         raise ProtocolError("bad-header", "UNSUBSCRIBE needs a header id", "Expected the id given on SUBSCRIBE.")
     subscription = session.subscriptions.get(subscription_id)
+    if subscription is None and destination is not None:
+        subscription = next(
+            (each for each in session.subscriptions.values() if each.patterns.text == destination), None
+        )
     if subscription is None and subscription_id in session.ended:  # it crossed the end of the replay on its way
         del session.ended[subscription_id]
         receipt_now(session, frame)

@@ -94,6 +94,18 @@ def test_a_blank_before_a_destination_is_told_and_makes_no_other_destination(
     assert set(world.broker.destinations) <= {"/queue/a"}
 
 
+def test_a_1_0_client_may_unsubscribe_by_destination_though_it_gave_an_id(world: World) -> None:
+    client = world.connect("1.0")
+    client.subscribe("/topic/a", id="one", ack="auto")
+    client.subscribe("/topic/b", id="two", ack="auto")
+    client.say("UNSUBSCRIBE", destination="/topic/b", receipt="u")
+    client.publish("/topic/b", "b")
+    client.publish("/topic/a", "a")
+    world.settle()
+    assert client.receipts() == ["u"]
+    assert client.bodies() == ["a"]
+
+
 def test_blanks_around_a_1_0_destination_are_padding(world: World) -> None:
     client = world.connect("1.0")
     client.subscribe("/queue/a", ack="auto")

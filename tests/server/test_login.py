@@ -59,9 +59,10 @@ def test_a_login_opens_and_what_was_sent_behind_it_is_done_as_that_user(guarded:
 
 def test_a_wrong_login_is_answered_error_and_what_was_sent_behind_it_is_not_done(guarded: Guarded) -> None:
     with Wire(guarded) as wire:
-        wire.say("CONNECT", accept_version="1.2", host="test", login="alice", passcode="wrong")
+        wire.say("CONNECT", accept_version="1.2", host="test", login="alice", passcode="wrong", receipt="c")
         wire.say("SEND", b"1", destination="/queue/a", receipt="r")
         (error,) = wire.rest()
+        assert error.headers["receipt-id"] == "c"
         assert (error.command, error.headers["error-code"]) == ("ERROR", "denied")
         assert b"alice" not in error.body and b"wrong" not in error.body
     assert "login of 'alice' from 127.0.0.1:" in guarded.text()
