@@ -26,6 +26,7 @@ ERROR_CODES: dict[str, str] = {
     "too-large": "a frame, header or body is over its limit",
     "too-many": "a count (connections, subscriptions, transactions, destinations) is over its limit",
     "timeout": "the peer was silent for too long",
+    "taken-over": "another connection goes on with the subscription of that name",
     "denied": "the peer may not do this",
     "not-found": "the destination does not exist and its rule forbids creating it",
     "no-route": "the message was mandatory and nobody is subscribed",

@@ -73,6 +73,8 @@ CURSOR_JOURNAL_BYTES_MAX = 16 * MIB  # then a snapshot is written and the journa
 TRANSACTION_LOG_BYTES_MAX = 64 * MIB  # decided, but held up by a file that cannot be written: stays in memory; then
 # COMMIT is refused. Four of the largest transactions; what one group commit decides is never too much
 CURSORS_MAX = 131_072  # each has 8 bytes in a file that is mapped, and allocated, as a whole
+SUBSCRIPTION_NAMES_MAX = 10_000  # durable names and groups: each pins logs, and all stand in one file
+SUBSCRIPTION_NAME_BYTES_MAX = 240
 PARTITIONS_PER_DESTINATION_MAX = 1_024
 DEDUP_COUNT = 100_000  # ids that a partition remembers: up to 64 bytes each, twice as many at most
 DEDUP_SCAN_BYTES_MAX = 64 * MIB  # of a log that a start reads for ids that the partition's file does not have

@@ -37,7 +37,8 @@ class Births:
 
     def born(self, destination: Destination) -> None:
         """A new destination: it joins the patterns that match it."""
-        self._broker.work += BIRTH_WORK + len(self._watchers)
+        self._broker.work += BIRTH_WORK + len(self._watchers) + len(self._broker.names.by_key)
+        self._broker.names.born(destination)
         for subscription in self._watchers:
             if subscription.patterns.matches(destination.name):
                 self._join(subscription, destination)

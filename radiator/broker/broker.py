@@ -30,6 +30,8 @@ from radiator.broker.destination import Destination
 from radiator.broker.feed import Feed, Read
 from radiator.broker.hooks import RuleHooks
 from radiator.broker.keys import header_value
+from radiator.broker.names import Names
+from radiator.broker.queue import Queue
 from radiator.broker.reader import Reader
 from radiator.broker.reading import Reading
 from radiator.broker.ready import Ready
@@ -89,17 +91,21 @@ class Broker:
         self.returns = self.timing.returns = Returns(self)
         self.dead_letters = self.returns.dead_letters
         watch = partial(lanes.watch, self)
-        self.registry = Registry(rules, store, self.reading.start, self.births.born, self._lost, watch, self.timing)
+        self.registry = Registry(rules, store, self.reading.start, self.births.born, self.lost, watch, self.timing)
         self.destinations = self.registry.destinations
         self.dirty_sources = self.registry.dirty_sources
         store.care.key_of = header_value
+        self.names = Names(self)
+        self.names.load()
         self.registry.revive()
+        self.names.loaded()
 
     def destination(self, name: str) -> Destination:
         """The destination of that name, created if its rule allows it. Raises ProtocolError."""
         return self.destinations.get(name) or self.registry.create(name)
 
-    def _lost(self, what: str, count: int) -> None:
+    def lost(self, what: str, count: int) -> None:
+        """Messages were gone before a queue could deliver them."""
         self.stats.lost_to_retention += count
         log.warning("%s", what)
 
@@ -203,7 +209,11 @@ class Broker:
         assert queue is not None
         for each in (destination, *destination.parents):
             subscription.enter(each)
-        queue.join(subscription, subscription.alone or destination.policy.exclusive, partial(self.ready.queue, queue))
+        self.take_part(subscription, queue, subscription.alone or destination.policy.exclusive)
+
+    def take_part(self, subscription: Subscription, queue: Queue, alone: bool) -> None:
+        """Let a subscription be handed out what a queue has."""
+        queue.join(subscription, alone, partial(self.ready.queue, queue))
         subscription.queues.append(queue)
         if subscription.shares_window:
             subscription.session.queue_ring.append((subscription, queue))
@@ -269,7 +279,7 @@ class Broker:
         failure = None
         if job.error is not None:
             if not job.postponed:
-                what = "acknowledgement" if job.batch is None else "message"
+                what = job.what if job.batch is None else "message"
                 failure = ProtocolError("storage", f"the {what} could not be stored", str(job.error))
             self.troubles.failed(job, now_ns)
         elif job.note:
@@ -343,6 +353,7 @@ class Broker:
         self.throttle.look_at_memory(self.store.memory_is_full)
         self.reading.retry()
         self.troubles.tick(now_ns)
+        self.names.tick(now_ns)
         if abs(now_ns - self._advanced_ns) >= ADVANCE_EVERY_NS:
             self._advanced_ns = now_ns
             self.registry.advance_idle_queues()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from radiator.broker import idempotence, overflow, settling, subscribing, throttle, transactions
+from radiator.broker import idempotence, named_subscribing, overflow, settling, subscribing, throttle, transactions
 from radiator.broker.overflow import Verdict
 from radiator.broker.publishing import (
     Plan,
@@ -70,6 +70,8 @@ def connect(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None
         session.window = subscribing.count(window, "max-in-flight", session.limits.in_flight)
         session.capped = True
 
+    session.client_id = headers.get("client-id", "")
+
     def welcome() -> None:
         session.connected = True
         session.since_ns = now_ns
@@ -99,17 +101,20 @@ def disconnect(broker: Broker, session: Session, frame: Frame, now_ns: int) -> N
 
 
 def unsubscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
-    """UNSUBSCRIBE by id (1.0: or by destination, also if SUBSCRIBE had an id)."""
+    """UNSUBSCRIBE by id (1.0: or by destination, also if SUBSCRIBE had an id), or by the name of a named subscription,
+    which deletes that."""
     headers = frame.head.headers
     destination = headers.get("destination") if session.version == "1.0" and not headers.get("id") else None
     subscription_id = headers.get("id") or destination
-    if not subscription_id:
-        raise ProtocolError("bad-header", "UNSUBSCRIBE needs a header id", "Expected the id given on SUBSCRIBE.")
-    subscription = session.subscriptions.get(subscription_id)
+    subscription = session.subscriptions.get(subscription_id) if subscription_id else None
     if subscription is None and destination is not None:
         subscription = next(
             (each for each in session.subscriptions.values() if each.patterns.text == destination), None
         )
+    if named_subscribing.unsubscribe(broker, session, frame, subscription_id, subscription):
+        return
+    if not subscription_id:
+        raise ProtocolError("bad-header", "UNSUBSCRIBE needs a header id", "Expected the id given on SUBSCRIBE.")
     if subscription is None and subscription_id in session.ended:  # it crossed the end of the replay on its way
         del session.ended[subscription_id]
         receipt_now(session, frame)

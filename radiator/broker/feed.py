@@ -122,6 +122,7 @@ class Feed:
             if failed:
                 firsts = source.queue.claim.firsts(self.partition.name, batch)
                 ids = zip(batch.offsets, batch.destination_ids, strict=True)
+                source.queue.claim.take_back(self.partition.name, self.partition.high_watermark)
                 source.committed(sum(offset >= firsts[each] for offset, each in ids))
             else:
                 source.pass_by(batch)
@@ -134,9 +135,11 @@ class Feed:
             source.forced(start)
         self.pin()
 
-    def join(self, source: Any) -> None:
-        """Another queue reads here."""
+    def join(self, source: Any, pins: bool = True) -> None:
+        """Another queue reads here, and unless it takes what it can get, what it needs is kept."""
         self.sources.append(source)
+        if not pins:
+            return
         self._joined += 1
         heappush(self._floors, (source.cursor.floor, self._joined, source))
 

@@ -38,7 +38,7 @@ class Queue:
     """The consumers and sources of one queue. ``name`` is for people. ``on_lost`` is told what was lost, in words, and
     how many."""
 
-    __slots__ = ("_on_lost", "claim", "consumers", "gap", "name", "ordered", "owners", "sources", "terms", "timing")
+    __slots__ = ("_on_lost", "claim", "consumers", "gap", "name", "note", "ordered", "owners", "sources", "terms", "timing")
 
     def __init__(
         self, name: str, claim: Claim, on_lost: Callable[[str, int], None], timing: Timing, terms: Terms
@@ -52,6 +52,7 @@ class Queue:
         self.owners: Owners | None = None  # where not everybody may take from every source
         self.ordered = False  # nothing is taken from a source while one before it has something: priorities
         self.gap = 0  # messages that were lost, and no consumer has been told yet
+        self.note = b""  # header lines that go out once, with the next message
         self._on_lost = on_lost
 
     def join(self, consumer: Subscription, alone: bool, wake: Callable[[], None]) -> None:
@@ -240,7 +241,7 @@ class Queue:
     ) -> None:
         tails = source.feed.wire.tails(batch, consumer.session.version)
         sent = indexes
-        if self.gap:
+        if self.gap or self.note:
             first, indexes = indexes[0], indexes[1:]
             consumer.deliver(source.feed, source, [batch.offsets[first]], [tails[first]], self._told())
         if not indexes:
@@ -256,9 +257,11 @@ class Queue:
         consumer.session.served(consumer, self)
 
     def _told(self) -> bytes:
-        """The header line that tells what was lost, if anything was."""
-        gap, self.gap = self.gap, 0
-        return b"gap:%d\n" % gap if gap else b""
+        """The header lines that tell what was lost, if anything was."""
+        if not (self.gap or self.note):
+            return b""
+        gap, note, self.gap, self.note = self.gap, self.note, 0, b""
+        return b"%bgap:%d\n" % (note, gap) if gap else note
 
     def _hand_out_returned(self, source: QueueSource, consumer: Subscription) -> int:
         offset = source.returned[0]

@@ -64,6 +64,7 @@ class Session:
         "buckets",
         "capped",
         "certificate_name",
+        "client_id",
         "closed",
         "closing",
         "connected",
@@ -110,6 +111,7 @@ class Session:
         self.limits = limits
         self.address = address
         self.certificate_name = ""  # the name in a certificate of the client that was verified
+        self.client_id = ""  # what it says it is called
         self.user = ""  # "" is anonymous
         self.identity: Identity  # once it is decided
         self.rights: Rights = NOTHING

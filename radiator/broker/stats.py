@@ -26,6 +26,9 @@ class Stats:
     dropped_rejected: int = 0  # refused with requeue:false, where the rule has no dead_letter
     dropped_max_deliveries: int = 0  # delivered redeliver.max times, where the rule has no dead_letter
     expired: int = 0  # messages whose time was over before they were delivered
+    taken_over: int = 0  # durable subscriptions that another connection went on with
+    cursors_refused: int = 0  # cursors of named subscriptions for which there was no room
+    names_expired: int = 0  # names of subscriptions that nobody used for so long that they were deleted
     dropped_replies: int = 0  # messages to a temporary queue that was gone, or full as nobody reads it
     blocked: int = 0  # frames that had to wait for room in a queue or in memory
     rate_limited: int = 0  # frames that had to wait since their client was too fast

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from radiator.broker import fan_out
+from radiator.broker import fan_out, named_subscribing
+from radiator.broker.naming import Asked, asked_for
 from radiator.broker.positions import FIRST, NEXT, Position, parse_position
 from radiator.broker.reader import Reader
 from radiator.broker.selection import selection_of
@@ -26,13 +27,6 @@ if TYPE_CHECKING:
 
 PREFETCH_HEADERS = ("prefetch-count", "activemq.prefetchSize", "credit")
 START_HEADERS = ("start-position", "x-stream-offset")
-NOT_OFFERED = (
-    "subscription-name",
-    "durable-subscription-name",
-    "activemq.subscriptionName",
-    "durable",
-    "group",
-)
 EXCLUSIVE_HEADERS = ("exclusive", "activemq.exclusive")
 
 
@@ -58,13 +52,6 @@ def subscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> No
         raise ProtocolError("bad-header", "SUBSCRIBE needs a header id", "Expected an id unique on this connection.")
     if subscription_id in session.subscriptions:
         raise ProtocolError("bad-subscription", f"id {subscription_id[:200]!r} is in use on this connection")
-    for header in NOT_OFFERED:
-        if header in headers and headers[header] != "false":
-            raise ProtocolError(
-                "unsupported",
-                f"header {header} is not offered by this version",
-                "It is refused, since ignoring it would deliver other messages than you asked for.",
-            )
     ack = headers.get("ack", AUTO)
     if ack not in ACK_MODES:
         raise ProtocolError("bad-header", f"header ack: expected {', '.join(ACK_MODES)}, got {ack[:100]!r}")
@@ -81,17 +68,21 @@ def subscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> No
         text = ",".join([_own_if_temporary(session, each.strip(" ")) for each in text.split(",")])
     patterns = parse_list(text)
     _check_count(session, len(patterns.patterns))
-    browser = browser or start is not None or stop is not None  # of queues; a topic is only ever looked at
+    asked = asked_for(broker, session, headers, subscription_id, patterns)
+    if asked is not None:
+        broker.names.check(session, asked, patterns, headers.get("reset") == "true")
+    elif start is not None or stop is not None:
+        browser = True  # of queues; a topic is only ever looked at
     right = "browse" if browser else "read"
     destinations = fan_out.without_parents(_matching(broker, session, patterns, right), patterns, browser)
     _check_starts(starts, destinations)
+    if asked is not None:
+        destinations = [each for each in destinations if each.policy.kind == "topic"]
+        if selection is not None:
+            raise ProtocolError("unsupported", f"header selector is not offered for {asked} by this version")
     if selection is not None and not browser and any(each.queue for each in destinations):
         raise ProtocolError("unsupported", "header selector is not offered for consumers of queues by this version")
-    window = prefetch
-    if window is None and ack != AUTO:
-        window = max((each.policy.prefetch for each in destinations if each.queue is not None), default=1)
-    if window == 1:
-        window = None  # not wider than the default, so it shares the client's window of one
+    window = _window(session, asked, prefetch, ack, destinations)
     subscription = add(broker, session, subscription_id, patterns, ack, window, right)
     subscription.prefetch = prefetch
     subscription.browser = browser
@@ -101,6 +92,9 @@ def subscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> No
         subscription.since_ns = start.value
     if browser and start is None and stop is None:
         stop = Position("end")
+    if asked is not None:
+        named_subscribing.subscribe(broker, subscription, asked, destinations, start, frame, now_ns)
+        return
     for destination in destinations:
         if destination.queue is not None and not browser:
             broker.consume(subscription, destination)
@@ -116,6 +110,20 @@ def subscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> No
         session.receipts.now(frame.receipt)
     if stop is not None and subscription.reading == 0:
         replay_end(broker, subscription)
+
+
+def _window(
+    session: Session, asked: Asked | None, prefetch: int | None, ack: str, destinations: list[Destination]
+) -> int | None:
+    """A window of its own; None: it shares the client's. A durable subscription has one of its own, as a topic has;
+    members of a group share work, as the consumers of a queue do."""
+    if asked is not None and not asked.is_group:
+        return prefetch or session.limits.in_flight
+    window = prefetch
+    if window is None and ack != AUTO:
+        shared = (each.policy.prefetch for each in destinations if asked is not None or each.queue is not None)
+        window = max(shared, default=1)
+    return None if window == 1 else window  # not wider than the default: it shares the client's window of one
 
 
 def add(

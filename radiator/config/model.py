@@ -125,6 +125,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     compact_by: str | None  # name of a header
     prefetch: int
     exclusive: bool
+    cursor_expiry_ns: int | None
     create: bool
     ack_timeout_ns: int | None
     redeliver_max: int | None

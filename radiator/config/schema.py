@@ -265,6 +265,7 @@ COMMON: Final[tuple[Key, ...]] = (
     Key("compact_by", "compact_by", or_none(header("is the key of a message")), "none"),
     Key("prefetch", "prefetch", count(1, IN_FLIGHT_MAX), "1"),
     Key("exclusive", "exclusive", choice({"true": True, "false": False}), "false"),
+    Key("cursor_expiry", "cursor_expiry_ns", or_none(duration("1s", DAY_MAX, 1)), "none"),
     Key("create", "create", choice({"allow": True, "deny": False}), "allow"),
     Key("ack_timeout", "ack_timeout_ns", or_none(duration("10ms", DAY_MAX, 1)), "none"),
     Key("redeliver.max", "redeliver_max", or_none(count(1, 1_000_000)), "none"),

@@ -37,6 +37,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     compact_by: str | None
     prefetch: int
     exclusive: bool
+    cursor_expiry_ns: int | None
     create: bool
     ack_timeout_ns: int | None
     redeliver_max: int | None

@@ -222,6 +222,7 @@ def describe(policy: Policy) -> dict[str, str]:
         "compact_by": "none" if policy.compact_by is None else f"header:{policy.compact_by}",
         "prefetch": str(policy.prefetch),
         "exclusive": "true" if policy.exclusive else "false",
+        "cursor_expiry": shown(policy.cursor_expiry_ns, format_duration_ns),
         "create": "allow" if policy.create else "deny",
         "ack_timeout": shown(policy.ack_timeout_ns, format_duration_ns),
         "redeliver.max": shown(policy.redeliver_max, str),

@@ -40,6 +40,7 @@ class Job:
     postponed = again = False  # it could not be done, and holds all the same; was so before (``AppendJob``)
     lost: Sequence[tuple[int, int]] = ()  # offsets, first and last, that were told as stored and are gone
     note = ""  # for the operator's log
+    what = "acknowledgement"  # could not be stored, if it fails and there is no batch
 
     def __init__(self, partition: Any = None, needs_sync: bool = False) -> None:
         self.partition = partition

@@ -10,6 +10,7 @@
                                          archived                how far an archive has everything
                                          dedup                   ids that are remembered: see ``dedup_file``
     <data_dir>/cursors/snapshot, journal-<generation>, delivered
+    <data_dir>/subscriptions                                     what named ones are about: see ``definitions``
     <data_dir>/quarantine/<encoded name>/<base, 20 digits>@<position>.bin  copies of damaged bytes, by fsck --repair
 
 Knows: names and fixed bytes. Must not know: how to open anything. Invariants: ``decode_name(encode_name(x)) == x``, an
@@ -34,6 +35,7 @@ NEW_SUFFIX = ".new"  # of a file that is being written beside its place; left ov
 PARTITIONS = "partitions"
 CURSORS = "cursors"
 SCHEMAS = "schemas"
+SUBSCRIPTIONS = "subscriptions"
 QUARANTINE = "quarantine"
 HEAD = "head"
 NAMES = "names"
@@ -107,6 +109,10 @@ def cursors_path(root: str) -> str:
 def schemas_path(root: str) -> str:
     """One file for each version of each schema: ``<name, percent-encoded>@<number>.json``."""
     return f"{root}/{SCHEMAS}"
+
+
+def subscriptions_path(root: str) -> str:
+    return f"{root}/{SUBSCRIPTIONS}"
 
 
 def partition_path(root: str, name: str) -> str:

@@ -24,6 +24,7 @@ from radiator.storage.care_jobs import SettledJob
 from radiator.storage.cursor import Cursor
 from radiator.storage.cursor_store import CursorJob, CursorStore
 from radiator.storage.dedup_recovery import Identify
+from radiator.storage.definitions import Definitions
 from radiator.storage.file_partition import FilePartition
 from radiator.storage.files import FileSystem, close_quietly, lock_holder, storage_error
 from radiator.storage.format import UnknownVersion
@@ -66,6 +67,7 @@ class Store:
         self._identify = identify  # which message a stored one is, for ids that are remembered
         self._open_logs = OpenLogs(open_logs_max)
         self.cursors = CursorStore(files, layout.cursors_path(root), self._open_logs.again)
+        self.definitions = Definitions(files, layout.subscriptions_path(root))
         self._agenda = Agenda()
         self.care = Caretaker(self._agenda.removals)
         self._sweep = Sweep(self.partitions, self._agenda)
@@ -107,6 +109,7 @@ class Store:
             ends = {name: partition.next_offset for name, partition in self.partitions.items()}
             notes += [RecoveryNote(path, text, "cursors") for text in self.cursors.load(ends, redo.acks)]
             redo.append(notes, now_ns)
+            notes += [RecoveryNote(self.definitions.path, text, "subscriptions") for text in self.definitions.load()]
             notes += self._missing()
             if self._identify is not None:
                 dedup_recovery.recover_all(self.partitions.values(), ends, notes, self._identify)
@@ -267,7 +270,8 @@ class Store:
             jobs.append(DirectoriesJob(new))
         for partition in makers:
             jobs += partition.take(now_ns)
-        jobs += self.cursors.take(now_ns)
+        before, behind = self.definitions.take(now_ns)
+        jobs += [*before, *self.cursors.take(now_ns), *behind]
         if self._outcomes:
             jobs.insert(0, self._transaction(jobs))
         removals = self._agenda.removals
@@ -341,7 +345,7 @@ class Store:
     def next_deadline_ns(self, now_ns: int) -> int | None:
         """When tick() has something to do; None if nothing is planned."""
         self._see(now_ns)
-        deadlines = (self._agenda.next_ns(), self.cursors.deadline_ns)
+        deadlines = (self._agenda.next_ns(), self.cursors.deadline_ns, self.definitions.deadline_ns)
         return min((each for each in deadlines if each is not None), default=None)
 
     def _see(self, now_ns: int) -> None:
@@ -349,6 +353,7 @@ class Store:
         if now_ns < self._now_ns:
             self._agenda.clock_went_back(now_ns)
             self.cursors.clock_went_back(now_ns)
+            self.definitions.clock_went_back(now_ns)
             self._sweep.clock_went_back(now_ns)
         self._now_ns = now_ns
 
@@ -360,6 +365,8 @@ class Store:
             told.append(f"{len(failed) - len(told)} more partitions")
         if self.cursors.failed is not None:
             told.append(f"cursors: {self.cursors.failed}")
+        if self.definitions.failed is not None:
+            told.append(f"subscriptions: {self.definitions.failed}")
         if self._transactions.failed is not None:
             told.append(f"transactions: {self._transactions.failed}")
         return told

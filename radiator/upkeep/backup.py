@@ -161,6 +161,7 @@ class _Backup:
         fs, partial = self.fs, self.partial
         store = store_digest(fs, self.root)
         key = read_file(fs, layout.salt_path(self.root))
+        subscriptions = read_file(fs, layout.subscriptions_path(self.root))  # before the cursors that they name
         cut = find_cut(fs, self.root, pause)
         partitions = [stored for stored in list_partitions(self.root, fs) if stored.name in cut.heads]
         self._room(partitions, cut, planned)
@@ -180,6 +181,8 @@ class _Backup:
             self._write(f"{layout.CURSORS}/{name}", data)
         if cut.redo:
             self._write(layout.TRANSACTIONS, cut.redo)
+        if subscriptions is not None:
+            self._write(layout.SUBSCRIPTIONS, subscriptions)
         self._schemas()
         for directory in manifests.directories(self.files):
             fs.sync_dir(f"{partial}/{directory}" if directory else partial)

@@ -20,7 +20,14 @@ from radiator.upkeep.copying import Copier, remove_tree
 from radiator.upkeep.manifest import CopiedFile, DamagedBackup, Manifest
 
 GATHERED = "restore.partial"  # in the data directory, while it is being filled
-TOP = (layout.SALT, layout.TRANSACTIONS, layout.SCHEMAS, layout.CURSORS, layout.PARTITIONS)  # in this order
+TOP = (  # in this order
+    layout.SALT,
+    layout.TRANSACTIONS,
+    layout.SCHEMAS,
+    layout.SUBSCRIPTIONS,
+    layout.CURSORS,
+    layout.PARTITIONS,
+)
 OURS = (GATHERED, *TOP)
 NAMED_MAX = 10
 

@@ -1,0 +1,250 @@
+"""A named subscription: a queue over topics, whose cursors stay when its subscribers go.
+
+``join`` lets it take part in topics, from a position on; ``leave`` lets go of them. A position that has to be looked up
+on disk is found off the loop, and its source waits for it; ``settled`` is called once no source waits any more.
+
+Knows: the queue, its claim, its cursors. Must not know: sessions, headers, who may use it.
+Invariants: there is one source for each log of its topics; in a log kept in memory it pins nothing and has no stored
+cursor; what is looked up for a subscription that is gone meanwhile changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from radiator.broker.claim import Topics
+from radiator.broker.positions import NEXT, Position
+from radiator.broker.queue import Queue
+from radiator.broker.source import QueueSource
+from radiator.broker.terms import Terms
+from radiator.storage.cursor import Cursor
+from radiator.storage.memory import MemoryPartition
+from radiator.storage.store import SyncPolicy
+
+if TYPE_CHECKING:
+    from radiator.broker.destination import Destination
+    from radiator.broker.feed import Feed
+    from radiator.broker.naming import Asked
+    from radiator.broker.registry import Registry
+    from radiator.broker.timing import Timing
+    from radiator.errors import StorageError
+    from radiator.routing.pattern import PatternSet
+
+LookUp = Callable[[Any, Callable[[Any], None], Callable[[], bool]], None]
+Starts = dict[str, dict[str, int]]  # an offset by partition and destination
+ADJUSTED = b"start-adjusted:true\n"
+
+
+class Means(NamedTuple):
+    """What a named subscription needs of the broker. ``matches`` says whether these patterns want that topic."""
+
+    registry: Registry
+    timing: Timing
+    on_lost: Callable[[str, int], None]
+    look_up: LookUp
+    matches: Callable[[PatternSet, str], bool]
+
+
+class Named:
+    """See the top of the file. ``user`` is whose it is; ``used_ns`` when it was last in use."""
+
+    def __init__(self, means: Means, asked: Asked, user: str, patterns: PatternSet, now_ns: int) -> None:
+        self.asked = asked
+        self.key = asked.key
+        self.user = user
+        self.patterns = patterns
+        self.made_ns = self.used_ns = now_ns
+        self.claim = Topics(partial(means.matches, patterns))
+        self.queue = Queue(self.key, self.claim, means.on_lost, means.timing, Terms())
+        self.destinations: dict[Destination, None] = {}
+        self.starts: Starts = {}  # of the claim's, those that hold after a restart too
+        self.wished: Starts = {}  # the same, where it is an offset that was asked for: there or not
+        self.waiting: list[Any] = []  # receipts that wait for all positions to be found
+        self.gone = False
+        self.failed: StorageError | None = None  # a look-up has
+        self._means = means
+        self._resolving = 0
+        self._then: Callable[[Named], None] | None = None
+
+    @property
+    def active(self) -> bool:
+        """True while somebody is subscribed."""
+        return bool(self.queue.consumers)
+
+    # --- what it is about -------------------------------------------------------------------------------------------
+
+    def ask(self, patterns: PatternSet) -> None:
+        """It is about these from now on; the caller lets it leave and join."""
+        self.patterns = patterns
+        self.claim.ask_anew(partial(self._means.matches, patterns))
+
+    def revive(self, destination: Destination) -> None:
+        """A topic is there, of an earlier run or just born: go on where the cursors are, or begin with its first
+        message."""
+        self._enter(destination)
+        for feed in destination.feeds:
+            if self._source(feed) is None:
+                partition = feed.partition
+                new = partition.whole and destination.name not in partition.destinations
+                self._open(feed, partition.high_watermark if new else partition.log_start_offset, destination)
+
+    def join(self, destinations: Iterable[Destination], position: Position, now_ns: int) -> None:
+        """Take part in these as well, from there on. In a log that it reads already its cursor goes on: of what is new
+        there it gets all from the cursor's place on, or with ``next`` all that comes from now on."""
+        names: dict[Feed, list[str]] = {}
+        made_of: dict[Feed, Destination] = {}
+        for destination in destinations:
+            self._enter(destination)
+            for feed in destination.feeds:
+                names.setdefault(feed, []).append(destination.name)
+                made_of[feed] = destination
+        for feed, wanted in names.items():
+            if self._source(feed) is None:
+                self._begin(feed, made_of[feed], wanted, position, now_ns)
+            elif position == NEXT:
+                self._want_from(feed, wanted, feed.partition.next_offset, self.starts)
+
+    def leave(self, destinations: Iterable[Destination]) -> list[Destination]:
+        """Let go of these; in a log where others of it are, what comes from these is passed over. Returns them."""
+        left = [destination for destination in destinations if destination in self.destinations]
+        for destination in left:
+            del self.destinations[destination]
+            destination.subscribers -= 1
+        needed = {feed for destination in self.destinations for feed in destination.feeds}
+        for source in [source for source in self.queue.sources if source.feed not in needed]:
+            self._close(source)
+        return left
+
+    def end(self) -> list[Destination]:
+        """Let go of everything, for good. Returns what it was about."""
+        self.gone = True
+        left = self.leave(list(self.destinations))
+        self._means.registry.cursors.delete(self.key)
+        self._means.registry.cursors.hurry()
+        return left
+
+    def move(self, position: Position, now_ns: int) -> None:
+        """Begin anew, from there on, everywhere."""
+        self.starts.clear()
+        self.wished.clear()
+        self.claim.starts.clear()
+        self.claim.begin_anew()
+        destinations = self.leave(list(self.destinations))
+        self._means.registry.cursors.delete(self.key)
+        self.join(destinations, position, now_ns)
+
+    def _enter(self, destination: Destination) -> None:
+        if destination not in self.destinations:
+            self.destinations[destination] = None
+            destination.subscribers += 1
+            rules = [each.policy for each in self.destinations]
+            self.queue.terms = Terms.of(min(rules, key=lambda each: (each.rule_index < 0, each.rule_index)))
+
+    # --- its cursors ------------------------------------------------------------------------------------------------
+
+    def _source(self, feed: Feed) -> QueueSource | None:
+        return next((source for source in self.queue.sources if source.feed is feed), None)
+
+    def _open(self, feed: Feed, start: int, destination: Destination) -> QueueSource:
+        partition = feed.partition
+        in_memory = isinstance(partition, MemoryPartition)
+        registry = self._means.registry
+        if in_memory:
+            cursor = Cursor(start)
+        else:
+            sync = SyncPolicy(destination.policy.fsync_interval_ns)
+            cursor = registry.cursors.open(self.key, partition.name, start, sync)
+            registry.cursors.hurry()
+        source = QueueSource(self.queue, feed, cursor, registry.dirty_sources)
+        self.queue.sources.append(source)
+        feed.join(source, pins=not in_memory)
+        feed.pin()
+        self._means.timing.wake(self.queue)
+        return source
+
+    def _close(self, source: QueueSource) -> None:
+        self.queue.sources.remove(source)
+        source.feed.leave(self.queue)
+        source.feed.pin()
+        self._means.registry.cursors.delete(self.key, source.feed.partition.name)
+        self._means.registry.dirty_sources.pop(source, None)
+        self.claim.starts.pop(source.feed.partition.name, None)
+        self.starts.pop(source.feed.partition.name, None)
+        self.wished.pop(source.feed.partition.name, None)
+
+    def _want_from(self, feed: Feed, names: Iterable[str], offset: int, kept: Starts | None) -> None:
+        """Of these destinations, what is stored from ``offset`` on. ``kept``: where that is remembered."""
+        partition = feed.partition.name
+        for starts in (self.claim.starts, kept) if kept is not None else (self.claim.starts,):
+            starts.setdefault(partition, {}).update(dict.fromkeys(names, offset))
+
+    # --- positions --------------------------------------------------------------------------------------------------
+
+    def _begin(self, feed: Feed, destination: Destination, names: list[str], position: Position, now_ns: int) -> None:
+        partition = feed.partition
+        first, end, value = partition.log_start_offset, partition.next_offset, position.value
+        if position.kind == "next" or (position.kind == "time" and value > now_ns):
+            self._place(feed, destination, names, end)
+            if position.kind == "time":
+                self.claim.since_ns = value
+        elif position.kind == "first":
+            self._open(feed, first, destination)
+        elif position.kind == "offset":
+            if value < first:
+                self.queue.note = ADJUSTED
+            self._place(feed, destination, names, max(value, first), self.wished)
+        elif position.kind == "time":
+            self._look_up(feed, destination, partition.offset_for_time(value), {})
+        elif feed.destinations == 1 and (partition.dense_from <= first or end - value >= partition.dense_from):
+            self._place(feed, destination, names, max(first, end - value))
+        elif value == 0:
+            self._place(feed, destination, names, end)
+        elif feed.destinations == 1:
+            ahead = end - partition.high_watermark  # the last of them are not stored yet
+            self._look_up(feed, destination, partition.offset_of_last(max(0, value - ahead)), {})
+        else:
+            wanted = frozenset(names)
+            job = partition.offset_for_last(value, wanted.__contains__, wanted)
+            self._look_up(feed, destination, job, dict.fromkeys(names, end))
+
+    def _place(
+        self, feed: Feed, destination: Destination, names: list[str], offset: int, kept: Starts | None = None
+    ) -> None:
+        """Begin at an offset, which may be one that is not stored yet."""
+        high_watermark = feed.partition.high_watermark
+        self._open(feed, min(offset, high_watermark), destination)
+        if offset > high_watermark:
+            self._want_from(feed, names, offset, kept)
+
+    def _look_up(self, feed: Feed, destination: Destination, job: Any, otherwise: dict[str, int]) -> None:
+        """Begin where this look-up says; ``otherwise``: destinations for which it may say nothing, and their start."""
+        source = self._open(feed, feed.partition.log_start_offset, destination)
+        source.loading = True
+        self._resolving += 1
+
+        def done(finished: Any) -> None:
+            if self.gone:
+                return
+            self._resolving -= 1
+            if finished.error is not None:
+                self.failed = finished.error
+            elif source in self.queue.sources:
+                for name, start in {**otherwise, **(dict(finished.starts) if otherwise else {})}.items():
+                    self._want_from(feed, [name], start, self.starts)
+                source.begin_at(finished.offset)
+                self._means.timing.wake(self.queue)
+            self._settle()
+
+        self._means.look_up(job, done, lambda: not self.gone)
+
+    def settled(self, then: Callable[[Named], None]) -> None:
+        """``then`` is called once every cursor is in its place: now, or later."""
+        self._then = then
+        self._settle()
+
+    def _settle(self) -> None:
+        if self._resolving == 0 and self._then is not None:
+            then, self._then = self._then, None
+            then(self)

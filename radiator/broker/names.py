@@ -1,0 +1,262 @@
+"""All named subscriptions of a broker: who may use a name, what comes of it, what is kept of it.
+
+    subscribe()   a name is made, used by one more member, taken over, moved, or made to be about other topics
+    delete()      for good: its cursors, and what stands in the file
+    born()        a topic joins the names that match it
+    tick()        names that nobody has used for too long go (``cursor_expiry``)
+
+What is written, and when, is ``radiator.storage.definitions``; a SUBSCRIBE is receipted once that and the cursors are.
+
+Knows: sessions and names. Must not know: headers (``naming``), cursors (``named``).
+Invariants: a name has one user; a durable name that is no group has one subscription at a time; what stands in the
+file is what holds, or will be written; nothing is deleted because a file could not be read.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from radiator import limits
+from radiator.broker import cursor_names
+from radiator.broker.named import Means, Named
+from radiator.broker.naming import Asked
+from radiator.broker.positions import NEXT, Position
+from radiator.clock import NS_PER_SECOND
+from radiator.errors import ProtocolError, StorageError
+from radiator.routing.pattern import PatternSet, parse_list
+
+if TYPE_CHECKING:
+    from radiator.broker.broker import Broker
+    from radiator.broker.destination import Destination
+    from radiator.broker.session import Session
+    from radiator.broker.subscription import Subscription
+
+log = logging.getLogger("radiator.broker")
+
+LOOK_EVERY_NS = 60 * NS_PER_SECOND
+GRACE_NS = 3_600 * NS_PER_SECOND  # after a start: time for those who use a name to come back
+
+
+class Names:
+    """See the top of the file."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._definitions = broker.store.definitions
+        self._started_ns = self._looked_ns = 0
+        self.by_key: dict[str, Named] = {}
+
+    # --- a start ----------------------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """What the file says, before any topic is known: each of them joins as it is found."""
+        for key, entry in self._definitions.entries.items():
+            prefix = next(
+                (each for each in (cursor_names.SUBSCRIPTION, cursor_names.GROUP) if key.startswith(each)), None
+            )
+            try:
+                assert prefix is not None
+                asked = Asked(prefix, key.removeprefix(prefix))
+                named = self._new(asked, str(entry["user"]), parse_list(entry["destination"]), int(entry["made_ns"]))
+                named.used_ns = int(entry["used_ns"])
+                named.claim.since_ns = int(entry.get("since_ns", 0))
+                named.starts = {where: dict(starts) for where, starts in entry.get("starts", {}).items()}
+                named.wished = {where: dict(starts) for where, starts in entry.get("wished", {}).items()}
+            except (AssertionError, KeyError, TypeError, ValueError, ProtocolError) as error:
+                log.error("subscription %s: its definition cannot be used: %r", key, error)
+                continue
+            for where, starts in named.starts.items():
+                partition = self._broker.store.partitions.get(where)
+                end = partition.next_offset if partition is not None else 0  # what was there may be gone: a power cut
+                named.claim.starts[where] = {name: min(start, end) for name, start in starts.items()}
+            for where, starts in named.wished.items():
+                named.claim.starts.setdefault(where, {}).update(starts)
+            self.by_key[key] = named
+
+    def loaded(self) -> None:
+        """All topics are known: cursors of names that are not are what a crash has left of making or deleting one."""
+        cursors = self._broker.store.cursors
+        if self._definitions.whole:
+            for name, where in cursors.names():
+                if name.startswith((cursor_names.SUBSCRIPTION, cursor_names.GROUP)) and name not in self.by_key:
+                    cursors.delete(name, where)
+
+    def born(self, destination: Destination) -> None:
+        """A topic is there: an old one at a start, or a new one before its first message."""
+        if destination.policy.kind != "topic":
+            return
+        for named in self.by_key.values():
+            if named.claim.wants(destination.name):
+                try:
+                    named.revive(destination)
+                except StorageError as error:  # the sender is not at fault
+                    self._broker.stats.cursors_refused += 1
+                    log.error("%s gets nothing of %s: %s", named.key, destination.name, error)
+
+    # --- using a name -----------------------------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        subscription: Subscription,
+        asked: Asked,
+        topics: list[Destination],
+        position: Position | None,
+        reset: bool,
+        now_ns: int,
+    ) -> Named:
+        """Let a subscription that takes part in nothing yet use the name. ``check`` was called before."""
+        patterns = subscription.asked
+        named = self.by_key.get(asked.key)
+        if named is None:
+            named = self.by_key[asked.key] = self._new(asked, subscription.session.user, patterns, now_ns)
+            named.join(topics, position or NEXT, now_ns)
+        else:
+            if not asked.is_group:
+                self._take_over(named)
+            if named.patterns.text != patterns.text:
+                named.ask(patterns)
+                self._forget(named.leave([each for each in named.destinations if each not in topics]))
+                if not reset:
+                    named.join([each for each in topics if each not in named.destinations], position or NEXT, now_ns)
+            elif not reset:
+                named.join([each for each in topics if each not in named.destinations], NEXT, now_ns)
+            if reset:
+                named.move(position or NEXT, now_ns)
+                named.join([each for each in topics if each not in named.destinations], position or NEXT, now_ns)
+        named.used_ns = now_ns
+        named.claim.reader = subscription
+        self._broker.take_part(subscription, named.queue, subscription.alone)
+        return named
+
+    def check(self, session: Session, asked: Asked, patterns: PatternSet, reset: bool) -> None:
+        """What could refuse it, before anything is changed. Raises ProtocolError."""
+        named = self.by_key.get(asked.key)
+        if named is None:
+            if len(self.by_key) >= limits.SUBSCRIPTION_NAMES_MAX:
+                raise ProtocolError(
+                    "too-many",
+                    f"there are {len(self.by_key)} named subscriptions",
+                    "Delete some: UNSUBSCRIBE with their name, or `radiator cursors rm`; or set cursor_expiry.",
+                )
+            return
+        self._check_user(session, named)
+        if any(each.session is session for each in named.queue.consumers):
+            raise ProtocolError("bad-subscription", f"{asked} is in use on this connection", "Expected it once.")
+        if asked.is_group and named.active and (reset or patterns.text != named.patterns.text):
+            raise ProtocolError(
+                "bad-subscription",
+                f"{asked} has members, who are subscribed to {named.patterns.text[:300]!r}",
+                "All members say the same destination; to change it, or to reset the group, let them go first.",
+            )
+
+    def keep(self, named: Named, waiters: Iterable[Any] = ()) -> None:
+        """Write down what it is about; ``waiters`` are told when that is done."""
+        entry: dict[str, Any] = {
+            "user": named.user,
+            "destination": named.patterns.text,
+            "made_ns": named.made_ns,
+            "used_ns": named.used_ns,
+        }
+        for field, kept in (("starts", named.starts), ("wished", named.wished)):
+            if kept:
+                entry[field] = {where: dict(starts) for where, starts in kept.items()}
+        if named.claim.since_ns:
+            entry["since_ns"] = named.claim.since_ns
+        old = self._definitions.entries.get(named.key)
+        if old is None or entry != old:
+            self._definitions.put(named.key, entry)
+        self._definitions.waiters.extend(waiters)
+
+    def delete(self, named: Named) -> list[list[Any]]:
+        """For good; whoever uses it has gone before. Returns where a receipt has to wait."""
+        del self.by_key[named.key]
+        self._forget(named.end())
+        self._definitions.put(named.key, None)
+        return [self._definitions.waiters, self._broker.store.cursors.waiters]
+
+    def find(self, session: Session, asked: Asked) -> Named:
+        """An existing one that this session may use. Raises ProtocolError."""
+        named = self.by_key.get(asked.key)
+        if named is None:
+            raise ProtocolError("bad-subscription", f"there is no {asked}")
+        self._check_user(session, named)
+        return named
+
+    def _check_user(self, session: Session, named: Named) -> None:
+        if named.user != session.user:
+            raise ProtocolError(
+                "denied",
+                f"{named.asked} belongs to another user",
+                "A name belongs to the user who made it; `radiator cursors rm` deletes it.",
+            )
+
+    def _take_over(self, named: Named) -> None:
+        for older in list(named.queue.consumers):
+            self._broker.stats.taken_over += 1
+            self._broker.refuse(
+                older.session,
+                ProtocolError(
+                    "taken-over",
+                    f"another connection goes on with {named.asked}",
+                    "A durable name has one subscription at a time. For several, say group:<name> in its place.",
+                ),
+            )
+
+    def _new(self, asked: Asked, user: str, patterns: PatternSet, now_ns: int) -> Named:
+        broker = self._broker
+        means = Means(broker.registry, broker.timing, broker.lost, broker.reading.look_up, self._matches)
+        return Named(means, asked, user, patterns, now_ns)
+
+    def _matches(self, patterns: PatternSet, name: str) -> bool:
+        if not patterns.matches(name):
+            return False
+        try:
+            return self._broker.rules.policy_for(name).kind == "topic"
+        except ProtocolError:
+            return False
+
+    def _forget(self, destinations: list[Destination]) -> None:
+        """Of those that only this name was about nothing may be left."""
+        for destination in destinations:
+            if destination.unused and self._broker.registry.drop_unused(destination):
+                self._broker.generation += 1
+
+    # --- time -------------------------------------------------------------------------------------------------------
+
+    def tick(self, now_ns: int) -> None:
+        """Names that are in use are used now; others may have waited for too long."""
+        if not self._started_ns:
+            self._started_ns = self._looked_ns = now_ns
+        if abs(now_ns - self._looked_ns) < LOOK_EVERY_NS:
+            return
+        self._looked_ns = now_ns
+        for named in list(self.by_key.values()):
+            expiry_ns = self._expiry_ns(named)
+            if named.active:
+                named.used_ns = now_ns
+            if expiry_ns is None:
+                continue
+            if named.active:
+                self.keep(named)
+                continue
+            unused_ns, up_ns = now_ns - named.used_ns, now_ns - self._started_ns
+            if unused_ns > expiry_ns and up_ns > min(expiry_ns, GRACE_NS):
+                self._broker.stats.names_expired += 1
+                log.warning(
+                    "%s of user %s is deleted: nobody has used it for %d s, and cursor_expiry is %d s",
+                    named.key,
+                    named.user or "anonymous",
+                    unused_ns // NS_PER_SECOND,
+                    expiry_ns // NS_PER_SECOND,
+                )
+                self.delete(named)
+
+    def _expiry_ns(self, named: Named) -> int | None:
+        """The longest that the rules of its topics say; None, which is never, counts as longer than all."""
+        said = [each.policy.cursor_expiry_ns for each in named.destinations]
+        if not said:
+            return self._broker.config.defaults.cursor_expiry_ns
+        known = [each for each in said if each is not None]
+        return max(known) if len(known) == len(said) else None

@@ -1,0 +1,142 @@
+"""What named subscriptions are subscribed to: one small file, replaced as a whole.
+
+    hub: put() -> take() -> DefinitionsJob ...disk thread... -> done: waiters may be told
+
+Their cursors alone would not do: which destinations a name is about, also those that are not there yet, is known by
+nothing but this. The file is one line with a version and a crc, and JSON (``docs/storage-format.md``, "Subscriptions").
+
+Knows: entries, which are plain values by a key. Must not know: what is in them.
+Invariants: the file holds all entries of one moment, or of an earlier one; a file that cannot be read is kept aside,
+and then nothing is deleted because it is not in there (``whole``). The hub's, but for ``DefinitionsJob.write``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+from zlib import crc32
+
+from radiator.errors import StorageError
+from radiator.storage.files import FileSystem, read_file, replace_file, storage_error
+from radiator.storage.jobs import Job
+
+HEAD = b"radiator subscriptions 1 "
+RETRY_EVERY_NS = 2_000_000_000
+Entry = dict[str, Any]
+
+
+def encode(entries: Mapping[str, Entry]) -> bytes:
+    """The file."""
+    body = json.dumps(entries, ensure_ascii=False, indent=1).encode() + b"\n"
+    return b"%b%08x\n%b" % (HEAD, crc32(body), body)
+
+
+def decode(data: bytes) -> dict[str, Entry]:
+    """What the file holds. Raises ValueError if it is not whole."""
+    head, newline, body = data.partition(b"\n")
+    if not newline or not head.startswith(HEAD):
+        raise ValueError(f"expected a first line {HEAD.decode()}<crc>, got {head[:60]!r}")
+    if head[len(HEAD) :] != b"%08x" % crc32(body):
+        raise ValueError("the crc of its first line is not that of the rest")
+    entries = json.loads(body)
+    if not isinstance(entries, dict) or not all(isinstance(each, dict) for each in entries.values()):
+        raise ValueError("expected an object of objects")
+    return entries
+
+
+class DefinitionsJob(Job):
+    """All entries as they are now. ``what`` is for messages."""
+
+    __slots__ = ("_entries", "_keeper")
+    what = "subscription"
+
+    def __init__(self, keeper: Definitions, entries: dict[str, Entry], waiters: list[Any]) -> None:
+        super().__init__()
+        self.waiters = waiters
+        self._keeper = keeper
+        self._entries = entries
+
+    @property
+    def keeper(self) -> Definitions:
+        return self._keeper
+
+    @property
+    def refusals(self) -> int:
+        return len(self.waiters)
+
+    def write(self) -> None:
+        keeper = self._keeper
+        try:
+            replace_file(keeper.fs, keeper.path, encode(self._entries))
+        except OSError as error:
+            self.error = storage_error(keeper.path, "write the subscriptions", error)
+
+    def done(self, now_ns: int) -> None:
+        self._keeper.written(self, now_ns)
+
+
+class Definitions:
+    """The entries, and what of them is not in the file yet."""
+
+    name = "subscriptions"  # as the operator's log has it
+
+    def __init__(self, fs: FileSystem, path: str) -> None:
+        self.fs = fs
+        self.path = path
+        self.entries: dict[str, Entry] = {}
+        self.whole = True
+        self.waiters: list[Any] = []  # who waits for what was put; the next take() takes them along
+        self.failed: StorageError | None = None
+        self._dirty = False
+        self._deletes = False
+        self._retry_due_ns: int | None = None
+
+    def load(self) -> list[str]:
+        """Reads the file; what was found wrong, in words. Before any other thread runs. Raises OSError."""
+        data = read_file(self.fs, self.path)
+        if data is None:
+            return []
+        try:
+            self.entries = decode(data)
+        except ValueError as error:
+            self.whole = False
+            kept = f"{self.path}.damaged"
+            self.fs.rename(self.path, kept)
+            return [f"{kept}: could not be read ({error}); its subscriptions are unknown until they are made again"]
+        return []
+
+    def put(self, key: str, entry: Entry | None) -> None:
+        """This is what the name is about from now on; None: it is gone. An entry is never changed after this."""
+        if entry is None:
+            self._deletes |= self.entries.pop(key, None) is not None
+        else:
+            self.entries[key] = entry
+        self._dirty = True
+
+    @property
+    def deadline_ns(self) -> int | None:
+        """When take() has something to do of itself."""
+        return self._retry_due_ns
+
+    def clock_went_back(self, now_ns: int) -> None:
+        """Deadlines that were counted from a later time are counted anew."""
+        if self._retry_due_ns is not None:
+            self._retry_due_ns = min(self._retry_due_ns, now_ns + RETRY_EVERY_NS)
+
+    def take(self, now_ns: int) -> tuple[list[Job], list[Job]]:
+        """What has to be done before the cursors of the same turn are written, and what after them: a name is deleted
+        before its cursors, and made after them, so that a crash in between leaves no name without cursors."""
+        retry = self._retry_due_ns is not None and self._retry_due_ns <= now_ns
+        if not (self._dirty or self.waiters or retry) or (self._retry_due_ns is not None and not retry):
+            return [], []
+        job = DefinitionsJob(self, dict(self.entries), self.waiters)
+        first, self._dirty, self._deletes, self.waiters, self._retry_due_ns = self._deletes, False, False, [], None
+        return ([job], []) if first else ([], [job])
+
+    def written(self, job: DefinitionsJob, now_ns: int) -> None:
+        """A job came back. One that failed is made up for by the next, tried now and then."""
+        self.failed = job.error
+        if job.error is not None:
+            self._dirty = True
+            self._retry_due_ns = now_ns + RETRY_EVERY_NS
