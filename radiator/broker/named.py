@@ -233,11 +233,20 @@ class Named:
             elif source in self.queue.sources:
                 for name, start in {**otherwise, **(dict(finished.starts) if otherwise else {})}.items():
                     self._want_from(feed, [name], start, self.starts)
-                source.begin_at(finished.offset)
+                self._begin_at(source, finished.offset)
                 self._means.timing.wake(self.queue)
             self._settle()
 
         self._means.look_up(job, done, lambda: not self.gone)
+
+    def _begin_at(self, source: QueueSource, offset: int) -> None:
+        """It is known now where to begin; nothing was handed out before."""
+        cursor = source.cursor
+        cursor.ack_range(cursor.floor, offset)
+        cursor.delivered = source.next_offset = max(source.next_offset, offset)
+        source.idle_to = max(source.idle_to, source.next_offset)
+        source.loading = False
+        self._means.registry.dirty_sources[source] = None
 
     def settled(self, then: Callable[[Named], None]) -> None:
         """``then`` is called once every cursor is in its place: now, or later."""

@@ -38,7 +38,19 @@ class Queue:
     """The consumers and sources of one queue. ``name`` is for people. ``on_lost`` is told what was lost, in words, and
     how many."""
 
-    __slots__ = ("_on_lost", "claim", "consumers", "gap", "name", "note", "ordered", "owners", "sources", "terms", "timing")
+    __slots__ = (
+        "_on_lost",
+        "claim",
+        "consumers",
+        "gap",
+        "name",
+        "note",
+        "ordered",
+        "owners",
+        "sources",
+        "terms",
+        "timing",
+    )
 
     def __init__(
         self, name: str, claim: Claim, on_lost: Callable[[str, int], None], timing: Timing, terms: Terms

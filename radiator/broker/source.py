@@ -328,14 +328,6 @@ class QueueSource:
         elif skip_to is not None and skip_to > offset:
             self._lost(offset, skip_to)
 
-    def begin_at(self, offset: int) -> None:
-        """It is known now where to begin; nothing was handed out before."""
-        self.cursor.ack_range(self.cursor.floor, offset)
-        self.cursor.delivered = self.next_offset = max(self.next_offset, offset)
-        self.idle_to = max(self.idle_to, self.next_offset)
-        self._dirty[self] = None
-        self.loading = False
-
     def _lost(self, start: int, stop: int) -> None:
         """Offsets that the log no longer has: retention or damage took them. They cannot be delivered; counted."""
         settled = sum(to - since for since, to in self.cursor.settled_in(start, stop))

@@ -394,10 +394,9 @@ BAD_SUBSCRIPTIONS = [
     ({"stop_position": "soon"}, "bad-position"),
     ({"selector": "a ="}, "bad-selector"),
     ({"selector": "redelivered"}, "bad-selector"),
-    ({"durable": "true"}, "unsupported"),
-    ({"subscription_name": "x"}, "unsupported"),
-    ({"activemq.subscriptionName": "x"}, "unsupported"),
-    ({"group": "g"}, "unsupported"),
+    ({"durable": "maybe"}, "bad-header"),
+    ({"subscription_name": "x", "group": "g"}, "bad-header"),
+    ({"group": "g", "destination": "/queue/a"}, "bad-destination"),
     ({"destination": "/temp-queue/x@another"}, "denied"),
 ]
 
