@@ -9,7 +9,7 @@
 
 ``docs/client.md`` is the guide. The parts: ``connection`` (what a program holds), ``link`` (the socket, its reader
 thread, heart-beats, who waits for what), ``subscription``, ``message``, ``transaction``, ``requests``, ``sending``,
-``address``, ``errors``.
+``address``, ``typed``, ``errors``.
 """
 
 from radiator.client.connection import Connection, connect
@@ -18,6 +18,7 @@ from radiator.client.message import Message, Receipt
 from radiator.client.sending import Outgoing
 from radiator.client.subscription import Subscription
 from radiator.client.transaction import Transaction
+from radiator.client.typed import typed
 
 __all__ = [
     "BadAddress",
@@ -33,4 +34,5 @@ __all__ = [
     "TimedOut",
     "Transaction",
     "connect",
+    "typed",
 ]

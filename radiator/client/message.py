@@ -10,6 +10,8 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from radiator.client.typed import Value, untyped
+
 if TYPE_CHECKING:
     from radiator.client.sending import Body, Headers
     from radiator.client.subscription import Subscription
@@ -106,6 +108,11 @@ class Message:
         """The headers that begin with ``tag-``, without that."""
         cut = len(TAG_PREFIX)
         return {name[cut:]: value for name, value in self.headers.items() if name.startswith(TAG_PREFIX)}
+
+    @property
+    def values(self) -> dict[str, Value]:
+        """The headers, with the types that ``typed`` gave them."""
+        return untyped(self.headers)
 
     @property
     def redelivered(self) -> bool:

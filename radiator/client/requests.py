@@ -1,8 +1,8 @@
 """Request and reply: many calls at once over one private reply queue.
 
 The first request subscribes to a ``/temp-queue/`` of this connection with a random name; it goes with the connection.
-Each request carries a ``correlation-id`` of its own. A reply is given to the call that waits for its id, and to nobody
-else: late replies, and those that nobody asked for, are counted and dropped.
+Each request carries a ``correlation-id`` of its own, and ``expires`` with its call. A reply is given to the call that
+waits for its id, and to nobody else: late replies, and those that nobody asked for, are counted and dropped.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from radiator.client.errors import TimedOut, again
 from radiator.client.message import Message
 from radiator.client.sending import Body, Headers
 from radiator.client.subscription import Subscription
+from radiator.clock import NS_PER_MS, NS_PER_SECOND, now_ns
 from radiator.stomp.frames import Frame
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ class Requests(Subscription):
         """Send a request and wait for its reply."""
         key = secrets.token_hex(8)
         link = self._link
-        extra = {**(headers or {}), "reply-to": self.destination, "correlation-id": key}
+        extra: dict[str, str | int] = {**(headers or {}), "reply-to": self.destination, "correlation-id": key}
+        extra.setdefault("expires", (now_ns() + int(timeout * NS_PER_SECOND)) // NS_PER_MS)
         with link.lock:
             self._replies[key] = None
             link.await_reply(1)

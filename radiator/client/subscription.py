@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from radiator.client.connection import Connection
 
 ACK_MODES = ("auto", "client", "client-individual")
+LATEST_SECONDS = 1.0  # how long ``receive_latest`` waits for a message that is known to be there
 
 
 class Subscription:
@@ -88,6 +89,22 @@ class Subscription:
             frame = self._frames.popleft()
             link.taken(frame)
         return Message(frame.headers, frame.body, self, frame.head.raw)
+
+    def receive_latest(self, timeout: float | None = None) -> Message | None:
+        """The newest message, for those who have no use for what is older: that is acknowledged, for this subscription
+        only. None when none came within ``timeout``, or when others have taken the newest.
+
+        What is newest is looked up by a replay of the last message of each destination, so they must keep some history.
+        """
+        message = self.fetch(timeout)
+        if message is None:
+            return None
+        last = self.connection.subscribe(self.destination, ack="auto", start_position="last", stop_position="end")
+        newest = max(last, key=_received_at, default=message)
+        while message is not None and message.id != newest.id and _received_at(message) <= _received_at(newest):
+            message.ack()
+            message = self.fetch(LATEST_SECONDS)
+        return message
 
     def receive(self, timeout: float | None = None) -> Delivery:
         """For ``with``: the next message, or None. Acknowledged if the block ends well, given back if it raises."""
@@ -176,6 +193,10 @@ class Subscription:
         except Disconnected:
             if kind is None:
                 raise
+
+
+def _received_at(message: Message) -> int:
+    return message.receive_time or 0
 
 
 class Delivery:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from radiator.client import Disconnected, ServerError, connect
+from radiator.client import Disconnected, ServerError, TimedOut, connect
 from radiator.stomp.spec import VERSIONS
 from tests.running import BrokerProcess
 
@@ -211,3 +211,30 @@ def test_it_works_under_gevents_monkey_patch(shared_broker: BrokerProcess) -> No
 def test_the_client_itself_imports_no_gevent() -> None:
     code = "import sys, radiator.client; assert not {'gevent', 'click', 'rich', 'msgspec'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=ROOT)
+
+
+def test_the_newest_message_alone_is_received_and_older_ones_are_done_with(shared_broker: BrokerProcess) -> None:
+    with connect(shared_broker.address) as connection:
+        connection.send_many([("/queue/latest", str(number)) for number in range(5)])
+        latest = connection.subscribe("/queue/latest")
+        message = latest.receive_latest(WAIT)
+        assert message is not None
+        assert message.text == "4"
+        assert not message.settled
+        latest.close()
+        again = connection.subscribe("/queue/latest")
+        message = again.receive_latest(WAIT)
+        assert message is not None
+        assert (message.text, message.delivery_count) == ("4", 2)
+        message.ack()
+        assert again.receive_latest(0.1) is None
+
+
+def test_a_request_that_nobody_took_in_time_is_never_delivered(shared_broker: BrokerProcess) -> None:
+    with connect(shared_broker.address) as connection:
+        with pytest.raises(TimedOut):
+            connection.request("/queue/unanswered", "too late", timeout=0.05)
+        connection.send("/queue/unanswered", "in time")
+        message = connection.subscribe("/queue/unanswered").fetch(WAIT)
+        assert message is not None
+        assert message.text == "in time"
