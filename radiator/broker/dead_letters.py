@@ -173,9 +173,10 @@ class DeadLetters:
 
     def again(self, held: Held) -> None:
         """Try those that were held back."""
-        del self._held[held.name]
-        self._broker.timing.freed(len(held.letters))
-        self._waiting += held.letters
+        if self._held.get(held.name) is held:  # a clock that is set back may wake it once more
+            del self._held[held.name]
+            self._broker.timing.freed(len(held.letters))
+            self._waiting += held.letters
 
 
 class Held:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from radiator.broker import cursor_names, fan_out
+from radiator.broker import cursor_names, fan_out, idling
 from radiator.broker.claim import Names
 from radiator.broker.destination import Destination
 from radiator.broker.feed import Feed
@@ -112,7 +112,7 @@ class Registry:
         for feed in self._feeds.values():
             if feed.destinations > 1:
                 for source in feed.sources:
-                    source.advance()
+                    idling.advance(source)
 
     def drop_unused(self, destination: Destination) -> bool:
         """Forget a destination that only subscriptions made, so that names of clients do not pile up for ever."""

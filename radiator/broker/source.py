@@ -16,7 +16,9 @@ from heapq import heapify, heappop, heappush
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from radiator.broker import idling
 from radiator.broker.deferred import Deferred
+from radiator.broker.expiry import Expiry
 from radiator.broker.moments import EXPIRED, NOW, judge, marks
 from radiator.broker.timeouts import Timeouts
 
@@ -39,6 +41,7 @@ class QueueSource:
         "cursor",
         "deferred",
         "early",
+        "expiry",
         "fed",
         "feed",
         "forced_to",
@@ -82,6 +85,9 @@ class QueueSource:
         terms = queue.terms
         timeout_ns = terms.ack_timeout_ns
         self.timeouts = None if timeout_ns is None else Timeouts(self, queue.timing, timeout_ns)
+        self.expiry = Expiry(self, queue.timing)
+        if self.returned or self.next_offset < end:
+            self.expiry.revive()
         if terms.max_deliveries is not None:
             self._give_up(terms.max_deliveries)
 
@@ -234,9 +240,10 @@ class QueueSource:
 
     def pass_by(self, batch: RecordBatch) -> None:
         """A batch was stored. If there is nothing of ours in it, and was not since we had read everything, it need not
-        be read: see ``advance``."""
+        be read: see ``idling``."""
         if self.idle_to == batch.base_offset and not any(map(self.queue.claim.has, batch.names)):
             self.idle_to = batch.next_offset
+        self.expiry.stored(batch)
 
     def pass_over(self, batch: RecordBatch, firsts: list[int], index: int, stop: int) -> int:
         """Settle, from ``index`` on, the records of other destinations, what was dropped and what has expired, and
@@ -267,41 +274,6 @@ class QueueSource:
             self._settle(dropped)
         return index
 
-    def advance(self) -> None:
-        """Let a queue in a shared partition not hold back the retention of what others store there, if it is empty, or
-        if nobody comes for what it has."""
-        if self.idle_to > self.next_offset == self.cursor.floor and not self.returned:
-            self.waiting -= max(0, min(self.idle_to, self.counted_to) - self.next_offset)
-            self.cursor.ack_range(self.next_offset, self.idle_to)
-            self.next_offset = self.idle_to
-            self.feed.pin()
-        if not self.queue.consumers:
-            self._look()
-
-    def _look(self) -> None:
-        """Pass over what need not be delivered, up to the first message that somebody must come for."""
-        partition = self.feed.partition
-        while self.ready and not self.returned and (self.owed or self.next_offset != self.mine_at):
-            batch = self.batch_at(self.next_offset)
-            if batch is None:
-                continue  # it is being read, and ``loaded`` goes on, or it is gone
-            start = batch.index_at(self.next_offset)
-            stop = (
-                len(batch)
-                if batch.next_offset <= partition.high_watermark
-                else batch.index_at(partition.high_watermark)
-            )
-            index = self.pass_over(batch, self.queue.claim.firsts(partition.name, batch), start, stop)
-            if index < stop and self.stuck:
-                break
-            if index < stop:
-                self.move(batch, start, index + 1)
-                self.next_offset = self.mine_at = batch.offsets[index]
-                break
-            self.move(batch, start, stop)
-        self.batch = None
-        self.rest()
-
     def move(self, batch: RecordBatch, start: int, stop: int) -> None:
         """The fresh records with these indexes have been dealt with, and so are the holes between them."""
         offsets = batch.offsets
@@ -324,7 +296,7 @@ class QueueSource:
         if batch is not None and len(batch) and batch.next_offset > offset:
             self.batch = batch
             if not self.queue.consumers:
-                self._look()
+                idling.look(self)
         elif skip_to is not None and skip_to > offset:
             self._lost(offset, skip_to)
 

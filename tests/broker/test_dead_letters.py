@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from radiator.clock import NS_PER_MS
+from radiator.clock import NS_PER_MS, NS_PER_SECOND
 from tests.broker.harness import NOW, Client, World
 
 RULE = "{match: '/queue/a,/queue/b', redeliver: {max: 2, delay: 0ms}, dead_letter: /queue/dead}"
@@ -230,3 +230,17 @@ def test_a_dead_letter_that_is_buried_again_tells_of_the_last_time_only() -> Non
     (letter,) = dead(world, "/queue/c")
     assert letter.headers["dlq-destination"] == "/queue/b" and letter.headers["colour"] == "red"
     assert client.raw.count(b"dlq-") == 0
+
+
+def test_a_clock_that_is_set_back_wakes_nothing_twice() -> None:
+    world = World(f"destinations: [{RULE}, {{match: /queue/dead, max_messages: 1}}]")
+    client = consumer(world)
+    client.publish("/queue/a", "1", "2", "3")
+    world.settle()
+    refuse(world, client, requeue="false")
+    for _ in range(5):
+        world.now -= 3600 * NS_PER_SECOND
+        world.tick(0)
+        world.tick(100)
+    assert world.broker.timing.deferred == 2
+    assert unsettled(world) == 2

@@ -65,3 +65,86 @@ def test_a_message_that_expires_before_it_is_due_is_never_delivered() -> None:
     assert world.broker.stats.expired == 1
     world.tick(10)
     assert client.bodies() == []
+
+
+def unsettled(world: World, name: str) -> int:
+    queue = world.broker.destination(name).queue
+    assert queue is not None
+    return sum(len(list(each.cursor.unacked(each.feed.partition.high_watermark))) for each in queue.sources)
+
+
+def test_what_has_expired_goes_although_nobody_comes_or_sends() -> None:
+    world = World(TTL)
+    client = world.connect()
+    client.publish("/queue/ttl", "1", "2")
+    client.publish("/queue/b", "3", expires=NOW_MS + 5_000)
+    client.publish("/queue/b", "4", expires=NOW_MS + 8_000)
+    client.publish("/queue/b", "5", expires=0)
+    world.settle()
+    assert world.broker.timing.next_ns == NOW + 5_000 * NS_PER_MS
+    world.tick(5)
+    assert unsettled(world, "/queue/b") == 2
+    world.tick(5)
+    assert unsettled(world, "/queue/b") == 1
+    assert unsettled(world, "/queue/ttl") == 0
+    assert world.broker.stats.expired == 4
+
+
+def test_what_a_consumer_that_holds_enough_is_not_sent_expires_too() -> None:
+    world = World()
+    client = world.connect()
+    client.subscribe("/queue/a")
+    client.publish("/queue/a", "held")
+    client.publish("/queue/a", "old", expires=NOW_MS + 1_000)
+    world.settle()
+    world.tick(1)
+    assert unsettled(world, "/queue/a") == 1
+    assert client.bodies() == ["held"]
+
+
+def test_what_was_given_back_expires_too() -> None:
+    world = World(TTL)
+    client = world.connect()
+    client.subscribe("/queue/ttl", prefetch_count=5)
+    client.publish("/queue/ttl", "1", "2")
+    world.settle()
+    client.drop()
+    world.tick(10)
+    assert unsettled(world, "/queue/ttl") == 0
+
+
+def test_after_a_restart_the_heads_are_looked_at_in_their_time() -> None:
+    world = World(TTL, tail_bytes_max=1)
+    client = world.connect()
+    client.publish("/queue/ttl", "1")
+    client.publish("/queue/b", "2", expires=NOW_MS + 5_000)
+    client.publish("/queue/b", "3")
+    world.settle()
+    world.restart()
+    world.tick(0)
+    for _ in range(700):
+        world.tick(1)
+    assert unsettled(world, "/queue/ttl") == 0
+    assert unsettled(world, "/queue/b") == 1
+
+
+def test_queues_that_share_a_log_expire_their_own() -> None:
+    world = World("destinations: [{match: '/queue/*', partition: all}]")
+    client = world.connect()
+    client.publish("/queue/a", "1", expires=NOW_MS + 1_000)
+    client.publish("/queue/b", "2", expires=NOW_MS + 1_000)
+    client.publish("/queue/a", "3")
+    world.settle()
+    world.tick(1)
+    assert world.broker.stats.expired == 2
+    client.subscribe("/queue/*", prefetch_count=9)
+    world.settle()
+    assert client.bodies() == ["3"]
+
+
+def test_a_queue_whose_messages_never_expire_plans_nothing() -> None:
+    world = World("defaults: {store: memory}")
+    client = world.connect()
+    client.publish("/queue/a", "1")
+    world.settle()
+    assert world.broker.next_deadline_ns(world.now) is None

@@ -13,9 +13,9 @@ from typing import Any
 from radiator.stomp.encoder import encode
 from radiator.stomp.frames import Frame
 from tests.broker.harness import Client, World
-from tests.simulation.checkers import Checkers, Violation
+from tests.simulation.checkers import CAPPED, DEAD, Checkers, Violation
 
-QUEUES = ["/queue/strong", "/queue/weak", "/queue/memory"]
+QUEUES = ["/queue/strong", "/queue/weak", "/queue/memory", *CAPPED]
 TOPICS = ["/topic/strong", "/topic/weak", "/topic/memory"]
 ONE_LOG = [*QUEUES, *TOPICS, "/topic/shared.a", "/topic/shared.b", "/topic/packed"]
 PASSED_ON_TO = ["/topic/strong", "/topic/weak", "/queue/done"]
@@ -135,6 +135,8 @@ class Producer(Actor):
             destination = self.random.choice(DESTINATIONS)
             body = self._body(destination)
             headers = {"destination": destination}
+            if destination in QUEUES and self.random.random() < 0.08:
+                headers["delay"] = str(self.random.choice([0, 1, 700, 5_000]))
             if destination in ("/topic/keyed", "/topic/state") and self.random.random() < 0.7:
                 headers["key"] = f"k{self.random.randrange(3)}"
                 self.checkers.key_of[body] = headers["key"]
@@ -210,7 +212,7 @@ class Consumer(Actor):
         self.subscription += 1
         self.mode = self.random.choice(["client", "client-individual"])
         self.window = self.random.choice([1, 1, 2, 4])
-        what = self.random.choice([*QUEUES, "/queue/*", "/queue/*"])
+        what = self.random.choice([*QUEUES, DEAD, "/queue/*", "/queue/*", "/queue/*"])
         prefetch = None if self.window == 1 else self.window
         self.say("SUBSCRIBE", id=self.subscription, destination=what, ack=self.mode, prefetch_count=prefetch)
 
@@ -255,9 +257,11 @@ class Consumer(Actor):
         receipt = self.new_receipt() if self.random.random() < 0.7 else None
         if receipt is not None and command == "ACK":
             self.acking[receipt] = [each.body for each in answered]
+        requeue = "false" if command == "NACK" and self.random.random() < 0.3 else None
         for each in answered:
-            self.checkers.answered(self, each.body, settles=command == "ACK")
-        self._say_answer(command, message, receipt=receipt)
+            dropped = requeue is not None and each.headers["destination"] not in CAPPED
+            self.checkers.answered(self, each.body, settles=command == "ACK" or dropped)
+        self._say_answer(command, message, receipt=receipt, requeue=requeue)
 
     def _say_answer(self, command: str, message: Frame, **headers: Any) -> None:
         assert self.client is not None

@@ -17,11 +17,15 @@ import errno
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from random import Random
+from unittest.mock import patch
 
+from radiator.broker import dead_letters
 from radiator.clock import NS_PER_SECOND
 from radiator.errors import StorageError
+from radiator.storage.partition import Partition
 from radiator.storage.transaction_job import TransactionJob
 from tests.broker.harness import World
+from tests.simulation import burials
 from tests.simulation.actors import Actor, Consumer, Producer, Reader
 from tests.simulation.checkers import Checkers, Violation
 from tests.storage.driving import read_all
@@ -36,6 +40,9 @@ destinations:
   - {match: /topic/packed, segment: {roll_at: "06:00"}, compress: zstd}
   - {match: /topic/state, segment: {roll_at: "06:00"}, compact_by: 'header:key', compress: zstd}
   - {match: '/topic/shared.*', partition: shared}
+  - {match: /queue/capped, redeliver: {max: 2, delay: 0ms}, dead_letter: /queue/dead}
+  - {match: /queue/capped-weak, fsync: 2s, redeliver: {max: 1}, dead_letter: /queue/dead}
+  - {match: /queue/dead, partitions: 1}
   - {match: /topic/keyed, partitions: 2, partition_by: 'header:key'}
 """
 STEPS = 1_500
@@ -88,12 +95,14 @@ class Simulation:
         happen: dict[str, Callable[[], None]] = {
             event: getattr(self, f"_{event.replace(' ', '_')}") for event in EVENTS
         }
+        apart = Partition if self.broken == "a dead letter and its ack apart" else dead_letters.MemoryPartition
         try:
-            for step, event in enumerate(self.random.choices(list(EVENTS), list(EVENTS.values()), k=self.steps)):
-                self.trace.append(f"{step} {event}")
-                self.counts[event] += 1
-                happen[event]()
-            self._end()
+            with patch.object(dead_letters, "MemoryPartition", apart):
+                for step, event in enumerate(self.random.choices(list(EVENTS), list(EVENTS.values()), k=self.steps)):
+                    self.trace.append(f"{step} {event}")
+                    self.counts[event] += 1
+                    happen[event]()
+                self._end()
         except Violation as violation:
             raise Violation(f"{violation}\nbefore that:\n  " + "\n  ".join(self.trace)) from None
 
@@ -223,14 +232,14 @@ class Simulation:
             for partition in self.world.store.partitions.values():
                 partition.dedup = partition.dedup_file = None
         self.checkers.died(power_cut=False)
-        self.checkers.started(self.world.store)
+        self._started()
 
     def _power(self) -> None:
         self._dies()
         self._room()  # a full disk is for those that go on
         self.world.power_cut()
         self.checkers.died(power_cut=True)
-        self.checkers.started(self.world.store, power_cut=True)
+        self._started(power_cut=True)
 
     def _restart(self) -> None:
         self._finish_turn()
@@ -244,7 +253,11 @@ class Simulation:
         self._dies()
         self.world.kill()
         self.checkers.died(power_cut=False)
-        self.checkers.started(self.world.store)
+        self._started()
+
+    def _started(self, power_cut: bool = False) -> None:
+        self.checkers.started(self.world.store, power_cut)
+        burials.check(self.world.store, self.checkers)
 
     def _dies(self) -> None:
         self.turn = None
@@ -264,16 +277,22 @@ class Simulation:
             if name.startswith("/queue/")
             for body in read_all(partition).values()
         }
+        self.counts["buried"] = burials.check(world.store, checkers)
         self.counts["messages"] = sum(partition.high_watermark for partition in world.store.partitions.values())
         self.counts["segments"] = sum(len(partition.segments) for partition in world.store.partitions.values())
         self.counts["settled"] = len(checkers.settled)
         self.counts["promised"] = sum(map(len, checkers.promised.values())) + len(checkers.kept)
         drained: list[bytes] = []
+        idle = 0
         client = world.connect()
         client.subscribe("/queue/*", prefetch_count=20)
         while len(drained) <= len(waiting):
             world.settle()
             messages = client.messages()
+            if not messages and idle < 3:
+                idle += 1
+                world.tick(40_000)  # delays, of clocks that were set back since, too; dead letters that had no place
+                continue
             if not messages:
                 break
             for message in messages:

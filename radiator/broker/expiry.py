@@ -1,0 +1,115 @@
+"""The first message of a source may expire while nobody comes for it: then it goes, so that its space comes back.
+
+When a batch with messages that expire is stored, the source plans to look at its head when the first of them does. It
+settles what has expired there, up to the first message that has not, and plans anew. What lies behind a message that
+lives is judged when it is handed out, or when it comes to the head.
+
+Invariants: nothing is planned for a source without such messages; no more is read than the head.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+from radiator.broker.moments import EXPIRES, expiry, marks
+from radiator.broker.timing import NEVER_NS, Timing
+from radiator.clock import NS_PER_SECOND
+
+if TYPE_CHECKING:
+    from radiator.broker.source import QueueSource
+    from radiator.storage.batch import RecordBatch
+
+READ_NS = NS_PER_SECOND  # how soon it looks again when the head has to be read from the disk
+LIVING_NS = 60 * NS_PER_SECOND  # ... when the head does not expire
+SPREAD_NS, SPREAD_UNSURE_NS = 60 * NS_PER_SECOND, 600 * NS_PER_SECOND  # after a start: not all heads are read at once
+
+
+class Expiry:
+    """See the top of the file."""
+
+    __slots__ = ("_revived", "_source", "_timing", "wake_ns")
+
+    def __init__(self, source: QueueSource, timing: Timing) -> None:
+        self._source = source
+        self._timing = timing
+        self._revived = False
+        self.wake_ns = NEVER_NS
+
+    def revive(self) -> None:
+        """The source has messages of an earlier run; whether they expire is not known."""
+        self._revived = True
+        self._timing.at(0, self)
+
+    def stored(self, batch: RecordBatch) -> None:
+        """One more batch is in the log."""
+        ttl_ns = self._source.queue.terms.ttl_ns
+        if marks(batch) & EXPIRES:
+            first_ns = min(expiry(batch, index, ttl_ns) for index in range(len(batch)))
+        elif ttl_ns is not None:
+            first_ns = batch.receive_ns[0] + ttl_ns
+        else:
+            return
+        self._timing.at(first_ns, self)
+
+    def due(self, now_ns: int) -> None:
+        """Something at the head may have expired."""
+        source = self._source
+        if self._revived:
+            self._revived = False
+            spread_ns = SPREAD_UNSURE_NS if source.queue.terms.ttl_ns is None else SPREAD_NS
+            seed = f"{source.queue.name} {source.feed.partition.name}".encode()
+            self._timing.at(now_ns + crc32(seed) * spread_ns // (1 << 32), self)
+            return
+        next_ns = min(self._returned(now_ns), self._fresh(now_ns))
+        if source.loading:
+            next_ns = min(next_ns, now_ns + READ_NS)
+        if next_ns < NEVER_NS:
+            self._timing.at(max(next_ns, now_ns + 1), self)
+        if not source.queue.consumers:
+            source.batch = None
+        source.rest()
+
+    def clock_went_back(self, by_ns: int) -> None:
+        """Expiry is a moment of the wall clock."""
+
+    def _returned(self, now_ns: int) -> int:
+        """What was given back; when the first of it expires."""
+        source = self._source
+        while source.returned and not source.loading:
+            offset = source.returned[0]
+            batch = source.batch_at(offset)
+            if batch is None:
+                continue
+            index = batch.index_at(offset)
+            ours = source.queue.claim.takes(source.feed.partition.name, batch, index)
+            end_ns = expiry(batch, index, source.queue.terms.ttl_ns)
+            if ours and end_ns > now_ns:
+                return self._looking_again(end_ns, now_ns)
+            heappop(source.returned)
+            if ours:
+                self._timing.returns.expired(source, offset, source.deliveries(offset))
+            else:
+                source.skip([offset])
+        return NEVER_NS
+
+    def _fresh(self, now_ns: int) -> int:
+        """What nobody has had; when the first of it expires."""
+        source = self._source
+        partition = source.feed.partition
+        while not source.loading and not source.stuck and source.next_offset < partition.high_watermark:
+            batch = source.batch_at(source.next_offset)
+            if batch is None:
+                continue
+            start, end = batch.index_at(source.next_offset), partition.high_watermark
+            stop = len(batch) if batch.next_offset <= end else batch.index_at(end)
+            index = source.pass_over(batch, source.queue.claim.firsts(partition.name, batch), start, stop)
+            if index > start:
+                source.move(batch, start, index)
+            if index < stop:
+                return self._looking_again(expiry(batch, index, source.queue.terms.ttl_ns), now_ns)
+        return NEVER_NS
+
+    def _looking_again(self, end_ns: int, now_ns: int) -> int:
+        return min(end_ns, now_ns + LIVING_NS)
