@@ -157,7 +157,7 @@ class ServerConnection:
                 return []
         parser = self._parser
         frames = parser.feed(data)
-        head = frames[0].head if frames else parser.pending_head
+        head = frames[0].head if frames else parser.pending_head or parser.failed_head
         self.failed_receipt = frames[0].receipt if frames else parser.failed_receipt
         if head is not None and head.command not in _OPENS:  # refused before its body is waited for
             self.failed = ProtocolError(

@@ -59,6 +59,7 @@ class Parser:
         self.version = "1.0"
         self.failed: ProtocolError | None = None
         self.failed_receipt: bytes | None = None  # of the offending frame, where it was seen before the offence
+        self.failed_head: Head | None = None  # of a frame whose body was the offence
         self.paused = False
         # A half frame: its pieces, their length and last two bytes, and what they wait for. If the head is complete it
         # is in pending_head, and the pieces are of the body only.
@@ -192,19 +193,19 @@ class Parser:
             length = head.content_length
             if length >= 0:
                 if length > body_bytes_max:
-                    self.failed_receipt = receipt
+                    self.failed_receipt, self.failed_head = receipt, head
                     raise _body_too_large(f"{length} bytes", body_bytes_max, opening)
                 body_end = body_at + length
                 if body_end >= size:
                     self._hold(buf[body_at:], _WAIT_LENGTH, head, receipt)
                     return
                 if buf[body_end]:
-                    self.failed_receipt = receipt
+                    self.failed_receipt, self.failed_head = receipt, head
                     raise _no_nul(length, buf[body_end : body_end + 1])
             else:
                 body_end = find(b"\0", body_at)
                 if (body_end if body_end >= 0 else size) - body_at > body_bytes_max:
-                    self.failed_receipt = receipt
+                    self.failed_receipt, self.failed_head = receipt, head
                     raise _body_too_large("more, without content-length", body_bytes_max, opening)
                 if body_end < 0:
                     self._body_bytes_max = body_bytes_max

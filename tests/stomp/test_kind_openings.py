@@ -43,6 +43,8 @@ REFUSED = {
     "UTF-16": ("CONNECT\n\n\0".encode("utf-16"), "bad-frame"),
     "no letters": (b"12345678\n\n\0", "bad-frame"),
     "a very long line": (b"CONNECT\nhost:" + b"x" * 70_000 + b"\n\n\0", "too-large"),
+    "a command before CONNECT whose length is wrong": (b"SEND\ncontent-length:0\n\nxy\0", "bad-command"),
+    "a command before CONNECT whose body is long": (b"SEND\n\n" + b"x" * 70_000, "bad-command"),
     "a very long command": (b"C" * 100 + b"\n\n\0", "bad-frame"),
 }
 
