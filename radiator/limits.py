@@ -30,6 +30,7 @@ SELECTOR_DEPTH_MAX = 32  # parentheses, NOTs and signs: bounds the stack
 SELECTOR_RUN_CHARS = 64_000  # a reader looks at so many records x characters of its selector in a turn: a few ms
 SELECTOR_RUN_BYTES = 64 * KIB  # and at records of about this size: what LIKE takes grows with the values
 SELECTORS_PER_BATCH_MAX = 64  # whose verdicts a batch in memory keeps, a byte for each of its records
+PARKED_MAX = 10_000  # messages of one log that a queue passes over for consumers that want others: about 2 MB
 SELECTOR_SEARCHES_MAX = 8  # parts of a LIKE with _ between two %: 0.1 us for each character of the value
 
 # --- what the broker holds for a peer ---------------------------------------------------------------------------------

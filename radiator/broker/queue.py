@@ -16,7 +16,7 @@ from heapq import heappop
 from typing import TYPE_CHECKING, Any
 
 from radiator import limits
-from radiator.broker import lanes
+from radiator.broker import lanes, selective
 from radiator.broker.owners import Owners
 from radiator.broker.source import QueueSource
 from radiator.broker.wire import run_length
@@ -121,14 +121,14 @@ class Queue:
     @property
     def ready_to_drop(self) -> int:
         """How many messages wait that no consumer holds."""
-        return sum(len(source.returned) + source.fresh for source in self.sources if not source.fed)
+        return sum(source.back + source.fresh for source in self.sources if not source.fed)
 
     def drop_oldest(self) -> bool:
         """Settle the oldest message that no consumer holds, to make room; False if there is none."""
         sources = reversed(self.sources) if self.ordered else [each for each in self.sources if not each.fed]
         for source in sources:
-            if source.returned:
-                source.settle([heappop(source.returned)])
+            if source.back:
+                source.settle([source.take_back()])
                 return True
             if source.fresh > 0:
                 source.drop_next()
@@ -154,8 +154,8 @@ class Queue:
             source = self.sources[number if ordered else 0]
             if not ordered:
                 self.sources.rotate(-1)
-            if not source.ready:
-                if ordered and lanes.holds(source):
+            if source.loading or not (source.ready or source.parked is not None):
+                if ordered and source.loading:
                     break
                 continue
             consumers = self.takers(source)
@@ -168,7 +168,12 @@ class Queue:
                 if self.owners is None or ordered:
                     break
                 continue
-            handed += self._hand_out(source, credits, count_max - handed)
+            if source.parked is None and not any(consumer.selection for consumer, _ in credits):
+                handed += self._hand_out(source, credits, count_max - handed)
+            else:
+                handed += selective.hand_out(self, source, consumers, count_max - handed)
+                if source.parked is not None and (only is not None or but is not None):
+                    self.timing.wake(self)  # others may want what these did not
             source.rest()
             if handed >= count_max or (ordered and lanes.holds(source)):
                 break
@@ -232,7 +237,7 @@ class Queue:
         """Deal fresh messages out, one to each consumer in turn while it has credit."""
         source.cursor.delivered = source.next_offset
         if len(credits) == 1:
-            self._send(source, batch, credits[0][0], indexes)
+            self.send(source, batch, credits[0][0], indexes)
             return
         shares: list[list[int]] = [[] for _ in credits]
         ring = deque((share, credit) for share, (_, credit) in zip(shares, credits, strict=True))
@@ -243,14 +248,13 @@ class Queue:
                 ring.append((share, credit - 1))
         for (consumer, _), share in zip(credits, shares, strict=True):
             if share:
-                self._send(source, batch, consumer, share)
+                self.send(source, batch, consumer, share)
         served = [(share[-1], consumer) for (consumer, _), share in zip(credits, shares, strict=True) if share]
         for _, consumer in sorted(served, key=lambda pair: pair[0]):
             self.served(consumer)
 
-    def _send(
-        self, source: QueueSource, batch: RecordBatch, consumer: Subscription, indexes: range | list[int]
-    ) -> None:
+    def send(self, source: QueueSource, batch: RecordBatch, consumer: Subscription, indexes: range | list[int]) -> None:
+        """Fresh messages for one consumer, whose credit was asked for."""
         tails = source.feed.wire.tails(batch, consumer.session.version)
         sent = indexes
         if self.gap or self.note:
@@ -282,11 +286,20 @@ class Queue:
             return 0 if source.loading else 1
         index = batch.index_at(offset)
         heappop(source.returned)
+        if self.passes(source, batch, index):
+            self.send_again(source, batch, index, consumer)
+        return 1
+
+    def passes(self, source: QueueSource, batch: RecordBatch, index: int) -> bool:
+        """Whether a message that came back may be delivered now; if not, it has been dealt with."""
         if not self.claim.takes(source.feed.partition.name, batch, index):
-            source.skip([offset])
-            return 1
-        if source.timed(batch, index) and not source.may_go(batch, index):
-            return 1
+            source.skip([batch.offsets[index]])
+            return False
+        return not source.timed(batch, index) or source.may_go(batch, index)
+
+    def send_again(self, source: QueueSource, batch: RecordBatch, index: int, consumer: Subscription) -> None:
+        """One message that came back."""
+        offset = batch.offsets[index]
         count = source.cursor.counts.get(offset, 1) + 1
         source.cursor.set_count(offset, count)
         tail = source.feed.wire.tails(batch, consumer.session.version)[index]
@@ -298,7 +311,6 @@ class Queue:
             source.handed(consumer, [offset])
         consumer.session.served(consumer, self)
         self.served(consumer)
-        return 1
 
     def served(self, consumer: Subscription) -> None:
         """Least recently served first: move to the end."""

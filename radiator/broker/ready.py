@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from radiator.broker.session import Session
     from radiator.broker.subscription import Subscription
 
+RUNS_MAX = 16  # of one queue for one session, in which nothing for it was found: a few ms, then others have their turn
+
 
 class Ready:
     """``on_done`` is called with each reader that has reached its stop position."""
@@ -140,8 +142,11 @@ class Ready:
                 subscription, queue = ring[0]
                 ring.rotate(-1)
                 before = session.held
-                while session.held == before and queue.pump(subscription, share):
-                    pass
+                for _ in range(RUNS_MAX):
+                    if session.held != before or not queue.pump(subscription, share):
+                        break
+                else:
+                    self._shared[session] = None
                 if session.held > before:
                     break
             else:

@@ -2,12 +2,12 @@
 
 The log is the queue: nothing is kept here but offsets. *Fresh* messages come in the order of the log; before them come
 those that were *returned* (nack, lost consumer, restart), lowest offset first, so each takes its original place again.
-What is not due yet is *deferred* until it is, and then returned.
+What is not due yet is *deferred* until it is, and then returned; what no consumer with credit wants is *parked*.
 
-Invariants: every offset below ``next_offset`` is settled, in flight to exactly one subscription, in ``returned`` or in
-``deferred`` (or in ``early``, on its way to be settled); ``cursor.delivered`` is at least the highest fresh offset
-handed out, before its bytes leave. Offsets whose messages were removed from the log on purpose (holes that a batch
-covers) are settled as they are passed; those that the log has lost are settled and counted.
+Invariants: every offset below ``next_offset`` is settled, in flight to exactly one subscription, in ``returned``, in
+``deferred`` or in ``parked`` (or in ``early``, on its way to be settled); ``cursor.delivered`` is at least the highest
+fresh offset handed out, before its bytes leave. Offsets whose messages were removed from the log on purpose (holes that
+a batch covers) are settled as they are passed; those that the log has lost are settled and counted.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from radiator.broker.feed import Feed
+    from radiator.broker.parked import Parked
     from radiator.broker.queue import Queue
     from radiator.broker.subscription import Subscription
     from radiator.storage.batch import RecordBatch
@@ -50,6 +51,7 @@ class QueueSource:
         "mine_at",
         "next_offset",
         "owed",
+        "parked",
         "queue",
         "returned",
         "settled",
@@ -77,6 +79,7 @@ class QueueSource:
         self.batch: RecordBatch | None = None
         self.loading = False
         self.deferred = Deferred(self, queue.timing)
+        self.parked: Parked | None = None  # only while some consumer has a selector
         self.stuck = False  # there is no room to defer the next message
         self.next_offset: int = min(max(cursor.delivered, cursor.ceiling, cursor.floor), max(end, cursor.floor))
         self.idle_to = self.next_offset  # up to here there is nothing of ours from next_offset on
@@ -123,7 +126,24 @@ class QueueSource:
         """True if a message could be handed out now."""
         if self.loading:
             return False
-        return bool(self.returned) or (self.next_offset < self.feed.partition.high_watermark and not self.stuck)
+        if self.returned:
+            return True
+        full = self.stuck or (self.parked is not None and self.parked.full)
+        return not full and bool(self.next_offset < self.feed.partition.high_watermark)
+
+    @property
+    def back(self) -> int:
+        """How many messages were looked at, and are in nobody's hands."""
+        return len(self.returned) + (0 if self.parked is None else len(self.parked))
+
+    def take_back(self) -> int:
+        """The lowest of them, for good."""
+        parked = None if self.parked is None else self.parked.lowest()
+        if self.parked is None or parked is None or (self.returned and self.returned[0] < parked):
+            offset: int = heappop(self.returned)
+            return offset
+        self.parked.take(parked)
+        return parked
 
     def rest(self) -> None:
         """An idle queue does not hold on to a batch."""
@@ -314,6 +334,8 @@ class QueueSource:
         self.returned = [offset for offset in self.returned if not start <= offset < stop]
         heapify(self.returned)
         self.deferred.remove(start, stop)
+        if self.parked is not None:
+            self.parked.remove(start, stop)
 
     def forced(self, start: int) -> None:
         """Retention took what lies below ``start`` although some of it was not settled: what nobody holds is lost now,
@@ -327,6 +349,7 @@ class QueueSource:
         unsettled -= sum(max(0, min(stop, start) - first) for first, stop in self.cursor.intervals)
         fresh = max(0, start - max(self.next_offset, self.cursor.floor))
         returned = sum(offset < start for offset in self.returned) + self.deferred.remove(0, start)
+        returned += 0 if self.parked is None else self.parked.remove(0, start)
         self.waiting -= max(0, unsettled)
         floor = self.cursor.floor
         self.cursor.ack_range(floor, start)

@@ -80,8 +80,6 @@ def subscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> No
         destinations = [each for each in destinations if each.policy.kind == "topic"]
         if selection is not None:
             raise ProtocolError("unsupported", f"header selector is not offered for {asked} by this version")
-    if selection is not None and not browser and any(each.queue for each in destinations):
-        raise ProtocolError("unsupported", "header selector is not offered for consumers of queues by this version")
     window = _window(session, asked, prefetch, ack, destinations)
     subscription = add(broker, session, subscription_id, patterns, ack, window, right)
     subscription.prefetch = prefetch

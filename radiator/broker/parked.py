@@ -1,0 +1,99 @@
+"""Messages of one source that were passed over: no consumer that could be sent one wanted them.
+
+A queue hands its messages out in order; where consumers have selectors, one that nobody present wants, or whose takers
+have no credit, must not hold up the others. Such a message is *parked*: its offset is kept, in a *lane* for each
+selector (by its text) that wants it, so that the lowest one for a consumer is found without looking at the others.
+
+Knows: offsets, which selector wants what. Must not know: consumers, batches but to judge one record.
+Invariants: what is here is unsettled, in nobody's hands and not in ``returned``; every parked offset is in each lane
+that wants it; there are at most ``limits.PARKED_MAX``, then the source looks no further.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING
+
+from radiator import limits
+
+if TYPE_CHECKING:
+    from radiator.broker.selection import Selection
+    from radiator.broker.wire import PartitionWire
+    from radiator.storage.batch import RecordBatch
+
+EVERYTHING = ""  # the lane of those who have no selector
+
+
+class Parked:
+    """See the top of the file."""
+
+    __slots__ = ("_lanes", "_offsets", "_order")
+
+    def __init__(self) -> None:
+        self._offsets: set[int] = set()
+        self._order: list[int] = []  # all of them; a heap, as the lanes are: what has left may still be there
+        self._lanes: dict[str, list[int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    @property
+    def full(self) -> bool:
+        """True if no more may be passed over."""
+        return len(self._offsets) >= limits.PARKED_MAX
+
+    def serve(self, texts: Iterable[str]) -> list[int]:
+        """These are the selectors of the consumers from now on. Returns what has to be judged anew, as one of them was
+        not asked before: it is not here any more."""
+        wanted = set(texts)
+        for text in self._lanes.keys() - wanted:
+            del self._lanes[text]
+        if wanted <= self._lanes.keys():
+            return []
+        self._lanes = {text: [] for text in wanted}
+        offsets = sorted(self._offsets)
+        self._offsets.clear()
+        self._order.clear()
+        return offsets
+
+    def add(
+        self, wire: PartitionWire, batch: RecordBatch, index: int, selections: Mapping[str, Selection | None]
+    ) -> None:
+        """Pass this one over."""
+        offset = batch.offsets[index]
+        self._offsets.add(offset)
+        self._push(self._order, offset)
+        for text, lane in self._lanes.items():
+            selection = selections[text]
+            if selection is None or selection.takes(wire, batch, index):
+                self._push(lane, offset)
+
+    def first(self, text: str) -> int | None:
+        """The lowest offset that this selector wants."""
+        return self._first(self._lanes[text])
+
+    def lowest(self) -> int | None:
+        """The lowest of all."""
+        return self._first(self._order)
+
+    def take(self, offset: int) -> None:
+        """It is looked at again, or settled."""
+        self._offsets.discard(offset)
+
+    def remove(self, start: int, stop: int) -> int:
+        """The log has lost these offsets; how many of them were here."""
+        lost = [offset for offset in self._offsets if start <= offset < stop]
+        self._offsets.difference_update(lost)
+        return len(lost)
+
+    def _push(self, heap: list[int], offset: int) -> None:
+        heappush(heap, offset)
+        if len(heap) > 2 * limits.PARKED_MAX:  # messages that were passed over again and again
+            heap[:] = self._offsets.intersection(heap)
+            heapify(heap)
+
+    def _first(self, heap: list[int]) -> int | None:
+        while heap and heap[0] not in self._offsets:
+            heappop(heap)
+        return heap[0] if heap else None
