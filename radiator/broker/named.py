@@ -159,6 +159,8 @@ class Named:
             registry.cursors.hurry()
         source = QueueSource(self.queue, feed, cursor, registry.dirty_sources)
         self.queue.sources.append(source)
+        if self.asked.is_group and len(destination.feeds) > 1:
+            self.queue.share_out(source, partial(self._means.timing.wake, self.queue))
         feed.join(source, pins=not in_memory)
         feed.pin()
         self._means.timing.wake(self.queue)
@@ -166,6 +168,8 @@ class Named:
 
     def _close(self, source: QueueSource) -> None:
         self.queue.sources.remove(source)
+        if self.queue.owners is not None:
+            self.queue.owners.remove(source)
         source.feed.leave(self.queue)
         source.feed.pin()
         self._means.registry.cursors.delete(self.key, source.feed.partition.name)

@@ -41,6 +41,12 @@ class Owners:
         self._sources[source] = None
         self._share()
 
+    def remove(self, source: Any) -> None:
+        """The queue reads it no more."""
+        self._sources.pop(source, None)
+        self._owner.pop(source, None)
+        self._share()
+
     def joined(self, member: Subscription, alone: bool) -> None:
         """One more consumer; ``alone``: it wants to be the only one."""
         self._members[member] = None

@@ -70,12 +70,21 @@ class Queue:
     def join(self, consumer: Subscription, alone: bool, wake: Callable[[], None]) -> None:
         """One more consumer; ``alone``: an exclusive one. ``wake`` is called when somebody's turn comes by that."""
         self.consumers.append(consumer)
-        if alone and self.owners is None:
+        if alone:
+            self._own(wake)
+        if self.owners is not None:
+            self.owners.joined(consumer, alone)
+
+    def share_out(self, source: QueueSource, wake: Callable[[], None]) -> None:
+        """This source is for one consumer at a time, so that the order of its messages is kept. ``wake``: as above."""
+        self._own(wake).add(source)
+
+    def _own(self, wake: Callable[[], None]) -> Owners:
+        if self.owners is None:
             self.owners = Owners(wake)
             for each in self.consumers:
                 self.owners.joined(each, False)
-        if self.owners is not None:
-            self.owners.joined(consumer, alone)
+        return self.owners
 
     def leave(self, consumer: Subscription) -> None:
         """A consumer is gone."""
