@@ -78,6 +78,8 @@ def subscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> No
     _check_starts(starts, destinations)
     if asked is not None:
         destinations = [each for each in destinations if each.policy.kind == "topic"]
+        for each in destinations if start not in (None, NEXT) else ():
+            session.require("browse", each.name)  # what was, beside what will be
         if selection is not None:
             raise ProtocolError("unsupported", f"header selector is not offered for {asked} by this version")
     window = _window(session, asked, prefetch, ack, destinations)

@@ -155,6 +155,81 @@ def test_looking_takes_another_right_than_consuming(world: World, how: dict[str,
     assert looker.error() == "denied"
 
 
+def test_a_name_follows_only_what_its_user_may_read_and_history_takes_the_right_to_browse(world: World) -> None:
+    sender = world.connect()
+    for name in ("/topic/open.a", "/topic/shut.a"):
+        sender.publish(name, "before")
+    world.settle()
+    greedy = user(world, read="/topic/open.>")
+    greedy.subscribe("/topic/>", ack="auto", subscription_name="me", start_position="first")
+    assert greedy.error() == "denied"
+    client = user(world, read="/topic/open.>", browse="#")
+    client.subscribe("/topic/>", ack="auto", subscription_name="me", start_position="first")
+    for name in ("/topic/open.a", "/topic/shut.a", "/topic/open.born", "/topic/shut.born"):
+        sender.publish(name, name)
+    world.settle()
+    assert sorted(client.bodies()) == ["/topic/open.a", "/topic/open.born", "before"]  # of two logs
+    client.drop()
+    for name in ("/topic/open.a", "/topic/shut.a"):
+        sender.publish(name, "away")
+    world.settle()
+    again = user(world, read="/topic/open.>, /topic/shut.born")
+    again.subscribe("/topic/>", ack="auto", subscription_name="me")
+    world.settle()
+    assert again.bodies() == ["away"]
+    less = Rights({"read": ["/topic/open.born"]})
+    world.broker.access.changed(
+        lambda session: Identity("", EVERYTHING if session is sender.session else less, "users")
+    )
+    for name in ("/topic/open.a", "/topic/open.born"):
+        sender.publish(name, name)
+    world.settle()
+    assert again.bodies() == ["/topic/open.born"]
+    assert not again.session.closing
+
+
+def test_a_name_belongs_to_the_user_who_made_it(world: World) -> None:
+    owner, other = user(world, read="#"), user(world, read="#", admin="#")
+    owner.subscribe("/topic/a", ack="auto", subscription_name="mine")
+    owner.drop()
+    other.session.user = "mallory"
+    other.say("UNSUBSCRIBE", id="mine", subscription_name="mine")
+    assert other.error() == "denied"
+
+
+def test_a_dead_letter_needs_no_right_of_who_let_it_die_and_is_shown_to_nobody_without() -> None:
+    world = World("destinations: [{match: /queue/a, dead_letter: /queue/dead}]")
+    sender, worker = world.connect(), user(world, read="/queue/a")
+    sender.publish("/queue/a", "x")
+    worker.subscribe("/queue/a")
+    world.settle()
+    worker.nack(worker.messages()[0], requeue="false")
+    world.settle()
+    worker.subscribe("/queue/dead", id="dead")
+    assert worker.error() == "denied"
+    sender.subscribe("/queue/dead", ack="auto")
+    world.settle()
+    assert sender.bodies() == ["x"]
+
+
+def test_a_queue_that_is_fed_by_another_takes_the_right_over_itself_only() -> None:
+    world = World("destinations: [{match: /queue/all, fan_out: [/queue/all.a, /queue/all.b]}]")
+    sender, worker = world.connect(), user(world, read="/queue/all.a")
+    worker.subscribe("/queue/all.a", ack="auto")
+    sender.publish("/queue/all", "1")
+    world.settle()
+    assert worker.bodies() == ["1"]
+    same = Rights({"read": ["/queue/all.a"]})
+    world.broker.access.changed(
+        lambda session: Identity("", EVERYTHING if session is sender.session else same, "users")
+    )
+    sender.publish("/queue/all", "2")
+    world.settle()
+    assert worker.bodies() == ["2"]
+    worker.subscribe("/queue/all.b", id="b")
+    assert worker.error() == "denied"
+
+
 # --- CONNECT ----------------------------------------------------------------------------------------------------------
 
 
