@@ -24,7 +24,7 @@ from tests.running import BrokerProcess, free_port
 
 AT_ONCE = 3
 CONFIG = """
-heart_beat: {{send: 100ms, expect: 100ms, grace: 5.0}}
+heart_beat: {{send: 100ms, expect: 100ms, grace: 3.0}}
 tls: {{cert: {cert}, key: {key}}}
 auth: {{users_file: {users}}}
 """

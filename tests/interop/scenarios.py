@@ -17,8 +17,8 @@ ALL_BYTES = bytes(range(256)) * 3
 UNICODE = "grüße, 世界, \N{GRINNING FACE}, e\N{COMBINING ACUTE ACCENT}, שלום"
 AWKWARD = {"1.0": "a b", "1.1": "a:b \\ ü\nc", "1.2": "a:b \\ ü\r\nc"}
 BIG_BYTES = 4 * 1024 * 1024
-BEAT_MS = 250
-GRACE = 5.0  # of the broker of these tests: silent for five intervals is dead
+BEAT_MS = 500
+GRACE = 3.0  # of the broker of these tests: silent for three intervals is dead
 PASSCODE = "open: sesame"
 
 
@@ -241,7 +241,7 @@ def big_text(stage: Stage) -> None:
 def heart_beat(stage: Stage) -> None:
     """Silent for longer than the broker waits for a heart-beat, and still there: both sides beat."""
     one = stage.open(heart_beat=(BEAT_MS, BEAT_MS))
-    one.do("rest", seconds=BEAT_MS / 1000 * (GRACE + 1.5))
+    one.do("rest", seconds=BEAT_MS / 1000 * (GRACE + 1.0))
     one.send(stage.queue, "still here")
     one.subscribe(stage.queue)
     assert one.receive().body == b"still here"
