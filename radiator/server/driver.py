@@ -21,6 +21,7 @@ from radiator.broker.feed import Read
 from radiator.broker.session import Session
 from radiator.server.beats import Beats
 from radiator.server.group import Shortcut, split, sync_jobs
+from radiator.server.handshakes import Handshakes
 from radiator.server.pace import Pace, run_care
 from radiator.server.worker import Worker, give_up
 
@@ -44,6 +45,7 @@ class Driver:
         self.idle = Event()  # set when nothing is on its way to the disk
         self._closing: dict[Any, None] = {}
         self._loop = gevent.get_hub().loop
+        self.handshakes = Handshakes(self._loop)
         interval = SETTLE_INTERVAL_NS / clock.NS_PER_SECOND
         self._settle_timer = self._loop.timer(interval, interval)
         self._settling = False
@@ -211,6 +213,7 @@ class Driver:
         """End the threads; the caller has seen to it that nothing is under way."""
         self._settle_timer.stop()
         self._settle_timer.close()
+        self.handshakes.stop()
         self._stop_deadline_timer()
         self._disk.stop()
         self._reads.stop()

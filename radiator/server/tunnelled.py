@@ -58,6 +58,20 @@ class TunnelledTransport(Transport):
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
+    def _readable(self) -> None:
+        if self._tunnel.ready or self._driver.handshakes.admits(self):
+            super()._readable()
+        else:
+            self._reader.stop()
+
+    def shake_hands(self) -> None:
+        """Its turn has come."""
+        if self.closed:
+            return
+        super()._readable()
+        if not (self.closed or self._paused or self._ended):
+            self._reader.start(self._readable)
+
     def _received(self, data: bytes) -> None:
         tunnel, session = self._tunnel, self.session
         if self.heart_beat is not None:

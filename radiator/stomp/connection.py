@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from radiator.errors import ProtocolError
+from radiator.limits import HEADER_BLOCK_BYTES_MAX
 from radiator.stomp import encoder
 from radiator.stomp.frames import Frame
 from radiator.stomp.heartbeat import HeartBeat, negotiate
@@ -82,6 +83,7 @@ class ServerConnection:
         self._parser = Parser(limits=limits, caches=caches)
         self._mine = heart_beat
         self._first = b""
+        self._blank_bytes = 0  # of line ends before the opening frame
         self.version: str | None = None  # settled by CONNECT
         self.failed: ProtocolError | None = None
         self.failed_receipt: bytes | None = None  # of the frame that failed, for its ERROR
@@ -141,8 +143,14 @@ class ServerConnection:
 
     def _open(self, data: bytes) -> list[Frame]:
         if self._parser.idle:  # the first bytes: is it STOMP at all?
-            data = (self._first + data).lstrip(b"\r\n").removeprefix(_BYTE_ORDER_MARK).lstrip(b"\r\n")
+            whole = self._first + data
+            data = whole.lstrip(b"\r\n").removeprefix(_BYTE_ORDER_MARK).lstrip(b"\r\n")
             self._first = b""
+            self._blank_bytes += len(whole) - len(data)
+            if self._blank_bytes > HEADER_BLOCK_BYTES_MAX:
+                detail = f"expected CONNECT or STOMP, got {self._blank_bytes} bytes of line ends"
+                self.failed = ProtocolError("too-large", "too much came before CONNECT", detail)
+                return []
             for first_bytes, message, detail, _ in _FOREIGN:
                 if data.startswith(first_bytes):
                     self._first = data[:_SNIFF_BYTES]

@@ -1,0 +1,56 @@
+"""How many handshakes of TLS the loop does at a time: each is a millisecond of cryptography, and a thousand of them
+that come at once must not be a second in which nobody else is served.
+
+Invariant: between two looks at all sockets there are few steps of handshakes (PER_ROUND, or twice that where the loop
+is late); what is more waits its turn.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Protocol
+
+PER_ROUND = 8
+ROUND_SECONDS = 0.001
+
+
+class Shaking(Protocol):
+    """A transport whose tunnel does not stand yet."""
+
+    def shake_hands(self) -> None: ...
+
+
+class Handshakes:
+    """``loop`` is gevent's."""
+
+    def __init__(self, loop: Any) -> None:
+        self._loop = loop
+        self._round = 0.0  # the time of the loop's round that is counted
+        self._count = 0
+        self._waiting: deque[Shaking] = deque()
+        self._timer = loop.timer(ROUND_SECONDS, ROUND_SECONDS)
+
+    def admits(self, transport: Shaking) -> bool:
+        """Whether it may go on at once; if not, its ``shake_hands`` is called later."""
+        now = self._loop.now()
+        if now != self._round:
+            self._round, self._count = now, 0
+        self._count += 1
+        if self._count <= PER_ROUND and not self._waiting:
+            return True
+        if not self._waiting:
+            self._timer.again(self._go_on)
+        self._waiting.append(transport)
+        return False
+
+    def _go_on(self) -> None:
+        waiting = self._waiting
+        for _ in range(min(PER_ROUND, len(waiting))):
+            waiting.popleft().shake_hands()
+        if not waiting:
+            self._timer.stop()
+
+    def stop(self) -> None:
+        self._waiting.clear()
+        self._timer.stop()
+        self._timer.close()
