@@ -14,6 +14,7 @@ from heapq import nsmallest
 from typing import TYPE_CHECKING, Any
 
 from radiator.broker import readiness
+from radiator.routing import dead_letter
 from radiator.routing.pattern import parse_list
 
 if TYPE_CHECKING:
@@ -30,11 +31,15 @@ NAMES_A_FRAME = 10  # looked at for the work of one: a page over 100,000 names g
 
 
 def destinations(broker: Broker, asked: Ask) -> dict[str, Any]:
-    """``destinations.ls``: what the asker may administer, those that match ``match`` if it is there."""
+    """``destinations.ls``: what the asker may administer, those that match ``match`` if it is there; with
+    ``dead_letters`` only what some rule names as a dead-letter destination."""
     wanted = parse_list(asked.text("match", "#"))
     may = asked.session.rights.may
     broker.work += len(broker.destinations) // NAMES_A_FRAME
     names = (name for name in broker.destinations if wanted.matches(name) and may("admin", name))
+    if asked.flag("dead_letters"):
+        templates = dead_letter.templates(broker.config)
+        names = (name for name in names if any(dead_letter.is_dead_letter(each, name) for each in templates))
     page, more = _page(asked, names)
     return {"destinations": [_destination(broker.destinations[name]) for name in page], "next": more}
 

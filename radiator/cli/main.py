@@ -32,6 +32,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "backup": ("radiator.cli.backup:backup", "Copy a data directory, beside a running broker."),
     "restore": ("radiator.cli.restore:restore", "Verify a backup, and make a data directory of it."),
     "purge": ("radiator.cli.purge:purge", "Empty a queue, or drop a topic's history."),
+    "dlq": ("radiator.cli.dlq:dlq", "Look at dead letters, send them back, or drop them."),
     "mirror": ("radiator.cli.mirror:mirror", "Keep a second copy of a running broker's store."),
     "export": ("radiator.cli.export:export", "Write records as JSON lines, CSV or Parquet."),
     "check-config": ("radiator.cli.check_config:check_config", "Check a configuration and explain its rules."),

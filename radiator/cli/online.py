@@ -36,7 +36,7 @@ def list_destinations(url: str, login: str | None, passcode: str | None, timeout
         ]
         for each in found
     ]
-    _table(("destination", "kind"), ("ready", "in flight", "total", "subscribers", "size", "offsets"), rows)
+    table(("destination", "kind"), ("ready", "in flight", "total", "subscribers", "size", "offsets"), rows)
     return OK
 
 
@@ -64,7 +64,7 @@ def list_clients(url: str, login: str | None, passcode: str | None, timeout: flo
                 _count(each["in_flight"]),
             ]
         )
-    _table(("session", "user", "address", "version", "since", "subscriptions"), ("window", "in flight"), rows)
+    table(("session", "user", "address", "version", "since", "subscriptions"), ("window", "in flight"), rows)
     return OK
 
 
@@ -78,17 +78,17 @@ def _offsets(destination: dict[str, Any]) -> str:
     return " ".join(shown) + (f" and {more} more" if more > 0 else "")
 
 
-def _table(texts: tuple[str, ...], numbers: tuple[str, ...], rows: list[list[str]]) -> None:
+def table(texts: tuple[str, ...], numbers: tuple[str, ...], rows: list[list[str]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
     from radiator.cli.formats import visible
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    shown = Table(box=None, pad_edge=False, header_style="bold")
     for heading in texts:
-        table.add_column(heading, overflow="fold")
+        shown.add_column(heading, overflow="fold")
     for heading in numbers:
-        table.add_column(heading, justify="right", no_wrap=True)
+        shown.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
-        table.add_row(*(Text(visible(cell)) for cell in row))
-    out().print(table)
+        shown.add_row(*(Text(visible(cell)) for cell in row))
+    out().print(shown)

@@ -14,7 +14,7 @@ from functools import lru_cache
 
 import msgspec
 
-from radiator.config import Rule
+from radiator.config import Config, Rule
 
 _PLACEHOLDER = re.compile(r"\{(name|[1-9][0-9]{0,3})\}")
 
@@ -32,6 +32,11 @@ def check(rule: Rule) -> None:
     names = [name.strip(" ") for name in (rule.match or "").split(",")]
     if any(is_dead_letter(template, name) for name in names):
         raise ValueError(f"dead_letter: {template!r} is, or may be, the queue itself; expected another one")
+
+
+def templates(config: Config) -> list[str]:
+    """All that the rules have."""
+    return list(dict.fromkeys(each.dead_letter for each in (*config.rules, config.defaults) if each.dead_letter))
 
 
 def name_for(template: str | None, name: str, captures: tuple[str, ...]) -> str | None:

@@ -1,0 +1,161 @@
+"""What ``radiator dlq`` does, over a connection.
+
+Looking is browsing: nothing is consumed. ``settle`` consumes: what is sent back and its acknowledgement are one
+transaction, so a letter is in one of the two places whatever breaks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from radiator.cli.common import NOT_FOUND, OK, CommandFailed, progress, put_json, say
+from radiator.stomp.spec import HOP_BY_HOP, RESERVED
+
+if TYPE_CHECKING:
+    from radiator.client import Connection
+    from radiator.client.message import Message
+
+WINDOW_MAX = 60_000  # what is not wanted stays in the window until the end, and then goes back
+BATCH = 100  # messages of one transaction
+QUIET_SECONDS = 1.0
+LETTER = "dlq-"
+# They are about the first time: it would expire at once, wait again, or be taken for a repeat and not be stored.
+LEFT_OUT = frozenset({"expires", "deliver-at", "dedup-id", "sequence", "transmit-time"})
+
+
+def ls(connection: Connection, pattern: str | None, as_json: bool) -> int:
+    """Every dead-letter queue, or those that match."""
+    from radiator.cli.formats import rfc3339
+    from radiator.cli.online import table
+    from radiator.client.asking import ask_all
+
+    wanted = {"match": pattern} if pattern is not None else {}
+    pages = ask_all(connection, "destinations.ls", "destinations", dead_letters=True, **wanted)
+    names = [each["name"] for each in pages]
+    found = []
+    with progress() as bar:
+        task = bar.add_task("reading", total=len(names), note="")
+        for name in names:
+            found.append(_summary(connection, name))
+            bar.advance(task)
+    if as_json:
+        put_json({"queues": found})
+        return OK
+    rows = [
+        [
+            each["name"],
+            ", ".join(f"{reason} {count:,}" for reason, count in each["reasons"].items()),
+            ", ".join(f"{origin} {count:,}" for origin, count in each["origins"].items()),
+            rfc3339(each["oldest_ns"])[:19].replace("T", " ") if each["oldest_ns"] else "-",
+            f"{each['count']:,}",
+        ]
+        for each in found
+    ]
+    table(("queue", "reasons", "from", "oldest"), ("letters",), rows)
+    return OK
+
+
+def _summary(connection: Connection, name: str) -> dict[str, Any]:
+    reasons: Counter[str] = Counter()
+    origins: Counter[str] = Counter()
+    oldest_ns = 0
+    for message in connection.subscribe(name, headers={"browser": "true"}):
+        reasons[message.headers.get("dlq-reason", "none")] += 1
+        origins[message.headers.get("dlq-destination", "unknown")] += 1
+        oldest_ns = min(_time_ns(message), oldest_ns or _time_ns(message))
+    return {
+        "name": name,
+        "count": sum(reasons.values()),
+        "reasons": dict(reasons.most_common()),
+        "origins": dict(origins.most_common()),
+        "oldest_ns": oldest_ns,
+    }
+
+
+def _time_ns(message: Message) -> int:
+    text = message.headers.get("dlq-time", "")
+    return int(text) if text.isascii() and text.isdigit() else message.receive_time or 0
+
+
+def show(connection: Connection, queue: str, most: int, as_json: bool) -> int:
+    """The oldest letters."""
+    from radiator.cli.formats import json_record, rfc3339, visible
+
+    shown = 0
+    for message in connection.subscribe(queue, headers={"browser": "true"}):
+        if shown == most:
+            break
+        shown += 1
+        if as_json:
+            put_json({"id": message.id, **json_record(message)})
+            continue
+        headers = message.headers
+        reason, origin = headers.get("dlq-reason", "?"), headers.get("dlq-destination", "?")
+        about = f"{reason}, from {origin} after {headers.get('dlq-deliveries', '?')} deliveries"
+        click.echo(visible(f"{message.id}  {rfc3339(_time_ns(message))[:19]}Z  {about}"))
+        click.echo(f"    {visible(message.body[:200].decode('utf-8', 'replace'))}")
+    if not shown:
+        say(f"nothing lies in {queue}")
+    return OK
+
+
+def settle(connection: Connection, queue: str, ids: tuple[str, ...], back: bool, to: str | None, as_json: bool) -> int:
+    """Send letters back (``back``), or drop them."""
+    lying = [message.id for message in connection.subscribe(queue, headers={"browser": "true"})]
+    wanted = set(ids) if ids else set(lying)
+    missing = wanted.difference(lying)
+    if missing:
+        raise CommandFailed(NOT_FOUND, f"{queue} has no message {min(missing)}; `radiator dlq show {queue}` lists them")
+    done: Counter[str] = Counter()
+    window = min(max(len(lying), 1), WINDOW_MAX)
+    with progress() as bar, connection.subscribe(queue, ack="client-individual", prefetch=window) as inbox:
+        task = bar.add_task("replaying" if back else "dropping", total=len(wanted), note="")
+        batch: list[Message] = []
+        while wanted:
+            message = inbox.fetch(QUIET_SECONDS)
+            if message is None:
+                break
+            if message.id in wanted:
+                wanted.discard(message.id)
+                batch.append(message)
+            if len(batch) >= BATCH or not wanted:
+                done += _commit(connection, batch, back, to)
+                bar.update(task, advance=len(batch))
+                batch = []
+        done += _commit(connection, batch, back, to)
+    if wanted:
+        say(f"{len(wanted)} letters of {queue} are in the hands of other consumers, and were left to them")
+    total = sum(done.values())
+    if as_json:
+        put_json({"queue": queue, "replayed" if back else "dropped": total, "left": len(wanted), "to": dict(done)})
+    elif back:
+        where = ", ".join(f"{count:,} to {name}" for name, count in done.items())
+        click.echo(f"{total:,} letters of {queue} sent back{': ' + where if where else ''}")
+    else:
+        click.echo(f"{total:,} letters of {queue} dropped")
+    return OK
+
+
+def _commit(connection: Connection, batch: list[Message], back: bool, to: str | None) -> Counter[str]:
+    done: Counter[str] = Counter()
+    if not batch:
+        return done
+    with connection.transaction() as transaction:
+        for message in batch:
+            target = to or message.headers.get("dlq-destination", "")
+            if back and not target:
+                raise CommandFailed(NOT_FOUND, f"{message.id} does not say where it came from; name it with --to")
+            if back:
+                transaction.send(target, message.body, _headers(message))
+            transaction.ack(message)
+            done[target if back else ""] += 1
+    return done if back else Counter(dropped=len(batch))
+
+
+def _headers(message: Message) -> dict[str, str]:
+    """As they were before: nothing of this queue, and nothing of what went wrong."""
+    gone = RESERVED | HOP_BY_HOP | LEFT_OUT
+    return {name: value for name, value in message.headers.items() if name not in gone and not name.startswith(LETTER)}

@@ -1,0 +1,95 @@
+"""radiator dlq, with a real broker."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from radiator.cli.main import run
+from radiator.client import connect
+from tests.running import BrokerProcess
+
+CONFIG = "destinations: [{match: '/queue/work.*', dead_letter: '/queue/dead.{1}', redeliver: {max: 2, delay: 0ms}}]"
+
+
+@pytest.fixture
+def broker(start_broker: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[BrokerProcess]:
+    started = start_broker(CONFIG)
+    monkeypatch.setenv("RADIATOR_URL", started.address)
+    with connect(started.address) as client:
+        for number in range(3):
+            client.send("/queue/work.x", f"bad {number}".encode(), {"colour": "red", "dedup-id": str(number)})
+        client.send("/queue/work.x", b"reject")
+        with client.subscribe("/queue/work.x", ack="client-individual", prefetch=1) as inbox:
+            for _ in range(7):
+                message = inbox.fetch(30)
+                assert message is not None
+                if message.body == b"reject":
+                    message.reject(receipt=True)
+                else:
+                    message.nack(receipt=True)
+    yield started
+
+
+def said(capfd: Any, *args: str, code: int = 0) -> Any:
+    assert run(args) == code
+    return capfd.readouterr()
+
+
+def lying(address: str, queue: str) -> list[Any]:
+    with connect(address) as client:
+        return list(client.subscribe(queue, headers={"browser": "true"}))
+
+
+def test_ls_counts_by_reason_and_origin(broker: BrokerProcess, capfd: Any) -> None:
+    (queue,) = json.loads(said(capfd, "dlq", "ls", "--json").out)["queues"]
+    assert queue["name"] == "/queue/dead.x" and queue["origins"] == {"/queue/work.x": queue["count"]}
+    assert queue["reasons"] == {"max-deliveries": 3, "rejected": 1} and queue["oldest_ns"] > 10**18
+    assert "/queue/work.x" in said(capfd, "dlq", "ls").out
+    assert json.loads(said(capfd, "dlq", "ls", "/queue/nothing", "--json").out) == {"queues": []}
+
+
+def test_show_prints_the_oldest(broker: BrokerProcess, capfd: Any) -> None:
+    text = said(capfd, "dlq", "show", "/queue/dead.x", "-n", "1").out
+    assert "bad 0" in text and "max-deliveries" in text and "bad 1" not in text
+    records = [json.loads(line) for line in said(capfd, "dlq", "show", "/queue/dead.x", "--json").out.splitlines()]
+    assert records[0]["body"] == "bad 0" and records[0]["id"]
+
+
+def test_replay_sends_back_and_takes_away(broker: BrokerProcess, capfd: Any) -> None:
+    before = lying(broker.address, "/queue/dead.x")
+    one = before[1]
+    done = json.loads(said(capfd, "dlq", "replay", "/queue/dead.x", "--id", one.id, "--json").out)
+    assert done == {"queue": "/queue/dead.x", "replayed": 1, "left": 0, "to": {"/queue/work.x": 1}}
+    (back,) = lying(broker.address, "/queue/work.x")
+    assert back.body == one.body and back.headers["colour"] == "red"
+    assert not [name for name in back.headers if name.startswith("dlq-")]
+    assert "redelivered" not in back.headers
+    left = [each.id for each in lying(broker.address, "/queue/dead.x")]
+    assert left == [each.id for each in before if each is not one]
+    assert "sent back" in said(capfd, "dlq", "replay", "/queue/dead.x", "--all", "--to", "/queue/other").out
+    assert len(lying(broker.address, "/queue/other")) == len(before) - 1
+    assert lying(broker.address, "/queue/dead.x") == []
+
+
+def test_drop_takes_away(broker: BrokerProcess, capfd: Any) -> None:
+    count = len(lying(broker.address, "/queue/dead.x"))
+    assert json.loads(said(capfd, "dlq", "drop", "/queue/dead.x", "--all", "--json").out)["dropped"] == count
+    assert lying(broker.address, "/queue/dead.x") == []
+
+
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        (["show"], 2),
+        (["replay", "/queue/dead.x"], 2),
+        (["drop", "/queue/dead.x", "--id", "x", "--all"], 2),
+        (["drop", "/queue/dead.x", "--all", "--to", "/queue/a"], 2),
+        (["replay", "/queue/dead.x", "--id", "nothing@1"], 5),
+    ],
+)
+def test_what_cannot_be_done_is_told(broker: BrokerProcess, args: list[str], code: int, capfd: Any) -> None:
+    assert said(capfd, "dlq", *args, code=code).err.startswith("radiator: ")
