@@ -44,7 +44,7 @@ def count(text: str, header: str, most: int) -> int:
 def subscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
     """SUBSCRIBE: everything is checked before anything is changed."""
     headers = frame.head.headers
-    text = headers.get("destination")
+    text = headers.get("destination", "").strip(" ")
     if not text:
         raise ProtocolError("bad-destination", "SUBSCRIBE needs a destination", "Expected a header destination:<name>.")
     subscription_id = headers.get("id") or (text if session.version == "1.0" else None)

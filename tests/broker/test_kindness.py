@@ -94,6 +94,15 @@ def test_a_blank_before_a_destination_is_told_and_makes_no_other_destination(
     assert set(world.broker.destinations) <= {"/queue/a"}
 
 
+@pytest.mark.parametrize("name", [" /queue/a", "/queue/a ", " /queue/a , /queue/b "])
+def test_blanks_around_what_is_subscribed_to_are_taken_off(world: World, name: str) -> None:
+    client = world.connect()
+    client.subscribe(name, ack="auto")
+    client.publish("/queue/a", "x")
+    world.settle()
+    assert client.bodies() == ["x"]
+
+
 def test_a_1_0_client_may_unsubscribe_by_destination_though_it_gave_an_id(world: World) -> None:
     client = world.connect("1.0")
     client.subscribe("/topic/a", id="one", ack="auto")

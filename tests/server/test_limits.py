@@ -19,7 +19,7 @@ limits:
   message: 2KiB
   headers: 1KiB
   header_count: 12
-  subscriptions: 5
+  subscriptions: 105
   transactions: 3
   transaction: 8KiB
   in_flight: 40
@@ -77,7 +77,7 @@ LIMITS = {
         b"limits.header_count",
     ),
     "patterns": Limit(
-        5,
+        105,
         lambda n: (
             b"SUBSCRIBE\nid:0\ndestination:/topic/limits,/topic/limits.b\n\n\0"
             + b"".join(b"SUBSCRIBE\nid:%d\ndestination:/topic/limits\n\n\0" % each for each in range(1, n - 1))
@@ -111,6 +111,18 @@ LIMITS = {
         "bad-destination",
         b"240",
     ),
+    "entries of a list": Limit(
+        100,
+        lambda n: b"SUBSCRIBE\nid:0\ndestination:%b\n\n\0" % b",".join(b"/t%d" % each for each in range(n)),
+        "bad-pattern",
+        b"list",
+    ),
+    "segments of a pattern": Limit(
+        limits.PATTERN_SEGMENTS_MAX,
+        lambda n: b"SUBSCRIBE\nid:0\ndestination:%b\n\n\0" % b".".join([b"*"] * n),
+        "bad-pattern",
+        b"segments",
+    ),
     "bytes before CONNECT is whole": Limit(
         1_024, lambda n: head_of(n, b"CONNECT\naccept-version:1.2"), "too-large", b"limits.headers", opens=True
     ),
@@ -127,6 +139,7 @@ LIMITS = {
 ELSEWHERE = {
     "limits.connections": "tests/server/test_bounds.py",
     "limits.destinations": "tests/server/test_errors.py",
+    "limits.connect_timeout": "tests/server/test_errors.py",
 }
 
 
