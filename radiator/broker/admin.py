@@ -18,7 +18,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from radiator.broker import admin_lists, subscribing
+from radiator.broker import admin_lists, cursor_orders, subscribing
 from radiator.errors import ProtocolError, StorageError
 from radiator.routing.rules import TEMP_QUEUE_PREFIX
 from radiator.stomp.headers import join
@@ -111,6 +111,9 @@ VERBS: dict[str, Verb] = {
     "destinations.ls": Verb(admin_lists.destinations, of_names=True),
     "clients.ls": Verb(admin_lists.clients),
     "stats": Verb(admin_lists.stats),
+    "cursors.ls": Verb(cursor_orders.ls),
+    "cursors.set": Verb(cursor_orders.move),
+    "cursors.rm": Verb(cursor_orders.rm),
 }
 
 

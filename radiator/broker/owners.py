@@ -47,6 +47,14 @@ class Owners:
         self._owner.pop(source, None)
         self._share()
 
+    def replaced(self, old: Any, new: Any) -> None:
+        """Another cursor over the same log: it is owned as the old one was, once nobody holds anything of that."""
+        if old in self._sources:
+            self._sources = {new if source is old else source: None for source in self._sources}
+        if old in self._wanted:
+            self._wanted[new] = self._wanted.pop(old)
+        self._owner.pop(old, None)
+
     def joined(self, member: Subscription, alone: bool) -> None:
         """One more consumer; ``alone``: it wants to be the only one."""
         self._members[member] = None

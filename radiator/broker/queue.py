@@ -92,6 +92,11 @@ class Queue:
         if self.owners is not None:
             self.owners.left(consumer)
 
+    def replaced(self, old: QueueSource, new: QueueSource) -> None:
+        """Another cursor takes the place of this one."""
+        if self.owners is not None:
+            self.owners.replaced(old, new)
+
     def lost(self, source: QueueSource, count: int, first: int, last: int) -> None:
         """``count`` messages of this queue were gone from the log before they could be delivered."""
         self.gap += count

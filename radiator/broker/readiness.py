@@ -7,8 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from radiator.broker import lag
+
 if TYPE_CHECKING:
     from radiator.broker.broker import Broker
+
+CURSORS_SHOWN = 100  # those that are furthest behind
 
 
 def reasons(broker: Broker) -> list[str]:
@@ -25,8 +29,10 @@ def figures(broker: Broker) -> dict[str, Any]:
     now = {
         "sessions": len(broker.sessions),
         "destinations": len(broker.destinations),
+        "named_subscriptions": len(broker.names.by_key),
         "held_back": len(broker.throttle.held),  # sessions whose frames wait: on_full: block, rate_limit, limits.memory
         "memory_full": broker.store.memory_is_full,
         "outbox_bytes": sum(session.outbox_bytes for session in broker.sessions.values()),
     }
-    return {"stats": broker.stats.as_dict(), "now": now, "store": broker.store.facts()}
+    cursors = lag.furthest_behind(broker, CURSORS_SHOWN)
+    return {"stats": broker.stats.as_dict(), "now": now, "store": broker.store.facts(), "cursors": cursors}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from radiator.cli.common import OK, open_connection, out, put_json
@@ -78,7 +79,8 @@ def _offsets(destination: dict[str, Any]) -> str:
     return " ".join(shown) + (f" and {more} more" if more > 0 else "")
 
 
-def table(texts: tuple[str, ...], numbers: tuple[str, ...], rows: list[list[str]]) -> None:
+def table(texts: Sequence[str], numbers: Sequence[str], rows: list[list[str]]) -> None:
+    """A table for people: columns of text, then columns of numbers."""
     from rich.table import Table
     from rich.text import Text
 

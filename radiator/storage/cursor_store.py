@@ -243,6 +243,10 @@ class CursorStore:
         self._sync[cursor] = sync
         return cursor
 
+    def sync_of(self, cursor: Cursor) -> SyncPolicy:
+        """What was said of it when it was opened."""
+        return self._sync.get(cursor, ALWAYS)
+
     def hurry(self) -> None:
         """What was made or deleted is synced with the next take(), in the same group as the messages of that turn."""
         self.sync_due_ns = 0

@@ -34,6 +34,13 @@ def command_of(name: str) -> click.Command:
     return command
 
 
+def params_of(name: str) -> list[click.Parameter]:
+    """Of a command, and of the commands in it, if it is a group."""
+    command = command_of(name)
+    inner = command.commands.values() if isinstance(command, click.Group) else ()
+    return [*command.params, *(each for one in inner for each in one.params)]
+
+
 def section(name: str) -> str:
     found = re.search(rf"^## {re.escape(name)}\n(.*?)(?=^## |\Z)", DOCS, re.MULTILINE | re.DOTALL)
     assert found is not None, f"docs/cli.md has no section {name}"
@@ -54,7 +61,7 @@ def output(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:
 def test_every_option_is_documented_and_nothing_else(name: str) -> None:
     options = {
         option
-        for parameter in command_of(name).params
+        for parameter in params_of(name)
         if isinstance(parameter, click.Option)
         for option in (*parameter.opts, *parameter.secondary_opts)
     }
@@ -85,7 +92,9 @@ def test_shared_options_letters_formats_and_exit_codes_are_documented() -> None:
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name != "report"])
 def test_every_command_knows_json(name: str) -> None:
-    assert any("--json" in parameter.opts for parameter in command_of(name).params)
+    command = command_of(name)
+    for one in command.commands.values() if isinstance(command, click.Group) else (command,):
+        assert any("--json" in parameter.opts for parameter in one.params), one.name
 
 
 # --- laziness ---------------------------------------------------------------------------------------------------------

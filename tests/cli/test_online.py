@@ -287,3 +287,18 @@ def test_a_broker_lists_who_is_connected(address: str, capfdbinary: Any) -> None
         table = printed(capfdbinary, "clients").decode()
         line = next(line for line in table.splitlines() if line.startswith(connection.session))
         assert line.split()[1] == "-" and "/topic/watched" in line
+
+
+def test_cursors_are_listed_moved_and_deleted(address: str, capfdbinary: Any) -> None:
+    with connect(address) as connection:
+        connection.send("/topic/cursors", "one")
+        named = {"subscription-name": "cli"}
+        with connection.subscribe("/topic/cursors", start_position="first", headers=named) as inbox:
+            assert inbox.fetch(10).body == b"one"
+    (row,) = json.loads(printed(capfdbinary, "cursors", "ls", "sub:cli", "--json"))["cursors"]
+    assert (row["destination"], row["end"], row["members"]) == ("/topic/cursors", 1, 0)
+    (row,) = json.loads(printed(capfdbinary, "cursors", "set", "cli", "first", "--yes", "--json"))["cursors"]
+    assert (row["position"], row["lag"]) == (0, 1)
+    assert b"sub:cli" in printed(capfdbinary, "cursors", "ls", "sub:*")
+    assert printed(capfdbinary, "cursors", "rm", "cli", "--yes") == b"sub:cli is deleted\n"
+    assert run(["cursors", "rm", "cli", "--yes"]) == 5

@@ -1,0 +1,112 @@
+"""``radiator cursors``: who has read how far, asked and told over a running broker's admin channel."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from radiator.cli.common import OK, USAGE, CommandFailed, connection_options, json_option, open_connection, put_json
+
+
+@click.group(short_help="List, move and delete cursors: who has read how far.")
+def cursors() -> None:
+    """Cursors of queues, durable subscriptions and groups of a running broker. It takes the admin right.
+
+    A cursor is called queue:NAME, sub:NAME or group:NAME; without a prefix a subscription comes before a group, and
+    that before a queue.
+    """
+
+
+@cursors.command(short_help="List cursors: position, end, lag.")
+@click.argument("match", default="*")
+@connection_options
+@json_option
+def ls(match: str, url: str, login: str | None, passcode: str | None, timeout: float, as_json: bool) -> int:
+    """List cursors: position, end, lag, what is in flight, and how many take from them.
+
+    MATCH is a name, with * for anything.
+    """
+    from radiator.cli.online import ask_all
+
+    _show(ask_all(url, login, passcode, timeout, "cursors.ls", "cursors", match=match), as_json)
+    return OK
+
+
+@cursors.command("set", short_help="Move a cursor.")
+@click.argument("name")
+@click.argument("position")
+@click.option("--destination", metavar="NAME", help="Only over the logs of this destination.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@connection_options
+@json_option
+def set_(
+    name: str,
+    position: str,
+    destination: str | None,
+    yes: bool,
+    url: str,
+    login: str | None,
+    passcode: str | None,
+    timeout: float,
+    as_json: bool,
+) -> int:
+    """Move the cursor NAME to POSITION: first, next, last:N, offset:N, time:T or ago:D.
+
+    Everything from there on is delivered, again if it was before; everything below is settled.
+    """
+    _confirm(f"move {name} to {position}", yes)
+    args = {"name": name, "position": position} | ({"destination": destination} if destination else {})
+    _show(_ask(url, login, passcode, timeout, "cursors.set", **args)["cursors"], as_json)
+    return OK
+
+
+@cursors.command(short_help="Delete a durable subscription or a group.")
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@connection_options
+@json_option
+def rm(name: str, yes: bool, url: str, login: str | None, passcode: str | None, timeout: float, as_json: bool) -> int:
+    """Delete the durable subscription or group NAME: its place is forgotten, and it holds nothing back any more."""
+    _confirm(f"delete {name}", yes)
+    done = _ask(url, login, passcode, timeout, "cursors.rm", name=name)
+    if as_json:
+        put_json({"cursor": done["cursor"]})
+    else:
+        click.echo(f"{done['cursor']} is deleted")
+    return OK
+
+
+def _ask(url: str, login: str | None, passcode: str | None, timeout: float, verb: str, **args: Any) -> dict[str, Any]:
+    from radiator.client.asking import ask
+
+    with open_connection(url, login, passcode, timeout) as connection:
+        return ask(connection, verb, **args)
+
+
+def _confirm(what: str, yes: bool) -> None:
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise CommandFailed(USAGE, f"this would {what}; say --yes if that is meant")
+    click.confirm(f"{what}?", abort=True, err=True)
+
+
+def _show(found: list[dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        put_json({"cursors": found})
+        return
+    from radiator.cli.online import table
+
+    columns = ("position", "end", "lag", "in_flight", "members")
+    rows = [
+        [
+            each["cursor"],
+            each["destination"] or "",
+            each["partition"],
+            *(f"{each[column]:,}" for column in columns),
+        ]
+        for each in found
+    ]
+    table(("cursor", "destination", "partition"), [column.replace("_", " ") for column in columns], rows)
