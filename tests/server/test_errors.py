@@ -138,6 +138,7 @@ ELSEWHERE = {
     "storage": "tests/server/test_failing_disk.py",
     "shutting-down": "tests/server/test_life.py",
     "not-stomp": "tests/stomp/test_connection.py",  # in the language of the peer: tests/server/test_life.py
+    "taken-over": "tests/broker/test_named.py",  # by what another connection does
     "bad-request": "tests/broker/test_admin.py",  # in the JSON of the answer
 }
 
