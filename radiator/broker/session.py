@@ -76,6 +76,7 @@ class Session:
         "id",
         "identity",
         "limits",
+        "listing",
         "next_tag",
         "outbox",
         "outbox_bytes",
@@ -117,6 +118,7 @@ class Session:
         self.rights: Rights = NOTHING
         self.undecided = False  # CONNECT has come, and it is not known yet whose it is
         self.since_ns = 0  # when it was connected
+        self.listing: tuple[str, list[str]] = ("", [])  # what it is asking the admin channel for, page by page
         self.version = "1.2"
         self.heart_beat: tuple[int, int] = (0, 0)  # (send_ms, expect_ms) that we offer in CONNECTED
         self.connected = False

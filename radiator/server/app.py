@@ -20,7 +20,7 @@ from radiator.errors import ProtocolError
 from radiator.routing.rules import Rules
 from radiator.server import descriptors
 from radiator.server.admin import Admin, Answer
-from radiator.server.auth import PLUGIN_THREADS, Entrance, is_public
+from radiator.server.auth import PLUGIN_STOP_SECONDS, PLUGIN_THREADS, Entrance, is_public
 from radiator.server.certificates import LOOK_SECONDS, Certificates
 from radiator.server.door import Door
 from radiator.server.driver import Driver
@@ -209,7 +209,7 @@ class App:
         if self.admin is not None:
             self.admin.stop()
         for thread in self._auth_threads:
-            thread.stop()
+            thread.stop(PLUGIN_STOP_SECONDS)
         self.driver.stop()
         self.store.close()
 

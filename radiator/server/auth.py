@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 from radiator.broker.access import Asking, Identity
 from radiator.clock import NS_PER_SECOND
 from radiator.config import AuthConfig
-from radiator.errors import ConfigError, ProtocolError
+from radiator.errors import ProtocolError
 from radiator.routing.rights import EVERYTHING
 from radiator.server import passwords, users
 from radiator.server.guesses import Guesses
@@ -45,6 +45,7 @@ FOR_EVER_NS: Final = 1 << 62
 WAITING_MAX: Final = 10_000  # different logins that wait to be verified
 LOOK_EVERY_NS: Final = 2 * NS_PER_SECOND
 PLUGIN_THREADS: Final = 4  # a plug-in may wait for other machines
+PLUGIN_STOP_SECONDS: Final = 1.0  # how long a stop waits for each
 LOGGED_CHARS_MAX: Final = 100
 
 Submit = Callable[[Callable[[], Any], Callable[[Any], None]], None]
@@ -208,7 +209,7 @@ class Entrance:
             if rights is not None:
                 return Identity(user, rights, "plugin")
             return Identity(user, table.rights[user], "users") if user in table.rights else None
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             log.exception("the plug-in failed on the login of %r: refused", login[:LOGGED_CHARS_MAX])
             return error
 
@@ -260,7 +261,7 @@ class Entrance:
         if table is None:
             return
         self._stamp = stamp
-        if isinstance(table, ConfigError):
+        if isinstance(table, Exception):
             log.error("the users stay as they were: %s", table)
             return
         self._table = table
@@ -276,7 +277,7 @@ def _look(path: str, known: Any) -> tuple[Any, Any]:
         return stamp, None
     try:
         return stamp, users.load(path)
-    except ConfigError as error:
+    except Exception as error:
         return stamp, error
 
 

@@ -32,6 +32,9 @@ def dummy_like(hash_: str | None) -> str:
     """A hash of nothing that anybody knows, as dear to verify as this one."""
     if hash_ is None:
         return make_hash(secrets.token_hex(16))
-    parameters = extract_parameters(hash_)
-    hasher = PasswordHasher(parameters.time_cost, parameters.memory_cost, parameters.parallelism, type=parameters.type)
-    return hasher.hash(secrets.token_hex(16))
+    try:
+        like = extract_parameters(hash_)
+        hasher = PasswordHasher(like.time_cost, like.memory_cost, like.parallelism, type=like.type)
+        return hasher.hash(secrets.token_hex(16))
+    except (Argon2Error, InvalidHashError):  # nobody can log in with such a hash
+        return make_hash(secrets.token_hex(16))

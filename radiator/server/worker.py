@@ -63,12 +63,12 @@ class Worker:
         self._done.append((then, result))
         self._async.send()
 
-    def stop(self) -> None:
+    def stop(self, seconds: float = JOIN_SECONDS_MAX) -> None:
         """Let the thread end after what was submitted; waits for it, but not for a disk that hangs."""
         self._todo.put(None)
-        self._thread.join(JOIN_SECONDS_MAX)
+        self._thread.join(seconds)
         if self._thread.is_alive():
-            log.error("%s is still at work after %.0f s; left behind", self._thread.name, JOIN_SECONDS_MAX)
+            log.error("%s is still at work after %.0f s; left behind", self._thread.name, seconds)
         self._deliver()
         self._async.stop()
         self._async.close()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from radiator.broker import admin_lists
 from radiator.broker.admin import REQUEST_BYTES_MAX
 from radiator.routing.rights import Rights
 from tests.broker.harness import Client, World
@@ -81,6 +82,26 @@ def test_lists_come_in_pages_that_leave_out_and_repeat_nothing(world: World) -> 
         after = page["next"]
         pages += 1
     assert (found, pages) == (names, 3)
+
+
+def test_a_page_looks_at_few_names_and_the_last_one_says_so(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admin_lists, "LOOKED_AT_MAX", 4)
+    client = world.connect()
+    for number in range(10):
+        client.publish(f"/topic/{'b' if number == 7 else 'a'}.{number}", "x")
+    world.settle()
+    found: list[str] = []
+    after: str | None = ""
+    pages = 0
+    while after is not None:
+        page = ask(client, {"do": "destinations.ls", "match": "/topic/b.*", "after": after})
+        found += [each["name"] for each in page["destinations"]]
+        after = page["next"]
+        pages += 1
+        client.publish("/topic/a.born", "x")  # is of the next list
+    assert found == ["/topic/b.7"]
+    assert 3 <= pages <= 4
+    assert client.session.listing == ("", [])
 
 
 def test_clients_are_listed_with_what_they_hold(world: World) -> None:

@@ -303,6 +303,15 @@ def test_a_broken_file_leaves_the_users_as_they_were(users: Path, caplog: pytest
     assert user(door.try_("bob", "hidden")) == "bob"
 
 
+def test_a_hash_that_nothing_can_be_verified_with_lets_nobody_in_and_harms_nobody(users: Path) -> None:
+    impossible = "$argon2id$v=19$m=1,t=1,p=9$c29tZXNhbHQ$b2xk"
+    users.write_text(f'users: {{x: {{password: "{impossible}"}}, bob: {{password: "{BOB}"}}}}')
+    door = Door(users)
+    denied(door.try_("x", "x"))
+    denied(door.try_("nobody", "x"))
+    assert user(door.try_("bob", "hidden")) == "bob"
+
+
 def test_a_login_under_way_while_the_file_changes_is_judged_by_the_new_one(users: Path) -> None:
     door = Door(users)
     decisions = door.ask("alice", "secret")
