@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from radiator import limits
 from radiator.stomp.encoder import encode
-from radiator.stomp.parser import Parser
 from tests.stomp.clauses.stage import CONNECT, Stage
 
 
@@ -111,7 +110,8 @@ def no_escapes_in_1_0(stage: Stage) -> None:
     peer = stage.peer()
     peer.subscribe(stage.topic)
     peer.send(b"SEND\ndestination:%b\nodd:a\\nb:c\\\n\n\0" % stage.topic.encode())
-    assert b"\nodd:a\\nb:c\\\n" in peer.raw or peer.hear("MESSAGE").headers["odd"] == "a\\nb:c\\"
+    assert peer.hear("MESSAGE").headers["odd"] == "a\\nb:c\\"
+    assert b"\nodd:a\\nb:c\\\n" in peer.raw
 
 
 def blanks_are_content(stage: Stage) -> None:
@@ -319,6 +319,3 @@ def frames_in_any_pieces(stage: Stage) -> None:
         peer.send(bytes([byte]))
     peer.hear("CONNECTED")
     peer.hear("RECEIPT", receipt_id="r")
-    parser = Parser()
-    parser.version = stage.version
-    assert parser.feed(b"") == []
