@@ -165,7 +165,7 @@ def session(tmp_path: Path) -> Iterator[Session]:
     opened.close()
 
 
-PAGES = ["README.md", "docs/operations.md", "docs/quickstart.md"]
+PAGES = ["README.md", "docs/network.md", "docs/operations.md", "docs/quickstart.md"]
 SPARK_PAGES = {"docs/quickstart.md"}
 
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import logging
-import os
 import socket as std_socket
-import stat
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +15,7 @@ from gevent.server import StreamServer
 from radiator import clock
 from radiator.config import Listen
 from radiator.errors import ConfigError
+from radiator.server import unix
 from radiator.server.certificates import Certificate
 from radiator.tunnels.both import Both
 from radiator.tunnels.tls import Tls
@@ -68,10 +66,11 @@ class Listener:
         self._certificate = certificate
         self._path = listen.path if listen.scheme == "unix" else None
         self._socket = (
-            _bind_unix(listen.path)
+            unix.bind(listen.path, BACKLOG)
             if listen.scheme == "unix"
             else bind_tcp(listen.host, listen.port, "listen", str(listen))
         )
+        self._file = unix.identity(listen.path) if listen.scheme == "unix" else (0, 0)
         self._server = Acceptor(self._socket, self._handle, spawn=None)
         if listen.scheme == "unix":
             self.url = str(listen)
@@ -96,8 +95,7 @@ class Listener:
         self._server.stop(timeout=0)
         self._socket.close()
         if self._path is not None:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(self._path)
+            unix.remove(self._path, self._file)
 
     def _handle(self, client: Any, address: Any) -> None:
         sock = std_socket.socket(fileno=client.detach())
@@ -125,39 +123,3 @@ def bind_tcp(host: str, port: int, key: str, url: str) -> Any:
             ) from None
         raise ConfigError(f"{key}: {url}: cannot listen there: {error}") from None
     return sock
-
-
-def _bind_unix(path: str) -> Any:
-    directory = os.path.dirname(path)
-    try:
-        if directory:
-            os.makedirs(directory, mode=0o700, exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):
-            if stat.S_ISSOCK(os.stat(path).st_mode):
-                _remove_if_dead(path)
-    except OSError as error:
-        raise ConfigError(f"listen: unix:{path}: cannot listen there: {error}") from None
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    mask = os.umask(0o177)
-    try:
-        sock.bind(path)
-        sock.listen(BACKLOG)
-    except OSError as error:
-        sock.close()
-        raise ConfigError(f"listen: unix:{path}: cannot listen there: {error}") from None
-    finally:
-        os.umask(mask)
-    return sock
-
-
-def _remove_if_dead(path: str) -> None:
-    """A socket file that nobody listens on is left over from a broker that was killed."""
-    probe = std_socket.socket(std_socket.AF_UNIX)
-    try:
-        probe.connect(path)
-    except ConnectionRefusedError:
-        os.unlink(path)
-    except OSError:
-        pass
-    finally:
-        probe.close()
