@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from radiator.broker import admin_lists, cursor_orders, subscribing
 from radiator.errors import ProtocolError, StorageError
-from radiator.routing.rules import TEMP_QUEUE_PREFIX
+from radiator.routing.rules import TEMP_QUEUE_PREFIX, TEMPORARY
 from radiator.stomp.headers import join
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def ask(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
     if "transaction" in headers:
         raise ProtocolError("bad-transaction", f"{DESTINATION} takes part in no transaction", "Leave transaction out.")
     reply_to = headers.get("reply-to", "")
-    if not reply_to.startswith(TEMP_QUEUE_PREFIX):
+    if not reply_to.startswith(TEMPORARY):
         raise ProtocolError(
             "bad-header",
             f"a SEND to {DESTINATION} needs a header reply-to",

@@ -20,7 +20,7 @@ from radiator.broker.publishing import (
 from radiator.broker.settling import receipt_now
 from radiator.broker.subscription import InFlight, by_source
 from radiator.errors import ProtocolError, StorageError
-from radiator.routing.rules import TEMP_QUEUE_PREFIX
+from radiator.routing.rules import TEMPORARY
 from radiator.stomp import encoder
 from radiator.stomp.spec import VERSIONS
 from radiator.storage.memory import MemoryPartition
@@ -240,7 +240,7 @@ def _check(
         try:
             partition.check()
         except StorageError as error:
-            if not plan.name.startswith(TEMP_QUEUE_PREFIX):
+            if not plan.name.startswith(TEMPORARY):
                 raise no_memory(broker, plan, partition, error) from error
             drop_reply(broker, session, each)
             continue
@@ -263,7 +263,7 @@ def _check_together(session: Session, sent: dict[Destination, tuple[int, int]], 
         if destination.queue is not None:
             overflow.together(destination.queue, count, size)
         policy = destination.policy
-        if policy.rule.rate_messages is not None and not destination.name.startswith(TEMP_QUEUE_PREFIX):
+        if policy.rule.rate_messages is not None and not destination.name.startswith(TEMPORARY):
             _, before = rated.get(policy.rule_index, (policy, 0))
             rated[policy.rule_index] = (policy, before + count)
     if rated:

@@ -27,7 +27,7 @@ from radiator.broker.positions import parse_time
 from radiator.broker.throttle import Wait
 from radiator.errors import MemoryFull, ProtocolError, StorageError
 from radiator.routing.pattern import is_pattern
-from radiator.routing.rules import TEMP_QUEUE_PREFIX
+from radiator.routing.rules import TEMPORARY
 from radiator.stomp.headers import escape, stored_block
 from radiator.storage.batch import RECORD_OVERHEAD_BYTES
 
@@ -85,7 +85,7 @@ class Plan:
         limited = policy.max_messages is not None or policy.max_bytes is not None
         self.counted: Queue | None = destination.queue if limited else None
         self.delayed = False
-        self.rated = policy.rule.rate_messages is not None and not self.name.startswith(TEMP_QUEUE_PREFIX)
+        self.rated = policy.rule.rate_messages is not None and not self.name.startswith(TEMPORARY)
         # Anything beyond "append, maybe receipt" takes the slow path.
         self.special = self.sync or "mandatory" in headers or limited or self.rated
 
@@ -127,7 +127,7 @@ def send(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
     try:
         offset = append(broker, plan, feed.partition, frame.body, now_ns)
     except StorageError as error:
-        if not plan.name.startswith(TEMP_QUEUE_PREFIX):
+        if not plan.name.startswith(TEMPORARY):
             raise no_memory(broker, plan, feed.partition, error, frame) from error
         drop_reply(broker, session, frame)  # whoever asked does not read: not the fault of who answers
         return
@@ -195,7 +195,7 @@ def _plan(broker: Broker, session: Session, frame: Frame, now_ns: int) -> Plan |
 def plan_for(broker: Broker, session: Session, frame: Frame, name: str) -> Plan | None:
     head = frame.head
     _check_send(session, name, head.headers)
-    temporary = name.startswith(TEMP_QUEUE_PREFIX)
+    temporary = name.startswith(TEMPORARY)
     reply_to = head.headers.get("reply-to", "")
     if temporary:
         name = subscribing.temporary_name(session, name)
@@ -206,7 +206,7 @@ def plan_for(broker: Broker, session: Session, frame: Frame, name: str) -> Plan 
             session.temporary[name] = None
     plan = Plan(broker.generation, broker.destination(name), head, session.rights)
     own = ""
-    if reply_to.startswith(TEMP_QUEUE_PREFIX):
+    if reply_to.startswith(TEMPORARY):
         own = subscribing.own_reply_queue(broker, session, reply_to)
         plan.block = _replace_header(plan.block, "reply-to", own)
     delay = _schedule(plan, head.headers, broker.timing.now_ns)
@@ -218,6 +218,12 @@ def plan_for(broker: Broker, session: Session, frame: Frame, name: str) -> Plan 
     ):
         head.memo = plan
     return plan
+
+
+def _no_route(name: str) -> ProtocolError:
+    return ProtocolError(
+        "no-route", f"nobody is subscribed to {name[:200]}", "The message has mandatory:true and was not stored."
+    )
 
 
 def _schedule(plan: Plan, headers: Mapping[str, str], now_ns: int) -> bool:
@@ -239,7 +245,10 @@ def _schedule(plan: Plan, headers: Mapping[str, str], now_ns: int) -> bool:
 
 
 def drop_reply(broker: Broker, session: Session, frame: Frame) -> None:
-    """A message to a temporary queue that is gone, or full because nobody reads it: counted."""
+    """A message to a temporary queue that is gone, or full because nobody reads it: counted. Raises ProtocolError if it
+    was mandatory."""
+    if frame.head.headers.get("mandatory") == "true":
+        raise _no_route(frame.head.headers["destination"])
     broker.stats.dropped_replies += 1
     if frame.receipt is not None and "transaction" not in frame.head.headers:
         session.receipts.now(frame.receipt + b"\ndropped:true")
@@ -275,11 +284,7 @@ def admit(plan: Plan, frame: Frame, ahead: tuple[int, int] | None = None) -> Ver
     """
     destination = plan.destination
     if frame.head.headers.get("mandatory") == "true" and destination.subscribers == 0:
-        raise ProtocolError(
-            "no-route",
-            f"nobody is subscribed to {destination.name}",
-            "The message has mandatory:true and was not stored.",
-        )
+        raise _no_route(destination.name)
     queue = destination.queue
     if plan.delayed and queue is not None and queue.timing.full:
         raise ProtocolError(

@@ -24,7 +24,7 @@ from radiator.broker.terms import Terms
 from radiator.broker.timing import Timing
 from radiator.errors import ProtocolError
 from radiator.routing.policy import Policy
-from radiator.routing.rules import TEMP_QUEUE_PREFIX, Rules
+from radiator.routing.rules import TEMPORARY, Rules
 from radiator.storage.cursor import Cursor
 from radiator.storage.layout import encode_name
 from radiator.storage.memory import MemoryPartition
@@ -160,7 +160,7 @@ class Registry:
         self.destinations[name] = destination
         if children:
             fan_out.attach(self, destination, children)
-        if not name.startswith(TEMP_QUEUE_PREFIX):
+        if not name.startswith(TEMPORARY):
             self._on_born(destination)
         return destination
 

@@ -14,7 +14,7 @@ from radiator.broker.selection import selection_of
 from radiator.broker.subscription import ACK_MODES, AUTO, END_ID, Subscription
 from radiator.errors import ProtocolError
 from radiator.routing.pattern import PatternSet, is_pattern, parse_list
-from radiator.routing.rules import TEMP_QUEUE_PREFIX
+from radiator.routing.rules import TEMPORARY
 from radiator.stomp import encoder
 from radiator.storage.layout import parse_message_id
 
@@ -64,7 +64,7 @@ def subscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> No
     prefetch = next(
         (count(headers[each], each, session.limits.in_flight) for each in PREFETCH_HEADERS if each in headers), None
     )
-    if TEMP_QUEUE_PREFIX in text:
+    if any(prefix in text for prefix in TEMPORARY):
         text = ",".join([_own_if_temporary(session, each.strip(" ")) for each in text.split(",")])
     patterns = parse_list(text)
     _check_count(session, len(patterns.patterns))
@@ -178,7 +178,7 @@ def temporary_name(session: Session, name: str) -> str:
 
 
 def _own_if_temporary(session: Session, name: str) -> str:
-    return _own_temporary(session, name) if name.startswith(TEMP_QUEUE_PREFIX) and not is_pattern(name) else name
+    return _own_temporary(session, name) if name.startswith(TEMPORARY) and not is_pattern(name) else name
 
 
 def _own_temporary(session: Session, name: str) -> str:
@@ -233,7 +233,7 @@ def _matching(broker: Broker, session: Session, patterns: PatternSet, right: str
         may = session.rights.may
         broker.work += len(broker.destinations) * len(patterns.patterns)
         for name, destination in broker.destinations.items():
-            if not name.startswith(TEMP_QUEUE_PREFIX) and patterns.matches(name) and may(right, name):
+            if not name.startswith(TEMPORARY) and patterns.matches(name) and may(right, name):
                 found[name] = destination
     return list(found.values())
 

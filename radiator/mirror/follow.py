@@ -25,7 +25,7 @@ WAIT_SECONDS = 0.2  # for a message, before it is looked whether to stop
 BACKOFF_SECONDS = 0.1, 5.0  # first, and at most
 TRY_AGAIN = {"shutting-down", "timeout", "storage", "too-many"}  # anything else will be refused again
 START_AT_BYTES_MAX = 48 * 1024  # of a header block of 64 KiB; what does not fit starts at `first` and is passed over
-TEMPORARY = "/temp-queue/"
+TEMPORARY = ("/temp-queue/", "/temp-topic/")
 REMEDY = "it was restored, or lost its end, or is kept in memory. Mirror into a new directory, or leave it out"
 _LENGTH = b"content-length:"
 

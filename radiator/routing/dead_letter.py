@@ -27,7 +27,7 @@ def check(rule: Rule) -> None:
     literal = _PLACEHOLDER.sub("", template)
     if not template.startswith("/") or "{" in template[:2] or not literal.strip("/"):
         raise ValueError(f"dead_letter: expected a name such as /queue/dead or /queue/dead.{{name}}, got {template!r}")
-    if template.startswith(("/temp-queue/", "/radiator/")) or "," in template:
+    if template.startswith(("/temp-queue/", "/temp-topic/", "/radiator/")) or "," in template:
         raise ValueError(f"dead_letter: expected the name of a queue that stays, got {template!r}")
     names = [name.strip(" ") for name in (rule.match or "").split(",")]
     if any(is_dead_letter(template, name) for name in names):

@@ -19,7 +19,7 @@ from radiator.routing.pattern import PatternSet, parse_list
 
 RIGHTS: Final = ("read", "write", "browse", "admin")
 DECISIONS_MAX: Final = 10_000  # remembered, of one user: the names come from peers
-TEMPORARY: Final = "/temp-queue/"
+TEMPORARY: Final = ("/temp-queue/", "/temp-topic/")
 
 
 class Rights:

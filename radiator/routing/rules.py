@@ -10,7 +10,8 @@ name one partition but want it kept differently.
 A template is text with ``{name}`` (the whole destination) and ``{1}``, ``{2}``... (what the wildcards, or the groups of
 a regular expression, stood for). With ``partitions: N`` the partitions are ``<template>-0`` to ``<template>-<N-1>``.
 
-Names under ``/temp-queue/`` belong to a connection and end with it: they are kept in memory and no rule applies.
+Names under ``/temp-queue/`` and ``/temp-topic/`` belong to a connection and end with it: they are kept in memory and no
+rule applies.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from radiator.routing.policy import SHARED_FIELDS, Policy
 
 QUEUE_PREFIX: Final = "/queue/"
 TEMP_QUEUE_PREFIX: Final = "/temp-queue/"
+TEMPORARY: Final = (TEMP_QUEUE_PREFIX, "/temp-topic/")  # the second is another word for the first
 PRIORITIES: Final = 10  # 0 to 9, as JMS has them
 DEFAULT_PRIORITY: Final = 4
 REGEX_CHARS_MAX: Final = 1_000  # the operator's own, but a slip of the keyboard should not hang the broker
@@ -151,7 +153,7 @@ class Rules:
         return policy
 
     def _find(self, name: str) -> Policy:
-        if name.startswith(TEMP_QUEUE_PREFIX):
+        if name.startswith(TEMPORARY):
             return _policy(name, -1, self._temporary, ())
         for index, compiled in enumerate(self._compiled):
             captures = compiled.captures(name)
@@ -163,7 +165,7 @@ class Rules:
 
     def steps(self, name: str) -> tuple[Step, ...]:
         """The rules tried for ``name``, in order, up to the winner."""
-        if name.startswith(TEMP_QUEUE_PREFIX):
+        if name.startswith(TEMPORARY):
             return (Step(-1, 0, TEMP_QUEUE_PREFIX, True, "belongs to its connection: kept in memory, no rule applies"),)
         steps: list[Step] = []
         for index, (rule, text, captures) in enumerate(self._compiled):
@@ -188,8 +190,8 @@ class Rules:
 
 
 def kind_of(name: str) -> Kind:
-    """By the name alone: ``/queue/`` and ``/temp-queue/`` are queues, everything else is a topic."""
-    return "queue" if name.startswith((QUEUE_PREFIX, TEMP_QUEUE_PREFIX)) else "topic"
+    """By the name alone: ``/queue/`` and what is temporary are queues, everything else is a topic."""
+    return "queue" if name.startswith((QUEUE_PREFIX, *TEMPORARY)) else "topic"
 
 
 def describe(policy: Policy) -> dict[str, str]:
