@@ -40,6 +40,7 @@ CHOKED_BYTES = 8 * MIB  # on top of the outbox (a run of deliveries, answers): a
 RECV_BYTES = 64 * KIB  # per recv: larger buffers were not faster
 RECV_VISIT_BYTES_MAX = 512 * KIB  # a busy connection gives way to the others after this much
 SEAL_BYTES = 128 * KIB  # encrypted at a time: a tenth of a millisecond, and all that waits in that form
+TLS_RECORD_BYTES = 8192  # sent: Net::Stomp reads so much at a time, and is blind for what a larger record leaves
 PENDING_APPEND_BYTES_MAX = 32 * MIB  # appended but not yet committed, all partitions; above it readers pause
 
 # --- what the log holds -----------------------------------------------------------------------------------------------

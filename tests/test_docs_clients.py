@@ -140,7 +140,21 @@ def test_the_links_of_the_table_lead_to_sections() -> None:
     assert set(re.findall(r"\]\(#([^)]+)\)", PAGE)) <= anchors
 
 
-@pytest.mark.parametrize("name", ["prefetch-count", "activemq.prefetchSize", "x-stream-offset", "expires", "delay"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "prefetch-count",
+        "activemq.prefetchSize",
+        "x-stream-offset",
+        "subscription-name",
+        "activemq.subscriptionName",
+        "client-id",
+        "activemq.exclusive",
+        "browser",
+        "expires",
+        "delay",
+    ],
+)
 def test_a_header_for_those_who_come_from_elsewhere_is_documented(name: str) -> None:
     assert f"`{name}`" in PAGE
     assert f"`{name}`" in PROTOCOL

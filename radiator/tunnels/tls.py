@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Mapping
 from typing import Any
 
-from radiator.limits import RECV_BYTES
+from radiator.limits import RECV_BYTES, TLS_RECORD_BYTES
 from radiator.tunnels.tunnel import SNIFF_BYTES, Refusal, spoken
 
 HTTP_TEXT = b"Expected TLS, got plain HTTP: this port is encrypted.\n"
@@ -82,7 +82,7 @@ class Tls:
         done = 0
         view = memoryview(data)
         while done < len(view):  # a record at a time
-            done += self._tls.write(view[done:])
+            done += self._tls.write(view[done : done + TLS_RECORD_BYTES])
         return self._out.read()
 
     def answer(self, data: bytes) -> bytes:

@@ -262,6 +262,24 @@ def replay(stage: Stage) -> None:
     assert "replayed" not in live.headers
 
 
+def named_subscription(stage: Stage) -> None:
+    """A durable subscription, as ActiveMQ's users name it: what comes while nobody is there waits."""
+    name = {"activemq.subscriptionName": stage.name}
+    one, other = stage.open(), stage.open()
+    one.subscribe(stage.topic, "client", **name)
+    stage.settled(one)
+    one.do("disconnect")
+    other.send(stage.topic, "meanwhile")
+    again = stage.open()
+    again.subscribe(stage.topic, "client", **name)
+    message = again.receive()
+    assert message.body == b"meanwhile"
+    again.ack(message)
+    stage.settled(again)
+    other.send(stage.topic, "live")
+    assert again.receive().body == b"live"
+
+
 def unsubscribe(stage: Stage) -> None:
     """After UNSUBSCRIBE nothing comes; what was held goes back."""
     one = stage.open()
@@ -352,6 +370,7 @@ SCENARIOS: tuple[Callable[[Stage], None], ...] = (
     big_text,
     heart_beat,
     replay,
+    named_subscription,
     unsubscribe,
     two_subscriptions,
     request_and_reply,

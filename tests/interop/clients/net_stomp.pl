@@ -24,7 +24,6 @@ package Connection {
             $endpoint->{transport} eq 'tls'
                 ? (ssl => 1, ssl_options => { SSL_ca_file => $endpoint->{ca}, SSL_hostname => $endpoint->{host} })
                 : (),
-            bufsize => 65536, # it selects before it reads, so it must read all of a TLS record at once
             connect_delay => 0.05,
             reconnect_attempts => 200,
             timeout => 30,
