@@ -115,11 +115,11 @@ def _waiting(queue: Queue | None) -> dict[str, Any]:
         return {}
     if any(source.shared for source in queue.sources):
         return {"consumers": len(queue.consumers), "ready": None, "in_flight": None, "delayed": None, "total": None}
-    ready = queue.ready_to_drop
-    delayed = total = 0
+    ready = delayed = total = 0
     for source in queue.sources:
         cursor = source.cursor
         settled = sum(stop - start for start, stop in cursor.intervals) + cursor.floor
+        ready += len(source.returned) + source.fresh
         delayed += len(source.deferred)
         total += source.feed.partition.next_offset - settled - len(source.settled)
     in_flight = max(0, total - ready - delayed)

@@ -198,3 +198,14 @@ def test_an_asker_that_is_gone_is_answered_nothing(world: World) -> None:
     client.drop()
     world.settle()
     world.holds_nothing()
+
+
+def test_the_children_of_a_fan_out_tell_what_waits_for_them() -> None:
+    world = World("destinations:\n  - {match: /queue/all, fan_out: [/queue/one, /queue/two]}\n")
+    world.connect().publish("/queue/all", "1", "2")
+    client = world.connect()
+    client.subscribe("/queue/one")
+    world.settle()
+    listed = {each["name"]: each for each in ask(world.connect(), {"do": "destinations.ls"})["destinations"]}
+    assert (listed["/queue/one"]["ready"], listed["/queue/one"]["in_flight"]) == (1, 1)
+    assert (listed["/queue/two"]["ready"], listed["/queue/two"]["in_flight"]) == (2, 0)
