@@ -230,7 +230,7 @@ def test_a_hang_up_loads_the_new_certificate_and_drops_nobody(secure: Secure) ->
         before.barrier()
     text = secure.broker.text()
     assert "loaded anew; it holds for connections from now on" in text
-    assert "everything else is read at a start only" in text
+    assert "everything else of the configuration is read at a start only" in text
 
 
 def test_a_new_certificate_is_noticed_without_a_signal(secure: Secure) -> None:
