@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from radiator.broker import readiness
 from radiator.routing import dead_letter
 from radiator.routing.pattern import parse_list
+from radiator.routing.rules import TEMPORARY
 
 if TYPE_CHECKING:
     from radiator.broker.admin import Ask
@@ -33,16 +34,17 @@ PAGE_WORK = 500  # of a page, where looking at a destination is 1
 
 
 def destinations(broker: Broker, asked: Ask) -> dict[str, Any]:
-    """``destinations.ls``: what the asker may administer, those that match ``match`` if it is there; with
-    ``dead_letters`` only what some rule names as a dead-letter destination."""
-    patterns = parse_list(asked.text("match", "#"))
+    """``destinations.ls``: what the asker may administer, those that match ``match`` if it is there; temporary queues
+    only if that begins as they do; with ``dead_letters`` only what some rule names as a dead-letter destination."""
+    match = asked.text("match", "#")
+    patterns, temporary = parse_list(match), match.startswith(TEMPORARY)
     may = asked.session.rights.may
     templates = dead_letter.templates(broker.config) if asked.flag("dead_letters") else None
 
     def wanted(name: str) -> bool:
         if templates is not None and not any(dead_letter.is_dead_letter(each, name) for each in templates):
             return False
-        return patterns.matches(name) and may("admin", name)
+        return patterns.matches(name) and may("admin", name) and (temporary or not name.startswith(TEMPORARY))
 
     page, more = _page(broker, asked, broker.destinations, wanted)
     return {"destinations": [_destination(broker.destinations[name]) for name in page], "next": more}

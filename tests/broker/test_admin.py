@@ -55,6 +55,15 @@ def test_queues_are_listed_with_what_waits_and_what_is_with_consumers(world: Wor
     assert found["partitions"] == [{"name": "/queue/work", "first_offset": 0, "next_offset": 3}]
 
 
+def test_temporary_queues_are_listed_if_they_are_asked_for(world: World) -> None:
+    client = world.connect()
+    client.publish("/queue/a", "1")
+    world.settle()
+    assert [each["name"] for each in ask(client, {"do": "destinations.ls"})["destinations"]] == ["/queue/a"]
+    (found,) = ask(client, {"do": "destinations.ls", "match": "/temp-queue/>"})["destinations"]
+    assert found["name"].startswith("/temp-queue/answers@")
+
+
 def test_a_settled_message_is_not_counted(world: World) -> None:
     client = world.connect()
     client.publish("/queue/work", "1", "2")
