@@ -73,7 +73,8 @@ def subscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> No
         broker.names.check(session, asked, patterns, headers.get("reset") == "true")
     elif start is not None or stop is not None:
         browser = True  # of queues; a topic is only ever looked at
-    right = "browse" if browser else "read"
+    only_news = start == NEXT and not starts and stop is None and headers.get("browser") != "true"
+    right = "browse" if browser and not only_news else "read"
     destinations = fan_out.without_parents(_matching(broker, session, patterns, right), patterns, browser)
     _check_starts(starts, destinations)
     if asked is not None:

@@ -155,6 +155,21 @@ def test_looking_takes_another_right_than_consuming(world: World, how: dict[str,
     assert looker.error() == "denied"
 
 
+def test_to_begin_with_what_comes_next_is_to_read(world: World) -> None:
+    client, looker = user(world, read="#"), user(world, browse="#")
+    client.subscribe("/topic/a", ack="auto", start_position="next")
+    client.subscribe("/queue/a", id="1", ack="auto", start_position="next")
+    sender = world.connect()
+    sender.publish("/topic/a", "t")
+    sender.publish("/queue/a", "q")
+    world.settle()
+    assert sorted(client.bodies()) == ["q", "t"]
+    looker.subscribe("/topic/a", start_position="next")
+    assert looker.error() == "denied"
+    client.subscribe("/topic/b", id="2", start_position="next", stop_position="end")
+    assert client.error() == "denied"
+
+
 def test_a_name_follows_only_what_its_user_may_read_and_history_takes_the_right_to_browse(world: World) -> None:
     sender = world.connect()
     for name in ("/topic/open.a", "/topic/shut.a"):
