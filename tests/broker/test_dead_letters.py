@@ -244,3 +244,29 @@ def test_a_clock_that_is_set_back_wakes_nothing_twice() -> None:
         world.tick(100)
     assert world.broker.timing.deferred == 2
     assert unsettled(world) == 2
+
+
+def test_a_named_subscription_buries_by_the_rule_of_its_topic() -> None:
+    world = World(
+        "destinations: [{match: /topic/t, redeliver: {max: 2, delay: 0ms}, dead_letter: '/queue/dead.{name}'}]"
+    )
+    client = world.connect()
+    client.subscribe("/topic/t", durable="true", subscription_name="s", prefetch_count=5)
+    client.publish("/topic/t", "bad", "good")
+    world.settle()
+    for _ in range(2):
+        for message in client.messages():
+            if message.body == b"bad":
+                client.nack(message)
+            else:
+                client.ack(message)
+        world.settle()
+    (letter,) = dead(world, "/queue/dead./topic/t")
+    assert letter.body == b"bad" and letter.headers["dlq-destination"] == "/topic/t"
+    client.drop()
+    world.restart()
+    again = world.connect()
+    again.subscribe("/topic/t", durable="true", subscription_name="s", prefetch_count=5)
+    world.settle()
+    assert again.messages() == []
+    assert len(dead(world, "/queue/dead./topic/t")) == 1
