@@ -24,7 +24,10 @@ def advance(source: QueueSource) -> None:
 
 
 def look(source: QueueSource) -> None:
-    """Pass over what need not be delivered, up to the first message that somebody must come for."""
+    """Pass over what need not be delivered, up to the first message that somebody must come for. What a selector says
+    is not asked: a log of any length would have to be looked through for nobody."""
+    if source.queue.selection is not None:
+        return
     partition = source.feed.partition
     while source.ready and not source.returned and (source.owed or source.next_offset != source.mine_at):
         batch = source.batch_at(source.next_offset)

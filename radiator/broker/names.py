@@ -23,6 +23,7 @@ from radiator.broker import cursor_names
 from radiator.broker.named import Means, Named
 from radiator.broker.naming import Asked
 from radiator.broker.positions import NEXT, Position
+from radiator.broker.selection import Selection, text_of
 from radiator.clock import NS_PER_SECOND
 from radiator.errors import ProtocolError, StorageError
 from radiator.routing.pattern import PatternSet, parse_list
@@ -61,6 +62,7 @@ class Names:
                 asked = Asked(prefix, key.removeprefix(prefix))
                 named = self._new(asked, str(entry["user"]), parse_list(entry["destination"]), int(entry["made_ns"]))
                 named.used_ns = int(entry["used_ns"])
+                named.queue.selection = Selection(entry["selector"]) if "selector" in entry else None
                 named.claim.since_ns = int(entry.get("since_ns", 0))
                 named.starts = {where: dict(starts) for where, starts in entry.get("starts", {}).items()}
                 named.wished = {where: dict(starts) for where, starts in entry.get("wished", {}).items()}
@@ -125,12 +127,15 @@ class Names:
             if reset:
                 named.move(position or NEXT, now_ns)
                 named.join([each for each in topics if each not in named.destinations], position or NEXT, now_ns)
+        named.queue.selection, subscription.selection = subscription.selection, None
         named.used_ns = now_ns
         named.claim.reader = subscription
         self._broker.take_part(subscription, named.queue, subscription.alone)
         return named
 
-    def check(self, session: Session, asked: Asked, patterns: PatternSet, reset: bool) -> None:
+    def check(
+        self, session: Session, asked: Asked, patterns: PatternSet, selection: Selection | None, reset: bool
+    ) -> None:
         """What could refuse it, before anything is changed. Raises ProtocolError."""
         named = self.by_key.get(asked.key)
         if named is None:
@@ -150,6 +155,12 @@ class Names:
                 f"{asked} has members, who are subscribed to {named.patterns.text[:300]!r}",
                 "All members say the same destination; to change it, or to reset the group, let them go first.",
             )
+        if asked.is_group and named.active and text_of(selection) != text_of(named.queue.selection):
+            raise ProtocolError(
+                "bad-subscription",
+                f"{asked} has members, whose selector is {text_of(named.queue.selection)[:300]!r}",
+                "All members say the same selector; to change it, let them go first.",
+            )
 
     def keep(self, named: Named, waiters: Iterable[Any] = ()) -> None:
         """Write down what it is about; ``waiters`` are told when that is done."""
@@ -164,6 +175,8 @@ class Names:
                 entry[field] = {where: dict(starts) for where, starts in kept.items()}
         if named.claim.since_ns:
             entry["since_ns"] = named.claim.since_ns
+        if named.queue.selection is not None:
+            entry["selector"] = named.queue.selection.given
         old = self._definitions.entries.get(named.key)
         if old is None or entry != old:
             self._definitions.put(named.key, entry)

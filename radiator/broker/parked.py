@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from radiator.broker.wire import PartitionWire
     from radiator.storage.batch import RecordBatch
 
-EVERYTHING = ""  # the lane of those who have no selector
-
 
 class Parked:
     """See the top of the file."""

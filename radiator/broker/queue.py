@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from radiator.broker.claim import Claim
+    from radiator.broker.selection import Selection
     from radiator.broker.session import Session
     from radiator.broker.subscription import Subscription
     from radiator.broker.terms import Terms
@@ -46,6 +47,7 @@ class Queue:
         "name",
         "note",
         "ordered",
+        "selection",
         "owners",
         "sources",
         "terms",
@@ -63,6 +65,7 @@ class Queue:
         self.consumers: deque[Subscription] = deque()
         self.owners: Owners | None = None  # where not everybody may take from every source
         self.ordered = False  # nothing is taken from a source while one before it has something: priorities
+        self.selection: Selection | None = None  # what it does not take is settled: a named subscription's selector
         self.gap = 0  # messages that were lost, and no consumer has been told yet
         self.note = b""  # header lines that go out once, with the next message
         self._on_lost = on_lost
@@ -205,6 +208,9 @@ class Queue:
         stop = len(batch) if batch.next_offset <= high_watermark else batch.index_at(high_watermark)
         room = min(RUN_BYTES, *(consumer.session.room() for consumer, _ in credits))
         stop = start + run_length(batch, start, stop, room)
+        if self.selection is not None:
+            stop = min(stop, start + self.selection.run)
+            return self._hand_out_slow(source, batch, start, stop, credits, count_max)
         if not self.claim.whole(source.feed.partition.name, batch) or source.timed(batch, start):
             return self._hand_out_slow(source, batch, start, stop, credits, count_max)
         count = min(stop - start, count_max, sum(credit for _, credit in credits))
@@ -308,6 +314,9 @@ class Queue:
         """Whether a message that came back may be delivered now; if not, it has been dealt with."""
         if not self.claim.takes(source.feed.partition.name, batch, index):
             source.skip([batch.offsets[index]])
+            return False
+        if self.selection is not None and not self.selection.takes(source.feed.wire, batch, index):
+            source.settle([batch.offsets[index]])
             return False
         return not source.timed(batch, index) or source.may_go(batch, index)
 

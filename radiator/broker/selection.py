@@ -63,13 +63,18 @@ def selection_of(headers: Mapping[str, str]) -> Selection | None:
     return Selection(text) if text.strip() else None
 
 
+def text_of(selection: Selection | None) -> str:
+    """What tells selectors apart; empty for none."""
+    return "" if selection is None else selection.text
+
+
 class Selection:
     """A selector over records. Raises ProtocolError (bad-selector).
 
     ``run`` is how many records one turn may look at: fewer, the longer the selector.
     """
 
-    __slots__ = ("_columns", "_of_block", "_test", "run", "text")
+    __slots__ = ("_columns", "_of_block", "_test", "given", "run", "text")
 
     def __init__(self, text: str) -> None:
         selector = compile_selector(text)
@@ -80,6 +85,7 @@ class Selection:
                     f"header selector: {name} cannot be asked for",
                     "A selector is about what a message carries, and not about a delivery of it or its length.",
                 )
+        self.given = text  # as the client wrote it
         self.text = selector.text
         self.run = max(1, limits.SELECTOR_RUN_CHARS // len(self.text))
         self._test = selector.test

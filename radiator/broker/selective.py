@@ -19,7 +19,8 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from radiator import limits
-from radiator.broker.parked import EVERYTHING, Parked
+from radiator.broker.parked import Parked
+from radiator.broker.selection import text_of
 from radiator.broker.wire import run_length
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Takers:
     __slots__ = ("_groups", "_left", "_turn", "present")
 
     def __init__(self, present: Iterable[Subscription], allowed: Iterable[Subscription]) -> None:
-        self.present: dict[str, Selection | None] = {text_of(each): each.selection for each in present}
+        self.present: dict[str, Selection | None] = {text_of(each.selection): each.selection for each in present}
         self._groups: dict[str, deque[Taker]] = {}
         self._left: dict[Session, int] = {}
         self._turn = 0
@@ -58,7 +59,7 @@ class Takers:
             credit = consumer.queue_credit()
             if credit > 0:
                 self._turn += 1
-                group = self._groups.setdefault(text_of(consumer), deque())
+                group = self._groups.setdefault(text_of(consumer.selection), deque())
                 group.append(Taker(consumer, credit, self._turn))
                 if consumer.shares_window:
                     session = consumer.session
@@ -83,7 +84,7 @@ class Takers:
                 best = head
         if best is None:
             return None
-        group = self._groups[text_of(best.consumer)]
+        group = self._groups[text_of(best.consumer.selection)]
         group.popleft()
         self._turn += 1
         best.turn = self._turn
@@ -102,11 +103,6 @@ class Takers:
             group.popleft()
         del self._groups[text]
         return None
-
-
-def text_of(consumer: Subscription) -> str:
-    """By what a consumer's lane is called."""
-    return EVERYTHING if consumer.selection is None else consumer.selection.text
 
 
 def hand_out(queue: Queue, source: QueueSource, allowed: Iterable[Subscription], count_max: int) -> int:

@@ -266,11 +266,14 @@ class QueueSource:
         self.expiry.stored(batch)
 
     def pass_over(self, batch: RecordBatch, firsts: list[int], index: int, stop: int) -> int:
-        """Settle, from ``index`` on, the records of other destinations, what was dropped and what has expired, and
-        defer what is not due; ``firsts`` is what our claim says of the batch. Returns the index of the first message to
-        be delivered, or ``stop``; or, if the source is ``stuck`` then, of the first for which there was no room."""
+        """Settle, from ``index`` on, the records of other destinations and those that nobody wants, what was dropped
+        and what has expired, and defer what is not due; ``firsts`` is what our claim says of the batch. Returns the
+        index of the first message to be delivered, or ``stop``; or, if the source is ``stuck`` then, of the first for
+        which there was no room."""
         ids, offsets = batch.destination_ids, batch.offsets
-        timing, timed = self.queue.timing, self.timed(batch, index)
+        timing, timed, selection = self.queue.timing, self.timed(batch, index), self.queue.selection
+        verdicts = None if selection is None else selection.verdicts(self.feed.wire, batch, index, stop)
+        unwanted: list[int] = []
         others: list[int] = []
         dropped: list[int] = []
         while index < stop:
@@ -279,6 +282,8 @@ class QueueSource:
             elif self.owed:
                 self.owed -= 1
                 dropped.append(offsets[index])
+            elif verdicts is not None and not verdicts[index]:
+                unwanted.append(offsets[index])
             elif not timed or (verdict := judge(batch, index, self.queue.terms.ttl_ns, timing.now_ns)) == NOW:
                 break
             elif timing.full and (verdict != EXPIRED or self.queue.terms.keeps_expired):
@@ -290,6 +295,8 @@ class QueueSource:
             index += 1
         if others:
             self.skip(others)
+        if unwanted:
+            self.settle(unwanted)
         if dropped:
             self._settle(dropped)
         return index

@@ -70,7 +70,7 @@ def subscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> No
     _check_count(session, len(patterns.patterns))
     asked = asked_for(broker, session, headers, subscription_id, patterns)
     if asked is not None:
-        broker.names.check(session, asked, patterns, headers.get("reset") == "true")
+        broker.names.check(session, asked, patterns, selection, headers.get("reset") == "true")
     elif start is not None or stop is not None:
         browser = True  # of queues; a topic is only ever looked at
     only_news = start == NEXT and not starts and stop is None and headers.get("browser") != "true"
@@ -81,8 +81,6 @@ def subscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> No
         destinations = [each for each in destinations if each.policy.kind == "topic"]
         for each in destinations if start not in (None, NEXT) else ():
             session.require("browse", each.name)  # what was, beside what will be
-        if selection is not None:
-            raise ProtocolError("unsupported", f"header selector is not offered for {asked} by this version")
     window = _window(session, asked, prefetch, ack, destinations)
     subscription = add(broker, session, subscription_id, patterns, ack, window, right)
     subscription.prefetch = prefetch
