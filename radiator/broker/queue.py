@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from radiator import limits
 from radiator.broker import lanes, selective
 from radiator.broker.owners import Owners
+from radiator.broker.shares import CONSUMERS_MAX, Shares
 from radiator.broker.source import QueueSource
 from radiator.broker.wire import run_length
 
@@ -49,6 +50,7 @@ class Queue:
         "ordered",
         "selection",
         "owners",
+        "shares",
         "sources",
         "terms",
         "timing",
@@ -66,6 +68,7 @@ class Queue:
         self.owners: Owners | None = None  # where not everybody may take from every source
         self.ordered = False  # nothing is taken from a source while one before it has something: priorities
         self.selection: Selection | None = None  # what it does not take is settled: a named subscription's selector
+        self.shares: Shares | None = None  # once there were several consumers
         self.gap = 0  # messages that were lost, and no consumer has been told yet
         self.note = b""  # header lines that go out once, with the next message
         self._on_lost = on_lost
@@ -186,6 +189,11 @@ class Queue:
                     break
                 continue
             if source.parked is None and not any(consumer.selection for consumer, _ in credits):
+                if self.owners is None and 1 < len(self.consumers) <= CONSUMERS_MAX:
+                    self.shares = self.shares or Shares(self, self.timing)
+                    credits = self.shares.limit(self.consumers, credits)
+                    if not credits:
+                        break
                 handed += self._hand_out(source, credits, count_max - handed)
             else:
                 handed += selective.hand_out(self, source, consumers, count_max - handed)
@@ -291,6 +299,8 @@ class Queue:
         if source.timeouts is not None and consumer.ack != "auto":
             source.handed(consumer, [batch.offsets[index] for index in sent])
         consumer.session.served(consumer, self)
+        if self.shares is not None:
+            self.shares.served(consumer, len(sent))
 
     def _told(self) -> bytes:
         """The header lines that tell what was lost, if anything was."""
@@ -334,6 +344,8 @@ class Queue:
             source.handed(consumer, [offset])
         consumer.session.served(consumer, self)
         self.served(consumer)
+        if self.shares is not None:
+            self.shares.served(consumer, 1)
 
     def served(self, consumer: Subscription) -> None:
         """Least recently served first: move to the end."""

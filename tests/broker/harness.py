@@ -273,11 +273,20 @@ class World:
             worked |= self.pump()
             worked |= self.flush()
             worked |= sum(client.go_on() for client in self.clients if client.rest) > 0
+            if not worked and self._waits_for_another():
+                self.now = max(self.now, self.broker.timing.next_ns)
+                self.broker.tick(self.now)
+                continue
             if not worked and not self.broker.dirty_sources:
                 return
             if not worked:  # acks that are being gathered: the shell has a timer for them
                 self.now += SETTLE_INTERVAL_NS
         raise AssertionError("the broker does not come to rest")
+
+    def _waits_for_another(self) -> bool:
+        """Whether a consumer is held back for a moment, for the sake of another: the shell has a timer for that."""
+        queues = [each.queue for each in self.broker.destinations.values() if each.queue is not None]
+        return any(queue.shares is not None and queue.shares.waiting for queue in queues)
 
     def tick(self, seconds: float = 1.0) -> None:
         """Time passes, and what that brings is done."""

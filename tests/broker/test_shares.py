@@ -1,0 +1,149 @@
+"""Equal consumers of a queue get equal shares, whatever the order of their answers; unequal ones do not wait for one
+another."""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from random import Random
+
+import pytest
+
+from radiator.broker.shares import PATIENCE_NS
+from radiator.clock import NS_PER_MS
+from tests.broker.harness import Client, World
+
+Q = "/queue/a"
+
+
+def turn(world: World) -> None:
+    for _ in range(4):
+        world.commit()
+        world.pump()
+    world.flush()
+
+
+def work(world: World, services_us: list[float], messages: int, prefetch: int, jitter: float, seed: int) -> list[int]:
+    """Consumers that take so long for each message, more or less, until all have been acknowledged. Returns how many
+    each has got; ``world.now`` says how long it took."""
+    random = Random(seed)
+    sender = world.connect()
+    sender.publish(Q, *map(str, range(messages)))
+    turn(world)
+    more = {"prefetch_count": prefetch} if prefetch > 1 else {}
+    clients: list[Client] = []
+    for _ in services_us:
+        clients.append(world.connect())
+        clients[-1].subscribe(Q, **more)
+        turn(world)
+    counts = [0] * len(clients)
+    busy_until = [world.now] * len(clients)
+    answers: list[tuple[int, int, int]] = []  # when, whose, serial
+    held: dict[int, list[object]] = {index: [] for index in range(len(clients))}
+    serial = 0
+    while sum(counts) < messages:
+        for index, client in enumerate(clients):
+            for message in client.messages():
+                held[index].append(message)
+                spread = random.uniform(1 - jitter, 1 + jitter)
+                busy_until[index] = max(busy_until[index], world.now) + int(services_us[index] * 1_000 * spread)
+                serial += 1
+                heappush(answers, (busy_until[index], index, serial))
+        planned_ns = world.broker.timing.next_ns
+        if not answers or planned_ns < answers[0][0]:
+            world.now = max(world.now, planned_ns)
+            world.broker.tick(world.now)
+        else:
+            world.now, index, _ = heappop(answers)
+            clients[index].ack(held[index].pop(0))  # type: ignore[arg-type]
+            counts[index] += 1
+        turn(world)
+    return counts
+
+
+@pytest.mark.parametrize("prefetch", [1, 10])
+@pytest.mark.parametrize("service_us", [100, 1_000, 3_000])
+@pytest.mark.parametrize("seed", range(3))
+def test_three_equal_consumers_of_300_messages_get_100_each(prefetch: int, service_us: float, seed: int) -> None:
+    counts = work(World(), [service_us] * 3, 300, prefetch, jitter=0.4, seed=seed)
+    most = 1 if prefetch == 1 else 2
+    assert all(abs(count - 100) <= most for count in counts), counts
+
+
+@pytest.mark.parametrize("slow_us", [1_000, 3_000, 4_900, 50_000, 1_000_000])
+def test_a_slow_consumer_does_not_slow_a_quick_one_down(slow_us: float) -> None:
+    world = World()
+    began_ns = world.now
+    quick, slow = work(world, [100, slow_us], 2_000, 1, jitter=0.2, seed=1)
+    alone_ns = 2_000 * 100 * 1_000
+    last_one_ns = int(2 * slow_us * 1_000)  # what the slow one holds at the end has to be waited for
+    assert world.now - began_ns < 1.15 * alone_ns + last_one_ns + 8 * PATIENCE_NS
+    assert quick > 5 * slow
+
+
+def test_one_that_does_not_answer_is_waited_for_a_moment_and_not_again() -> None:
+    world = World()
+    stuck, client, sender = world.connect(), world.connect(), world.connect()
+    stuck.subscribe(Q)
+    client.subscribe(Q)
+    sender.publish(Q, *map(str, range(50)))
+    began_ns, waits = world.now, 0
+    turn(world)
+    assert stuck.messages()
+    taken = 0
+    while taken < 49:
+        messages = client.messages()
+        if not messages:
+            waits += 1
+            world.now = world.broker.timing.next_ns
+            world.broker.tick(world.now)
+        for message in messages:
+            client.ack(message)
+            taken += 1
+        turn(world)
+    assert waits <= 1
+    assert world.now - began_ns <= PATIENCE_NS
+
+
+def test_who_leaves_is_not_waited_for() -> None:
+    world = World()
+    sender, *clients = (world.connect() for _ in range(3))
+    for client in clients:
+        client.subscribe(Q)
+    sender.publish(Q, *map(str, range(20)))
+    turn(world)
+    leaver, client = clients
+    for message in client.messages():
+        client.ack(message)
+    turn(world)
+    leaver.drop()
+    world.clients.remove(leaver)
+    heard = 0
+    for _ in range(60):
+        world.settle()
+        for message in client.messages():
+            client.ack(message)
+            heard += 1
+    assert heard == 19
+
+
+def test_who_joins_late_shares_what_is_left() -> None:
+    world = World()
+    first, sender = world.connect(), world.connect()
+    first.subscribe(Q)
+    sender.publish(Q, *map(str, range(300)))
+    for _ in range(100):
+        turn(world)
+        world.now += NS_PER_MS
+        for message in first.messages():
+            first.ack(message)
+    late = world.connect()
+    late.subscribe(Q)
+    counts = [0, 0]
+    while sum(counts) < 200:
+        turn(world)
+        world.now += NS_PER_MS
+        for index, client in enumerate((first, late)):
+            for message in client.messages():
+                client.ack(message)
+                counts[index] += 1
+    assert 99 <= counts[1] <= 101, counts
