@@ -126,7 +126,7 @@ def two_consumers_get_one_message(right: Any) -> Around:
     def spread(self: Queue, source: Any, batch: Any, indexes: Any, credits: Any) -> None:
         right(self, source, batch, indexes, credits)
         if len(credits) > 1 and credits[1][0].queue_credit() > 0:
-            self._send(source, batch, credits[1][0], list(indexes)[:1])
+            self.send(source, batch, credits[1][0], list(indexes)[:1])
 
     return spread
 

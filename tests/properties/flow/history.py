@@ -18,6 +18,7 @@ from tests.properties.flow.model import Client, Model, Subscription, Violation
 
 OPERATIONS = 250
 CONFIG = """
+defaults: {redeliver: {delay: 0ms}}
 destinations:
   - {match: /queue/wide, prefetch: 5}
   - {match: '/queue/parts,/topic/parts', partitions: 2}
