@@ -162,6 +162,7 @@ class Checkers:
                 if last.get(producer, -1) >= int(number):
                     raise Violation(f"{name}: {body[:30]!r} stands behind number {last[producer]}")
                 last[producer] = int(number)
+        in_place = set(present)
         present |= dead
         for partition_name, promised in self.promised.items():
             known = self.seen[partition_name]
@@ -182,7 +183,7 @@ class Checkers:
             if power_cut:
                 lost = {body for body in transaction.acked - present if not self.strong(self.partition_of[body])}
                 transaction.acked -= lost  # sent again, it is another message
-            there = {body for body in transaction.sent if body in present or self._given_back(body)}
+            there = {body for body in transaction.sent if body in in_place or self._given_back(body)}
             if there and there != transaction.sent:
                 raise Violation(f"{transaction}: {len(there)} of {len(transaction.sent)} messages are there")
             if there and transaction.void:
