@@ -57,6 +57,12 @@ class Deferred:
         if self._heap:
             self._timing.at(self._timing.now_ns, self)
 
+    def close(self) -> None:
+        """The source is gone."""
+        freed, self._heap = len(self._heap), []
+        self._timing.forget(self)
+        self._timing.freed(freed)
+
     def remove(self, start: int, stop: int) -> int:
         """The log has lost these offsets; how many of them were here."""
         kept = [entry for entry in self._heap if not start <= entry[1] < stop]

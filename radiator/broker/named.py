@@ -168,6 +168,7 @@ class Named:
 
     def _close(self, source: QueueSource) -> None:
         self.queue.sources.remove(source)
+        source.close()
         if self.queue.owners is not None:
             self.queue.owners.remove(source)
         source.feed.leave(self.queue)

@@ -133,6 +133,7 @@ class Registry:
             self._store.cursors.delete(cursor_names.of_queue(destination.name))
         for source in destination.queue.sources if destination.queue is not None else ():
             self.dirty_sources.pop(source, None)
+            source.close()
         return True
 
     def drop_temporary(self, name: str) -> None:
@@ -142,6 +143,8 @@ class Registry:
             for feed in destination.feeds:
                 del self._feeds[feed.partition.name]
                 self._store.forget(feed.partition)
+            for source in destination.queue.sources if destination.queue is not None else ():
+                source.close()
 
     def add(self, name: str, policy: Policy) -> Destination:
         """A destination that does not exist yet, whether its rule lets clients make it or not. Raises ProtocolError."""

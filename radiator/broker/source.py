@@ -216,6 +216,13 @@ class QueueSource:
         if gone:
             self.queue.lost(self, len(gone), min(gone), max(gone))
 
+    def close(self) -> None:
+        """Nobody reads here any more: what waits for a moment need not."""
+        self.deferred.close()
+        self.queue.timing.forget(self.expiry)
+        if self.timeouts is not None:
+            self.queue.timing.forget(self.timeouts)
+
     def deliveries(self, offset: int) -> int:
         """How often this one, which was handed out, has been delivered."""
         count: int = self.cursor.counts.get(offset, 1)

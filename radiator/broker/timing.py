@@ -12,7 +12,7 @@ heap are passed over.
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from radiator.broker.source import QueueSource
 
 NEVER_NS = 1 << 63
+LEFT_MAX = 1_000  # entries of subjects that are gone: not worth a look
 
 
 class Subject(Protocol):
@@ -42,7 +43,7 @@ class Timing:
     """``wake`` is told of queues that have something to hand out again; ``returns`` decides what becomes of messages
     whose time is over. Set once, by the broker."""
 
-    __slots__ = ("_heap", "_numbers", "_stuck", "deferred", "now_ns", "returns", "wake")
+    __slots__ = ("_heap", "_left", "_numbers", "_stuck", "deferred", "now_ns", "returns", "wake")
 
     def __init__(self, wake: Callable[[Queue], None]) -> None:
         self.wake = wake
@@ -51,6 +52,7 @@ class Timing:
         self.deferred = 0  # messages that are not due yet and are remembered by their offsets
         self._heap: list[tuple[int, int, Any]] = []
         self._numbers = count()
+        self._left = 0  # entries of subjects that are gone, at most
         self._stuck: list[QueueSource] = []
 
     def see(self, now_ns: int) -> None:
@@ -67,6 +69,17 @@ class Timing:
         if due_ns < subject.wake_ns:
             subject.wake_ns = due_ns
             heappush(self._heap, (due_ns, next(self._numbers), subject))
+
+    def forget(self, subject: Subject) -> None:
+        """It waits for nothing any more. What it leaves here goes before it is much, however far ahead it is."""
+        if subject.wake_ns == NEVER_NS:
+            return
+        subject.wake_ns = NEVER_NS
+        self._left += 1
+        if self._left > LEFT_MAX and 2 * self._left > len(self._heap):
+            self._heap = [entry for entry in self._heap if entry[2].wake_ns == entry[0]]
+            heapify(self._heap)
+            self._left = 0
 
     @property
     def next_ns(self) -> int:

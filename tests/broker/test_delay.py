@@ -195,3 +195,17 @@ def test_without_deadlines_nothing_is_planned() -> None:
     client.publish("/queue/a", "x")
     world.settle()
     assert world.broker.next_deadline_ns(world.now) is None
+
+
+def test_what_a_queue_that_is_gone_had_put_off_is_forgotten() -> None:
+    world = World()
+    for _ in range(1_500):
+        client = world.connect()
+        client.subscribe("/temp-queue/x", ack="client-individual")
+        client.publish("/temp-queue/x", "later", delay="36500d", expires=NOW_MS + 10**14)
+        world.settle()
+        assert world.broker.timing.deferred == 1
+        client.drop()
+        world.clients.remove(client)
+        assert world.broker.timing.deferred == 0
+    assert len(world.broker.timing._heap) < 2_100
