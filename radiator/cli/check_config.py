@@ -30,6 +30,7 @@ def check_config(file: str | None, config: str | None, explain: tuple[str, ...],
     """Check a configuration FILE and explain its rules. Without a file, what holds then."""
     from radiator.config import load
     from radiator.routing.rules import Rules
+    from radiator.server.certificates import Certificates
     from radiator.server.hooks import load_hooks
     from radiator.server.users import check
 
@@ -39,6 +40,9 @@ def check_config(file: str | None, config: str | None, explain: tuple[str, ...],
     rules = Rules(settings)
     load_hooks(settings.rules, settings.source)
     check(settings.auth)
+    certificates = Certificates()
+    for listen in settings.listen:
+        certificates.of(listen, settings.tls)
     if as_json:
         put_json({**_summary(settings), "explain": [_explained(rules, name) for name in explain]})
         return OK

@@ -88,7 +88,15 @@ class TunnelledTransport(Transport):
             return
         if self._writer is None:
             self._pump()
-        if tunnel.ended and not self._ended and not self.closed:
+        self._look_for_end()
+
+    def go_on(self) -> None:
+        """Each turn while paused. What came before the peer's farewell is still done."""
+        super().go_on()
+        self._look_for_end()
+
+    def _look_for_end(self) -> None:
+        if self._tunnel.ended and not (self._ended or self.closed or self._rest):
             self._peer_ended()
 
     def _refused(self, refusal: Refusal) -> None:

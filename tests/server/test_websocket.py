@@ -68,6 +68,10 @@ class Page:
             self.inbox += self.end.receive(data)
             assert self.end.idle, "a message that ends inside a frame"
 
+    def barrier(self) -> None:
+        self.say("SEND", destination="/topic/barrier", receipt="barrier")
+        self.hear("RECEIPT")
+
     def closed(self) -> tuple[list[str], int]:
         """The commands of all frames until the end, and the code of the Close frame."""
         heard = []
@@ -179,6 +183,24 @@ def test_a_page_that_closes_gives_back_what_it_held_and_is_answered(web: Web) ->
         assert page.closed() == ([], 1000)
         next_page.open().say("SUBSCRIBE", destination="/queue/held", id="0", ack="client")
         assert next_page.hear("MESSAGE").headers["redelivered"] == "true"
+
+
+def test_what_was_sent_before_the_close_is_done_however_much_work_it_is(web: Web) -> None:
+    born = [encode("SEND", [("destination", f"/topic/born.{number}")], b"", "1.2") for number in range(2_000)]
+    work = [
+        encode("SUBSCRIBE", [("destination", f"/queue/{number}.*"), ("id", str(number))], b"", "1.2")
+        for number in range(200)
+    ]
+    last = encode("SEND", [("destination", "/queue/before-the-close")], b"last", "1.2")
+    with Page(web.url) as page, Page(web.url) as other:
+        page.open().send(b"".join(born))
+        page.barrier()
+        page.socket.sock.sendall(  # in one go, so that the farewell is there while work is left
+            websocket.ABNF.create_frame(b"".join([*work, last]), websocket.ABNF.OPCODE_BINARY).format()
+            + websocket.ABNF.create_frame((1000).to_bytes(2), websocket.ABNF.OPCODE_CLOSE).format()
+        )
+        other.open().say("SUBSCRIBE", destination="/queue/before-the-close", id="0", ack="auto")
+        assert other.hear("MESSAGE").body == b"last"
 
 
 def test_pings_are_answered_also_while_messages_come(web: Web) -> None:
