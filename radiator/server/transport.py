@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 import socket as std_socket
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import gevent
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("radiator.server")
 
 READ, WRITE = 1, 2  # libev's event bits
+LATE_SECONDS = 1.0  # more for CONNECT, where something has come that is not read yet
 LINGER_SECONDS = 2.0  # how long a closing connection is read, so that its last frame arrives
 UNSENT_SECONDS_MAX = 10.0  # how long a closing connection may take to accept its last bytes
 
@@ -197,6 +199,10 @@ class Transport:
                 self._reader.start(self._readable)
 
     def _connect_timed_out(self) -> None:
+        late = kernel.unread_bytes(self._sock) and not self._paused  # it is we who are
+        self._set_timer(LATE_SECONDS if late else 0.0, self._too_late)
+
+    def _too_late(self) -> None:
         if not self.session.connected:  # else the login was decided later than CONNECT came
             self.refuse(too_late(self.session))
 
@@ -322,9 +328,7 @@ class Transport:
         if self._ending:
             return
         self._ending = True
-        self._stop_timer()
-        self._timer = gevent.get_hub().loop.timer(UNSENT_SECONDS_MAX)
-        self._timer.start(self.close)
+        self._set_timer(UNSENT_SECONDS_MAX, self.close)
         self._driver.closing(self)
 
     def _finish(self) -> None:
@@ -341,9 +345,7 @@ class Transport:
         except OSError:
             self.close()
             return
-        self._stop_timer()
-        self._timer = gevent.get_hub().loop.timer(LINGER_SECONDS)
-        self._timer.start(self.close)
+        self._set_timer(LINGER_SECONDS, self.close)
 
     @property
     def unsent(self) -> bool:
@@ -378,6 +380,11 @@ class Transport:
             driver.beats.drop()
         driver.wake()
         self._sock.close()
+
+    def _set_timer(self, seconds: float, then: Callable[[], None]) -> None:
+        self._stop_timer()
+        self._timer = gevent.get_hub().loop.timer(seconds)
+        self._timer.start(then)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

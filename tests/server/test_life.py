@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -117,6 +118,17 @@ def test_a_client_that_keeps_its_promise_stays(start_broker: StartBroker) -> Non
             beating.send(b"\n")
         watcher.join()
         beating.barrier()
+
+
+def test_a_connect_that_came_in_time_is_taken_by_a_broker_that_was_late(start_broker: StartBroker) -> None:
+    broker = start_broker("limits: {connect_timeout: 2s}")
+    with Wire(broker) as late, Wire(broker) as known:
+        known.open().barrier()  # both are accepted
+        os.kill(broker.pid, signal.SIGSTOP)
+        late.say("CONNECT", accept_version="1.2", host="x")
+        time.sleep(2.5)  # longer than the time-out
+        os.kill(broker.pid, signal.SIGCONT)
+        late.hear("CONNECTED")
 
 
 def test_version_1_0_knows_no_beats(start_broker: StartBroker) -> None:

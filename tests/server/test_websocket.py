@@ -193,13 +193,14 @@ def test_what_was_sent_before_the_close_is_done_however_much_work_it_is(web: Web
     ]
     last = encode("SEND", [("destination", "/queue/before-the-close")], b"last", "1.2")
     with Page(web.url) as page, Page(web.url) as other:
+        other.open()
         page.open().send(b"".join(born))
         page.barrier()
         page.socket.sock.sendall(  # in one go, so that the farewell is there while work is left
             websocket.ABNF.create_frame(b"".join([*work, last]), websocket.ABNF.OPCODE_BINARY).format()
             + websocket.ABNF.create_frame((1000).to_bytes(2), websocket.ABNF.OPCODE_CLOSE).format()
         )
-        other.open().say("SUBSCRIBE", destination="/queue/before-the-close", id="0", ack="auto")
+        other.say("SUBSCRIBE", destination="/queue/before-the-close", id="0", ack="auto")
         assert other.hear("MESSAGE").body == b"last"
 
 
