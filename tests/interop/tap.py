@@ -92,7 +92,7 @@ class Tap:
         with self._lock:
             heard = list(self._heard)
         if self._encrypted:
-            return f"{len(heard)} pieces, encrypted"
+            return "\n".join(f"{mark} {len(data)} encrypted bytes" for mark, data in heard)
         lines: list[str] = []
         for mark, data in heard:
             text = data.decode("utf-8", "backslashreplace").replace("\0", "^@")
