@@ -38,6 +38,7 @@ from radiator.broker.ready import Ready
 from radiator.broker.registry import Registry
 from radiator.broker.returning import Returns
 from radiator.broker.session import Session, SessionLimits
+from radiator.broker.slow import Slow
 from radiator.broker.source import QueueSource
 from radiator.broker.stats import Stats
 from radiator.broker.subscription import Subscription
@@ -71,6 +72,7 @@ class Broker:
         self.session_limits = SessionLimits.of(config.limits)
         self.stats = Stats()
         self.throttle = Throttle(self.stats)
+        self.slow = Slow(self.stats)
         self.access = Access(self)
         self.generation = 0  # of the rules; a plan made under another one is made again
         self.sessions: dict[str, Session] = {}
@@ -114,6 +116,7 @@ class Broker:
     def connect(self, session_id: str, address: str = "") -> Session:
         """A new connection; its CONNECT frame comes through ``handle``."""
         session = Session(session_id, self.session_limits, self._wake, self.refuse, address)
+        session.missed = self.slow.missed
         self.sessions[session_id] = session
         self.stats.connections += 1
         return session

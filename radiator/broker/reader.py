@@ -90,6 +90,7 @@ class Reader:
 
     def _skip(self, offset: int) -> None:
         self.gap += offset - self.next_offset
+        self.subscription.session.missed(self, offset - self.next_offset)
         self.next_offset = offset
 
     def take_back(self, high_watermark: int) -> None:

@@ -131,6 +131,8 @@ class Ready:
 
     def _serve(self, session: Session) -> None:
         """Fill the window that a session's queues share: one message from each in turn, none starves."""
+        if session.capped:
+            self._serve_topics(session)
         ring = session.queue_ring
         share = 1 if len(ring) > 1 else session.window
         while session.held < session.window and not session.closing:
@@ -151,3 +153,22 @@ class Ready:
                     break
             else:
                 return
+
+    def _serve_topics(self, session: Session) -> None:
+        """Under max-in-flight topics and queues take from one window: every other time the topics come first, and each
+        time another one of them."""
+        session.topics_turn += 1
+        if session.topics_turn % 2:
+            return
+        readers = [
+            reader
+            for subscription in session.subscriptions.values()
+            if subscription.ack != "auto"
+            for reader in subscription.readers.values()
+        ]
+        first = session.topics_turn // 2 % len(readers) if readers else 0
+        for reader in readers[first:] + readers[:first]:
+            if session.held >= session.window:
+                return
+            reader.pump()
+            self._readers[reader] = None  # whether it goes on, or has come to its end, is seen there

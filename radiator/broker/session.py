@@ -27,6 +27,7 @@ from radiator.stomp.encoder import error as encode_error
 if TYPE_CHECKING:
     from radiator.broker.access import Identity
     from radiator.broker.queue import Queue
+    from radiator.broker.reader import Reader
     from radiator.broker.subscription import Subscription
     from radiator.broker.throttle import Bucket, Hold
     from radiator.broker.transactions import Transaction
@@ -76,6 +77,7 @@ class Session:
         "id",
         "identity",
         "limits",
+        "missed",
         "listing",
         "next_tag",
         "outbox",
@@ -90,6 +92,7 @@ class Session:
         "subscriptions",
         "tags",
         "temporary",
+        "topics_turn",
         "transactions",
         "transaction_bytes",
         "undecided",
@@ -146,6 +149,8 @@ class Session:
         self.transactions: dict[str, Transaction] = {}
         self.transaction_bytes = 0
         self.temporary: dict[str, None] = {}
+        self.topics_turn = 0  # under max-in-flight: who comes first, topics or queues
+        self.missed: Callable[[Reader, int], None] = lambda reader, count: None  # told what a reader came too late for
         self.hold: Hold | None = None  # what its frames wait for
         self.buckets: dict[int, Bucket] = {}  # of the rules with a rate_limit, by their index
 

@@ -30,6 +30,7 @@ class Stats:
     cursors_refused: int = 0  # cursors of named subscriptions for which there was no room
     names_expired: int = 0  # names of subscriptions that nobody used for so long that they were deleted
     dropped_replies: int = 0  # messages to a temporary queue that was gone, or full as nobody reads it
+    missed_by_slow: int = 0  # records that were gone before a slow subscriber of a topic came to them: its gap tells it
     blocked: int = 0  # frames that had to wait for room in a queue or in memory
     rate_limited: int = 0  # frames that had to wait since their client was too fast
     memory_pauses: int = 0  # how often limits.memory was reached

@@ -61,6 +61,7 @@ class Subscription:
         "session",
         "since_ns",
         "tag",
+        "told_slow",
         "window",
     )
 
@@ -87,6 +88,7 @@ class Subscription:
         self.alone = False  # of the consumers of a queue only this one is served, while it is there
         self.selection: Selection | None = None  # the messages that it wants; None: all of them
         self.closed = False
+        self.told_slow = False
         self.since_ns = 0  # a start-position in the future: nothing received before it is wanted
         self.in_flight: dict[bytes, InFlight] = {}
         self.seen: dict[bytes, Delivered] = {}  # per partition's id prefix

@@ -163,3 +163,27 @@ def test_a_message_that_is_refused_again_and_again_does_not_starve_the_other_que
         seen.append(message.body.decode())
         client.nack(message)
     assert {seen.count(name) for name in "abc"} == {3}, seen
+
+
+@pytest.mark.parametrize("window", [1, 3])
+def test_topics_have_their_turn_beside_a_queue_that_is_always_full(window: int) -> None:
+    """They share one window under max-in-flight."""
+    world = World()
+    sender, client = world.connect(), world.connect(max_in_flight=str(window))
+    client.subscribe("/queue/busy", id="q")
+    client.subscribe("/topic/a", id="a")
+    client.subscribe("/topic/b", id="b")
+    for number in range(60):
+        for destination in ("/queue/busy", "/topic/a", "/topic/b"):
+            sender.publish(destination, str(number))
+    heard: dict[str, list[str]] = {"q": [], "a": [], "b": []}
+    for _ in range(60):
+        world.settle()
+        messages = client.messages()
+        assert len(messages) <= window
+        for message in messages:
+            heard[message.headers["subscription"]].append(message.body.decode())
+            client.ack(message)
+    for bodies in heard.values():
+        assert len(bodies) >= 10
+        assert bodies == [str(number) for number in range(len(bodies))]
