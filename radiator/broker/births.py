@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from radiator.broker.reader import Reader
+from radiator.routing.index import PatternIndex
 
 if TYPE_CHECKING:
     from radiator.broker.broker import Broker
@@ -25,22 +26,22 @@ class Births:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._watchers: dict[Subscription, None] = {}
+        self._watchers: PatternIndex[Subscription] = PatternIndex()
 
     def watch(self, subscription: Subscription) -> None:
         """Have destinations that are born later join this subscription."""
-        self._watchers[subscription] = None
+        self._watchers.add(subscription, subscription.asked.patterns)
 
     def forget(self, subscription: Subscription) -> None:
         """It has ended."""
-        self._watchers.pop(subscription, None)
+        self._watchers.remove(subscription, subscription.asked.patterns)
 
     def born(self, destination: Destination) -> None:
         """A new destination: it joins the patterns that match it."""
-        self._broker.work += BIRTH_WORK + len(self._watchers) + len(self._broker.names.by_key)
-        self._broker.names.born(destination)
-        for subscription in self._watchers:
-            if subscription.patterns.matches(destination.name):
+        found = self._watchers.find(destination.name)
+        self._broker.work += BIRTH_WORK + len(found) + self._broker.names.born(destination)
+        for subscription in found:
+            if subscription.patterns.matches(destination.name):  # it may also be that it is not permitted
                 self._join(subscription, destination)
 
     def _join(self, subscription: Subscription, destination: Destination) -> None:

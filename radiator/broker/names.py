@@ -26,6 +26,7 @@ from radiator.broker.positions import NEXT, Position
 from radiator.broker.selection import Selection, text_of
 from radiator.clock import NS_PER_SECOND
 from radiator.errors import ProtocolError, StorageError
+from radiator.routing.index import PatternIndex
 from radiator.routing.pattern import PatternSet, parse_list
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class Names:
         self._definitions = broker.store.definitions
         self._started_ns = self._looked_ns = 0
         self.by_key: dict[str, Named] = {}
+        self._index: PatternIndex[Named] = PatternIndex()
 
     # --- a start ----------------------------------------------------------------------------------------------------
 
@@ -75,7 +77,7 @@ class Names:
                 named.claim.starts[where] = {name: min(start, end) for name, start in starts.items()}
             for where, starts in named.wished.items():
                 named.claim.starts.setdefault(where, {}).update(starts)
-            self.by_key[key] = named
+            self._add(named)
 
     def loaded(self) -> None:
         """All topics are known: cursors of names that are not are what a crash has left of making or deleting one."""
@@ -85,17 +87,20 @@ class Names:
                 if name.startswith((cursor_names.SUBSCRIPTION, cursor_names.GROUP)) and name not in self.by_key:
                     cursors.delete(name, where)
 
-    def born(self, destination: Destination) -> None:
-        """A topic is there: an old one at a start, or a new one before its first message."""
+    def born(self, destination: Destination) -> int:
+        """A topic is there: an old one at a start, or a new one before its first message. Returns how many names want
+        it, about."""
         if destination.policy.kind != "topic":
-            return
-        for named in self.by_key.values():
+            return 0
+        found = self._index.find(destination.name)
+        for named in found:
             if named.claim.wants(destination.name):
                 try:
                     named.revive(destination)
                 except StorageError as error:  # the sender is not at fault
                     self._broker.stats.cursors_refused += 1
                     log.error("%s gets nothing of %s: %s", named.key, destination.name, error)
+        return len(found)
 
     # --- using a name -----------------------------------------------------------------------------------------------
 
@@ -112,13 +117,15 @@ class Names:
         patterns = subscription.asked
         named = self.by_key.get(asked.key)
         if named is None:
-            named = self.by_key[asked.key] = self._new(asked, subscription.session.user, patterns, now_ns)
+            named = self._add(self._new(asked, subscription.session.user, patterns, now_ns))
             named.join(topics, position or NEXT, now_ns)
         else:
             if not asked.is_group:
                 self._take_over(named)
             if named.patterns.text != patterns.text:
+                self._index.remove(named, named.patterns.patterns)
                 named.ask(patterns)
+                self._index.add(named, patterns.patterns)
                 self._forget(named.leave([each for each in named.destinations if each not in topics]))
                 if not reset:
                     named.join([each for each in topics if each not in named.destinations], position or NEXT, now_ns)
@@ -185,6 +192,7 @@ class Names:
     def delete(self, named: Named) -> list[list[Any]]:
         """For good; whoever uses it has gone before. Returns where a receipt has to wait."""
         del self.by_key[named.key]
+        self._index.remove(named, named.patterns.patterns)
         self._forget(named.end())
         self._definitions.put(named.key, None)
         return [self._definitions.waiters, self._broker.store.cursors.waiters]
@@ -216,6 +224,11 @@ class Names:
                     "A durable name has one subscription at a time. For several, say group:<name> in its place.",
                 ),
             )
+
+    def _add(self, named: Named) -> Named:
+        self.by_key[named.key] = named
+        self._index.add(named, named.patterns.patterns)
+        return named
 
     def _new(self, asked: Asked, user: str, patterns: PatternSet, now_ns: int) -> Named:
         broker = self._broker

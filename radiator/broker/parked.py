@@ -19,6 +19,7 @@ from radiator import limits
 
 if TYPE_CHECKING:
     from radiator.broker.selection import Selection
+    from radiator.broker.source import QueueSource
     from radiator.broker.wire import PartitionWire
     from radiator.storage.batch import RecordBatch
 
@@ -95,3 +96,18 @@ class Parked:
         while heap and heap[0] not in self._offsets:
             heappop(heap)
         return heap[0] if heap else None
+
+
+def back(source: QueueSource) -> int:
+    """How many messages of a source were looked at, and are in nobody's hands."""
+    return len(source.returned) + (0 if source.parked is None else len(source.parked))
+
+
+def take_back(source: QueueSource) -> int:
+    """The lowest of them, for good."""
+    parked = None if source.parked is None else source.parked.lowest()
+    if source.parked is None or parked is None or (source.returned and source.returned[0] < parked):
+        offset: int = heappop(source.returned)
+        return offset
+    source.parked.take(parked)
+    return parked

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from radiator import limits
 from radiator.broker import lanes, selective
 from radiator.broker.owners import Owners
+from radiator.broker.parked import back, take_back
 from radiator.broker.shares import CONSUMERS_MAX, Shares
 from radiator.broker.source import QueueSource
 from radiator.broker.wire import run_length
@@ -141,14 +142,14 @@ class Queue:
     @property
     def ready_to_drop(self) -> int:
         """How many messages wait that no consumer holds."""
-        return sum(source.back + source.fresh for source in self.sources if not source.fed)
+        return sum(back(source) + source.fresh for source in self.sources if not source.fed)
 
     def drop_oldest(self) -> bool:
         """Settle the oldest message that no consumer holds, to make room; False if there is none."""
         sources = reversed(self.sources) if self.ordered else [each for each in self.sources if not each.fed]
         for source in sources:
-            if source.back:
-                source.settle([source.take_back()])
+            if back(source):
+                source.settle([take_back(source)])
                 return True
             if source.fresh > 0:
                 source.drop_next()

@@ -23,6 +23,7 @@ from radiator.broker.source import QueueSource
 from radiator.broker.terms import Terms
 from radiator.broker.timing import Timing
 from radiator.errors import ProtocolError
+from radiator.routing.index import NameIndex
 from radiator.routing.policy import Policy
 from radiator.routing.rules import TEMPORARY, Rules
 from radiator.storage.cursor import Cursor
@@ -49,6 +50,7 @@ class Registry:
         timing: Timing,
     ) -> None:
         self.destinations: dict[str, Destination] = {}
+        self.names = NameIndex()  # of all that are not temporary
         self.dirty_sources: dict[QueueSource, None] = {}  # queues whose cursors have something to be told
         self.rules = rules
         self.cursors = store.cursors
@@ -121,6 +123,7 @@ class Registry:
         if any(feed.readers or feed.loading for feed in destination.feeds if feed.destinations == 1):
             return False
         del self.destinations[destination.name]
+        self.names.remove(destination.name)
         for feed in destination.feeds:
             feed.leave(destination.queue)
             feed.destinations -= 1
@@ -161,6 +164,8 @@ class Registry:
         for feed in feeds:
             self._attach(destination, feed)
         self.destinations[name] = destination
+        if not name.startswith(TEMPORARY):
+            self.names.add(name)
         if children:
             fan_out.attach(self, destination, children)
         if not name.startswith(TEMPORARY):

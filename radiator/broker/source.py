@@ -131,20 +131,6 @@ class QueueSource:
         full = self.stuck or (self.parked is not None and self.parked.full)
         return not full and bool(self.next_offset < self.feed.partition.high_watermark)
 
-    @property
-    def back(self) -> int:
-        """How many messages were looked at, and are in nobody's hands."""
-        return len(self.returned) + (0 if self.parked is None else len(self.parked))
-
-    def take_back(self) -> int:
-        """The lowest of them, for good."""
-        parked = None if self.parked is None else self.parked.lowest()
-        if self.parked is None or parked is None or (self.returned and self.returned[0] < parked):
-            offset: int = heappop(self.returned)
-            return offset
-        self.parked.take(parked)
-        return parked
-
     def rest(self) -> None:
         """An idle queue does not hold on to a batch."""
         if not self.ready:

@@ -230,10 +230,11 @@ def _matching(broker: Broker, session: Session, patterns: PatternSet, right: str
         found[name] = broker.destination(name)
     if not patterns.is_literal:
         may = session.rights.may
-        broker.work += len(broker.destinations) * len(patterns.patterns)
-        for name, destination in broker.destinations.items():
-            if not name.startswith(TEMPORARY) and patterns.matches(name) and may(right, name):
-                found[name] = destination
+        for pattern in patterns:
+            if not pattern.is_literal:
+                names, looked = broker.registry.names.find(pattern)
+                broker.work += looked
+                found.update((name, broker.destinations[name]) for name in names if may(right, name))
     return list(found.values())
 
 

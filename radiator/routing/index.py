@@ -1,0 +1,182 @@
+"""Finding what matches among many: patterns for a new name, names for a new pattern.
+
+Both are trees over segments (``pattern.segments``), so what does not match is not looked at: the cost is that of what
+is found, and of the wildcards on the way. ``pattern.Pattern.matches`` says what a match is; this says the same, faster.
+
+Invariants: what was removed leaves no node behind; what is found comes in an order that depends on nothing but the
+order in which it was added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import Generic, TypeVar
+
+from radiator.routing.pattern import ANY, ONE, ONE_OR_MORE, Pattern, segments
+
+Value = TypeVar("Value", bound=Hashable)
+
+
+class _Patterns(Generic[Value]):
+    """A node: the patterns that go on from here, by their next segment, and those that end here. One behind a ``#``
+    stays reachable for any number of segments."""
+
+    __slots__ = ("next", "values")
+
+    def __init__(self) -> None:
+        self.next: dict[str, _Patterns[Value]] = {}
+        self.values: dict[Value, None] = {}
+
+
+class PatternIndex(Generic[Value]):
+    """Values by their patterns: ``find`` gives those of which a pattern matches a name."""
+
+    __slots__ = ("_exact", "_numbers", "_root", "_given")
+
+    def __init__(self) -> None:
+        self._root: _Patterns[Value] = _Patterns()
+        self._exact: dict[str, dict[Value, None]] = {}
+        self._numbers: dict[Value, int] = {}
+        self._given = 0
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def add(self, value: Value, patterns: Iterable[Pattern]) -> None:
+        """``value`` is to be found by any of these."""
+        self._given += 1
+        self._numbers[value] = self._given
+        for pattern in patterns:
+            if pattern.is_literal:
+                self._exact.setdefault(pattern.text, {})[value] = None
+                continue
+            node = self._root
+            for part in segments(pattern.text):
+                node = node.next.setdefault(part, _Patterns())
+            node.values[value] = None
+
+    def remove(self, value: Value, patterns: Iterable[Pattern]) -> None:
+        """The same patterns as in ``add``; nothing happens if it is not there."""
+        if self._numbers.pop(value, None) is None:
+            return
+        for pattern in patterns:
+            if pattern.is_literal:
+                self._exact[pattern.text].pop(value, None)
+                if not self._exact[pattern.text]:
+                    del self._exact[pattern.text]
+                continue
+            path = [self._root]
+            parts = segments(pattern.text)
+            for part in parts:
+                path.append(path[-1].next[part])
+            path[-1].values.pop(value, None)
+            for part in reversed(parts):
+                node = path.pop()
+                if node.next or node.values:
+                    break
+                del path[-1].next[part]
+
+    def find(self, name: str) -> list[Value]:
+        """Each of them once, in the order in which they were added."""
+        found: dict[Value, None] = dict(self._exact.get(name, ()))
+        if self._root.next:
+            self._walk(segments(name), found)
+        return sorted(found, key=self._numbers.__getitem__)
+
+    def _walk(self, names: list[str], found: dict[Value, None]) -> None:
+        here: dict[_Patterns[Value], bool] = {}  # where the walk may be; True: behind a #, and may stay
+        _enter(here, self._root, False)
+        for name in names:
+            after: dict[_Patterns[Value], bool] = {}
+            for node, stays in here.items():
+                if stays:
+                    _enter(after, node, True)
+                rest = node.next.get(ONE_OR_MORE)
+                if rest is not None:
+                    found.update(rest.values)
+                for part in (name, ONE):
+                    child = node.next.get(part)
+                    if child is not None and (part == ONE or name not in (ONE_OR_MORE, ANY)):
+                        _enter(after, child, False)
+            here = after
+        for node in here:
+            found.update(node.values)
+
+
+def _enter(states: dict[_Patterns[Value], bool], node: _Patterns[Value], stays: bool) -> None:
+    states[node] = states.get(node, False) or stays
+    behind = node.next.get(ANY)
+    if behind is not None:
+        _enter(states, behind, True)
+
+
+class _Names:
+    __slots__ = ("names", "next")
+
+    def __init__(self) -> None:
+        self.next: dict[str, _Names] = {}
+        self.names: dict[str, None] = {}  # several: ``a.b`` and ``a/b`` have the same segments
+
+
+class NameIndex:
+    """Names: ``find`` gives those that a pattern matches."""
+
+    __slots__ = ("_root",)
+
+    def __init__(self) -> None:
+        self._root = _Names()
+
+    def add(self, name: str) -> None:
+        node = self._root
+        for part in segments(name):
+            node = node.next.setdefault(part, _Names())
+        node.names[name] = None
+
+    def remove(self, name: str) -> None:
+        """Nothing happens if it is not there."""
+        path = [self._root]
+        parts = segments(name)
+        for part in parts:
+            child = path[-1].next.get(part)
+            if child is None:
+                return
+            path.append(child)
+        path[-1].names.pop(name, None)
+        for part in reversed(parts):
+            node = path.pop()
+            if node.next or node.names:
+                break
+            del path[-1].next[part]
+
+    def find(self, pattern: Pattern) -> tuple[list[str], int]:
+        """The names that match, each once, and how many nodes were looked at for them."""
+        here: dict[_Names, None] = {self._root: None}
+        looked = 0
+        before = ""
+        for part in segments(pattern.text):
+            after: dict[_Names, None] = {}
+            if part == before == ANY:
+                continue
+            before = part
+            for node in here:
+                if part == ONE:
+                    after.update(dict.fromkeys(node.next.values()))
+                elif part == ANY:
+                    _below([node], after)
+                elif part == ONE_OR_MORE:
+                    _below(list(node.next.values()), after)
+                elif (child := node.next.get(part)) is not None:
+                    after[child] = None
+            here = after
+            looked += len(here)
+        return [name for node in here for name in node.names], looked
+
+
+def _below(tops: list[_Names], found: dict[_Names, None]) -> None:
+    """These nodes and all under them, but what was found already; without a stack of calls, as names may be deep."""
+    waiting = tops[::-1]
+    while waiting:
+        node = waiting.pop()
+        if node not in found:
+            found[node] = None
+            waiting.extend(reversed(node.next.values()))

@@ -1,0 +1,75 @@
+"""The trees that find matches among many against the plain matcher: any patterns, any names, added and removed."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from radiator.routing.index import NameIndex, PatternIndex
+from radiator.routing.pattern import Pattern, parse_list
+
+segment = st.sampled_from(["a", "b", "", "*x", "c"])
+names = st.builds(
+    lambda parts, separators: "".join(f"{s}{p}" for p, s in zip(parts, separators, strict=False)).lstrip(" ") or "a",
+    st.lists(segment, min_size=1, max_size=5),
+    st.lists(st.sampled_from("./"), min_size=5, max_size=5),
+)
+wild = st.builds(
+    lambda parts, end: "/".join([*parts, *end]),
+    st.lists(st.one_of(segment, st.sampled_from(["*", "#"])), min_size=1, max_size=5),
+    st.sampled_from([[], [">"], ["#"]]),
+).filter(bool)
+lists = st.lists(st.one_of(wild, names), min_size=1, max_size=3).map(lambda each: parse_list(",".join(each)))
+
+
+@settings(max_examples=500)
+@given(st.lists(lists, max_size=8), st.lists(st.integers(0, 7)), st.lists(names, min_size=1, max_size=6))
+def test_a_name_finds_the_patterns_that_match_it(sets: list, removed: list[int], wanted: list[str]) -> None:
+    index: PatternIndex[int] = PatternIndex()
+    for number, patterns in enumerate(sets):
+        index.add(number, patterns.patterns)
+    for number in removed:
+        if number < len(sets):
+            index.remove(number, sets[number].patterns)
+    left = [number for number in range(len(sets)) if number not in removed]
+    assert len(index) == len(left)
+    for name in wanted:
+        assert index.find(name) == [number for number in left if sets[number].matches(name)]
+    for number in left:
+        index.remove(number, sets[number].patterns)
+    assert not index._root.next
+    assert not index._exact
+
+
+@settings(max_examples=500)
+@given(st.lists(names, unique=True, max_size=12), st.lists(st.integers(0, 11)), st.lists(wild, min_size=1, max_size=4))
+def test_a_pattern_finds_the_names_that_it_matches(
+    all_names: list[str], removed: list[int], patterns: list[str]
+) -> None:
+    index = NameIndex()
+    for name in all_names:
+        index.add(name)
+    gone = {all_names[number] for number in removed if number < len(all_names)}
+    for name in gone:
+        index.remove(name)
+    left = [name for name in all_names if name not in gone]
+    for text in patterns:
+        pattern = Pattern(text)
+        if pattern.is_literal:
+            continue
+        found, _ = index.find(pattern)
+        assert len(found) == len(set(found))
+        assert set(found) == {name for name in left if pattern.matches(name)}
+    for name in left:
+        index.remove(name)
+    assert not index._root.next
+
+
+def test_what_does_not_match_is_not_looked_at() -> None:
+    index = NameIndex()
+    for number in range(1_000):
+        index.add(f"/topic/many.{number}.x")
+        index.add(f"/queue/other.{number}")
+    found, looked = index.find(Pattern("/topic/many.7.*"))
+    assert found == ["/topic/many.7.x"]
+    assert looked < 10
