@@ -170,7 +170,8 @@ class Names:
             )
 
     def keep(self, named: Named, waiters: Iterable[Any] = ()) -> None:
-        """Write down what it is about; ``waiters`` are told when that is done."""
+        """Write down what it is about; ``waiters`` are told when that is done. If it is known already nothing is
+        written: who comes back on a full disk must be let in."""
         entry: dict[str, Any] = {
             "user": named.user,
             "destination": named.patterns.text,
@@ -185,9 +186,15 @@ class Names:
         if named.queue.selection is not None:
             entry["selector"] = named.queue.selection.given
         old = self._definitions.entries.get(named.key)
-        if old is None or entry != old:
+        if old is None or entry != old | {"used_ns": named.used_ns}:
             self._definitions.put(named.key, entry)
-        self._definitions.waiters.extend(waiters)
+        else:
+            self._definitions.note(named.key, entry)
+        if not self._definitions.written_down:
+            self._definitions.waiters.extend(waiters)
+            return
+        for group in waiters:
+            group.settle()
 
     def delete(self, named: Named) -> list[list[Any]]:
         """For good; whoever uses it has gone before. Returns where a receipt has to wait."""
@@ -265,7 +272,9 @@ class Names:
             if expiry_ns is None:
                 continue
             if named.active:
-                self.keep(named)
+                entry = self._definitions.entries.get(named.key)
+                if entry is not None:
+                    self._definitions.put(named.key, entry | {"used_ns": now_ns})
                 continue
             unused_ns, up_ns = now_ns - named.used_ns, now_ns - self._started_ns
             if unused_ns > expiry_ns and up_ns > min(expiry_ns, GRACE_NS):

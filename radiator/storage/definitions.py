@@ -90,6 +90,7 @@ class Definitions:
         self.failed: StorageError | None = None
         self._dirty = False
         self._deletes = False
+        self._under_way = 0
         self._retry_due_ns: int | None = None
 
     def load(self) -> list[str]:
@@ -114,6 +115,15 @@ class Definitions:
             self.entries[key] = entry
         self._dirty = True
 
+    def note(self, key: str, entry: Entry) -> None:
+        """The same, but it need not be written before something else is."""
+        self.entries[key] = entry
+
+    @property
+    def written_down(self) -> bool:
+        """Whether the file has everything that was put."""
+        return not (self._dirty or self._under_way)
+
     @property
     def deadline_ns(self) -> int | None:
         """When take() has something to do of itself."""
@@ -132,10 +142,12 @@ class Definitions:
             return [], []
         job = DefinitionsJob(self, dict(self.entries), self.waiters)
         first, self._dirty, self._deletes, self.waiters, self._retry_due_ns = self._deletes, False, False, [], None
+        self._under_way += 1
         return ([job], []) if first else ([], [job])
 
     def written(self, job: DefinitionsJob, now_ns: int) -> None:
         """A job came back. One that failed is made up for by the next, tried now and then."""
+        self._under_way -= 1
         self.failed = job.error
         if job.error is not None:
             self._dirty = True

@@ -1,6 +1,7 @@
-"""fsck's look at the small files beside the logs: ``dedup`` and ``archived`` of a partition, ``transactions``.
+"""fsck's look at the small files beside the logs: ``dedup`` and ``archived`` of a partition, ``transactions``,
+``subscriptions``.
 
-Knows: these three. Must not know: segments. No state: any thread, any process.
+Knows: these four. Must not know: segments. No state: any thread, any process.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from radiator.errors import StorageError
-from radiator.storage import archived, dedup_file, layout, transaction_log
+from radiator.storage import archived, dedup_file, definitions, layout, transaction_log
 from radiator.storage.files import FileSystem, read_file
 from radiator.upkeep.findings import Finding
 
@@ -40,6 +41,18 @@ def transactions(fs: FileSystem, root: str) -> Iterator[Finding]:
     elif data.strip(b"\0"):
         text = "no entry holds: what was being written was never decided"
         yield Finding("tail", path, text, 0, len(data))
+
+
+def subscriptions(fs: FileSystem, root: str) -> Iterator[Finding]:
+    """The file of named subscriptions, which is replaced as a whole."""
+    path = layout.subscriptions_path(root)
+    data = read_file(fs, path)
+    if data is not None:
+        try:
+            definitions.decode(data)
+        except ValueError as error:
+            text = f"cannot be read ({error}); a start puts it aside, and names are unknown until they are used again"
+            yield Finding("subscriptions", path, text, 0, len(data))
 
 
 def _ids(fs: FileSystem, path: str, end: int, live: bool) -> Iterator[Finding]:

@@ -39,6 +39,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "ids": (WARNING, "`dedup` is damaged, or ahead of its log: some ids may be forgotten"),
     "archived": (WARNING, "`archived` is damaged, or ahead of its log: retention waits"),
     "cursor": (WARNING, "a cursor that is ahead of its log, or whose records contradict one another"),
+    "subscriptions": (DAMAGE, "the file that says what named subscriptions are about cannot be read: they are unknown"),
     "delivered": (WARNING, "the file of hints has not its size"),
     "mode": (WARNING, "a file or directory that others than its owner may read or write"),
     "leftover": (WARNING, "a temporary file, or part of what was removed: the broker does not need it"),

@@ -15,7 +15,17 @@ from struct import Struct, error
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from radiator.storage import archived, cursor_journal, dedup_file, index, layout, names, salt, transaction_log
+from radiator.storage import (
+    archived,
+    cursor_journal,
+    dedup_file,
+    definitions,
+    index,
+    layout,
+    names,
+    salt,
+    transaction_log,
+)
 from radiator.storage.header import HEADER_BYTES, DamagedBatch, decode_header
 
 _NAME = Struct("<II")
@@ -163,6 +173,17 @@ def read_transactions(data: bytes) -> Iterator[Line]:
         at = end
 
 
+def read_subscriptions(data: bytes) -> Iterator[Line]:
+    """Each named subscription."""
+    try:
+        entries = definitions.decode(data)
+    except ValueError as error:
+        yield _bad(0, len(data), str(error))
+        return
+    for key, entry in entries.items():
+        yield Line(0, len(data), "subscription", {"cursor": key, **entry})
+
+
 def _batch(batch: memoryview) -> dict[str, Any]:
     try:
         header = decode_header(bytes(batch[:HEADER_BYTES]))
@@ -222,6 +243,7 @@ FILES: list[tuple[str, str, Reader]] = [
     (r"salt", "key of the salts", read_salt),
     (r"LOCK", "lock", read_lock),
     (r"transactions", "redo log of transactions", read_transactions),
+    (r"subscriptions(\.damaged)?", "what named subscriptions are about", read_subscriptions),
     (r"snapshot(\.copy|\.damaged)?", "snapshot of the cursors", read_snapshot),
     (r"journal-\d+", "journal of the cursors", read_journal),
     (r"delivered", "hints about deliveries", read_delivered),

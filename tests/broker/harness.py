@@ -312,7 +312,8 @@ class World:
         broker = self.broker
         assert not broker.sessions
         for destination in broker.destinations.values():
-            assert destination.subscribers == 0, destination.name
+            names = sum(destination in named.destinations for named in broker.names.by_key.values())
+            assert destination.subscribers == names, destination.name
             for feed in destination.feeds:
                 assert not feed.readers, destination.name
             if destination.queue is not None:

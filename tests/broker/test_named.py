@@ -546,3 +546,12 @@ def damage(world: World) -> None:
     fd = world.fs.open(path)
     world.fs.pwritev(fd, [b"x"], 40)
     world.fs.close(fd)
+
+
+def test_who_comes_back_on_a_full_disk_is_let_in(world: World) -> None:
+    durable(world).drop()
+    sent = fill(world, 2, T)
+    world.fs.fill(0)
+    client = durable(world, ack="auto")
+    assert not client.session.closing
+    assert client.bodies() == sent

@@ -28,6 +28,7 @@ from tests.broker.harness import World
 from tests.simulation import burials
 from tests.simulation.actors import Actor, Consumer, Producer, Reader
 from tests.simulation.checkers import Checkers, Violation
+from tests.simulation.followers import Follower
 from tests.storage.driving import read_all
 from tests.storage.faults import FaultyFileSystem
 
@@ -64,6 +65,7 @@ EVENTS = {  # weights
     "power": 2,
     "restart": 1,
 }
+KINDS: list[type[Actor]] = [Producer, Consumer, Consumer, Consumer, Reader, Reader, Follower, Follower]
 FAULTS = ["fdatasync", "fdatasync", "pwritev", "open", "sync_dir", "pread", "open_read"]
 
 
@@ -87,7 +89,7 @@ class Simulation:
         self.turn: Iterator[str] | None = None
         self.actors: list[Actor] = [
             kind(f"{kind.__name__[0].lower()}{number}", self.world, self.random, self.checkers)
-            for number, kind in enumerate([Producer, Consumer, Consumer, Consumer, Reader, Reader])
+            for number, kind in enumerate(KINDS)
         ]
 
     def run(self) -> None:
@@ -300,4 +302,7 @@ class Simulation:
                 client.ack(message)
         checkers.at_the_end(drained, waiting)
         client.drop()
+        for actor in self.actors:
+            if isinstance(actor, Follower):
+                actor.at_the_end()
         world.holds_nothing()

@@ -11,7 +11,7 @@ import pytest
 
 from radiator import limits
 from radiator.errors import StorageError
-from radiator.storage import archived, cursor_journal, index, layout, names, transaction_log
+from radiator.storage import archived, cursor_journal, definitions, index, layout, names, transaction_log
 from radiator.storage.dedup_file import encode_block
 from radiator.storage.files import FileSystem
 from radiator.storage.index import IndexEntry
@@ -19,6 +19,7 @@ from radiator.upkeep import check_cursors
 from radiator.upkeep.findings import KINDS, SEVERITIES
 from radiator.upkeep.fsck import Fsck
 from radiator.upkeep.repair import Repair
+from radiator.upkeep.show import read_subscriptions
 from tests.storage.driving import NOW, commit, opened
 from tests.upkeep.spoiled import QUEUE, Made, check, kinds, mended, next_batch, repair, uncommitted
 
@@ -356,3 +357,16 @@ def test_a_journal_that_is_read_while_it_is_written_is_read_again(made: Made, mo
     monkeypatch.setattr(check_cursors, "read_file", half_way)
     assert kinds(made.root) == [] and len(reads) == 2
     store.close()
+
+
+def test_what_named_subscriptions_are_about_is_checked_and_shown(made: Made) -> None:
+    path = Path(layout.subscriptions_path(str(made.root)))
+    path.write_bytes(definitions.encode({"sub:me": {"user": "", "destination": "/topic/a"}}))
+    path.chmod(0o600)
+    assert kinds(made.root) == []
+    (line,) = read_subscriptions(path.read_bytes())
+    assert line.values == {"cursor": "sub:me", "user": "", "destination": "/topic/a"}
+    made.flip(path, 50)
+    assert kinds(made.root) == ["subscriptions"]
+    (line,) = read_subscriptions(path.read_bytes())
+    assert line.damage
