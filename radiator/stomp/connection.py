@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from radiator.errors import ProtocolError
-from radiator.limits import HEADER_BLOCK_BYTES_MAX
 from radiator.stomp import encoder
 from radiator.stomp.frames import Frame
 from radiator.stomp.heartbeat import HeartBeat, negotiate
@@ -81,6 +80,7 @@ class ServerConnection:
         heart_beat: tuple[int, int] = (0, 0),
     ) -> None:
         self._parser = Parser(limits=limits, caches=caches)
+        self._blank_bytes_max = (limits or ParserLimits()).header_block_bytes_max
         self._mine = heart_beat
         self._first = b""
         self._blank_bytes = 0  # of line ends before the opening frame
@@ -147,8 +147,11 @@ class ServerConnection:
             data = whole.lstrip(b"\r\n").removeprefix(_BYTE_ORDER_MARK).lstrip(b"\r\n")
             self._first = b""
             self._blank_bytes += len(whole) - len(data)
-            if self._blank_bytes > HEADER_BLOCK_BYTES_MAX:
-                detail = f"expected CONNECT or STOMP, got {self._blank_bytes} bytes of line ends"
+            if self._blank_bytes > self._blank_bytes_max:
+                detail = (
+                    f"expected CONNECT or STOMP after at most {self._blank_bytes_max} bytes of line ends "
+                    "(limits.headers in the YAML file)"
+                )
                 self.failed = ProtocolError("too-large", "too much came before CONNECT", detail)
                 return []
             for first_bytes, message, detail, _ in _FOREIGN:
