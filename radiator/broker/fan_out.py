@@ -117,6 +117,14 @@ def left_at(registry: Registry, partition: Any) -> int:
     return max(start, min(floors, default=0))
 
 
+def read_for(destination: Destination) -> list[Feed]:
+    """The logs that have what somebody wants who looks at this destination."""
+    feeds = list(destination.feeds)
+    for parent in destination.parents:
+        feeds += [feed for feed in parent.feeds if feed not in feeds]
+    return feeds
+
+
 def without_parents(destinations: list[Destination], patterns: PatternSet, browser: bool) -> list[Destination]:
     """What a SUBSCRIBE takes part in: parents that are queues have no consumers, and patterns pass them over. Raises
     ProtocolError for one that is named."""

@@ -21,6 +21,8 @@ from radiator.broker.wire import run_length
 
 if TYPE_CHECKING:
     from radiator.broker.feed import Feed
+    from radiator.broker.queue import Queue
+    from radiator.broker.source import QueueSource
     from radiator.broker.subscription import Subscription
     from radiator.storage.batch import RecordBatch
 
@@ -44,6 +46,7 @@ class Reader:
         "live_from",
         "loading",
         "next_offset",
+        "queue",
         "resolving",
         "since_ns",
         "skip_settled",
@@ -59,6 +62,7 @@ class Reader:
         self.live_from = live_from
         self.stop_offset: int | None = None
         self.starts: dict[str, int] | None = None
+        self.queue: Queue | None = None  # in a log of a parent that feeds it: what of it is to be seen
         self.skip_settled = False  # a browser sees what waits in the queue, not what was acknowledged
         self.batch: RecordBatch | None = None
         self.loading = False
@@ -179,11 +183,18 @@ class Reader:
                 return
         subscription.deliver(self.feed, None, offsets, tails, extra)  # type: ignore[arg-type]
 
+    def browsed(self) -> list[QueueSource]:
+        """Whose cursors say what waits here: all queues' that read the log, or that of the one that is looked at."""
+        own = self.queue
+        return [each for each in self.feed.sources if each.queue.claim.owned and (own is None or each.queue is own)]
+
     def _pick(self, batch: RecordBatch, start: int, stop: int) -> list[int] | None:
         """The indexes that this reader wants, or None for all of them."""
         matches = self.subscription.patterns.matches
         consumed = [queue.name for queue in self.subscription.queues]  # in the same log, and under the same pattern
         wanted = [matches(name) and name not in consumed for name in batch.names]
+        if self.queue is not None:
+            wanted = [self.queue.claim.has(name) for name in batch.names]
         selection = self.subscription.selection
         if all(wanted) and self.starts is None and not self.skip_settled and not self.since_ns and selection is None:
             return None
@@ -199,7 +210,7 @@ class Reader:
             if batch.receive_ns[stop - 1] >= self.since_ns:
                 self.since_ns = 0
         if self.skip_settled:
-            settled = [source.cursor for source in self.feed.sources if source.queue.claim.owned]
+            settled = [source.cursor for source in self.browsed()]
             picked = [i for i in picked if not all(cursor.is_acked(batch.offsets[i]) for cursor in settled)]
         if selection is not None:
             verdicts = selection.verdicts(self.feed.wire, batch, start, stop)

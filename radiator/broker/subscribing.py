@@ -99,7 +99,7 @@ def subscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> No
             broker.consume(subscription, destination)
         else:
             subscription.enter(destination)
-            for feed in destination.feeds:
+            for feed in fan_out.read_for(destination):
                 _read(broker, subscription, destination, feed, start, starts, stop, now_ns)
     if start is not None and start.kind == "last":
         _start_at_last(broker, subscription, {each.name for each in destinations}, start.value, starts)
@@ -253,8 +253,10 @@ def _read(
     reader = subscription.readers.get(feed)
     if reader is None:
         reader = Reader(subscription, feed, partition.next_offset, partition.next_offset)
+        if feed not in destination.feeds:
+            reader.queue = destination.queue
         if subscription.browser and start is None and destination.policy.kind == "queue":
-            floors = [source.cursor.floor for source in feed.sources if source.queue.claim.owned]
+            floors = [source.cursor.floor for source in reader.browsed()]
             reader.next_offset = min(floors, default=partition.log_start_offset)
             reader.skip_settled = True
         broker.read(subscription, feed, reader)

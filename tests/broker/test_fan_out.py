@@ -140,6 +140,28 @@ def test_a_parent_can_be_looked_at() -> None:
     assert client.bodies() == ["m0", "m1", ""]
 
 
+def test_a_child_can_be_looked_at_too() -> None:
+    world = world_of()
+    fill(world, 3, P)
+    fill(world, 1, A)
+    taker = world.connect()
+    taker.subscribe(A, ack="client-individual", prefetch_count=9)
+    world.settle()
+    taker.ack(next(each for each in taker.messages() if each.body == b"m1"))
+    world.settle()
+    for name, expected in ((A, ["m0", "m0", "m2"]), (B, ["m0", "m1", "m2"])):
+        client = world.connect()
+        client.subscribe(name, browser="true")
+        world.settle()
+        messages = client.messages()
+        assert messages[-1].headers["replay-end"] == "true"
+        assert sorted(each.body.decode() for each in messages[:-1]) == expected
+    client = world.connect()
+    client.subscribe(B, start_position="offset:1", stop_position="end", ack="auto")
+    world.settle()
+    assert client.bodies() == ["m1", "m2", ""]
+
+
 def test_the_receipt_counts_the_consumers_of_the_children() -> None:
     world = world_of()
     client = world.connect()
