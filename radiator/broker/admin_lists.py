@@ -15,6 +15,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from radiator.broker import readiness
+from radiator.broker.parked import back
 from radiator.routing import dead_letter
 from radiator.routing.pattern import parse_list
 from radiator.routing.rules import TEMPORARY
@@ -121,7 +122,7 @@ def _waiting(queue: Queue | None) -> dict[str, Any]:
     for source in queue.sources:
         cursor = source.cursor
         settled = sum(stop - start for start, stop in cursor.intervals) + cursor.floor
-        ready += len(source.returned) + source.fresh
+        ready += back(source) + source.fresh
         delayed += len(source.deferred)
         total += source.feed.partition.next_offset - settled - len(source.settled)
     in_flight = max(0, total - ready - delayed)

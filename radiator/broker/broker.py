@@ -340,6 +340,10 @@ class Broker:
         """Let a reader stop at a moment that has not come yet."""
         self._timed_stops.append((time_ns, reader))
 
+    def stop_as(self, reader: Reader, new: Reader) -> None:
+        """Let a reader stop at the moment at which another one does, if that does at a moment to come."""
+        self._timed_stops += [(time_ns, new) for time_ns, each in self._timed_stops if each is reader]
+
     def next_deadline_ns(self, now_ns: int) -> int | None:
         """When ``tick`` has something to do; None if nothing is planned."""
         stored_ns, planned_ns = self.store.next_deadline_ns(now_ns), min(self.timing.next_ns, self.throttle.next_ns)

@@ -68,4 +68,6 @@ def watch(broker: Broker, destination: Destination, feed: Feed) -> None:
         if destination not in subscription.destinations:
             continue
         start = feed.partition.next_offset
-        broker.read(subscription, feed, Reader(subscription, feed, start, start))
+        new = Reader(subscription, feed, start, start)
+        broker.read(subscription, feed, new)
+        broker.stop_as(reader, new)

@@ -124,17 +124,16 @@ def hand_out(queue: Queue, source: QueueSource, allowed: Iterable[Subscription],
 def _again(queue: Queue, source: QueueSource, parked: Parked, takers: Takers, count_max: int) -> int:
     """What was returned, and what was parked and is wanted by somebody who has credit now."""
     handed = 0
-    returned = source.returned
     for _ in range(min(AGAIN_MAX, count_max)):
         _unpark(source, parked, takers)
-        if not returned or not takers.texts:
+        if not source.returned or not takers.texts:
             break
-        offset = returned[0]
+        offset = source.returned[0]
         batch = source.batch_at(offset)
         if batch is None:
             return handed if source.loading else max(1, handed)
         index = batch.index_at(offset)
-        heappop(returned)
+        heappop(source.returned)
         if queue.passes(source, batch, index):
             consumer = takers.choose(source, batch, index)
             if consumer is None:

@@ -147,6 +147,22 @@ def test_who_looks_on_sees_priorities_that_are_used_later(world: World) -> None:
     world.holds_nothing()
 
 
+def test_who_looks_on_until_a_moment_to_come_is_told_the_end_of_lanes_born_meanwhile_too(
+    world: World,
+) -> None:
+    client = world.connect()
+    stop = f"time:{world.now + 5_000_000_000}"
+    client.subscribe("/queue/a", ack="auto", start_position="first", stop_position=stop)
+    send(client, (4, "a"), (9, "b"))
+    world.settle()
+    assert sorted(client.bodies()) == ["a", "b"]
+    world.tick(10)
+    send(client, (9, "late"))
+    world.settle()
+    (end,) = client.messages()
+    assert end.headers["replay-end"] == "true"
+
+
 def test_the_queue_counts_all_priorities_together_and_drops_the_lowest() -> None:
     world = World("destinations: [{match: '/queue/*', priority: true, max_messages: 3, on_full: drop_oldest}]")
     client = world.connect()
