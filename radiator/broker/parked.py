@@ -4,24 +4,21 @@ A queue hands its messages out in order; where consumers have selectors, one tha
 have no credit, must not hold up the others. Such a message is *parked*: its offset is kept, in a *lane* for each
 selector (by its text) that wants it, so that the lowest one for a consumer is found without looking at the others.
 
-Knows: offsets, which selector wants what. Must not know: consumers, batches but to judge one record.
+Knows: offsets, which selector wants what. Must not know: consumers, records.
 Invariants: what is here is unsettled, in nobody's hands and not in ``returned``; every parked offset is in each lane
 that wants it; there are at most ``limits.PARKED_MAX``, then the source looks no further.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 from radiator import limits
 
 if TYPE_CHECKING:
-    from radiator.broker.selection import Selection
     from radiator.broker.source import QueueSource
-    from radiator.broker.wire import PartitionWire
-    from radiator.storage.batch import RecordBatch
 
 
 class Parked:
@@ -56,17 +53,12 @@ class Parked:
         self._order.clear()
         return offsets
 
-    def add(
-        self, wire: PartitionWire, batch: RecordBatch, index: int, selections: Mapping[str, Selection | None]
-    ) -> None:
-        """Pass this one over."""
-        offset = batch.offsets[index]
+    def add(self, offset: int, texts: Iterable[str]) -> None:
+        """Pass this one over, which these selectors want."""
         self._offsets.add(offset)
         self._push(self._order, offset)
-        for text, lane in self._lanes.items():
-            selection = selections[text]
-            if selection is None or selection.takes(wire, batch, index):
-                self._push(lane, offset)
+        for text in texts:
+            self._push(self._lanes[text], offset)
 
     def first(self, text: str) -> int | None:
         """The lowest offset that this selector wants."""

@@ -22,6 +22,7 @@ from radiator.broker.wire import run_length
 if TYPE_CHECKING:
     from radiator.broker.feed import Feed
     from radiator.broker.queue import Queue
+    from radiator.broker.selection import Selection
     from radiator.broker.source import QueueSource
     from radiator.broker.subscription import Subscription
     from radiator.storage.batch import RecordBatch
@@ -196,8 +197,8 @@ class Reader:
         if self.queue is not None:
             wanted = [self.queue.claim.has(name) for name in batch.names]
         selection = self.subscription.selection
-        if all(wanted) and self.starts is None and not self.skip_settled and not self.since_ns and selection is None:
-            return None
+        if all(wanted) and self.starts is None and not self.skip_settled and not self.since_ns:
+            return None if selection is None else self._selected(selection, batch, start, stop)
         ids = batch.destination_ids
         picked = [index for index in range(start, stop) if wanted[ids[index]]]
         if self.starts is not None:
@@ -216,3 +217,11 @@ class Reader:
             verdicts = selection.verdicts(self.feed.wire, batch, start, stop)
             picked = [index for index in picked if verdicts[index] == YES]
         return picked
+
+    def _selected(self, selection: Selection, batch: RecordBatch, start: int, stop: int) -> list[int] | None:
+        """As above, where nothing but the selector has a say."""
+        verdicts = selection.verdicts(self.feed.wire, batch, start, stop)
+        count = verdicts.count(YES, start, stop)
+        if count == stop - start:
+            return None
+        return [index for index in range(start, stop) if verdicts[index] == YES] if count else []

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from radiator import limits
 from radiator.broker.parked import Parked
-from radiator.broker.selection import text_of
+from radiator.broker.selection import YES, text_of
 from radiator.broker.wire import run_length
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from radiator.broker.source import QueueSource
     from radiator.broker.subscription import Subscription
     from radiator.storage.batch import RecordBatch
+
+Verdicts = dict[str, bytearray | None]
 
 AGAIN_MAX = 256  # messages that come back, one by one, in one call
 
@@ -68,20 +70,30 @@ class Takers:
     @property
     def texts(self) -> list[str]:
         """The selectors of those who still have credit."""
-        return [text for text in list(self._groups) if self._head(text) is not None]
+        return [text for text in tuple(self._groups) if self._head(text) is not None]
 
-    def credit(self, text: str) -> int:
-        """How much those with this selector may be sent."""
-        return sum(taker.credit for taker in self._groups[text])
+    @property
+    def spent(self) -> bool:
+        """True if nobody has credit any more."""
+        return all(self._head(text) is None for text in tuple(self._groups))
 
-    def choose(self, source: QueueSource, batch: RecordBatch, index: int) -> Subscription | None:
-        """Who gets this record; its credit is taken."""
+    def verdicts(self, source: QueueSource, batch: RecordBatch, start: int, stop: int) -> Verdicts:
+        """What each selector says of these records; None: all are wanted."""
         wire = source.feed.wire
+        return {
+            text: None if selection is None else selection.verdicts(wire, batch, start, stop)
+            for text, selection in self.present.items()
+        }
+
+    def choose(self, verdicts: Verdicts, index: int) -> Subscription | None:
+        """Who gets this record; its credit is taken."""
         best: Taker | None = None
-        for text in self.texts:
-            selection, head = self.present[text], self._groups[text][0]
-            if (best is None or head.turn < best.turn) and (selection is None or selection.takes(wire, batch, index)):
-                best = head
+        for text in tuple(self._groups):
+            wanted = verdicts[text]
+            if wanted is None or wanted[index] == YES:
+                head = self._head(text)
+                if head is not None and (best is None or head.turn < best.turn):
+                    best = head
         if best is None:
             return None
         group = self._groups[text_of(best.consumer.selection)]
@@ -114,7 +126,7 @@ def hand_out(queue: Queue, source: QueueSource, allowed: Iterable[Subscription],
     for offset in parked.serve(takers.present):
         heappush(source.returned, offset)
     handed = _again(queue, source, parked, takers, count_max)
-    if not source.loading and not source.returned and handed < count_max and takers.texts:
+    if not source.loading and not source.returned and handed < count_max and not takers.spent:
         handed += _fresh(queue, source, parked, takers, count_max - handed)
     if len(parked) == 0:
         source.parked = None
@@ -126,7 +138,7 @@ def _again(queue: Queue, source: QueueSource, parked: Parked, takers: Takers, co
     handed = 0
     for _ in range(min(AGAIN_MAX, count_max)):
         _unpark(source, parked, takers)
-        if not source.returned or not takers.texts:
+        if not source.returned or takers.spent:
             break
         offset = source.returned[0]
         batch = source.batch_at(offset)
@@ -135,9 +147,10 @@ def _again(queue: Queue, source: QueueSource, parked: Parked, takers: Takers, co
         index = batch.index_at(offset)
         heappop(source.returned)
         if queue.passes(source, batch, index):
-            consumer = takers.choose(source, batch, index)
+            verdicts = takers.verdicts(source, batch, index, index + 1)
+            consumer = takers.choose(verdicts, index)
             if consumer is None:
-                _park(queue, source, parked, takers, batch, index)
+                _park(source, parked, verdicts, batch, index)
             else:
                 queue.send_again(source, batch, index, consumer)
                 handed += 1
@@ -169,15 +182,16 @@ def _fresh(queue: Queue, source: QueueSource, parked: Parked, takers: Takers, co
     run = limits.SELECTOR_RUN_CHARS // max(1, sum(map(len, takers.present)))
     stop = start + min(run_length(batch, start, stop, limits.SELECTOR_RUN_BYTES), max(1, run))
     firsts = queue.claim.firsts(partition.name, batch)
+    verdicts = takers.verdicts(source, batch, start, stop)
     shares: dict[Subscription, list[int]] = {}
     handed, index = 0, start
-    while handed < count_max and not parked.full and takers.texts:
+    while handed < count_max and not parked.full and not takers.spent:
         index = source.pass_over(batch, firsts, index, stop)
         if index == stop or source.stuck:
             break
-        consumer = takers.choose(source, batch, index)
+        consumer = takers.choose(verdicts, index)
         if consumer is None:
-            _park(queue, source, parked, takers, batch, index)
+            _park(source, parked, verdicts, batch, index)
         else:
             shares.setdefault(consumer, []).append(index)
             handed += 1
@@ -193,8 +207,8 @@ def _fresh(queue: Queue, source: QueueSource, parked: Parked, takers: Takers, co
     return max(1, handed)
 
 
-def _park(queue: Queue, source: QueueSource, parked: Parked, takers: Takers, batch: RecordBatch, index: int) -> None:
+def _park(source: QueueSource, parked: Parked, verdicts: Verdicts, batch: RecordBatch, index: int) -> None:
     offset = batch.offsets[index]
     if offset >= source.next_offset and offset not in source.cursor.counts:
         source.cursor.set_count(offset, 0)  # nobody has had it, though others behind it may be delivered before it
-    parked.add(source.feed.wire, batch, index, takers.present)
+    parked.add(offset, [text for text, wanted in verdicts.items() if wanted is None or wanted[index] == YES])
