@@ -10,6 +10,7 @@ from collections import defaultdict
 from random import Random
 from typing import Any
 
+from radiator.clock import NS_PER_MS
 from radiator.stomp.encoder import encode
 from radiator.stomp.frames import Frame
 from tests.broker.harness import Client, World
@@ -137,6 +138,9 @@ class Producer(Actor):
             headers = {"destination": destination}
             if destination in QUEUES and self.random.random() < 0.08:
                 headers["delay"] = str(self.random.choice([0, 1, 700, 5_000]))
+            if destination in QUEUES and self.random.random() < 0.05:
+                headers["expires"] = str(self.world.now // NS_PER_MS + self.random.choice([0, 900, 40_000_000]))
+                self.checkers.maybe_settled.add(body)
             if destination in ("/topic/keyed", "/topic/state") and self.random.random() < 0.7:
                 headers["key"] = f"k{self.random.randrange(3)}"
                 self.checkers.key_of[body] = headers["key"]
