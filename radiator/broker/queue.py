@@ -216,13 +216,14 @@ class Queue:
         start = batch.index_at(offset)
         stop = len(batch) if batch.next_offset <= high_watermark else batch.index_at(high_watermark)
         room = min(RUN_BYTES, *(consumer.session.room() for consumer, _ in credits))
-        stop = start + run_length(batch, start, stop, room)
-        if self.selection is not None:
-            stop = min(stop, start + self.selection.run)
+        chosen = self.selection is not None
+        if chosen or not self.claim.whole(source.feed.partition.name, batch) or source.timed(batch, start):
+            stop = start + run_length(batch, start, stop, room)
+            if self.selection is not None:
+                stop = min(stop, start + self.selection.run)
             return self._hand_out_slow(source, batch, start, stop, credits, count_max)
-        if not self.claim.whole(source.feed.partition.name, batch) or source.timed(batch, start):
-            return self._hand_out_slow(source, batch, start, stop, credits, count_max)
-        count = min(stop - start, count_max, sum(credit for _, credit in credits))
+        stop = min(stop, start + count_max, start + sum(credit for _, credit in credits))
+        count = run_length(batch, start, stop, room)
         indexes = range(start, start + count)
         source.move(batch, start, start + count)
         self._spread(source, batch, indexes, credits)

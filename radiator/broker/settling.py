@@ -6,12 +6,22 @@ would cost the client its connection; one that names something never delivered h
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from radiator.broker import transactions
 from radiator.broker.returning import Refusal
 from radiator.broker.scheduling import delay_ms
-from radiator.broker.subscription import AUTO, END_ID, InFlight, Subscription, by_source, decimal, delivered_in
+from radiator.broker.subscription import (
+    AUTO,
+    END_ID,
+    INDIVIDUAL,
+    InFlight,
+    Subscription,
+    by_source,
+    decimal,
+    delivered_in,
+)
 from radiator.clock import NS_PER_MS
 from radiator.errors import ProtocolError
 
@@ -26,6 +36,8 @@ TOUCH = "/radiator/touch"
 
 def ack(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
     """ACK: settle for ever; with a receipt, once the cursor is stored as the rule says."""
+    if frame.receipt is None and _ack_one(broker, session, frame.head.headers):
+        return
     if frame.head.headers.get("touch") == "true":
         touch(broker, session, frame)
         return
@@ -34,6 +46,25 @@ def ack(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
     late = not apply_ack(broker, session, frame)
     if frame.receipt is not None:
         session.receipts.after(frame.receipt, broker.cursor_waiters(late))
+
+
+def _ack_one(broker: Broker, session: Session, headers: Mapping[str, str]) -> bool:
+    """How nearly every ACK is: of one delivery that is held, named by its ack id. False: it is another kind."""
+    if "transaction" in headers or "touch" in headers:
+        return False
+    tag, _, rest = headers.get("id", "").partition("-")
+    subscription = session.tags.get(tag)
+    if subscription is None or subscription.ack != INDIVIDUAL:
+        return False
+    delivery = subscription.take_one(rest.encode())
+    if delivery is None:
+        return False
+    source, offset = delivery
+    if source is not None:
+        source.settle([offset])
+    broker.stats.acks += 1
+    broker.ready.credit(subscription)
+    return True
 
 
 def apply_ack(broker: Broker, session: Session, frame: Frame) -> bool:

@@ -185,6 +185,13 @@ class Subscription:
             return self._release([self.in_flight.pop(message_id)])
         return self._release([self.in_flight.pop(key) for key in self._keys_up_to(message_id)])
 
+    def take_one(self, message_id: bytes) -> InFlight | None:
+        """The same under ``client-individual``; None if it is not in flight here."""
+        delivery = self.in_flight.pop(message_id, None)
+        if delivery is not None and self.shares_window and (delivery[0] is not None or self.session.capped):
+            self.session.held -= 1
+        return delivery
+
     def up_to(self, message_id: bytes) -> list[InFlight]:
         """What ``take`` would remove."""
         keys = self._keys_up_to(message_id) if self.ack == CLIENT else [message_id]
