@@ -17,7 +17,7 @@ from radiator.broker.publishing import (
     not_connected,
     plan_for,
 )
-from radiator.broker.settling import receipt_now
+from radiator.broker.settling import receipt_now, receipt_settled
 from radiator.broker.subscription import InFlight, by_source
 from radiator.errors import ProtocolError, StorageError
 from radiator.routing.rules import TEMPORARY
@@ -96,7 +96,7 @@ def _limits(broker: Broker) -> list[tuple[str, str]]:
 def disconnect(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
     """DISCONNECT: what is held goes back at once; the RECEIPT comes after all receipts before it."""
     broker.release(session)
-    receipt_now(session, frame)
+    receipt_settled(broker, session, frame)
     session.closing = True
 
 
@@ -122,7 +122,7 @@ def unsubscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> 
     if subscription is None:
         raise ProtocolError("bad-subscription", f"no subscription {subscription_id[:200]!r} on this connection")
     broker.unsubscribe(subscription)
-    receipt_now(session, frame)
+    receipt_settled(broker, session, frame)
 
 
 def begin(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
@@ -169,7 +169,8 @@ def commit(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
         _wait(waited, partition.open_batch.waiters)
     waited += _settle_together(broker, firsts, under_way, by_source(acked))
     if frame.receipt is not None:
-        session.receipts.after(frame.receipt, waited + broker.cursor_waiters(late))
+        waited += broker.cursor_waiters(late) + broker.dead_letters.waited()
+        session.receipts.after(frame.receipt, waited)
 
 
 def _settle_together(

@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from radiator.broker import overflow
 from radiator.broker.timing import NEVER_NS
@@ -50,15 +50,51 @@ class Letter(NamedTuple):
     offset: int
     reason: str
     deliveries: int
+    fate: Fate | None = None
+
+    def settle(self) -> None:
+        """It is done with where it was, without a transaction: whoever waits has to wait for the cursor."""
+        self.source.settle([self.offset])
+        self.end(True)
+
+    def end(self, by_cursor: bool = False) -> None:
+        """It is known what has become of it."""
+        if self.fate is not None:
+            self.fate.known(by_cursor)
+
+
+class Fate:
+    """Receipts that wait until it is known what has become of some letters; if a cursor has to tell, until it does."""
+
+    __slots__ = ("_broker", "_by_cursor", "_left", "_waiters")
+
+    def __init__(self, broker: Broker, letters: int, waiters: list[Any]) -> None:
+        self._broker = broker
+        self._left = letters
+        self._waiters = waiters
+        self._by_cursor = False
+
+    def known(self, by_cursor: bool) -> None:
+        """One of them."""
+        self._left -= 1
+        self._by_cursor |= by_cursor
+        if self._left:
+            return
+        for waiters in self._broker.cursor_waiters(False) if self._by_cursor else []:
+            waiters += self._waiters
+            return
+        for each in self._waiters:
+            each.settle()
 
 
 class DeadLetters:
     """All of one broker."""
 
-    __slots__ = ("_broker", "_held", "_pauses", "_waiting")
+    __slots__ = ("_broker", "_held", "_pauses", "_waiters", "_waiting")
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._waiters: list[Any] = []  # who waits for all that is waiting; the next run() takes them along
         self._waiting: deque[Letter] = deque()
         self._held: dict[str, Held] = {}  # by dead-letter destination
         self._pauses: dict[str, int] = {}  # the last ones of those that fail
@@ -72,9 +108,16 @@ class DeadLetters:
         """These messages are no longer offered to consumers; their queues have a dead-letter destination."""
         self._waiting += letters
 
+    def waited(self) -> list[list[Any]]:
+        """Where the receipt of a frame waits that may have buried something; nowhere, if nothing is on its way."""
+        return [self._waiters] if self._waiting else []
+
     def run(self) -> None:
         """Move what waits. What is appended here is taken by the store in this turn or the next."""
         letters, self._waiting = self._waiting, deque()
+        if self._waiters:
+            fate = Fate(self._broker, len(letters), self._waiters)
+            letters, self._waiters = deque(each._replace(fate=fate) for each in letters), []
         for letter in letters:
             held = self._held.get(_name(letter))
             if held is not None:
@@ -94,9 +137,10 @@ class DeadLetters:
         source, offset = letter.source, letter.offset
         index = batch.index_at(offset)
         if index >= len(batch) or batch.offsets[index] != offset:
-            source.settle([offset])  # removed on purpose
+            letter.settle()  # removed on purpose
         elif not source.queue.claim.takes(source.feed.partition.name, batch, index):
             source.skip([offset])
+            letter.end()
         else:
             try:
                 self._append(letter, batch, index)
@@ -105,7 +149,7 @@ class DeadLetters:
 
     def gone(self, letter: Letter) -> None:
         """The log has lost it."""
-        letter.source.settle([letter.offset])
+        letter.settle()
         letter.source.queue.lost(letter.source, 1, letter.offset, letter.offset)
 
     def _append(self, letter: Letter, batch: RecordBatch, index: int) -> None:
@@ -138,12 +182,12 @@ class DeadLetters:
             destination.queue.appended(partition)
         if source.cursor.stored and not isinstance(partition, MemoryPartition):
             acks = [(source.cursor, [letter.offset])]
-            broker.store.together([partition], [], acks, partial(self.decided, letter))
+            broker.store.together([partition], [], acks, partial(self.decided, letter, True))
         else:
             partition.open_batch.waiters.append(Appended(self, letter))
 
-    def decided(self, letter: Letter, holds: bool) -> None:
-        """The message is safe at its new place, or will not be there."""
+    def decided(self, letter: Letter, together: bool, holds: bool) -> None:
+        """The message is safe at its new place, or will not be there; and so is the cursor if it went ``together``."""
         if not holds:
             self.hold(letter, "it could not be stored")
             return
@@ -151,6 +195,7 @@ class DeadLetters:
         self._broker.stats.dead_lettered += 1
         letter.source.settle([letter.offset])
         letter.source.flush()  # a snapshot of the cursors, which may replace the redo log, must have it
+        letter.end(not together)
 
     def hold(self, letter: Letter, why: str) -> None:
         """It stays where it is; what goes to the same place waits with it."""
@@ -191,7 +236,9 @@ class Held:
         self.wake_ns = NEVER_NS
 
     def add(self, letter: Letter) -> None:
-        self.letters.append(letter)
+        """Nobody waits for a letter that may have to wait for ever."""
+        letter.end()
+        self.letters.append(letter._replace(fate=None))
         letter.source.queue.timing.deferred += 1
 
     def due(self, now_ns: int) -> None:
@@ -236,7 +283,7 @@ class Appended:
 
     def settle(self, failure: ProtocolError | None = None) -> None:
         """The batch is stored, or could not be."""
-        self._owner.decided(self._letter, failure is None)
+        self._owner.decided(self._letter, False, failure is None)
 
 
 def stamp(block: bytes, letter: Letter, origin: str, now_ns: int) -> bytes:

@@ -85,5 +85,5 @@ def unsubscribe(
         broker.unsubscribe(each)
     waited = [] if named.active else broker.names.delete(named)
     if frame.receipt is not None:
-        session.receipts.after(frame.receipt, waited)
+        session.receipts.after(frame.receipt, waited + broker.dead_letters.waited())
     return True

@@ -94,7 +94,7 @@ def nack(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
     if _held(session, frame):
         return
     apply_nack(broker, session, frame)
-    receipt_now(session, frame)
+    receipt_settled(broker, session, frame)
 
 
 def apply_nack(broker: Broker, session: Session, frame: Frame) -> None:
@@ -202,3 +202,9 @@ def receipt_now(session: Session, frame: Frame) -> None:
     """The RECEIPT of a frame whose effect is done."""
     if frame.receipt is not None:
         session.receipts.now(frame.receipt)
+
+
+def receipt_settled(broker: Broker, session: Session, frame: Frame) -> None:
+    """The RECEIPT of a frame that gave messages back: some of them may have been dropped, or be dead letters now."""
+    if frame.receipt is not None:
+        session.receipts.after(frame.receipt, broker.cursor_waiters(False) + broker.dead_letters.waited())
