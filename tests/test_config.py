@@ -289,6 +289,12 @@ FAULTS = {
     "destinations: [{match: a, on_full: drop_oldest, store: memory, retention: {count: 1}}]": "expected max_messages:",
     "destinations: [{match: /topic/a, on_full: drop_oldest, retention: {count: 1}}]": ON_FULL_OF_A_TOPIC,
     "destinations: [{match: /topic/a, on_full: drop_oldest, store: memory}]": ON_FULL_OF_A_TOPIC,
+    "destinations: [{match: a, on_unacked: drop}]": "expected requeue or dead_letter or delete, got 'drop'",
+    "destinations: [{match: a, on_unacked: dead_letter}]": "on_unacked: expected the name of a queue in dead_letter:",
+    "defaults: {on_unacked: dead_letter}": "defaults.on_unacked: expected the name of a queue in",
+    "{defaults: {on_unacked: dead_letter, dead_letter: /queue/d}, destinations: [{match: a, dead_letter: none}]}": (
+        "destinations[0].dead_letter: expected the name of a queue in dead_letter:"
+    ),
     "destinations: [{match: /topic/a, on_full: reject, store: memory, retention: {count: 1}}]": ON_FULL_OF_A_TOPIC,
     "defaults: {max_messages: 1}\ndestinations: [{match: /topic/a, on_full: drop_newest}]": ON_FULL_OF_A_TOPIC,
     "destinations: [{match: a, on_full: block}]": "expected max_messages: or max_bytes: too; without",

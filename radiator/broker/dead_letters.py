@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("radiator.broker")
 
-MAX_DELIVERIES, REJECTED, EXPIRED = "max-deliveries", "rejected", "expired"
+MAX_DELIVERIES, REJECTED, EXPIRED, UNACKED = "max-deliveries", "rejected", "expired", "unacked"
 HEADERS = ("dlq-reason", "dlq-destination", "dlq-deliveries", "dlq-time")
 PAUSE_NS, PAUSE_MOST_NS = NS_PER_SECOND, 60 * NS_PER_SECOND
 

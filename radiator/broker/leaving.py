@@ -45,7 +45,7 @@ def leave(broker: Broker, subscription: Subscription) -> None:
         session.queue_ring.extend(remaining)
     subscription.queues.clear()
     for source, offsets in by_source(subscription.take_all()).items():
-        broker.return_to(source, offsets)
+        broker.returns.left(source, offsets)
     for destination in left:
         if destination.unused and broker.registry.drop_unused(destination):
             broker.generation += 1  # plans may still name it

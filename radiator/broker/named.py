@@ -140,7 +140,9 @@ class Named:
             self.destinations[destination] = None
             destination.subscribers += 1
             rules = [each.policy for each in self.destinations]
-            self.queue.terms = Terms.of(min(rules, key=lambda each: (each.rule_index < 0, each.rule_index)))
+            terms = Terms.of(min(rules, key=lambda each: (each.rule_index < 0, each.rule_index)))
+            # Whoever has a place of its own comes back for what it held; what a member of a group held is a queue's.
+            self.queue.terms = terms if self.asked.is_group else terms._replace(on_unacked="requeue")
 
     # --- its cursors ------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """What becomes of messages that come back unsettled, and of those whose time is over.
 
-    a consumer is lost or leaves    at once to their places; each delivery counts
+    a consumer is lost or leaves    at once to their places; each delivery counts. Unless the rule says otherwise
     NACK                            the same after a back-off, by the rule or the frame; to others first
     not answered in time            at once; the window of who did not answer is free
     delivered often enough          not any more: to the dead letters, or dropped if the rule has none
@@ -59,6 +59,19 @@ class Returns:
         if attempted:
             offsets = self._may_go_on(source, offsets)
         self.due(source, offsets)
+
+    def left(self, source: QueueSource, offsets: list[int]) -> None:
+        """The consumer that held these is gone; a broker that stops takes nobody's work for failed."""
+        what = source.queue.terms.on_unacked
+        if what == "requeue" or self._broker.stopping:
+            self.back(source, offsets)
+            return
+        source.released(offsets)
+        if what == "dead_letter":
+            self._end(source, offsets, dead_letters.UNACKED)
+        else:
+            source.settle(offsets)
+            self._broker.stats.dropped_unacked += len(offsets)
 
     def due(self, source: QueueSource, offsets: list[int]) -> None:
         """These take their places again."""

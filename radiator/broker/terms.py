@@ -12,7 +12,7 @@ from zlib import crc32
 from radiator.clock import NS_PER_MS, NS_PER_SECOND
 
 if TYPE_CHECKING:
-    from radiator.config.model import OnFull
+    from radiator.config.model import OnFull, OnUnacked
     from radiator.routing.policy import Policy
 
 # Without a word in the rule: who refuses a message for a passing reason gets it back at once, and one that nobody can
@@ -40,6 +40,7 @@ class Terms(NamedTuple):
     jitter: float = 0.0
     dead_letter: str | None = None
     dead_letter_expired: bool = False
+    on_unacked: OnUnacked = "requeue"
 
     @classmethod
     def of(cls, policy: Policy) -> Terms:
@@ -58,6 +59,7 @@ class Terms(NamedTuple):
             jitter=policy.redeliver_jitter,
             dead_letter=policy.dead_letter_name,
             dead_letter_expired=policy.dead_letter_expired,
+            on_unacked=policy.on_unacked,
         )
 
     @property

@@ -113,7 +113,10 @@ class Loader:
             values.update(self.keys(root, schema.tree(schema.TOP), "", schema.NOT_OFFERED, schema.OTHERS))
             self.in_flight_max = values["in_flight"]
             if (node := root.items.get("defaults")) is not None:
-                default_rule.update(self.table(node, schema.COMMON, "defaults", schema.RULE_NOT_OFFERED))
+                own = self.table(node, schema.COMMON, "defaults", schema.RULE_NOT_OFFERED)
+                default_rule.update(own)
+                if isinstance(node, Mapping):
+                    self.check_unacked(node, "defaults", own, default_rule)
             if (node := root.items.get("listen")) is not None:
                 listen = Listening(self, values).entries(node)
             if (node := root.items.get("destinations")) is not None:
@@ -162,6 +165,7 @@ class Loader:
         if (own.get("redeliver_delay_ns") or 0) > own.get("redeliver_max_delay_ns", EVER):
             wanted = "expected a max_delay that is not less than delay"
             self.fault(node.key_lines["redeliver"], f"{path}.redeliver", wanted)
+        self.check_unacked(node, path, own, whole)
         if _topics_only(own):
             for key in ("max_messages", "max_bytes"):
                 if own.get(key) is not None:
@@ -181,6 +185,14 @@ class Loader:
         if own.get("compact_by") is not None and _queues_only(own):
             wanted = "keeps the last message of each key of a topic; what a queue has settled goes by retention.acked"
             self.fault(node.key_lines["compact_by"], f"{path}.compact_by", wanted)
+
+    def check_unacked(self, node: Mapping, path: str, own: dict[str, Any], whole: dict[str, Any]) -> None:
+        """What is to become a dead letter needs a place to go to."""
+        if whole["on_unacked"] == "dead_letter" and whole["dead_letter"] is None:
+            key = next((key for key in ("on_unacked", "dead_letter") if key in own), None)
+            if key is not None:
+                wanted = "expected the name of a queue in dead_letter:, which on_unacked: dead_letter needs"
+                self.fault(node.key_lines[key], f"{path}.{key}", wanted)
 
     def table(self, node: Node, keys: tuple[Key, ...], path: str, not_offered: dict[str, str]) -> dict[str, Any]:
         if not isinstance(node, Mapping):

@@ -13,6 +13,7 @@ import msgspec
 Kind = Literal["queue", "topic"]
 StoreKind = Literal["file", "memory"]
 OnFull = Literal["reject", "block", "drop_oldest", "drop_newest"]
+OnUnacked = Literal["requeue", "dead_letter", "delete"]
 
 
 class Tls(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,6 +136,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     redeliver_jitter: float
     dead_letter: str | None  # a template
     dead_letter_expired: bool
+    on_unacked: OnUnacked
     message_ttl_ns: int | None
     max_messages: int | None
     max_bytes: int | None

@@ -275,6 +275,7 @@ COMMON: Final[tuple[Key, ...]] = (
     Key("redeliver.jitter", "redeliver_jitter", number(0.0, 1.0), "0.0"),
     Key("dead_letter", "dead_letter", or_none(text("the name of a queue")), "none"),
     Key("dead_letter_expired", "dead_letter_expired", choice({"true": True, "false": False}), "false"),
+    Key("on_unacked", "on_unacked", choice(("requeue", "dead_letter", "delete")), "requeue"),
     Key("message_ttl", "message_ttl_ns", or_none(duration("1ms", DAY_MAX, 1)), "none"),
     Key("max_messages", "max_messages", or_none(count(1, EXA)), "none"),
     Key("max_bytes", "max_bytes", or_none(size(1, EXA)), "none"),

@@ -50,7 +50,7 @@ def rule_for(rule: Rule, name: str) -> Rule:
     """The rule as it holds for this name: what ends up in a dead-letter queue stays there until somebody looks."""
     if rule.dead_letter is None or not is_dead_letter(rule.dead_letter, name):
         return rule
-    return msgspec.structs.replace(rule, redeliver_max=None, message_ttl_ns=None)
+    return msgspec.structs.replace(rule, redeliver_max=None, message_ttl_ns=None, on_unacked="requeue")
 
 
 def is_dead_letter(template: str, name: str) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from radiator.config import Rule
-from radiator.config.model import Kind, OnFull, StoreKind
+from radiator.config.model import Kind, OnFull, OnUnacked, StoreKind
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +47,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     redeliver_jitter: float
     dead_letter_name: str | None
     dead_letter_expired: bool
+    on_unacked: OnUnacked
     message_ttl_ns: int | None
     max_messages: int | None
     max_bytes: int | None

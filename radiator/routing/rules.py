@@ -120,6 +120,7 @@ class Rules:
             on_full="drop_newest" if config.defaults.on_full == "block" else config.defaults.on_full,
             redeliver_max=None,
             dead_letter=None,
+            on_unacked="requeue",
         )
 
     def _check_fan_out(self) -> None:
@@ -236,6 +237,7 @@ def describe(policy: Policy) -> dict[str, str]:
         "redeliver.jitter": str(policy.redeliver_jitter),
         "dead_letter": policy.dead_letter_name or "none",
         "dead_letter_expired": "true" if policy.dead_letter_expired else "false",
+        "on_unacked": policy.on_unacked,
         "message_ttl": shown(policy.message_ttl_ns, format_duration_ns),
         "max_messages": shown(policy.max_messages, str),
         "max_bytes": shown(policy.max_bytes, format_size),
