@@ -428,7 +428,8 @@ def test_a_burst_that_is_much_work_lets_others_in_between_and_is_done_in_order(b
     assert not client.take("ERROR")
 
 
-def test_births_are_much_work_too(world: World) -> None:
+def test_births_are_much_work_too() -> None:
+    world = World("destinations: [{match: '/topic/*', partition: all}]")
     client, other = world.connect(), world.connect()
     other.publish("/topic/other", "m")
     world.settle()
