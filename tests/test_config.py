@@ -304,7 +304,8 @@ FAULTS = {
     "destinations: [{match: '/topic/a,/topic/b.*', max_bytes: 1GiB}]": "max_bytes: bounds a queue; for a topic use",
     "destinations: [{match: a, kind: topic, max_messages: 3}]": "max_messages: bounds a queue; for a topic use",
     "destinations: [{match: a, partition_by: user}]": "expected none or header:NAME",
-    "destinations: [{match: a, prefetch: 0}]": "prefetch: expected a whole number, 1 to 1000000, got '0'",
+    "limits: {in_flight: 9}\ndestinations: [{match: a, prefetch: 10}]": "destinations[0].prefetch: expected at most",
+    "destinations: [{match: a, prefetch: 0}]": "prefetch: expected none or a whole number, 1 to 1000000, got '0'",
     "limits: {in_flight: 9}\ndefaults: {prefetch: 10}": "radiator.yaml:2: defaults.prefetch: expected at most "
     "limits.in_flight, which is 9, got 10",
     "destinations: [{match: a, prefetch: 70_000}]": "prefetch: expected at most limits.in_flight, which is 65536, "

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from radiator.broker import idempotence, named_subscribing, overflow, settling, subscribing, throttle, transactions
+from radiator.broker import (
+    idempotence,
+    named_subscribing,
+    overflow,
+    settling,
+    subscribing,
+    throttle,
+    transactions,
+    windows,
+)
 from radiator.broker.overflow import Verdict
 from radiator.broker.publishing import (
     Plan,
@@ -67,7 +76,7 @@ def connect(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None
     headers = frame.head.headers
     window = headers.get("max-in-flight")
     if window is not None:
-        session.window = subscribing.count(window, "max-in-flight", session.limits.in_flight)
+        session.window = windows.count(window, "max-in-flight", session.limits.in_flight)
         session.capped = True
 
     session.client_id = headers.get("client-id", "")

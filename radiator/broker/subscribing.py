@@ -7,11 +7,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from radiator.broker import fan_out, named_subscribing
-from radiator.broker.naming import Asked, asked_for
+from radiator.broker.naming import asked_for
 from radiator.broker.positions import FIRST, NEXT, Position, parse_position
 from radiator.broker.reader import Reader
 from radiator.broker.selection import selection_of
 from radiator.broker.subscription import ACK_MODES, AUTO, END_ID, Subscription
+from radiator.broker.windows import asked_window, window_of, without_limit
 from radiator.errors import ProtocolError
 from radiator.routing.pattern import PatternSet, is_pattern, parse_list
 from radiator.routing.rules import TEMPORARY
@@ -25,20 +26,8 @@ if TYPE_CHECKING:
     from radiator.broker.session import Session
     from radiator.stomp.frames import Frame
 
-PREFETCH_HEADERS = ("prefetch-count", "activemq.prefetchSize", "credit")
 START_HEADERS = ("start-position", "x-stream-offset")
 EXCLUSIVE_HEADERS = ("exclusive", "activemq.exclusive")
-
-
-def count(text: str, header: str, most: int) -> int:
-    """A window size from a header. Raises ProtocolError (bad-header)."""
-    if not (text.isascii() and text.isdigit()) or len(text) > 12 or not 1 <= int(text) <= most:
-        raise ProtocolError(
-            "bad-header",
-            f"header {header}: expected a number from 1 to {most}, got {text[:100]!r}",
-            f"limits.in_flight in the YAML file is {most}.",
-        )
-    return int(text)
 
 
 def subscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
@@ -61,9 +50,8 @@ def subscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> No
         start = NEXT
     browser = headers.get("browser") == "true"
     selection = selection_of(headers)
-    prefetch = next(
-        (count(headers[each], each, session.limits.in_flight) for each in PREFETCH_HEADERS if each in headers), None
-    )
+    most = session.limits.in_flight
+    prefetch = asked_window(headers, most)
     if any(prefix in text for prefix in TEMPORARY):
         text = ",".join([_own_if_temporary(session, each.strip(" ")) for each in text.split(",")])
     patterns = parse_list(text)
@@ -81,7 +69,9 @@ def subscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> No
         destinations = [each for each in destinations if each.policy.kind == "topic"]
         for each in destinations if start not in (None, NEXT) else ():
             session.require("browse", each.name)  # what was, beside what will be
-    window = _window(session, asked, prefetch, ack, destinations)
+    if prefetch == 0:
+        prefetch = without_limit([] if browser else destinations, asked, ack, most)
+    window = window_of(asked, prefetch, ack, destinations, most)
     subscription = add(broker, session, subscription_id, patterns, ack, window, right)
     subscription.prefetch = prefetch
     subscription.browser = browser
@@ -109,20 +99,6 @@ def subscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> No
         session.receipts.now(frame.receipt)
     if stop is not None and subscription.reading == 0:
         replay_end(broker, subscription)
-
-
-def _window(
-    session: Session, asked: Asked | None, prefetch: int | None, ack: str, destinations: list[Destination]
-) -> int | None:
-    """A window of its own; None: it shares the client's. A durable subscription has one of its own, as a topic has;
-    members of a group share work, as the consumers of a queue do."""
-    if asked is not None and not asked.is_group:
-        return prefetch or session.limits.in_flight
-    window = prefetch
-    if window is None and ack != AUTO:
-        shared = (each.policy.prefetch for each in destinations if asked is not None or each.queue is not None)
-        window = max(shared, default=1)
-    return None if window == 1 else window  # not wider than the default: it shares the client's window of one
 
 
 def add(

@@ -199,7 +199,7 @@ class Loader:
             self.fault(node.line, path, f"expected keys such as {keys[0].path}:, got {node}")
             return {}
         values = self.keys(node, schema.tree(keys), path + ".", not_offered)
-        if values.get("prefetch", 1) > self.in_flight_max:
+        if (values.get("prefetch") or 1) > self.in_flight_max:
             wanted = f"expected at most limits.in_flight, which is {self.in_flight_max}, got {values['prefetch']}"
             self.fault(node.key_lines["prefetch"], f"{path}.prefetch", wanted)
         return values

@@ -124,7 +124,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     wait_for_archive: bool
     compress: str | None
     compact_by: str | None  # name of a header
-    prefetch: int
+    prefetch: int | None  # None: limits.in_flight
     exclusive: bool
     cursor_expiry_ns: int | None
     create: bool

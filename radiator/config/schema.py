@@ -263,7 +263,7 @@ COMMON: Final[tuple[Key, ...]] = (
     Key("retention.wait_for", "wait_for_archive", choice({"none": False, "archive": True}), "none"),
     Key("compress", "compress", or_none(choice(("zstd",))), "none"),
     Key("compact_by", "compact_by", or_none(header("is the key of a message")), "none"),
-    Key("prefetch", "prefetch", count(1, IN_FLIGHT_MAX), "1"),
+    Key("prefetch", "prefetch", or_none(count(1, IN_FLIGHT_MAX)), "1"),
     Key("exclusive", "exclusive", choice({"true": True, "false": False}), "false"),
     Key("cursor_expiry", "cursor_expiry_ns", or_none(duration("1s", DAY_MAX, 1)), "none"),
     Key("create", "create", choice({"allow": True, "deny": False}), "allow"),

@@ -35,7 +35,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     wait_for_archive: bool
     compress: str | None
     compact_by: str | None
-    prefetch: int
+    prefetch: int | None
     exclusive: bool
     cursor_expiry_ns: int | None
     create: bool

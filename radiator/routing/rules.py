@@ -223,7 +223,7 @@ def describe(policy: Policy) -> dict[str, str]:
         "dedup.count": str(policy.dedup_count),
         "compress": policy.compress or "none",
         "compact_by": "none" if policy.compact_by is None else f"header:{policy.compact_by}",
-        "prefetch": str(policy.prefetch),
+        "prefetch": shown(policy.prefetch, str),
         "exclusive": "true" if policy.exclusive else "false",
         "cursor_expiry": shown(policy.cursor_expiry_ns, format_duration_ns),
         "create": "allow" if policy.create else "deny",

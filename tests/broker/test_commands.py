@@ -386,7 +386,7 @@ BAD_SUBSCRIPTIONS = [
     ({"id": None}, "bad-header"),
     ({"ack": "sometimes"}, "bad-header"),
     ({"ack": "AUTO"}, "bad-header"),
-    ({"prefetch_count": "0"}, "bad-header"),
+    ({"prefetch_count": "-1"}, "bad-header"),
     ({"destination": "/topic/>.x"}, "bad-pattern"),
     ({"destination": "/topic/a,"}, "bad-pattern"),
     ({"destination": ",".join(f"/topic/{number}" for number in range(101))}, "bad-pattern"),

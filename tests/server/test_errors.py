@@ -49,7 +49,7 @@ WAYS: dict[str, list[Way]] = {
         Way(b"SEND\n" + R + b"content-length:many\n\n\0", b"many"),
         Way(b"SUBSCRIBE\n" + R + b"destination:/topic/a\n\n\0", b"id"),
         Way(b"BEGIN\n" + R + b"\n\0", b"transaction"),
-        Way(SUBSCRIBE % (0, R + b"prefetch-count:0\n"), b"limits.in_flight"),
+        Way(SUBSCRIBE % (0, R + b"prefetch-count:-1\n"), b"limits.in_flight"),
         Way(b"", b"heart-beat", "r", opening=b"CONNECT\naccept-version:1.2\nreceipt:r\nheart-beat:often\n\n\0"),
     ],
     "bad-command": [
