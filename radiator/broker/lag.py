@@ -49,7 +49,7 @@ def rows(broker: Broker, key: str, queue: Queue) -> Iterator[dict[str, Any]]:
             "stored": source.cursor.stored,
             "shared": source.shared,
             "user": named.user if named is not None else None,
-            "destination": named.patterns.text if named is not None else None,
+            "destination": named.patterns.text if named is not None else key.removeprefix(cursor_names.QUEUE),
             "used_ns": named.used_ns if named is not None else None,
         }
 

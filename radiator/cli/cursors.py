@@ -103,7 +103,7 @@ def _show(found: list[dict[str, Any]], as_json: bool) -> None:
     rows = [
         [
             each["cursor"],
-            each["destination"] or "",
+            each["destination"],
             each["partition"],
             *(f"{each[column]:,}" for column in columns),
         ]

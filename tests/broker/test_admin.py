@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from radiator.broker import admin_lists
-from radiator.broker.admin import REQUEST_BYTES_MAX
+from radiator.broker.admin import REQUEST_BYTES_MAX, VERBS
 from radiator.routing.rights import Rights
 from tests.broker.harness import Client, World
 
@@ -218,3 +220,9 @@ def test_the_children_of_a_fan_out_tell_what_waits_for_them() -> None:
     listed = {each["name"]: each for each in ask(world.connect(), {"do": "destinations.ls"})["destinations"]}
     assert (listed["/queue/one"]["ready"], listed["/queue/one"]["in_flight"]) == (1, 1)
     assert (listed["/queue/two"]["ready"], listed["/queue/two"]["in_flight"]) == (2, 0)
+
+
+def test_the_document_has_every_verb() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text("utf-8")
+    table = text.split("\n| verb | takes | gives |\n", 1)[1].split("\n\n", 1)[0]
+    assert re.findall(r"^\| `([\w.]+)` \|", table, re.MULTILINE) == list(VERBS)

@@ -46,6 +46,8 @@ def test_the_list_says_where_everybody_stands(world: World) -> None:
         ("sub:me", T, 0, 5, 4, 2, 1),
     ]
     assert [row[0] for row in rows(world, "gone")] == ["sub:gone"]
+    about = {row["cursor"]: row["destination"] for row in ask(world, "cursors.ls")["cursors"]}
+    assert about == {"queue:" + Q: Q, "sub:gone": T, "sub:me": T}
     behind = ask(world, "stats")["cursors"]
     assert [(row["cursor"], row["lag"]) for row in behind] == [("sub:gone", 5), ("sub:me", 4), ("queue:" + Q, 3)]
 
