@@ -25,6 +25,8 @@ PARQUET = ["pyarrow>=18"]  # `radiator export --format parquet`
 
 SCHEMA = ["jsonschema-rs>=0.30"]  # `schema:` of a rule: every draft, two microseconds a message
 
+REGEX = ["google-re2>=1.1"]  # `regex_subscriptions: true`: expressions of clients, in linear time
+
 CELERY = ["kombu>=5.4", "celery>=5.4"]  # tasks of Celery in queues of radiator
 
 SPARK = [
@@ -45,6 +47,7 @@ DEMO = [
 DEV = [
     *CELERY,
     *SCHEMA,
+    *REGEX,
     "pytest>=8.0",
     "hypothesis>=6.100",
     "stomp.py>=8.1",  # clients of other makes: tests/interop
@@ -76,6 +79,7 @@ setup(
         "spark": SPARK,
         "demo": DEMO,
         "schema": SCHEMA,
+        "regex": REGEX,
         "celery": CELERY,
         "dev": DEV,
         "fuzz": FUZZ,

@@ -71,6 +71,7 @@ THIRD_PARTY = {
     "argon2": {"server"},
     "zstandard": {"storage"},
     "jsonschema_rs": {"server"},
+    "re2": {"routing"},
     "kombu": {"kombu"},
     "pyspark": {"spark"},
     "pyarrow": {"spark", "export"},
@@ -81,7 +82,7 @@ THIRD_PARTY = {
 }
 
 # Packages that some part imports only when they are asked for: the list of setup.py that has them.
-OPTIONAL = {"jsonschema_rs": "SCHEMA", "kombu": "CELERY"}
+OPTIONAL = {"jsonschema_rs": "SCHEMA", "re2": "REGEX", "kombu": "CELERY"}
 
 LINES_MAX = 400
 LONGER: dict[str, str] = {}  # path: why it is one subject all the same
@@ -228,8 +229,9 @@ def test_what_is_installed_is_imported_and_what_is_imported_is_installed() -> No
             if top in THIRD_PARTY:
                 extra = OPTIONAL.get(top) or extras.get(part_of(name), "INSTALL")
                 imported.setdefault(extra, set()).add(top.replace("_", "-"))
-    core = {{"yaml": "pyyaml", "argon2": "argon2-cffi"}.get(top, top) for top in imported["INSTALL"]}
-    assert core == required["INSTALL"]
+    called = {"yaml": "pyyaml", "argon2": "argon2-cffi", "re2": "google-re2"}
+    imported = {extra: {called.get(top, top) for top in tops} for extra, tops in imported.items()}
+    assert imported["INSTALL"] == required["INSTALL"]
     for extra in {*extras.values(), *OPTIONAL.values()}:
         assert imported.get(extra, set()) <= required[extra] | required["INSTALL"]
 

@@ -12,6 +12,8 @@ from radiator.broker.reader import Reader
 from radiator.routing.index import PatternIndex
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from radiator.broker.broker import Broker
     from radiator.broker.destination import Destination
     from radiator.broker.subscription import Subscription
@@ -28,6 +30,11 @@ class Births:
         self._broker = broker
         self._watchers: PatternIndex[Subscription] = PatternIndex()
 
+    @property
+    def tried(self) -> Collection[Subscription]:
+        """Those whose pattern no index finds."""
+        return self._watchers.tried
+
     def watch(self, subscription: Subscription) -> None:
         """Have destinations that are born later join this subscription."""
         self._watchers.add(subscription, subscription.asked.patterns)
@@ -39,7 +46,7 @@ class Births:
     def born(self, destination: Destination) -> None:
         """A new destination: it joins the patterns that match it."""
         found = self._watchers.find(destination.name)
-        self._broker.work += BIRTH_WORK + len(found) + self._broker.names.born(destination)
+        self._broker.work += BIRTH_WORK + len(found) + len(self.tried) + self._broker.names.born(destination)
         for subscription in found:
             if subscription.patterns.matches(destination.name):  # it may also be that it is not permitted
                 self._join(subscription, destination)

@@ -35,6 +35,7 @@ from radiator.broker.queue import Queue
 from radiator.broker.reader import Reader
 from radiator.broker.reading import Reading
 from radiator.broker.ready import Ready
+from radiator.broker.regexes import Unfinished
 from radiator.broker.registry import Registry
 from radiator.broker.returning import Returns
 from radiator.broker.session import Session, SessionLimits
@@ -145,6 +146,8 @@ class Broker:
                     send(self, session, frame, now_ns)
                 else:
                     commands.dispatch(self, session, frame, now_ns)
+            except Unfinished:
+                return frames[index:]
             except Wait as wait:
                 if self.throttle.hold(session, wait, hold if index == 0 else None, now_ns):
                     return [wait.frame or frame, *frames[index + 1 :]]

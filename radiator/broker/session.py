@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from radiator.broker.access import Identity
     from radiator.broker.queue import Queue
     from radiator.broker.reader import Reader
+    from radiator.broker.regexes import Search
     from radiator.broker.subscription import Subscription
     from radiator.broker.throttle import Bucket, Hold
     from radiator.broker.transactions import Transaction
@@ -88,6 +89,7 @@ class Session:
         "queued_total",
         "receipts",
         "rights",
+        "search",
         "since_ns",
         "subscriptions",
         "tags",
@@ -121,6 +123,7 @@ class Session:
         self.rights: Rights = NOTHING
         self.undecided = False  # CONNECT has come, and it is not known yet whose it is
         self.since_ns = 0  # when it was connected
+        self.search: Search | None = None  # of a SUBSCRIBE that is not done yet
         self.listing: tuple[str, list[str]] = ("", [])  # what it is asking the admin channel for, page by page
         self.version = "1.2"
         self.heart_beat: tuple[int, int] = (0, 0)  # (send_ms, expect_ms) that we offer in CONNECTED

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from radiator.broker import fan_out, named_subscribing
+from radiator.broker import fan_out, named_subscribing, regexes
 from radiator.broker.naming import asked_for
 from radiator.broker.positions import FIRST, NEXT, Position, parse_position
 from radiator.broker.reader import Reader
@@ -15,6 +15,7 @@ from radiator.broker.subscription import ACK_MODES, AUTO, END_ID, Subscription
 from radiator.broker.windows import asked_window, window_of, without_limit
 from radiator.errors import ProtocolError
 from radiator.routing.pattern import PatternSet, is_pattern, parse_list
+from radiator.routing.regex import RegexSet
 from radiator.routing.rules import TEMPORARY
 from radiator.stomp import encoder
 from radiator.storage.layout import parse_message_id
@@ -52,11 +53,15 @@ def subscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> No
     selection = selection_of(headers)
     most = session.limits.in_flight
     prefetch = asked_window(headers, most)
-    if any(prefix in text for prefix in TEMPORARY):
+    regex = regexes.asked_for(broker, session, headers, text)
+    if regex is None and any(prefix in text for prefix in TEMPORARY):
         text = ",".join([_own_if_temporary(session, each.strip(" ")) for each in text.split(",")])
-    patterns = parse_list(text)
+    patterns = regex or parse_list(text)
     _check_count(session, len(patterns.patterns))
     asked = asked_for(broker, session, headers, subscription_id, patterns)
+    if asked is not None and regex is not None:
+        detail = f"{asked} is kept with its patterns: expected names, *, > and #, and no header match."
+        raise ProtocolError("bad-header", "a regular expression does not go with a name", detail)
     if asked is not None:
         broker.names.check(session, asked, patterns, selection, headers.get("reset") == "true")
     elif start is not None or stop is not None:
@@ -204,8 +209,11 @@ def _matching(broker: Broker, session: Session, patterns: PatternSet, right: str
         session.require(right, name)
     for name in patterns.names:
         found[name] = broker.destination(name)
-    if not patterns.is_literal:
-        may = session.rights.may
+    may = session.rights.may
+    if isinstance(patterns, RegexSet):
+        names = regexes.names_for(broker, session, patterns)
+        found.update((name, broker.destinations[name]) for name in names if may(right, name))
+    elif not patterns.is_literal:
         for pattern in patterns:
             if not pattern.is_literal:
                 names, looked = broker.registry.names.find(pattern)

@@ -131,6 +131,7 @@ class Loader:
             auth=AuthConfig(values["users_file"], values["anonymous"], values["plugin"]),
             heart_beat=HeartBeat(values["send_ms"], values["expect_ms"], values["grace"]),
             disk_min_free_bytes=values["min_free_bytes"],
+            regex_subscriptions=values["regex_subscriptions"],
             defaults=Rule(**_rule_values(default_rule)),
             rules=tuple(rules),
         )

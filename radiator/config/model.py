@@ -163,5 +163,6 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     limits: LimitsConfig
     heart_beat: HeartBeat
     disk_min_free_bytes: int
+    regex_subscriptions: bool
     defaults: Rule
     rules: tuple[Rule, ...]

@@ -210,6 +210,7 @@ TOP: Final[tuple[Key, ...]] = (
     Key("auth.users_file", "users_file", or_none(text("the path of a users file")), "none"),
     Key("auth.anonymous", "anonymous", choice(("loopback", "never", "always")), "loopback"),
     Key("auth.plugin", "plugin", or_none(plugin), "none"),
+    Key("regex_subscriptions", "regex_subscriptions", choice({"true": True, "false": False}), "false"),
     Key("limits.message", "message", size(1, limits.BATCH_BYTES_MAX // 2), format_size(limits.FRAME_BODY_BYTES_MAX)),
     Key("limits.headers", "headers", size(256, limits.MIB), format_size(limits.HEADER_BLOCK_BYTES_MAX)),
     Key("limits.header_count", "header_count", count(8, 10_000), str(limits.HEADER_COUNT_MAX)),
@@ -313,7 +314,7 @@ NOT_OFFERED: Final[dict[str, str]] = {
 }
 RULE_NOT_OFFERED: Final[dict[str, str]] = {}
 # The keys whose value is a boolean: there a bare true or false is what it says.
-BOOLEANS: Final = frozenset({"retention.force", "dead_letter_expired", "priority", "exclusive"})
+BOOLEANS: Final = frozenset({"retention.force", "dead_letter_expired", "priority", "exclusive", "regex_subscriptions"})
 
 # What a bare yes/no/on/off/true/false most likely meant, by key.
 MEANT: Final[dict[str, tuple[str, str]]] = {  # (for the affirmative, for the negative)

@@ -13,6 +13,7 @@ from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar
 
 from radiator.routing.pattern import ANY, ONE, ONE_OR_MORE, Pattern, segments
+from radiator.routing.regex import Regex
 
 Value = TypeVar("Value", bound=Hashable)
 
@@ -31,13 +32,14 @@ class _Patterns(Generic[Value]):
 class PatternIndex(Generic[Value]):
     """Values by their patterns: ``find`` gives those of which a pattern matches a name."""
 
-    __slots__ = ("_exact", "_numbers", "_root", "_given")
+    __slots__ = ("_exact", "_given", "_numbers", "_root", "tried")
 
     def __init__(self) -> None:
         self._root: _Patterns[Value] = _Patterns()
         self._exact: dict[str, dict[Value, None]] = {}
         self._numbers: dict[Value, int] = {}
         self._given = 0
+        self.tried: dict[Value, Regex] = {}  # by no index: each is asked for each name
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -47,6 +49,9 @@ class PatternIndex(Generic[Value]):
         self._given += 1
         self._numbers[value] = self._given
         for pattern in patterns:
+            if isinstance(pattern, Regex):
+                self.tried[value] = pattern
+                continue
             if pattern.is_literal:
                 self._exact.setdefault(pattern.text, {})[value] = None
                 continue
@@ -59,7 +64,10 @@ class PatternIndex(Generic[Value]):
         """The same patterns as in ``add``; nothing happens if it is not there."""
         if self._numbers.pop(value, None) is None:
             return
+        self.tried.pop(value, None)
         for pattern in patterns:
+            if isinstance(pattern, Regex):
+                continue
             if pattern.is_literal:
                 self._exact[pattern.text].pop(value, None)
                 if not self._exact[pattern.text]:
@@ -81,6 +89,8 @@ class PatternIndex(Generic[Value]):
         found: dict[Value, None] = dict(self._exact.get(name, ()))
         if self._root.next:
             self._walk(segments(name), found)
+        if self.tried:
+            found.update((value, None) for value, regex in self.tried.items() if regex.matches(name))
         return sorted(found, key=self._numbers.__getitem__)
 
     def _walk(self, names: list[str], found: dict[Value, None]) -> None:

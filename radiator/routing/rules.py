@@ -26,7 +26,7 @@ from radiator.config import Config, Rule
 from radiator.config.model import Kind
 from radiator.config.units import format_duration_ns, format_size, format_time_of_day
 from radiator.errors import ConfigError, ProtocolError
-from radiator.routing import dead_letter
+from radiator.routing import dead_letter, regex
 from radiator.routing.pattern import WILDCARDS, Pattern, has_wildcard_character, is_pattern, parse_list, segments
 from radiator.routing.policy import SHARED_FIELDS, Policy
 
@@ -99,6 +99,9 @@ class Rules:
                 self._compiled.append(compiled)
             except ValueError as error:
                 faults.append(f"{self._source}:{rule.line}: destinations[{index}].{error}")
+        if config.regex_subscriptions and not regex.is_installed():
+            need = "regex_subscriptions: true needs one more package: pip install 'radiator[regex]'"
+            faults.append(f"{self._source}: {need}")
         if not faults:
             faults = [f"{self._source}:{fault}" for fault in _shared_partitions(config.rules)]
         if faults:
@@ -290,9 +293,9 @@ def _lanes(partition: str) -> tuple[str, ...]:
     return tuple(f"{partition}-p{priority}" for priority in range(PRIORITIES))
 
 
-def _regex_captures(regex: re.Pattern[str]) -> Captures:
+def _regex_captures(expression: re.Pattern[str]) -> Captures:
     def captures(name: str) -> tuple[str, ...] | None:
-        match = regex.fullmatch(name)
+        match = expression.fullmatch(name)
         return None if match is None else tuple(group or "" for group in match.groups())
 
     return captures
@@ -313,8 +316,9 @@ def _compile(rule: Rule, own_dead_letter: bool) -> _Compiled:
         text, captures = rule.match, patterns.captures
         capture_count = min(pattern.wildcard_count for pattern in patterns)
     else:
-        regex = _compile_regex(rule.match_regex or "")
-        text, captures, capture_count = f"regex {regex.pattern}", _regex_captures(regex), regex.groups
+        expression = _compile_regex(rule.match_regex or "")
+        text = f"regex {expression.pattern}"
+        captures, capture_count = _regex_captures(expression), expression.groups
     _check_template("partition", rule.partition, capture_count)
     for template in rule.fan_out:
         _check_template("fan_out", template, capture_count)

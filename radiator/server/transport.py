@@ -186,7 +186,7 @@ class Transport:
         if self._rest and self._driver.has_room and not self.session.closing:
             before = len(self._rest)
             self._rest = self._driver.broker.handle(self.session, self._rest, clock.now_ns())
-            if self._rest and len(self._rest) == before and not self.session.closing:
+            if self._rest and len(self._rest) == before and not (self.session.closing or self.session.search):
                 return  # it waits, as before
             if self._rest:  # who waits longer for the same comes first the next time
                 self._driver.paused.pop(self, None)
