@@ -6,7 +6,8 @@ messages are ready; a queue decides who gets them. Between consumers the one ser
 queues of one client see ``Session.queue_ring``.
 
 Invariants: nobody is sent more than its credit, and credit that subscriptions share is given once. What was lost is
-told once, by ``gap`` on the next message that goes out, to whichever consumer.
+told by ``gap`` on the next message that goes out, to whichever consumer, and by no other; if that message comes again,
+then again.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from radiator.storage.batch import RecordBatch
 
 RUN_BYTES = 256 * limits.KIB  # one turn's share of one queue
+TOLD_MAX = 100  # messages that told of a loss and may have to tell it again
 
 
 class Queue:
@@ -55,6 +57,7 @@ class Queue:
         "sources",
         "terms",
         "timing",
+        "told",
     )
 
     def __init__(
@@ -71,7 +74,8 @@ class Queue:
         self.selection: Selection | None = None  # what it does not take is settled: a named subscription's selector
         self.shares: Shares | None = None  # once there were several consumers
         self.gap = 0  # messages that were lost, and no consumer has been told yet
-        self.note = b""  # header lines that go out once, with the next message
+        self.note = b""  # header lines that go out with the next message
+        self.told: dict[tuple[QueueSource, int], tuple[int, bytes]] = {}  # gap and note, by the message that had them
         self._on_lost = on_lost
 
     def join(self, consumer: Subscription, alone: bool, wake: Callable[[], None]) -> None:
@@ -289,7 +293,8 @@ class Queue:
         sent = indexes
         if self.gap or self.note:
             first, indexes = indexes[0], indexes[1:]
-            consumer.deliver(source.feed, source, [batch.offsets[first]], [tails[first]], self._told())
+            lines = self._tell(source, batch.offsets[first])
+            consumer.deliver(source.feed, source, [batch.offsets[first]], [tails[first]], lines)
         if not indexes:
             pass
         elif isinstance(indexes, range):
@@ -304,11 +309,17 @@ class Queue:
         if self.shares is not None:
             self.shares.served(consumer, len(sent))
 
-    def _told(self) -> bytes:
-        """The header lines that tell what was lost, if anything was."""
-        if not (self.gap or self.note):
+    def _tell(self, source: QueueSource, offset: int) -> bytes:
+        """The header lines by which this message tells what was lost, if anything was. Whoever gets it may die before
+        it has read them, so they are the message's until that is settled."""
+        if not (self.gap or self.note or self.told):
             return b""
-        gap, note, self.gap, self.note = self.gap, self.note, 0, b""
+        gap, note = self.told.pop((source, offset), (0, b""))
+        gap, note, self.gap, self.note = gap + self.gap, note or self.note, 0, b""
+        if gap or note:
+            self.told[source, offset] = gap, note
+            if len(self.told) > TOLD_MAX:  # nearly all of them are settled by then
+                del self.told[next(iter(self.told))]
         return b"%bgap:%d\n" % (note, gap) if gap else note
 
     def _hand_out_returned(self, source: QueueSource, consumer: Subscription) -> int:
@@ -338,7 +349,7 @@ class Queue:
         count = source.cursor.counts.get(offset, 1) + 1
         source.cursor.set_count(offset, count)
         tail = source.feed.wire.tails(batch, consumer.session.version)[index]
-        extra = self._told()
+        extra = self._tell(source, offset)
         if count > 1:
             extra = b"redelivered:true\ndelivery-count:%d\n%b" % (count, extra)
         consumer.deliver(source.feed, source, [offset], [tail], extra)

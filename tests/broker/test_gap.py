@@ -1,4 +1,4 @@
-"""What a queue has lost is told to its consumers: by ``gap``, once, on the first message that goes out after it."""
+"""What a queue has lost is told to its consumers: by ``gap``, on the first message that goes out after it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from radiator.broker import queue as queue_module
 from radiator.stomp.frames import Frame
 from tests.broker.harness import Client, World
 from tests.broker.test_damage import QUEUE, flip, stored
@@ -63,17 +64,51 @@ def test_of_several_consumers_one_is_told_once(prefetch: int) -> None:
     assert world.broker.stats.lost_to_retention == 6
 
 
-def test_a_message_that_goes_out_again_does_not_tell_it_again() -> None:
+@pytest.mark.parametrize("end", ["dies", "refuses", "is late"])
+def test_a_message_that_comes_again_tells_it_again_and_no_other_does(end: str) -> None:
     world = damaged(0)
     first, second = world.connect(), world.connect()
     first.subscribe(QUEUE)
     world.settle()
     (told,) = first.messages()
     assert told.headers["gap"] == "2"
-    first.drop()
+    if end == "dies":
+        first.drop()
+    else:
+        first.nack(told, delay="0ms" if end == "refuses" else "50ms")
+        first.say("UNSUBSCRIBE", id="0")
     second.subscribe(QUEUE)
     heard = drain(world, second)
-    assert heard[0].headers["offset"] == "2" and heard[0].headers["redelivered"] == "true" and not gaps(heard)
+    if end == "is late":
+        assert not gaps(heard)
+        world.tick(1)
+        heard = drain(world, second)
+    assert heard[0].headers["offset"] == "2" and heard[0].headers["redelivered"] == "true"
+    assert gaps(heard) == {2: 2}
+
+
+def test_what_was_lost_since_is_told_with_it() -> None:
+    world = damaged(0, 2)
+    first, second = world.connect(), world.connect()
+    first.subscribe(QUEUE, prefetch_count=2)
+    world.settle()
+    assert gaps(first.messages()) == {2: 2}
+    first.drop()
+    second.subscribe(QUEUE)
+    assert gaps(drain(world, second)) == {2: 2, 6: 2}
+
+
+def test_what_is_remembered_of_told_losses_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_module, "TOLD_MAX", 2)
+    world = damaged(0, 2, 4, 6)
+    client = world.connect()
+    client.subscribe(QUEUE, prefetch_count=100)
+    world.settle()
+    assert gaps(client.messages()) == {2: 2, 6: 2, 10: 2, 14: 2}
+    client.drop()
+    again = world.connect()
+    again.subscribe(QUEUE, prefetch_count=100)
+    assert gaps(drain(world, again)) == {10: 2, 14: 2}
 
 
 def test_what_comes_back_after_a_restart_tells_what_was_lost_and_what_was_settled_is_not_lost() -> None:
