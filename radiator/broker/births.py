@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from radiator.broker.reader import Reader
+from radiator.broker.windows import window_of
 from radiator.routing.index import PatternIndex
 
 if TYPE_CHECKING:
@@ -55,6 +56,12 @@ class Births:
         broker = self._broker
         if destination.policy.kind == "queue" and not subscription.browser:
             if destination.queue is not None:
+                most = subscription.session.limits.in_flight
+                window = window_of(None, subscription.prefetch, subscription.ack, [destination], most)
+                if window is not None and window > (subscription.window or 1):
+                    subscription.widen(window)
+                    broker.ready.credit(subscription)
+                    broker.ready.credit_session(subscription.session)
                 broker.consume(subscription, destination)
             return
         subscription.enter(destination)

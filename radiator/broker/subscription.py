@@ -132,6 +132,16 @@ class Subscription:
         """True if what is in flight here counts against the session's window."""
         return self.ack != AUTO and (self.window is None or self.session.capped)
 
+    def widen(self, window: int) -> None:
+        """A rule lets a consumer hold so many: from now on, a window of its own."""
+        session = self.session
+        if self.shares_window and not session.capped:
+            session.held -= sum(source is not None for source, _ in self.in_flight.values())
+            ring = [pair for pair in session.queue_ring if pair[0] is not self]
+            session.queue_ring.clear()
+            session.queue_ring.extend(ring)
+        self.window = window
+
     def queue_credit(self) -> int:
         """How many messages of queues may be sent now; registers for a wake-up when only the outbox is in the way."""
         session = self.session

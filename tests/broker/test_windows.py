@@ -97,3 +97,79 @@ def test_a_group_shares_work_as_a_queue_does_so_its_rule_has_to_allow_it() -> No
     client.subscribe("/topic/narrow", prefetch_count="0", group="g")
     client.flush()
     assert client.error() == "bad-header"
+
+
+RULES = "destinations: [{match: '/queue/wide.*', prefetch: 4}, {match: '/queue/wider.*', prefetch: 6}]"
+
+
+@pytest.mark.parametrize("first", ["subscription", "queues"])
+def test_a_rule_widens_the_window_of_a_pattern_whether_the_queue_was_there_or_is_born(first: str) -> None:
+    world = World(RULES)
+    client, sender = world.connect(), world.connect()
+    if first == "subscription":
+        client.subscribe("/queue/>")
+        world.settle()
+    sender.publish("/queue/narrow", *TEN)
+    world.settle()
+    held = client.messages()
+    assert len(held) == (first == "subscription")
+    sender.publish("/queue/wide.a", *TEN)
+    world.settle()
+    if first == "queues":
+        client.subscribe("/queue/>")
+        world.settle()
+    held += client.messages()
+    assert len(held) == 4
+    sender.publish("/queue/wider.a", *TEN)
+    world.settle()
+    held += client.messages()
+    assert len(held) == 6
+    while held:
+        for message in held:
+            client.ack(message)
+        world.settle()
+        held = client.messages()
+        assert len(held) <= 6
+    assert client.session.held == 0
+
+
+def test_a_window_that_was_widened_leaves_its_place_in_the_clients_window_to_others() -> None:
+    world = World(RULES)
+    client, sender = world.connect(), world.connect()
+    client.subscribe("/queue/>", id="0")
+    sender.publish("/queue/narrow", *TEN)
+    client.subscribe("/queue/narrow", id="1")
+    world.settle()
+    assert len(client.messages()) == 1
+    sender.publish("/queue/wide.a", "x")
+    world.settle()
+    got = [message.headers["subscription"] for message in client.messages()]
+    assert sorted(got) == ["0", "0", "0", "1"]
+    client.say("UNSUBSCRIBE", id="0")
+    client.say("UNSUBSCRIBE", id="1")
+    world.settle()
+    assert client.session.held == 0 and not client.session.queue_ring
+
+
+@pytest.mark.parametrize("headers", [{"prefetch_count": "2"}, {"ack": "auto"}])
+def test_what_the_client_said_is_not_widened(headers: dict[str, str]) -> None:
+    world = World(RULES)
+    client = world.connect()
+    client.subscribe("/queue/>", **headers)
+    client.publish("/queue/wide.a", *TEN)
+    world.settle()
+    assert len(client.messages()) == (10 if "ack" in headers else 2)
+
+
+def test_what_a_client_may_hold_in_all_holds_after_widening() -> None:
+    world = World(RULES)
+    client = world.connect(max_in_flight="3")
+    client.subscribe("/queue/>")
+    client.publish("/queue/wide.a", *TEN)
+    world.settle()
+    messages = client.messages()
+    assert len(messages) == 3
+    for message in messages:
+        client.ack(message)
+    world.settle()
+    assert len(client.messages()) == 3
