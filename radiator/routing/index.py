@@ -65,16 +65,19 @@ class PatternIndex(Generic[Value]):
         if self._numbers.pop(value, None) is None:
             return
         self.tried.pop(value, None)
+        wild: dict[tuple[str, ...], None] = {}  # each path once: a.* and a/* are the same
         for pattern in patterns:
             if isinstance(pattern, Regex):
                 continue
             if pattern.is_literal:
-                self._exact[pattern.text].pop(value, None)
-                if not self._exact[pattern.text]:
-                    del self._exact[pattern.text]
-                continue
+                exact = self._exact.get(pattern.text, {})
+                exact.pop(value, None)
+                if not exact:
+                    self._exact.pop(pattern.text, None)
+            else:
+                wild[tuple(segments(pattern.text))] = None
+        for parts in wild:
             path = [self._root]
-            parts = segments(pattern.text)
             for part in parts:
                 path.append(path[-1].next[part])
             path[-1].values.pop(value, None)

@@ -297,3 +297,18 @@ def test_a_pattern_over_a_queue_and_a_topic_of_one_log_gets_the_queues_messages_
     sender.publish("/queue/a", "1", "2")
     world.settle()
     assert sorted(client.bodies() + other.bodies()) == ["1", "2"]
+
+
+def test_a_client_whose_patterns_say_the_same_twice_leaves_nothing_behind(world: World) -> None:
+    client = world.connect()
+    client.subscribe("/topic/a.*,/topic/a/*", id="0")
+    client.subscribe("/queue/q", id="1")
+    world.connect().publish("/queue/q", "m")
+    world.settle()
+    assert client.bodies() == ["m"]
+    client.drop()
+    other = world.connect()
+    other.subscribe("/queue/q", id="1")
+    world.settle()
+    assert other.bodies() == ["m"]
+    assert client.session.id not in world.broker.sessions

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,9 +16,10 @@ names = st.builds(
     st.lists(st.sampled_from("./"), min_size=5, max_size=5),
 )
 wild = st.builds(
-    lambda parts, end: "/".join([*parts, *end]),
+    lambda parts, end, separator: separator.join([*parts, *end]),
     st.lists(st.one_of(segment, st.sampled_from(["*", "#"])), min_size=1, max_size=5),
     st.sampled_from([[], [">"], ["#"]]),
+    st.sampled_from("./"),
 ).filter(bool)
 lists = st.lists(st.one_of(wild, names), min_size=1, max_size=3).map(lambda each: parse_list(",".join(each)))
 
@@ -63,6 +65,20 @@ def test_a_pattern_finds_the_names_that_it_matches(
     for name in left:
         index.remove(name)
     assert not index._root.next
+
+
+@pytest.mark.parametrize(
+    "text", ["/topic/a.*,/topic/a/*", "/topic/a.>,/topic/a/>,/topic/a/>", "/topic/a,/topic/a,/topic/b.*"]
+)
+def test_patterns_that_are_the_same_path_are_removed_together(text: str) -> None:
+    index: PatternIndex[int] = PatternIndex()
+    for number in (1, 2):
+        index.add(number, [Pattern(each) for each in text.split(",")])
+    index.remove(1, [Pattern(each) for each in text.split(",")])
+    assert index.find("/topic/a.b") == ([2] if "a.>" in text or "a.*" in text else [])
+    index.remove(2, [Pattern(each) for each in text.split(",")])
+    assert not index._root.next
+    assert not index._exact
 
 
 def test_what_does_not_match_is_not_looked_at() -> None:
