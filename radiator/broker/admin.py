@@ -92,7 +92,9 @@ class Ask:
         if self._correlation is not None:
             headers.append(("correlation-id", self._correlation))
         block = join(headers, "1.2")[1:].encode()
-        body = json.dumps({"ok": ok, "do": self.verb, **fields}, ensure_ascii=False).encode()
+        body = json.dumps(
+            {"ok": ok, "do": self.verb, **fields}
+        ).encode()  # in ASCII: a request may hold half a character
         try:
             destination.next_feed().partition.append(destination.name, block, body, self.now_ns, None, None)
         except StorageError:

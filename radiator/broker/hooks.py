@@ -61,7 +61,7 @@ def pass_through(broker: Broker, session: Session, frame: Frame) -> Frame | None
                 continue
         if hooks.validate is not None:
             body = frame.body if message is None else message.body
-            complaint = hooks.validate(body)
+            complaint = _judge(hooks.validate, body, name)
             if complaint is not None:
                 broker.stats.rejected += 1
                 raise ProtocolError("rejected", f"the message does not fit the schema of {name[:200]}", complaint)
@@ -104,6 +104,14 @@ def _run(broker: Broker, hooks: RuleHooks, message: Message) -> bool:
         if message.destination != destination:
             return True
     return True
+
+
+def _judge(validate: Validate, body: bytes, destination: str) -> str | None:
+    try:
+        return validate(body)
+    except Exception as error:
+        log.exception("the schema of %s failed on a message", destination)
+        return f"The body could not be held against it: {type(error).__name__}."
 
 
 def _failed(name: str) -> ProtocolError:

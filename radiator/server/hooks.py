@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from radiator.broker.hooks import RuleHooks, Validate
@@ -97,18 +97,23 @@ def validator(schema: Any, where: str) -> Validate:
             document = loads(body)
         except (ValueError, RecursionError) as error:
             return f"The body is not JSON: {error}."
-        if compiled.is_valid(document):
-            return None
-        complaints: list[str] = []
-        for fault in compiled.iter_errors(document):
-            if len(complaints) == COMPLAINTS_MAX:
-                complaints.append("and more")
-                break
-            place = "".join(f"/{part}" for part in fault.instance_path) or "the document"
-            complaints.append(f"{place}: {fault.message[:500]}")
-        return "; ".join(complaints) + "."
+        try:
+            return None if compiled.is_valid(document) else _complaints(compiled.iter_errors(document))
+        except ValueError as error:  # text that is no Unicode, or so deep that the library gives up
+            return f"The body cannot be held against the schema: {error}."
 
     return validate
+
+
+def _complaints(faults: Iterable[Any]) -> str:
+    complaints: list[str] = []
+    for fault in faults:
+        if len(complaints) == COMPLAINTS_MAX:
+            complaints.append("and more")
+            break
+        place = "".join(f"/{part}" for part in fault.instance_path) or "the document"
+        complaints.append(f"{place}: {fault.message[:500]}")
+    return "; ".join(complaints) + "."
 
 
 def register_schemas(rules: tuple[Rule, ...], source: str | None, fs: FileSystem, data_dir: str) -> list[str]:
@@ -138,7 +143,7 @@ def register_schemas(rules: tuple[Rule, ...], source: str | None, fs: FileSystem
         number = versions[-1][0] + 1 if versions else 1
         if number > VERSIONS_MAX:
             raise ConfigError(f"{where}: {rule.schema}: expected at most {VERSIONS_MAX} versions, see {stem}*")
-        data = json.dumps(schema, indent=2, ensure_ascii=False).encode() + b"\n"
+        data = json.dumps(schema, indent=2, ensure_ascii=False).encode(errors="surrogatepass") + b"\n"
         due.append((f"{stem}{number}.json", data, f"{rule.schema} is version {number} for {name}"))
     if due:
         fs.mkdir(layout.schemas_path(data_dir))

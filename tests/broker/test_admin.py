@@ -226,3 +226,9 @@ def test_the_document_has_every_verb() -> None:
     text = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text("utf-8")
     table = text.split("\n| verb | takes | gives |\n", 1)[1].split("\n\n", 1)[0]
     assert re.findall(r"^\| `([\w.]+)` \|", table, re.MULTILINE) == list(VERBS)
+
+
+def test_half_a_character_in_a_request_is_answered_like_any_other(world: World) -> None:
+    client = world.connect()
+    for request in ('{"do": "\\ud800"}', '{"do": "destinations.ls", "match": "\\ud800"}', '{"do": "\\u00e4"}'):
+        assert "ok" in ask(client, request)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from radiator.broker.hooks import RuleHooks
 from radiator.config.load import load_text
 from radiator.errors import ConfigError
 from radiator.routing.rights import NOTHING
@@ -156,6 +157,27 @@ def test_a_body_that_does_not_fit_the_schema_is_refused_with_place_and_reason(tm
     error = sent(world, connected(world), "not json", destination="/topic/flights")
     assert b"not JSON" in error.body
     assert world.broker.stats.rejected == 2
+
+
+@pytest.mark.parametrize("body", ['{"\\ud800": 1}', '{"carrier": ' + "[" * 5_000 + "]" * 5_000 + "}"])
+def test_a_body_that_the_library_cannot_judge_is_refused_like_any_other(body: str, tmp_path: Path) -> None:
+    path = tmp_path / "flight.json"
+    path.write_text(json.dumps(FLIGHT))
+    world = world_with(f"{{match: /topic/flights, schema: '{path}'}}")
+    client = connected(world)
+    assert sent(world, client, body, destination="/topic/flights").headers["error-code"] == "rejected"
+    good = '{"carrier": "UA"}'
+    assert sent(world, connected(world), good, destination="/topic/flights").command == "RECEIPT"
+
+
+def test_a_validator_that_breaks_refuses_the_message(caplog: pytest.LogCaptureFixture) -> None:
+    def broken(body: bytes) -> str | None:
+        raise ZeroDivisionError
+
+    world = World()
+    world.broker.hooks = {-1: RuleHooks(validate=broken)}
+    error = sent(world, connected(world), "x", destination="/topic/a")
+    assert (error.headers["error-code"], b"ZeroDivisionError" in error.body) == ("rejected", True)
 
 
 def test_the_schema_sees_what_middleware_has_made(tmp_path: Path) -> None:
