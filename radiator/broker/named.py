@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from radiator.broker import newest
 from radiator.broker.claim import Topics
 from radiator.broker.positions import NEXT, Position
 from radiator.broker.queue import Queue
@@ -27,12 +28,13 @@ if TYPE_CHECKING:
     from radiator.broker.destination import Destination
     from radiator.broker.feed import Feed
     from radiator.broker.naming import Asked
+    from radiator.broker.reading import Ends
     from radiator.broker.registry import Registry
     from radiator.broker.timing import Timing
     from radiator.errors import StorageError
     from radiator.routing.pattern import PatternSet
 
-LookUp = Callable[[Any, Callable[[Any], None], Callable[[], bool]], None]
+LookUp = Callable[["Ends", Callable[[], Any], Callable[[Any], None], Callable[[], bool]], None]
 Starts = dict[str, dict[str, int]]  # an offset by partition and destination
 ADJUSTED = b"start-adjusted:true\n"
 
@@ -95,15 +97,19 @@ class Named:
         there it gets all from the cursor's place on, or with ``next`` all that comes from now on."""
         names: dict[Feed, list[str]] = {}
         made_of: dict[Feed, Destination] = {}
-        for destination in destinations:
+        topics = list(destinations)
+        for destination in topics:
             self._enter(destination)
             for feed in destination.feeds:
                 names.setdefault(feed, []).append(destination.name)
                 made_of[feed] = destination
+        new = {feed: made_of[feed] for feed in names if self._source(feed) is None}
+        if position.kind == "last":
+            self._begin_at_last(new, newest.parts(topics), position.value)
         for feed, wanted in names.items():
-            if self._source(feed) is None:
-                self._begin(feed, made_of[feed], wanted, position, now_ns)
-            elif position == NEXT:
+            if feed in new and position.kind != "last":
+                self._begin(feed, new[feed], wanted, position, now_ns)
+            elif feed not in new and position == NEXT:
                 self._want_from(feed, wanted, feed.partition.next_offset, self.starts)
 
     def leave(self, destinations: Iterable[Destination]) -> list[Destination]:
@@ -202,19 +208,25 @@ class Named:
             if value < first:
                 self.queue.note = ADJUSTED
             self._place(feed, destination, names, max(value, first), self.wished)
-        elif position.kind == "time":
-            self._look_up(feed, destination, partition.offset_for_time(value), {})
-        elif feed.destinations == 1 and (partition.dense_from <= first or end - value >= partition.dense_from):
-            self._place(feed, destination, names, max(first, end - value))
-        elif value == 0:
-            self._place(feed, destination, names, end)
-        elif feed.destinations == 1:
-            ahead = end - partition.high_watermark  # the last of them are not stored yet
-            self._look_up(feed, destination, partition.offset_of_last(max(0, value - ahead)), {})
         else:
-            wanted = frozenset(names)
-            job = partition.offset_for_last(value, wanted.__contains__, wanted)
-            self._look_up(feed, destination, job, dict.fromkeys(names, end))
+            make = partial(partition.offset_for_time, value)
+            self._look_up({feed: destination}, make, [], lambda job, feed: dict.fromkeys(names, job.offset))
+
+    def _begin_at_last(self, new: dict[Feed, Destination], parts: list[newest.Part], number: int) -> None:
+        for whole in parts:
+            part = {feed: names for feed, names in whole.items() if feed in new}
+            at_once = newest.told(part, number) if part else {}
+            if at_once is None:
+                make, ends = newest.look_up(part, number)
+                found_in = partial(self._found_in, part)
+                self._look_up({feed: new[feed] for feed in part}, make, ends, found_in)
+                continue
+            for feed, names in part.items():
+                self._place(feed, new[feed], list(names), at_once[feed.partition.name][next(iter(names))])
+
+    @staticmethod
+    def _found_in(part: newest.Part, job: Any, feed: Feed) -> dict[str, int]:
+        return newest.found_in(job, feed, part[feed])
 
     def _place(
         self, feed: Feed, destination: Destination, names: list[str], offset: int, kept: Starts | None = None
@@ -225,10 +237,17 @@ class Named:
         if offset > high_watermark:
             self._want_from(feed, names, offset, kept)
 
-    def _look_up(self, feed: Feed, destination: Destination, job: Any, otherwise: dict[str, int]) -> None:
-        """Begin where this look-up says; ``otherwise``: destinations for which it may say nothing, and their start."""
-        source = self._open(feed, feed.partition.log_start_offset, destination)
-        source.loading = True
+    def _look_up(
+        self,
+        feeds: dict[Feed, Destination],
+        make: Callable[[], Any],
+        ends: Ends,
+        found_in: Callable[[Any, Feed], dict[str, int]],
+    ) -> None:
+        """Begin where this look-up says, in each of these logs, and for each name."""
+        sources = [self._open(feed, feed.partition.log_start_offset, made_of) for feed, made_of in feeds.items()]
+        for source in sources:
+            source.loading = True
         self._resolving += 1
 
         def done(finished: Any) -> None:
@@ -237,14 +256,18 @@ class Named:
             self._resolving -= 1
             if finished.error is not None:
                 self.failed = finished.error
-            elif source in self.queue.sources:
-                for name, start in {**otherwise, **(dict(finished.starts) if otherwise else {})}.items():
-                    self._want_from(feed, [name], start, self.starts)
-                self._begin_at(source, finished.offset)
+            for source in sources if finished.error is None else ():
+                if source not in self.queue.sources:
+                    continue
+                starts = found_in(finished, source.feed)
+                first = min(starts.values())
+                for name, start in starts.items() if max(starts.values()) > first else ():
+                    self._want_from(source.feed, [name], start, self.starts)
+                self._begin_at(source, first)
                 self._means.timing.wake(self.queue)
             self._settle()
 
-        self._means.look_up(job, done, lambda: not self.gone)
+        self._means.look_up(ends, make, done, lambda: not self.gone)
 
     def _begin_at(self, source: QueueSource, offset: int) -> None:
         """It is known now where to begin; nothing was handed out before."""

@@ -239,7 +239,7 @@ class Names:
 
     def _new(self, asked: Asked, user: str, patterns: PatternSet, now_ns: int) -> Named:
         broker = self._broker
-        means = Means(broker.registry, broker.timing, broker.lost, broker.reading.look_up, self._matches)
+        means = Means(broker.registry, broker.timing, broker.lost, broker.reading.look_up_stored, self._matches)
         return Named(means, asked, user, patterns, now_ns)
 
     def _matches(self, patterns: PatternSet, name: str) -> bool:

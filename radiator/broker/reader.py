@@ -33,9 +33,9 @@ RUN_BYTES = 256 * limits.KIB  # one turn's share of one reader
 class Reader:
     """One subscription's cursor over one partition.
 
-    ``stop_offset`` is exclusive. ``starts`` gives, per destination, the first offset wanted (``last:N`` in a partition
-    that several destinations share). Nothing received before ``since_ns`` is wanted (a start in the future). Offsets
-    below ``live_from`` are history and marked ``replayed``.
+    ``stop_offset`` is exclusive. ``starts`` gives, per destination, the first offset wanted, and ``stops`` the first
+    that is not (``last:N`` in a partition that several destinations share). Nothing received before ``since_ns`` is
+    wanted (a start in the future). Offsets below ``live_from`` are history and marked ``replayed``.
     """
 
     __slots__ = (
@@ -53,6 +53,7 @@ class Reader:
         "skip_settled",
         "starts",
         "stop_offset",
+        "stops",
         "subscription",
     )
 
@@ -63,6 +64,7 @@ class Reader:
         self.live_from = live_from
         self.stop_offset: int | None = None
         self.starts: dict[str, int] | None = None
+        self.stops: dict[str, int] | None = None
         self.queue: Queue | None = None  # in a log of a parent that feeds it: what of it is to be seen
         self.skip_settled = False  # a browser sees what waits in the queue, not what was acknowledged
         self.batch: RecordBatch | None = None
@@ -197,7 +199,7 @@ class Reader:
         if self.queue is not None:
             wanted = [self.queue.claim.has(name) for name in batch.names]
         selection = self.subscription.selection
-        if all(wanted) and self.starts is None and not self.skip_settled and not self.since_ns:
+        if all(wanted) and self.starts is self.stops is None and not self.skip_settled and not self.since_ns:
             return None if selection is None else self._selected(selection, batch, start, stop)
         ids = batch.destination_ids
         picked = [index for index in range(start, stop) if wanted[ids[index]]]
@@ -206,6 +208,9 @@ class Reader:
             picked = [index for index in picked if batch.offsets[index] >= starts[ids[index]]]
             if batch.offsets[stop - 1] >= max(self.starts.values(), default=0):
                 self.starts = None
+        if self.stops is not None:
+            stops = [self.stops.get(name, 0) for name in batch.names]
+            picked = [index for index in picked if batch.offsets[index] < stops[ids[index]]]
         if self.since_ns:
             picked = [index for index in picked if batch.receive_ns[index] >= self.since_ns]
             if batch.receive_ns[stop - 1] >= self.since_ns:

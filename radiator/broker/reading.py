@@ -1,6 +1,6 @@
 """Cold reads and look-ups of one broker: what is to be run off the loop, what came of it, what goes wrong.
 
-    start(), look_up() -> take() ... read thread: read.run() ... done(read)
+    start(), look_up(), resolve() -> take() ... read thread: read.run() ... done(read)
     retry()  once a tick: reads that the disk failed
 
 A failed read is tried again, as the messages are still there; what a read finds damaged is lost, and told in the log
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("radiator.broker")
 
+Ends = list[tuple[Any, int]]  # partitions, and an offset of each
 READ_ATTEMPTS_MAX = 10  # of a cold read that the disk fails, one a tick
 
 
@@ -37,6 +38,7 @@ class Reading:
         self._broker = broker
         self._reads: list[Read] = []
         self._stalled: list[tuple[Feed, int]] = []
+        self._unripe: list[tuple[Callable[[], bool], Callable[[], None]]] = []
         self._told: set[tuple[str, int]] = set()  # (path, where it ends) of damage
 
     def start(self, feed: Feed, job: Any) -> None:
@@ -58,8 +60,68 @@ class Reading:
         """Have a position looked up in the log, off the loop, if it is still ``wanted`` when its turn comes."""
         self._reads.append(Read(job, then, wanted))
 
+    def look_up_stored(
+        self, ends: Ends, make: Callable[[], Any], then: Callable[[Any], None], wanted: Callable[[], bool]
+    ) -> None:
+        """The same, once everything below these ends is stored, or was lost; the job is made then, and may take several
+        goes (``finished``)."""
+
+        def ripe() -> bool:
+            return all(each.high_watermark >= end or each.next_offset < end for each, end in ends)
+
+        def begin() -> None:
+            self.look_up(make(), done, wanted)
+
+        def done(job: Any) -> None:
+            if job.finished or not wanted():
+                then(job)
+            else:
+                self.look_up(job, done, wanted)
+
+        if ripe():
+            begin()
+        else:
+            self._unripe.append((ripe, begin))
+
+    def resolve(
+        self, readers: list[Reader], make: Callable[[], Any], then: Callable[[Any], None], ends: Ends | None = None
+    ) -> None:
+        """Look a position of these readers of one subscription up, off the loop; they wait for it. ``then`` is given
+        the finished job. With ``ends`` it is made once all below them is stored."""
+        subscription = readers[0].subscription
+        for reader in readers:
+            reader.resolving += 1
+
+        def done(finished: Any) -> None:
+            if subscription.closed:
+                return
+            if finished.error is not None:
+                error = ProtocolError("storage", "the position could not be looked up", str(finished.error))
+                self._broker.refuse(subscription.session, error)
+                return
+            for reader in readers:
+                reader.resolving -= 1
+            then(finished)
+            for reader in readers:
+                self._broker.ready.reader(reader)
+
+        def wanted() -> bool:
+            return not subscription.closed
+
+        if ends is None:
+            self.look_up(make(), done, wanted)
+        else:
+            self.look_up_stored(ends, make, done, wanted)
+
     def take(self) -> list[Read]:
         """What is to be run on a read thread."""
+        if self._unripe:
+            waiting, self._unripe = self._unripe, []
+            for ripe, begin in waiting:
+                if ripe():
+                    begin()
+                else:
+                    self._unripe.append((ripe, begin))
         reads, self._reads = self._reads, []
         return reads
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from radiator.broker import fan_out, named_subscribing, regexes
+from radiator.broker import fan_out, named_subscribing, newest, regexes
 from radiator.broker.naming import asked_for
 from radiator.broker.positions import FIRST, NEXT, Position, parse_position
 from radiator.broker.reader import Reader
@@ -96,8 +96,8 @@ def subscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> No
             subscription.enter(destination)
             for feed in fan_out.read_for(destination):
                 _read(broker, subscription, destination, feed, start, starts, stop, now_ns)
-    if start is not None and start.kind == "last":
-        _start_at_last(broker, subscription, {each.name for each in destinations}, start.value, starts)
+    if any(each is not None and each.kind == "last" for each in (start, stop)):
+        newest.place(broker, subscription, destinations, start, stop, starts)
     if not patterns.is_literal and stop is None:
         broker.births.watch(subscription)
     if frame.receipt is not None:
@@ -265,55 +265,23 @@ def _set_start(broker: Broker, reader: Reader, destination: Destination, start: 
         reader.next_offset = start.value
         if start.value < first:
             reader.adjust(first)
-    elif start.kind == "last":
-        if reader.feed.destinations == 1:
-            _at_last(broker, reader, start.value, partial(setattr, reader, "next_offset"))
     elif start.kind == "time":
 
         def begin(found: Any) -> None:
             reader.next_offset = found.offset
 
-        _resolve(broker, reader, partition.offset_for_time(start.value), begin)
-
-
-def _at_last(broker: Broker, reader: Reader, number: int, then: Callable[[int], None]) -> None:
-    """``then`` is given the offset of the last ``number``-th message of a partition. Where none was removed, that is
-    told by the numbers alone."""
-    partition = reader.feed.partition
-    first, end, dense = partition.log_start_offset, partition.next_offset, partition.dense_from
-    if dense <= first or end - number >= dense:
-        then(max(first, end - number))
-    else:
-        open_yet = end - partition.high_watermark
-        _resolve(broker, reader, partition.offset_of_last(number - open_yet), lambda found: then(found.offset))
-
-
-def _start_at_last(
-    broker: Broker, subscription: Subscription, names: set[str], number: int, starts: Mapping[str, int]
-) -> None:
-    """``last:N`` counts per destination, so in a shared partition each has a start of its own: one look-up for all."""
-    for reader in subscription.readers.values():
-        if reader.feed.destinations > 1 and number > 0 and reader.feed.partition.name not in starts:
-            job = reader.feed.partition.offset_for_last(number, names.__contains__, frozenset(names))
-            _resolve(broker, reader, job, partial(_begin_at_last, reader))
-
-
-def _begin_at_last(reader: Reader, found: Any) -> None:
-    reader.starts = dict(found.starts)
-    reader.next_offset = min(reader.next_offset, found.offset)
+        broker.reading.resolve([reader], partial(partition.offset_for_time, start.value), begin)
 
 
 def _set_stop(broker: Broker, reader: Reader, stop: Position, now_ns: int) -> None:
     partition = reader.feed.partition
     first, end = partition.log_start_offset, partition.next_offset
-    if stop.kind in ("end", "next"):
-        reader.stop_offset = end
+    if stop.kind in ("end", "next", "last"):
+        reader.stop_offset = end  # of ``last`` for now: where that is has to be found
     elif stop.kind == "first":
         reader.stop_offset = first
     elif stop.kind == "offset":
         reader.stop_offset = stop.value + 1
-    elif stop.kind == "last":
-        _at_last(broker, reader, stop.value, partial(setattr, reader, "stop_offset"))
     elif stop.value > now_ns:
         broker.stop_at(stop.value, reader)
     else:
@@ -327,25 +295,7 @@ def stop_at(broker: Broker, reader: Reader, time_ns: int) -> None:
         reader.stop_offset = found.offset
 
     if not reader.subscription.closed:
-        _resolve(broker, reader, reader.feed.partition.offset_for_time(time_ns), then)
-
-
-def _resolve(broker: Broker, reader: Reader, job: Any, then: Callable[[Any], None]) -> None:
-    """Look a position up off the loop; the reader waits for it. ``then`` is given the finished job."""
-    reader.resolving += 1
-
-    def done(finished: Any) -> None:
-        if reader.subscription.closed:
-            return
-        if finished.error is not None:
-            error = ProtocolError("storage", "the position could not be looked up", str(finished.error))
-            broker.refuse(reader.subscription.session, error)
-            return
-        reader.resolving -= 1
-        then(finished)
-        broker.ready.reader(reader)
-
-    broker.reading.look_up(job, done, lambda: not reader.subscription.closed)
+        broker.reading.resolve([reader], partial(reader.feed.partition.offset_for_time, time_ns), then)
 
 
 def replay_end(broker: Broker, subscription: Subscription) -> None:

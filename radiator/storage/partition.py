@@ -315,19 +315,9 @@ class Partition(ABC):
         time_in_memory(job, self)
         return job
 
-    def offset_for_last(
-        self, count: int, matches: Callable[[str], bool], expected: frozenset[str] | None = None
-    ) -> PositionJob:
-        """Where the last ``count`` records of each destination that matches begin: ``job.starts`` by destination,
-        ``job.offset`` the lowest of them (the high watermark if none matches). With ``expected`` only those names
-        are looked for; either way the search ends as soon as each has its ``count``."""
-        job = PositionJob(self, count=count, matches=matches, expected=expected)
-        last_in_memory(job, self)
-        return job
-
     def offset_of_last(self, count: int) -> PositionJob:
         """Where the last ``count`` records begin, whatever their destinations."""
-        job = PositionJob(self, count=count, matches=lambda name: True, together=True)
+        job = PositionJob(self, count=count)
         last_in_memory(job, self)
         return job
 

@@ -12,7 +12,7 @@ the log goes on if ``offset`` itself is lost (retention, or ``damage``). Both No
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from radiator.errors import StorageError
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from radiator.storage.partition import Partition
 
 SCAN_BYTES = 256 * 1024
-EVERY = ""  # stands for all destinations together
 
 
 class Hint(NamedTuple):
@@ -172,11 +171,10 @@ class ReadJob:
 
 
 class PositionJob:
-    """Which offset? By receive time, or the last ``count`` of each matching destination, or of all ``together``."""
+    """Which offset? By receive time, or the last ``count`` records of the log; ``last`` has those of destinations."""
 
     __slots__ = (
         "_segments",
-        "alone",
         "below",
         "count",
         "directory",
@@ -185,54 +183,29 @@ class PositionJob:
         "finished",
         "fs",
         "log_start_offset",
-        "matches",
         "offset",
         "receive_ns",
-        "seen",
-        "starts",
-        "together",
-        "wanted",
         "waiters",
     )
 
-    def __init__(
-        self,
-        partition: Partition,
-        receive_ns: int = 0,
-        count: int = 0,
-        matches: Callable[[str], bool] | None = None,
-        expected: frozenset[str] | None = None,
-        together: bool = False,
-    ) -> None:
+    def __init__(self, partition: Partition, receive_ns: int = 0, count: int | None = None) -> None:
         self.fs = partition.fs
         self.directory = partition.directory
         self.log_start_offset = partition.log_start_offset
         self.end_offset = partition.high_watermark
         self.receive_ns = receive_ns
-        self.count = count
-        self.matches = matches
+        self.count = count  # how many are left to count
         self.offset = self.end_offset  # the answer
         self.below = self.end_offset  # last N: what is counted already stands at or above this
-        self.starts: dict[str, int] = {}  # last N: the answer by destination
-        self.seen: dict[str, int] = {}
-        self.wanted: set[str] = set()
-        if together:
-            self.wanted = {EVERY}
-        elif matches is not None:
-            self.wanted = {
-                name for name in partition.destinations if matches(name) and (expected is None or name in expected)
-            }
         self.error: StorageError | None = None
         self.finished = False
         self.waiters: list[Any] = []
         self._segments = partition.segments[:]
-        self.together = together
-        self.alone = together or len(partition.destinations) == 1  # every record counts: dense segments are not read
 
     def run(self) -> None:
         """Read thread."""
         try:
-            if self.matches is None:
+            if self.count is None:
                 self._run_time()
             else:
                 self._run_last()
@@ -270,9 +243,9 @@ class PositionJob:
     def _run_last(self) -> None:
         for segment in reversed(self._segments):
             base_offset = segment.base_offset
-            if base_offset >= self.below or not self.wanted:
+            if base_offset >= self.below or not self.count:
                 continue
-            if self.alone and not segment.sparse:
+            if not segment.sparse:
                 self.count_dense(base_offset)
                 continue
             path = layout.segment_path(self.directory, base_offset)
@@ -287,7 +260,7 @@ class PositionJob:
                     if 0 < entry.position < stop and confirms(window, entry):
                         self._count_stretch(window, entry.position, stop, entry.base_offset)
                         stop = entry.position
-                    if not self.wanted:
+                    if not self.count:
                         break
                 else:
                     self._count_stretch(window, 0, stop, base_offset)
@@ -296,50 +269,29 @@ class PositionJob:
                 self.fs.close(fd)
 
     def count_dense(self, base_offset: int) -> None:
-        """Counts the records from ``base_offset`` to where the count has come: all are of the one destination."""
-        for name in list(self.wanted):
-            seen = self.seen.get(name, 0)
-            start = max(base_offset, self.log_start_offset, self.below - (self.count - seen))
-            self.starts[name] = self.offset = start
-            self.seen[name] = seen + self.below - start
-            if self.seen[name] >= self.count:
-                self.wanted.discard(name)
+        """Counts the records from ``base_offset`` to where the count has come."""
+        assert self.count is not None
+        self.offset = max(base_offset, self.log_start_offset, self.below - self.count)
+        self.count -= self.below - self.offset
         self.below = base_offset
 
     def _count_stretch(self, window: Window, position: int, stop: int, expected: int) -> None:
         """The batches between two index entries, last one first."""
-        found: list[RecordFacts] = []
+        found: list[Sequence[int]] = []
         for place, header in whole_batches(window, position, stop, expected):
             if header.base_offset >= self.below:
                 break
-            found.append(decode_destinations(window.data, window.at(place, header.total_len), header))
-        for offsets, destination_ids, names in reversed(found):
-            self.count_batch(offsets, destination_ids, names)
+            found.append(decode_destinations(window.data, window.at(place, header.total_len), header)[0])
+        for offsets in reversed(found):
+            self._count_batch(offsets)
             self.below = min(self.below, offsets[0])
 
-    def count_batch(self, offsets: Any, destination_ids: Any, names: list[str]) -> None:
-        """Counts a batch backwards; names leave ``wanted`` when they have their N."""
-        if self.together:
-            names, destination_ids = [EVERY], bytes(len(offsets))
-        matches, seen, starts, below = self.matches, self.seen, self.starts, self.below
-        assert matches is not None
-        counted = [matches(name) and seen.get(name, 0) < self.count for name in names]
-        if not any(counted):
-            return
-        for place in range(len(offsets) - 1, -1, -1):
-            number = destination_ids[place]
-            if not counted[number] or not self.log_start_offset <= offsets[place] < below:
-                continue
-            name = names[number]
-            seen[name] = seen.get(name, 0) + 1
-            starts[name] = offsets[place]
-            self.offset = min(self.offset, offsets[place])
-            if seen[name] >= self.count:
-                counted[number] = False
-                self.wanted.discard(name)
-
-
-RecordFacts = tuple[Any, Any, list[str]]
+    def _count_batch(self, offsets: Sequence[int]) -> None:
+        assert self.count is not None
+        counted = [offset for offset in offsets if self.log_start_offset <= offset < self.below]
+        if counted and self.count:
+            self.offset = counted[-min(self.count, len(counted))]
+            self.count -= min(self.count, len(counted))
 
 
 def time_in_memory(job: PositionJob, partition: Partition) -> None:
@@ -366,16 +318,7 @@ def time_in_memory(job: PositionJob, partition: Partition) -> None:
 
 
 def last_in_memory(job: PositionJob, partition: Partition) -> None:
-    if not job.wanted or job.count <= 0 or job.log_start_offset >= job.end_offset:
-        job.finished = True
-        return
-    if job.alone:
+    """Answers from the numbers of what was not rewritten, if they know."""
+    if job.count and job.log_start_offset < job.end_offset:
         job.count_dense(partition.dense_from)
-        job.finished = not job.wanted or partition.dense_from <= job.log_start_offset
-        return
-    for batch in partition.tail.newest_first():
-        job.count_batch(batch.offsets, batch.destination_ids, batch.names)
-        job.below = batch.base_offset
-        if not job.wanted:
-            break
-    job.finished = not job.wanted or job.below <= job.log_start_offset or not partition.segments
+    job.finished = not job.count or job.below <= job.log_start_offset

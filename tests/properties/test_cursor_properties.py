@@ -11,7 +11,7 @@ from radiator.storage import cursor_journal as journal
 from radiator.storage.cursor import Cursor
 from radiator.storage.file_partition import FilePartition
 from radiator.storage.options import PartitionOptions, SyncPolicy
-from tests.storage.driving import NOW, answer, commit, opened, put, read_all
+from tests.storage.driving import NOW, LastOf, answer, commit, opened, put, read_all
 from tests.storage.faults import FaultyFileSystem
 
 OFFSET = st.integers(0, 40)
@@ -155,7 +155,7 @@ def test_a_partition_is_a_list(
             assert answer(partition.offset_for_time(NOW + value)) == expected
         elif kind == "last":
             wanted = [at for at, record in enumerate(model) if record[0] == "/q/1"][-value:]
-            job = partition.offset_for_last(value, lambda name: name == "/q/1")
+            job = LastOf(partition, value, lambda name: name == "/q/1")
             assert answer(job) == (wanted[0] if wanted else len(model))
         assert partition.high_watermark == len(model)
         assert partition.next_offset == len(model) + len(pending)

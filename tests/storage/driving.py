@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from radiator.errors import StorageError
 from radiator.storage.files import FileSystem
+from radiator.storage.last import LastJob, Wanted
 from radiator.storage.options import PartitionOptions, SyncPolicy
 from radiator.storage.partition import Partition
 from radiator.storage.reads import PositionJob
@@ -64,12 +66,35 @@ def read_all(partition: Partition, start: int | None = None, memory: bool = True
     return found
 
 
-def answer(job: PositionJob) -> int:
+def answer(job: PositionJob | LastOf) -> int:
     if not job.finished:
         job.run()
     if job.error is not None:
         raise job.error
     return job.offset
+
+
+class LastOf:
+    """The last ``count`` of each destination of one log that matches; ``offset``: where the first of them stands."""
+
+    def __init__(self, partition: Any, count: int, matches: Callable[[str], bool]) -> None:
+        self.end = self.offset = partition.high_watermark
+        names = {name: name for name in partition.destinations if matches(name)}
+        self.job = LastJob([Wanted(partition, self.end, names)], count)
+        self.starts: dict[str, int] = {}
+        self.finished = False
+
+    @property
+    def error(self) -> StorageError | None:
+        return self.job.error
+
+    def run(self) -> None:
+        while not self.job.finished:
+            self.job.run()
+        (found,) = self.job.starts.values()
+        self.starts = {name: start for name, start in found.items() if start < self.end}
+        self.offset = min(self.starts.values(), default=self.end)
+        self.finished = True
 
 
 def error_of(jobs: list[Any]) -> StorageError | None:

@@ -9,7 +9,7 @@ from radiator.storage.memory import MemoryPartition
 from radiator.storage.options import PartitionOptions
 from radiator.storage.partition import Partition
 from radiator.storage.store import Store
-from tests.storage.driving import NOW, answer, commit, opened, put, read_all
+from tests.storage.driving import NOW, LastOf, answer, commit, opened, put, read_all
 from tests.storage.faults import FaultyFileSystem
 
 MEMORY = PartitionOptions(store="memory")
@@ -95,7 +95,7 @@ def test_positions_are_found() -> None:
     assert answer(partition.offset_for_time(NOW + 3)) == 6
     assert answer(partition.offset_for_time(0)) == 0
     assert answer(partition.offset_for_time(NOW + 100)) == 20
-    job = partition.offset_for_last(2, lambda name: name != "/t/1")
+    job = LastOf(partition, 2, lambda name: name != "/t/1")
     assert (answer(job), job.starts) == (14, {"/t/0": 15, "/t/2": 14})
 
 

@@ -8,7 +8,7 @@ from radiator.storage import layout
 from radiator.storage.options import PartitionOptions
 from radiator.storage.partition import Partition
 from radiator.storage.store import Store
-from tests.storage.driving import ALWAYS, NOW, answer, commit, opened, put, read_all
+from tests.storage.driving import ALWAYS, NOW, LastOf, answer, commit, opened, put, read_all
 from tests.storage.faults import FaultyFileSystem
 
 DIRECTORY = layout.partition_path("/data", "q")
@@ -64,13 +64,11 @@ def test_reading_crosses_segments() -> None:
     assert answer(partition.offset_for_time(NOW + 123)) == 123
     assert answer(partition.offset_for_time(NOW + 1_000)) == 300
     assert answer(partition.offset_for_time(0)) == 0
-    job = partition.offset_for_last(40, lambda name: name == "/t/2")
+    job = LastOf(partition, 40, lambda name: name == "/t/2")
     assert answer(job) == 299 - 39 * 3 and job.starts == {"/t/2": 182}
-    everyone = partition.offset_for_last(1, lambda name: True)
+    everyone = LastOf(partition, 1, lambda name: True)
     assert answer(everyone) == 297 and everyone.starts == {"/t/0": 297, "/t/1": 298, "/t/2": 299}
-    assert answer(partition.offset_for_last(1, lambda name: name == "/t/9")) == 300
-    expected = partition.offset_for_last(2, lambda name: True, frozenset(["/t/1"]))
-    assert answer(expected) <= 295 and expected.starts["/t/1"] == 295
+    assert answer(LastOf(partition, 1, lambda name: name == "/t/9")) == 300
 
 
 def test_a_missing_segment_in_the_middle_is_a_gap() -> None:
@@ -108,7 +106,7 @@ def test_positions_known_in_memory_need_no_disk() -> None:
     store, _ = opened(fs)
     partition = store.partition("q", ALWAYS)
     assert answer(partition.offset_for_time(0)) == 0
-    assert answer(partition.offset_for_last(3, lambda name: True)) == 0
+    assert answer(partition.offset_of_last(3)) == 0
     for number in range(10):
         put(partition, b"", at=NOW + number)
         commit(store)
@@ -116,5 +114,5 @@ def test_positions_known_in_memory_need_no_disk() -> None:
     for time, offset in ((0, 0), (NOW, 0), (NOW + 4, 4), (NOW + 99, 10)):
         job = partition.offset_for_time(time)
         assert job.finished and job.offset == offset
-    assert partition.offset_for_last(3, lambda name: True).offset == 7
+    assert partition.offset_of_last(3).offset == 7
     assert fs.calls == before

@@ -12,7 +12,7 @@ from radiator.storage import layout, partition, reader
 from radiator.storage.jobs import RetryJob
 from radiator.storage.options import PartitionOptions, SyncPolicy
 from radiator.storage.store import Store
-from tests.storage.driving import ALWAYS, NEVER, NOW, answer, commit, error_of, opened, put, read_all
+from tests.storage.driving import ALWAYS, NEVER, NOW, LastOf, answer, commit, error_of, opened, put, read_all
 from tests.storage.faults import Crash, FaultyFileSystem
 from tests.storage.model import Model
 
@@ -301,7 +301,7 @@ def test_times_and_last_n_are_not_answered_from_what_a_failed_file_still_holds()
     commit(store, now)
     assert len(fs.nodes[layout.segment_path(Q, 0)].cache) > log.segments[0].size_bytes, "not cut yet"
     assert answer(log.offset_for_time(NOW + 7)) == 1
-    assert answer(log.offset_for_last(9, lambda name: name == "a")) == 0
+    assert answer(LastOf(log, 9, lambda name: name == "a")) == 0
     now, _ = later(store, now)
     later(store, now)
     assert len(fs.nodes[layout.segment_path(Q, 0)].cache) == log.segments[0].size_bytes, "cut"

@@ -18,7 +18,7 @@ from radiator.storage.partition import Partition
 from radiator.storage.reader import Damage
 from radiator.storage.reads import Hint
 from radiator.storage.store import Store
-from tests.storage.driving import NOW, answer, commit, opened, put, read_all
+from tests.storage.driving import NOW, LastOf, answer, commit, opened, put, read_all
 from tests.storage.faults import FaultyFileSystem
 from tests.storage.rewriting import Keep, everything, swap
 
@@ -139,7 +139,7 @@ def test_a_message_that_looks_like_the_batch_that_was_there_is_not_taken_for_it(
     job = partition.fetch(10)
     job.run()
     assert job.result is not None and job.result.base_offset == 0 and job.result.names == ["/t/0", "/t/1"]
-    last = partition.offset_for_last(15, lambda name: True)
+    last = LastOf(partition, 15, lambda name: True)
     assert answer(last) == 10 and set(last.starts) == {"/t/0", "/t/1"}
 
 
@@ -149,8 +149,8 @@ def test_the_last_n_are_records_not_offsets() -> None:
     partition = reopened(fs, store)
     name = next(iter(partition.destinations))
     for count in (1, 5, 60, 100, 150, len(left), 10_000):
-        job = partition.offset_for_last(count, lambda name: True)
-        assert answer(job) == left[-count:][0], count
+        job = LastOf(partition, count, lambda name: True)
+        assert answer(job) == answer(partition.offset_of_last(count)) == left[-count:][0], count
         assert job.starts == {name: left[-count:][0]}
 
 
@@ -163,7 +163,7 @@ def test_the_last_n_across_sparse_and_dense_segments() -> None:
     )
     partition = reopened(fs, store)
     for count in (1, COUNT - bases[3], COUNT - bases[3] + 3, COUNT - bases[2] - 30, len(left) - 2, 10_000):
-        assert answer(partition.offset_for_last(count, lambda name: True)) == left[-count:][0], count
+        assert answer(partition.offset_of_last(count)) == left[-count:][0], count
 
 
 def test_the_last_n_that_stand_in_dense_segments_need_no_disk() -> None:
@@ -171,7 +171,7 @@ def test_the_last_n_that_stand_in_dense_segments_need_no_disk() -> None:
     swap(fs, DIRECTORY, 0, even)
     partition = reopened(fs, store)
     before = fs.calls.copy()
-    job = partition.offset_for_last(100, lambda name: True)
+    job = partition.offset_of_last(100)
     assert job.finished and job.offset == COUNT - 100 and fs.calls == before
 
 
@@ -180,7 +180,7 @@ def test_the_last_n_of_each_of_several_destinations() -> None:
         fs, store, partition = cold(destinations=3)
         left = sorted(rewrite(fs, partition, even, index=fresh))
         partition = reopened(fs, store)
-        job = partition.offset_for_last(40, lambda name: name != "/t/1")
+        job = LastOf(partition, 40, lambda name: name != "/t/1")
         answer(job)
         assert job.starts == {f"/t/{number}": [each for each in left if each % 3 == number][-40] for number in (0, 2)}
 
@@ -308,7 +308,7 @@ def test_a_rewritten_segment_that_has_become_the_last_one_is_gone_on_with() -> N
     put(partition, b"more")
     commit(store)
     assert read_all(partition, last - 1) == {last - 1: b"%d" % (last - 1), last: b"more"}
-    assert answer(partition.offset_for_last(3, lambda name: name == "/t/0")) == max(
+    assert answer(LastOf(partition, 3, lambda name: name == "/t/0")) == max(
         each for each in range(last - 3) if even(each)
     )
 

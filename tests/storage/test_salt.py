@@ -10,7 +10,7 @@ from radiator.storage import layout, reader, salt
 from radiator.storage.format import HEADER_BYTES, decode_header, encode_batch
 from radiator.storage.segment import Window, find_batch
 from radiator.storage.store import Store
-from tests.storage.driving import ALWAYS, NOW, answer, commit, opened, put, read_all
+from tests.storage.driving import ALWAYS, NOW, LastOf, answer, commit, opened, put, read_all
 from tests.storage.faults import FaultyFileSystem
 
 DIRECTORY = layout.partition_path("/data", "q")
@@ -91,7 +91,7 @@ def test_nobody_reads_what_a_damaged_message_holds() -> None:
     assert read_all(partition, memory=False) == wanted
     partition.tail.drop_below(3)
     partition.destinations.add("/queue/of-others")
-    job = partition.offset_for_last(5, lambda name: True)
+    job = LastOf(partition, 2, lambda name: True)
     assert answer(job) == 0 and job.starts == {"q": 0}
     gaps: list[tuple[int, int]] = []
     (listed,) = reader.list_partitions("/data", fs)  # type: ignore[arg-type]

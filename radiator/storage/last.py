@@ -1,0 +1,257 @@
+"""The last N messages of a destination that has several logs: which are they, and where do they begin in each?
+
+Within a log the times of receipt rise, so the last of all are found by walking all logs backwards at once, a batch at a
+time and always in the one whose next batch ends latest: what was received after every batch that was not walked over
+yet is counted, whole batches at once. Of those received in the same nanosecond the logs' order decides.
+
+A job like those of ``reads``, but ``run`` does a bounded part and has to be called until it is ``finished``, so that
+others have their turn on the read thread. What it holds at a time is a stretch of each log between two entries of its
+index; logs whose destinations have all their messages are walked no further.
+
+Knows: partitions, batches. Must not know: subscriptions. ``starts`` gives, by partition and name, where to begin.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, NamedTuple
+
+from radiator.errors import StorageError
+from radiator.storage import layout
+from radiator.storage.files import storage_error
+from radiator.storage.format import decode_destinations, decode_times
+from radiator.storage.reads import SCAN_BYTES
+from radiator.storage.segment import SegmentInfo, Window, confirms, load_index, whole_batches
+
+if TYPE_CHECKING:
+    from radiator.storage.batch import RecordBatch
+    from radiator.storage.partition import Partition
+
+_Batch = tuple[Sequence[int], Sequence[int], Sequence[int], list[str], int]  # offsets, times, ids, names, bytes read
+BEFORE_ALL = -(1 << 63)
+RUN_BATCHES = 2_000  # in one go: some ten milliseconds
+RUN_BYTES = 32 * 1024 * 1024
+
+
+class Wanted(NamedTuple):
+    """A log up to ``end_offset``. ``keys``: which of its names count, and for which destination."""
+
+    partition: Partition
+    end_offset: int
+    keys: Mapping[str, str]
+
+
+class _Facts:
+    """What is told of a batch; ``stop``: the records from there on are counted."""
+
+    __slots__ = ("ids", "names", "offsets", "start", "stop", "times")
+
+    def __init__(
+        self, offsets: Sequence[int], times: Sequence[int], ids: Sequence[int], names: list[str], start: int, stop: int
+    ) -> None:
+        self.offsets = offsets
+        self.times = times
+        self.ids = ids
+        self.names = names
+        self.start = start
+        self.stop = stop
+
+    @property
+    def latest_ns(self) -> int:
+        """When the last of them was received."""
+        return self.times[self.stop - 1]
+
+    def places(self, since: int) -> Iterator[tuple[str, Sequence[int]]]:
+        """From the place ``since`` on: the places of each name's records."""
+        if len(self.names) == 1:
+            yield self.names[0], range(since, self.stop)
+            return
+        found: dict[int, list[int]] = {}
+        ids = self.ids
+        for place in range(since, self.stop):
+            found.setdefault(ids[place], []).append(place)
+        for number, places in found.items():
+            yield self.names[number], places
+
+
+class _Log:
+    """One log, walked backwards. ``next`` is the batch in front of all that were walked over."""
+
+    __slots__ = ("_below", "_walk", "bytes_read", "directory", "end", "keys", "next", "open", "pending", "start")
+
+    def __init__(self, wanted: Wanted) -> None:
+        partition = wanted.partition
+        self.directory = partition.directory
+        self.keys = wanted.keys
+        self.open = {key for name, key in wanted.keys.items() if name in partition.destinations}  # not found yet
+        self.start = partition.log_start_offset
+        self.end = self._below = min(wanted.end_offset, partition.high_watermark)
+        self.pending: list[_Facts] = []  # walked over, and not counted yet; newest first
+        self.next: _Facts | None = None
+        self.bytes_read = 0
+        self._walk = _backwards(partition, partition.tail.newest_first(), partition.segments[:], self.start, self.end)
+
+    def advance(self) -> None:
+        """Find the next batch that has records of interest."""
+        keys = self.keys
+        for offsets, times, ids, names, size_bytes in self._walk:
+            self.bytes_read += size_bytes
+            start, stop = 0, len(offsets)
+            if offsets[-1] >= self._below or offsets[0] < self.start:
+                start = sum(offset < self.start for offset in offsets)
+                stop = sum(offset < self._below for offset in offsets)
+            self._below = min(self._below, offsets[0])
+            if start < stop and any(name in keys for name in names):
+                self.next = _Facts(offsets, times, ids, names, start, stop)
+                return
+        self.next = None
+
+
+def _backwards(
+    partition: Partition, tail: list[RecordBatch], segments: list[SegmentInfo], start: int, below: int
+) -> Iterator[_Batch]:
+    """Batches, newest first: what is in memory, then the files, between two index entries at a time."""
+    fs, directory = partition.fs, partition.directory
+    for batch in tail:
+        if batch.base_offset < below and len(batch):
+            yield batch.offsets, batch.receive_ns, batch.destination_ids, batch.names, 0
+            below = batch.base_offset
+    for segment in reversed(segments):
+        if segment.base_offset >= below or below <= start:
+            continue
+        path = layout.segment_path(directory, segment.base_offset)
+        try:
+            fd = fs.open_read(path)
+        except FileNotFoundError:
+            return  # taken by retention meanwhile, and so is everything before it
+        try:
+            window, stop = Window(fs, fd, SCAN_BYTES, path), fs.size(fd)
+            for entry in reversed(load_index(fs, directory, segment.base_offset)):
+                if 0 < entry.position < stop and confirms(window, entry):
+                    yield from reversed(_stretch(window, entry.position, stop, entry.base_offset, below))
+                    stop = entry.position
+            yield from reversed(_stretch(window, 0, stop, segment.base_offset, below))
+        finally:
+            fs.close(fd)
+
+
+def _stretch(window: Window, position: int, stop: int, expected: int, below: int) -> list[_Batch]:
+    found: list[_Batch] = []
+    for at, header in whole_batches(window, position, stop, expected):
+        if header.base_offset >= below:
+            break
+        place = window.at(at, header.total_len)
+        offsets, ids, names = decode_destinations(window.data, place, header)
+        found.append((offsets, decode_times(window.data, place, header)[1], ids, names, header.total_len))
+    return found
+
+
+class LastJob:
+    """See the top of the file; the logs of a destination in their order."""
+
+    __slots__ = ("_heap", "_left", "_logs", "_wanted", "error", "finished", "starts")
+
+    def __init__(self, wanted: Sequence[Wanted], count: int) -> None:
+        self.error: StorageError | None = None
+        self.finished = False
+        self._wanted = wanted
+        self._logs = [_Log(each) for each in wanted]
+        self._left = dict.fromkeys([key for each in wanted for key in each.keys.values()], count)
+        self._heap: list[tuple[int, int]] | None = None
+        self.starts: dict[str, dict[str, int]] = {
+            each.partition.name: dict.fromkeys(each.keys, log.end) for each, log in zip(wanted, self._logs, strict=True)
+        }
+        if count <= 0:
+            self.finished = True
+        elif sum(log.end - log.start for log in self._logs) <= count:  # all of them
+            for each, log in zip(wanted, self._logs, strict=True):
+                self.starts[each.partition.name] = dict.fromkeys(each.keys, log.start)
+            self.finished = True
+
+    def done(self, now_ns: int = 0) -> None:
+        """Hub; nothing to do, there for symmetry."""
+
+    def run(self) -> None:
+        """Read thread: a part of it."""
+        try:
+            self._run()
+        except OSError as error:
+            self.error, self.finished = storage_error(self._logs[0].directory, "read", error), True
+        except StorageError as error:
+            self.error, self.finished = type(error)(f"{self._logs[0].directory}: {error}"), True
+
+    def _run(self) -> None:
+        logs, heap = self._logs, self._heap
+        if heap is None:
+            for log in logs:
+                if log.open:
+                    log.advance()
+            heap = self._heap = [(-log.next.latest_ns, -rank) for rank, log in enumerate(logs) if log.next]
+            heapify(heap)
+        limit = sum(log.bytes_read for log in logs) + RUN_BYTES
+        for _ in range(RUN_BATCHES):
+            if not heap or not any(log.open for log in logs):
+                self._count(BEFORE_ALL)
+                self.finished = True
+                return
+            rank = -heappop(heap)[1]
+            log = logs[rank]
+            facts = log.next
+            if not log.open or facts is None:
+                continue
+            after_ns = -heap[0][0] if heap else BEFORE_ALL
+            if any(each.pending for each in logs if each is not log):  # this log may go on with what is later than that
+                after_ns = max(after_ns, facts.times[facts.start])
+            log.pending.append(facts)
+            self._count(after_ns)
+            if log.open:
+                log.advance()
+                if log.next is not None:
+                    heappush(heap, (-log.next.latest_ns, -rank))
+            if sum(each.bytes_read for each in logs) > limit:
+                return
+
+    def _count(self, after_ns: int) -> None:
+        """What was received after that, of all that was walked over."""
+        found: dict[str, list[tuple[int, str, _Facts, Sequence[int]]]] = {}
+        for rank, log in enumerate(self._logs):
+            rest = []
+            for facts in log.pending:
+                since = bisect_right(facts.times, after_ns, facts.start, facts.stop)
+                for name, places in facts.places(since):
+                    key = log.keys.get(name)
+                    if key is not None and places and self._left[key]:
+                        found.setdefault(key, []).append((rank, name, facts, places))
+                facts.stop = since
+                if facts.start < since:
+                    rest.append(facts)
+            log.pending = rest
+        for key, parts in found.items():
+            total = sum(len(places) for *_, places in parts)
+            if total > self._left[key]:
+                self._choose(parts, self._left[key])
+                total = self._left[key]
+            else:
+                for rank, name, facts, places in parts:
+                    self._begin(rank, name, facts.offsets[places[0]])
+            self._left[key] -= total
+            if not self._left[key]:
+                for log in self._logs:
+                    log.open.discard(key)
+
+    def _choose(self, parts: list[tuple[int, str, _Facts, Sequence[int]]], count: int) -> None:
+        """More than are left: the newest of them."""
+        every = [
+            (facts.times[place], rank, facts.offsets[place], name)
+            for rank, name, facts, places in parts
+            for place in places
+        ]
+        every.sort(reverse=True)
+        for _, rank, offset, name in every[:count]:
+            self._begin(rank, name, offset)
+
+    def _begin(self, rank: int, name: str, offset: int) -> None:
+        starts = self.starts[self._wanted[rank].partition.name]
+        starts[name] = min(starts[name], offset)
