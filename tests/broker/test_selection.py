@@ -16,7 +16,9 @@ ALL = [f"{colour}{number}" for number in range(5) for colour in ("red", "blue")]
 
 def publish(client: Client, destination: str = "/topic/a") -> None:
     for body in ALL:
-        client.publish(destination, body, colour=body[:-1], size=body[-1])
+        size = body[-1]
+        jms = {"correlation_id": f"c{size}", "reply_to": f"/queue/r{size}", "type": f"t{size}"}
+        client.publish(destination, body, colour=body[:-1], size=size, expires=9 * 10**12 + int(size), **jms)
 
 
 @pytest.mark.parametrize(
@@ -33,6 +35,8 @@ def publish(client: Client, destination: str = "/topic/a") -> None:
             ALL[2:4],
         ),
         ("JMSDestination = '/topic/b' OR missing IS NOT NULL", []),
+        ("JMSCorrelationID = 'c3' OR JMSReplyTo = '/queue/r4' OR JMSType = 't0'", [*ALL[:2], *ALL[6:]]),
+        ("JMSExpiration > 9e12 AND JMSExpiration < 9e12 + 2", ALL[2:4]),
         ("TRUE", ALL),
         ("", ALL),
     ],
@@ -77,7 +81,10 @@ def test_a_bad_selector_is_an_error_with_the_place(world: World) -> None:
     assert error.body.decode().endswith("colour = = 'red'\n         ^")
 
 
-@pytest.mark.parametrize("name", ["redelivered", "JMSRedelivered", "content-length", '"delivery-count"'])
+@pytest.mark.parametrize(
+    "name",
+    ["redelivered", "JMSRedelivered", "content-length", '"delivery-count"', "JMSDeliveryMode", "JMSXDeliveryCount"],
+)
 def test_what_is_about_a_delivery_cannot_be_asked_for(world: World, name: str) -> None:
     client = world.connect()
     client.subscribe("/topic/a", selector=f"{name} = 'x'")

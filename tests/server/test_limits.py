@@ -111,6 +111,12 @@ LIMITS = {
         "bad-destination",
         b"240",
     ),
+    "bytes of the name of a subscription": Limit(
+        limits.SUBSCRIPTION_NAME_BYTES_MAX,
+        lambda n: b"SUBSCRIBE\nid:0\ndestination:/topic/limits\nsubscription-name:%b\n\n\0" % (b"x" * n),
+        "bad-header",
+        b"subscription-name",
+    ),
     "entries of a list": Limit(
         100,
         lambda n: b"SUBSCRIBE\nid:0\ndestination:%b\n\n\0" % b",".join(b"/t%d" % each for each in range(n)),

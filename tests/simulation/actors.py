@@ -259,12 +259,15 @@ class Consumer(Actor):
             return
         command = "NACK" if self.random.random() < 0.15 else "ACK"
         receipt = self.new_receipt() if self.random.random() < 0.7 else None
-        if receipt is not None and command == "ACK":
-            self.acking[receipt] = [each.body for each in answered]
         requeue = "false" if command == "NACK" and self.random.random() < 0.3 else None
+        ended = []  # for good, once there is a receipt
         for each in answered:
             dropped = requeue is not None and each.headers["destination"] not in CAPPED
             self.checkers.answered(self, each.body, settles=command == "ACK" or dropped)
+            if command == "ACK" or dropped:
+                ended.append(each.body)
+        if receipt is not None:
+            self.acking[receipt] = ended
         self._say_answer(command, message, receipt=receipt, requeue=requeue)
 
     def _say_answer(self, command: str, message: Frame, **headers: Any) -> None:
