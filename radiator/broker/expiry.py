@@ -1,8 +1,9 @@
 """The first message of a source may expire while nobody comes for it: then it goes, so that its space comes back.
 
 When a batch with messages that expire is stored, the source plans to look at its head when the first of them does. It
-settles what has expired there, up to the first message that has not, and plans anew. What lies behind a message that
-lives is judged when it is handed out, or when it comes to the head.
+settles what has expired there, up to the first message that has not, and plans anew. What was passed over for want of
+somebody who wants it (parked) goes when it expires, wherever it stands. What else lies behind a message that lives is
+judged when it is handed out, or when it comes to the head.
 
 Invariants: nothing is planned for a source without such messages; no more is read than the head.
 """
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from radiator.storage.batch import RecordBatch
 
 READ_NS = NS_PER_SECOND  # how soon it looks again when the head has to be read from the disk
+PARKED_NS = NS_PER_SECOND  # at most so late one goes that was passed over
+PARKED_RUN = 1_000  # of them go in one visit
 LIVING_NS = 60 * NS_PER_SECOND  # ... when the head does not expire
 SPREAD_NS, SPREAD_UNSURE_NS = 60 * NS_PER_SECOND, 600 * NS_PER_SECOND  # after a start: not all heads are read at once
 
@@ -62,7 +65,7 @@ class Expiry:
             seed = f"{source.queue.name} {source.feed.partition.name}".encode()
             self._timing.at(now_ns + crc32(seed) * spread_ns // (1 << 32), self)
             return
-        next_ns = min(self._returned(now_ns), self._fresh(now_ns))
+        next_ns = min(self._parked(now_ns), self._returned(now_ns), self._fresh(now_ns))
         if source.loading:
             next_ns = min(next_ns, now_ns + READ_NS)
         if next_ns < NEVER_NS:
@@ -73,6 +76,30 @@ class Expiry:
 
     def clock_went_back(self, by_ns: int) -> None:
         """Expiry is a moment of the wall clock."""
+
+    def parked(self, batch: RecordBatch, index: int) -> None:
+        """This record was passed over."""
+        source, ttl_ns = self._source, self._source.queue.terms.ttl_ns
+        if source.parked is not None and (ttl_ns is not None or marks(batch) & EXPIRES):
+            end_ns = expiry(batch, index, ttl_ns)
+            if end_ns < NEVER_NS:
+                source.parked.expires(batch.offsets[index], end_ns)
+                self._timing.at(end_ns, self)
+
+    def _parked(self, now_ns: int) -> int:
+        """What was passed over; when to look for the next of it: in a stream not at each of them."""
+        source = self._source
+        if source.parked is None:
+            return NEVER_NS
+        over = source.parked.expired(now_ns, PARKED_RUN)
+        for offset in over:
+            self._timing.returns.expired(source, offset, source.deliveries(offset))
+        if over:
+            self._timing.wake(source.queue)
+        end_ns = source.parked.next_end_ns
+        if end_ns == NEVER_NS:
+            return NEVER_NS
+        return now_ns + 1 if end_ns <= now_ns else max(end_ns, now_ns + PARKED_NS)
 
     def _returned(self, now_ns: int) -> int:
         """What was given back; when the first of it expires."""

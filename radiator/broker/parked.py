@@ -3,8 +3,9 @@
 A queue hands its messages out in order; where consumers have selectors, one that nobody present wants, or whose takers
 have no credit, must not hold up the others. Such a message is *parked*: its offset is kept, in a *lane* for each
 selector (by its text) that wants it, so that the lowest one for a consumer is found without looking at the others.
+Those that expire are known by when they do, so that they go although nobody comes for them.
 
-Knows: offsets, which selector wants what. Must not know: consumers, records.
+Knows: offsets, which selector wants what, when one expires. Must not know: consumers, records.
 Invariants: what is here is unsettled, in nobody's hands and not in ``returned``; every parked offset is in each lane
 that wants it; there are at most ``limits.PARKED_MAX``, then the source looks no further.
 """
@@ -16,6 +17,7 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 from radiator import limits
+from radiator.broker.timing import NEVER_NS
 
 if TYPE_CHECKING:
     from radiator.broker.source import QueueSource
@@ -24,12 +26,13 @@ if TYPE_CHECKING:
 class Parked:
     """See the top of the file."""
 
-    __slots__ = ("_lanes", "_offsets", "_order")
+    __slots__ = ("_ends", "_lanes", "_offsets", "_order")
 
     def __init__(self) -> None:
         self._offsets: set[int] = set()
         self._order: list[int] = []  # all of them; a heap, as the lanes are: what has left may still be there
         self._lanes: dict[str, list[int]] = {}
+        self._ends: list[tuple[int, int]] = []  # when those that expire do: a heap as well
 
     def __len__(self) -> int:
         return len(self._offsets)
@@ -59,6 +62,30 @@ class Parked:
         self._push(self._order, offset)
         for text in texts:
             self._push(self._lanes[text], offset)
+
+    def expires(self, offset: int, end_ns: int) -> None:
+        """This one, which was passed over, is of use until then."""
+        heappush(self._ends, (end_ns, offset))
+        if len(self._ends) > 2 * limits.PARKED_MAX:
+            self._ends = list({end for end in self._ends if end[1] in self._offsets})
+            heapify(self._ends)
+
+    def expired(self, now_ns: int, most: int) -> list[int]:
+        """Take those whose time is over, at most so many."""
+        over: list[int] = []
+        while len(over) < most and self.next_end_ns <= now_ns:
+            offset = heappop(self._ends)[1]
+            self._offsets.discard(offset)
+            over.append(offset)
+        return over
+
+    @property
+    def next_end_ns(self) -> int:
+        """When the first of them expires."""
+        ends = self._ends
+        while ends and ends[0][1] not in self._offsets:
+            heappop(ends)
+        return ends[0][0] if ends else NEVER_NS
 
     def first(self, text: str) -> int | None:
         """The lowest offset that this selector wants."""

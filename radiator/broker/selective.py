@@ -212,3 +212,4 @@ def _park(source: QueueSource, parked: Parked, verdicts: Verdicts, batch: Record
     if offset >= source.next_offset and offset not in source.cursor.counts:
         source.cursor.set_count(offset, 0)  # nobody has had it, though others behind it may be delivered before it
     parked.add(offset, [text for text, wanted in verdicts.items() if wanted is None or wanted[index] == YES])
+    source.expiry.parked(batch, index)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from radiator import limits
 from radiator.clock import NS_PER_MS
 from tests.broker.harness import NOW, World
 
@@ -148,3 +151,38 @@ def test_a_queue_whose_messages_never_expire_plans_nothing() -> None:
     client.publish("/queue/a", "1")
     world.settle()
     assert world.broker.next_deadline_ns(world.now) is None
+
+
+def test_what_was_passed_over_expires_and_is_in_nobodys_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "PARKED_MAX", 10)
+    world = World(TTL)
+    client = world.connect()
+    client.subscribe("/queue/ttl", selector="kind = 'b'")
+    client.publish("/queue/ttl", *[str(number) for number in range(10)], kind="a")
+    client.publish("/queue/ttl", "wanted", kind="b")
+    world.settle()
+    assert client.bodies() == []  # no more is passed over than that
+    client.publish("/queue/ttl", "late", kind="b")
+    world.tick(5)
+    client.publish("/queue/ttl", "later", kind="b")
+    world.tick(6)
+    assert client.bodies() == ["later"]
+    assert world.broker.stats.expired == 12
+
+
+def test_what_was_passed_over_goes_by_its_own_time_and_leaves_its_neighbours() -> None:
+    world = World()
+    client = world.connect()
+    client.subscribe("/queue/a", selector="kind = 'b'")
+    client.publish("/queue/a", "stays", kind="a")
+    client.publish("/queue/a", "first", kind="a", expires=NOW_MS + 1_000)
+    client.publish("/queue/a", "second", kind="a", expires=NOW_MS + 8_000)
+    world.settle()
+    world.tick(1)
+    assert unsettled(world, "/queue/a") == 2
+    world.tick(8)
+    assert unsettled(world, "/queue/a") == 1
+    client.subscribe("/queue/a", id="all")
+    world.settle()
+    assert client.bodies() == ["stays"]
+    assert world.broker.stats.expired == 2
