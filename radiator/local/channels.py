@@ -35,7 +35,7 @@ FETCHED_MAX = 256  # names with a subscription of their own; the one that was fe
 def connect(home: str | os.PathLike[str] | None = None, *, idle: float = 10.0, timeout: float = 10.0) -> Channels:
     """Connect to the private broker of ``home``, which is started if it does not run.
 
-    Without ``home``: the environment's ``RADIATOR_HOME``, else a directory in shared memory, which the next boot
+    Without ``home``: the environment's ``RADIATOR_HOME``, else a directory in memory, which the next boot
     empties. ``idle``: the broker that this starts ends when nobody has been connected for so many seconds. ``timeout``
     in seconds, for all of it. Raises HomeError where there can be no broker.
     """
@@ -60,6 +60,7 @@ class Channels:
         self._timeout = timeout
         self._closed = False
         self._connecting = threading.Lock()
+        self._subscribing = threading.Lock()
         self._connection: Connection | None = None
         self._fetching: dict[str, Subscription] = {}
 
@@ -70,7 +71,6 @@ class Channels:
             if self._closed:
                 raise Disconnected("these channels were closed")
             if self._connection is None or self._connection.closed:
-                self._fetching.clear()
                 self._connection = self._connect()
             return self._connection
 
@@ -95,17 +95,22 @@ class Channels:
         The first call subscribes: what was published to a topic before is not seen. A message of a queue counts as done
         when it is handed out; ``connection.subscribe`` is for those who want to acknowledge.
         """
-        connection = self.connection
-        subscription = self._fetching.pop(name, None)
-        if subscription is None:
-            subscription = connection.subscribe(destination(name))
-            if len(self._fetching) >= FETCHED_MAX:
-                self._fetching.pop(next(iter(self._fetching))).close()
-        self._fetching[name] = subscription
-        message = subscription.fetch(timeout)
+        message = self._fetched(name).fetch(timeout)
         if message is not None:
             message.ack()
         return message
+
+    def _fetched(self, name: str) -> Subscription:
+        """The subscription of a channel that is fetched from; threads that begin together share one."""
+        connection = self.connection
+        with self._subscribing:
+            subscription = self._fetching.pop(name, None)
+            if subscription is None or subscription.connection is not connection:
+                subscription = connection.subscribe(destination(name))
+                if len(self._fetching) >= FETCHED_MAX:
+                    self._fetching.pop(next(iter(self._fetching))).close()
+            self._fetching[name] = subscription
+            return subscription
 
     def subscribe(self, name: str, timeout: float | None = None) -> Iterator[Message]:
         """The messages of a channel (or of a pattern) as they come; ends when none came for ``timeout`` seconds.

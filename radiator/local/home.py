@@ -27,17 +27,21 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
+import radiator
 from radiator.errors import ClientError
 
 SOCKET, LOCK, LOG, CONFIG, DATA = "broker.sock", "lock", "broker.log", "radiator.yaml", "data"
 ENVIRONMENT = "RADIATOR_HOME"
+RUNTIME = "XDG_RUNTIME_DIR"
 SHARED_MEMORY = "/dev/shm"
 SOCKET_PATH_BYTES_MAX = 107  # of a unix socket's address on Linux, without the zero at its end
 READY = b"ready\n"
 LOG_BYTES_MAX = 1 << 20  # of broker.log: a broker that starts on a longer one begins it anew
 LOG_TOLD_BYTES = 2_000
 LOOK_SECONDS = 0.02
+IDLE_SECONDS_MIN = 0.02  # who starts a broker must have the time to connect
 
 
 class HomeError(ClientError):
@@ -45,10 +49,14 @@ class HomeError(ClientError):
 
 
 def default_home() -> str:
-    """``RADIATOR_HOME``, else a directory of this user in shared memory, else among the temporary files."""
+    """``RADIATOR_HOME``, else one in the user's own runtime directory, else in shared memory or among the temporary
+    files, under the user's number."""
     named = os.environ.get(ENVIRONMENT)
     if named:
         return named
+    runtime = os.environ.get(RUNTIME, "")
+    if os.path.isdir(runtime) and os.stat(runtime).st_uid == os.getuid():
+        return os.path.join(runtime, "radiator")
     room = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK | os.X_OK) else tempfile.gettempdir()
     return os.path.join(room, f"radiator-{os.getuid()}")
 
@@ -97,14 +105,15 @@ def listens(home: str) -> bool:
 def start(home: str, idle_seconds: float, timeout: float) -> None:
     """Return when a broker listens: the one that is there, or one that this starts. Raises HomeError."""
     deadline = time.monotonic() + timeout
-    with locked(home, deadline):
+    with locked(home, deadline) as lock:
         if not listens(home):
-            _spawn(home, idle_seconds, deadline)
+            _spawn(home, max(idle_seconds, IDLE_SECONDS_MIN), deadline, lock)
 
 
 @contextlib.contextmanager
-def locked(home: str, deadline: float) -> Iterator[None]:
-    """Hold the home's lock. Raises HomeError if it does not come free by the deadline (monotonic seconds)."""
+def locked(home: str, deadline: float) -> Iterator[int]:
+    """Hold the home's lock, and give its descriptor: whoever inherits that holds it too. Raises HomeError if it does not
+    come free by the deadline (monotonic seconds)."""
     fd = os.open(os.path.join(home, LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         while True:
@@ -118,12 +127,12 @@ def locked(home: str, deadline: float) -> Iterator[None]:
                         f"{os.path.join(home, LOG)}"
                     ) from None
             time.sleep(LOOK_SECONDS)
-        yield
+        yield fd
     finally:
         os.close(fd)
 
 
-def _spawn(home: str, idle_seconds: float, deadline: float) -> None:
+def _spawn(home: str, idle_seconds: float, deadline: float, lock: int) -> None:
     path = os.path.join(home, LOG)
     fresh = not os.path.exists(path) or os.path.getsize(path) > LOG_BYTES_MAX
     reader, writer = os.pipe()
@@ -131,8 +140,9 @@ def _spawn(home: str, idle_seconds: float, deadline: float) -> None:
         with open(path, "wb" if fresh else "ab") as log:
             began = log.tell()
             process = subprocess.Popen(
-                [sys.executable, "-m", "radiator.local.process", home, f"{idle_seconds:g}", str(writer)],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", pass_fds=(writer,), start_new_session=True,
+                [sys.executable, "-m", "radiator.local.process", home, f"{idle_seconds:g}", str(writer), str(lock)],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", env=_environment(),
+                pass_fds=(writer, lock), start_new_session=True,
             )  # fmt: skip
         os.close(writer)
         writer = -1
@@ -157,6 +167,12 @@ def _spawn(home: str, idle_seconds: float, deadline: float) -> None:
         os.close(reader)
         if writer >= 0:
             os.close(writer)
+
+
+def _environment() -> dict[str, str]:
+    """Ours, so that the broker is of the same radiator: it starts elsewhere."""
+    paths = [str(Path(radiator.__file__).parents[1]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(os.path.abspath(path) for path in paths if path)}
 
 
 def _said(path: str, began: int) -> str:

@@ -1,4 +1,4 @@
-"""The private broker of a home: ``python -m radiator.local.process HOME IDLE_SECONDS [READY_FD]``.
+"""The private broker of a home: ``python -m radiator.local.process HOME IDLE_SECONDS [READY_FD START_FD]``.
 
 It is an ordinary broker that listens on the home's socket, and ends when nobody has been connected for IDLE_SECONDS.
 Ending is decided under the home's lock, which is held until the process is gone (see ``home``).
@@ -6,6 +6,7 @@ Ending is decided under the home's lock, which is held until the process is gone
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import logging
 import os
@@ -24,6 +25,7 @@ from radiator.server.app import App
 log = logging.getLogger("radiator.local")
 
 LOOK_SECONDS_MAX = 0.5
+LOCK_TRIES = 100  # two seconds: who looks takes no longer
 
 
 def configuration(home: str) -> Config:
@@ -37,16 +39,20 @@ def configuration(home: str) -> Config:
     return msgspec.structs.replace(config, listen=(listen, *more), data_dir=os.path.join(home, data_dir))
 
 
-def serve(home: str, idle_seconds: float, ready_fd: int | None) -> None:
-    """Serve until nobody has been there for ``idle_seconds``, or SIGTERM."""
+def serve(home: str, idle_seconds: float, ready_fd: int | None, start_fd: int | None = None) -> None:
+    """Serve until nobody has been there for ``idle_seconds``, or SIGTERM. ``ready_fd`` is told that it serves;
+    ``start_fd`` is the home's lock as its starter holds it, kept until then."""
     app = App(configuration(home))
     app.start()
     stopping = Event()
     handlers = [gevent.signal_handler(number, stopping.set) for number in (signal.SIGTERM, signal.SIGINT)]
     log.info("the broker of %s begins, process %d", home, os.getpid())
     if ready_fd is not None:
-        os.write(ready_fd, homes.READY)
+        with contextlib.suppress(BrokenPipeError):  # whoever started this is gone; others may come
+            os.write(ready_fd, homes.READY)
         os.close(ready_fd)
+    if start_fd is not None:
+        os.close(start_fd)
     lock = os.open(os.path.join(home, homes.LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     alone = 0.0
     look_seconds = min(LOOK_SECONDS_MAX, idle_seconds / 4)
@@ -54,6 +60,8 @@ def serve(home: str, idle_seconds: float, ready_fd: int | None) -> None:
         alone = 0.0 if app.driver.transports else alone + look_seconds
         if alone >= idle_seconds and _may_end(app, lock):
             break
+    else:
+        _wait_for(lock)
     log.info("the broker of %s ends", home)
     app.stop()
     for handler in handlers:
@@ -73,13 +81,23 @@ def _may_end(app: App, lock: int) -> bool:
     return False
 
 
+def _wait_for(lock: int) -> None:
+    """Take the lock from whoever is just looking whether we are there."""
+    for _ in range(LOCK_TRIES):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            gevent.sleep(homes.LOOK_SECONDS)
+
+
 def main(arguments: list[str]) -> int:
     """See the top of the file."""
     home, idle_seconds = arguments[0], float(arguments[1])
-    ready_fd = int(arguments[2]) if len(arguments) > 2 else None
+    ready_fd, start_fd = map(int, arguments[2:4]) if len(arguments) > 3 else (None, None)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
-        serve(home, idle_seconds, ready_fd)
+        serve(home, idle_seconds, ready_fd, start_fd)
     except RadiatorError as error:
         print(error, file=sys.stderr)
         return 1

@@ -65,7 +65,12 @@ class App:
             self.store.close()
             raise
         self.driver = Driver()
-        self.broker = Broker(config, self.rules, self.store, self.driver.outgoing)
+        try:
+            self.broker = Broker(config, self.rules, self.store, self.driver.outgoing)
+        except BaseException:
+            self.driver.stop()
+            self.store.close()
+            raise
         self.broker.hooks = hooks
         self.driver.broker = self.broker
         self.listeners: list[Listener] = []

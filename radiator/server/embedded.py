@@ -113,15 +113,19 @@ class Broker:
 
     def _run(self) -> None:
         hub = gevent.get_hub()
-        app: App | None = None
+        try:
+            self._serve(hub)
+        finally:
+            if threading.current_thread() is self._thread and not _patched():
+                hub.destroy(destroy_loop=True)
+
+    def _serve(self, hub: Any) -> None:
         try:
             app = App(self._settings)
             self.urls = app.start()
         except BaseException as error:
             self._error = error
             self._turned.set()
-            if app is not None:
-                app.store.close()
             return
         asked = Event()
         self._stopping = hub.loop.async_()
@@ -131,8 +135,6 @@ class Broker:
         self._stopping.stop()
         self._stopping.close()
         app.stop()
-        if threading.current_thread() is self._thread and not _patched():
-            hub.destroy(destroy_loop=True)
 
     def _remove(self) -> None:
         if self._temporary:

@@ -215,9 +215,12 @@ def test_a_home_with_too_long_a_path_is_refused(tmp_path: Path) -> None:
         connect(str(tmp_path / ("x" * 100)))
 
 
-def test_the_home_is_the_users_and_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_home_is_the_users_and_can_be_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv(homes.ENVIRONMENT, raising=False)
+    monkeypatch.delenv(homes.RUNTIME, raising=False)
     assert homes.default_home().endswith(f"radiator-{os.getuid()}")
+    monkeypatch.setenv(homes.RUNTIME, str(tmp_path))
+    assert homes.default_home() == str(tmp_path / "radiator")
     monkeypatch.setenv(homes.ENVIRONMENT, "/somewhere")
     assert homes.default_home() == "/somewhere"
 
@@ -227,3 +230,47 @@ def test_files_of_a_home_are_the_users_alone(home: str) -> None:
         assert os.stat(home).st_mode & 0o777 == 0o700
         for name in (homes.SOCKET, homes.LOCK):
             assert os.stat(os.path.join(home, name)).st_mode & 0o777 == 0o600
+
+
+def test_threads_that_fetch_from_one_channel_share_what_comes(home: str) -> None:
+    with connect(home) as channels:
+        for number in range(20):
+            channels.publish("/queue/jobs", str(number))
+        got: list[str] = []
+
+        def take() -> None:
+            while (message := channels.fetch("/queue/jobs", timeout=1)) is not None:
+                got.append(message.text)
+
+        threads = [threading.Thread(target=take) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(map(int, got)) == list(range(20))
+
+
+def test_a_broker_that_is_told_to_end_is_followed_by_another_without_an_error(home: str) -> None:
+    with connect(home, idle=5) as channels:
+        for number in range(5):
+            pid = broker_pid(home)
+            os.kill(pid, signal.SIGTERM)
+            until(lambda: channels._connection is not None and channels._connection.closed, "nobody noticed")
+            assert channels.publish("/queue/a", str(number)) == 0
+            assert broker_pid(home) != pid
+    os.kill(broker_pid(home), signal.SIGTERM)
+
+
+def test_a_starter_that_is_killed_leaves_a_broker_for_the_next(home: str) -> None:
+    for _ in range(3):
+        starter = script("import radiator.local\nradiator.local.connect(idle=0.3)\n", home)
+        time.sleep(0.25)  # somewhere in the middle of it
+        starter.kill()
+        starter.wait()
+        with connect(home) as channels:
+            channels.publish("/queue/a", "x")
+
+
+def test_no_idle_time_at_all_is_time_enough_to_connect(home: str) -> None:
+    with connect(home, idle=0) as channels:
+        assert channels.publish("a", "x") == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -90,6 +91,19 @@ def test_a_start_that_fails_is_raised_and_leaves_nothing(tmp_path: Path) -> None
     with Broker() as broker:
         with pytest.raises(ConfigError, match="port is in use"):
             Broker(listen=(broker.url,)).start()
+
+
+def test_starts_that_fail_again_and_again_leave_nothing_open(tmp_path: Path) -> None:
+    with Broker(data_dir=tmp_path / "d") as broker:
+        counts = []
+        for _ in range(4):
+            with pytest.raises(StorageError):
+                Broker(data_dir=tmp_path / "d").start()
+            with pytest.raises(ConfigError):
+                Broker(listen=(broker.url,)).start()
+            gc.collect()
+            counts.append((threading.active_count(), len(os.listdir("/proc/self/fd"))))
+        assert counts[1:] == counts[:-1]
 
 
 def test_it_stops_once_and_starts_once() -> None:
