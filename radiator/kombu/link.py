@@ -18,6 +18,7 @@ whenever something came, or the connection ended.
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -26,7 +27,10 @@ from urllib.parse import quote
 from radiator.client import Connection, Message, Subscription
 from radiator.client.asking import ask
 from radiator.client.errors import ServerError, again
+from radiator.clock import NS_PER_SECOND, now_ns
 from radiator.stomp.frames import Frame
+
+log = logging.getLogger("radiator.kombu")
 
 WINDOW = 64  # of a consumer that sets no limit: enough to be quick, few enough to share with others
 WINDOW_MAX = 10_000
@@ -145,12 +149,20 @@ class Link:
         return int(listed["destinations"][0].get("ready") or 0) if listed["destinations"] else 0
 
     def purge(self, name: str) -> int:
-        """Settle what waits in a queue; returns how many messages that were."""
+        """Settle what waits in a queue, and nothing that comes meanwhile; returns how many messages that were."""
         count = 0
-        with self.connection.subscribe(self.queue(name), ack="client-individual", prefetch=1_000) as subscription:
+        began_ns = now_ns()
+        with self.connection.subscribe(
+            self.queue(name), ack="client-individual", prefetch=PURGE_WINDOW
+        ) as subscription:
+            last_ns = began_ns
             while (message := subscription.fetch(PURGE_SECONDS)) is not None:
-                message.ack()
-                count += 1
+                if (message.receive_time or 0) < began_ns:
+                    message.ack()
+                    count += 1
+                    last_ns = now_ns()
+                elif now_ns() - last_ns > PURGE_SECONDS * NS_PER_SECOND:
+                    break  # newer ones are kept, and go back now
         return count
 
     # --- bindings -----------------------------------------------------------------------------------------------------
@@ -168,7 +180,8 @@ class Link:
         self.connection.close()
 
 
-PURGE_SECONDS = 0.2  # so long nothing came: then the queue is empty
+PURGE_SECONDS = 0.2  # so long nothing came that waited when it began: then all of that is gone
+PURGE_WINDOW = 1_000
 
 
 class Bindings:
@@ -177,6 +190,7 @@ class Bindings:
     def __init__(self, link: Link, destination: str) -> None:
         self._link = link
         self._destination = destination
+        self._next = 0  # the offset behind the last one that was applied
         self._rows: dict[tuple[str, str], tuple[str, str | None, str]] = {}
         self._inbox = link.connection.subscribe(destination, ack="auto", start_position="first")
         self.refresh()
@@ -193,17 +207,21 @@ class Bindings:
             self._apply(message)
 
     def _history(self) -> Iterator[Message]:
-        return self._link.connection.subscribe(
-            self._destination, ack="auto", start_position="first", stop_position="end"
-        )
+        begin = f"offset:{self._next}" if self._next else "first"
+        return self._link.connection.subscribe(self._destination, ack="auto", start_position=begin, stop_position="end")
 
     def _apply(self, message: Message) -> None:
-        told = message.json()
-        key = (told["queue"], told["routing_key"])
+        self._next = max(self._next, (message.offset or 0) + 1)
+        try:
+            told = message.json()
+            key = (str(told["queue"]), str(told["routing_key"]))
+        except (ValueError, TypeError, KeyError):
+            log.warning("%s: %s is no binding, and passed over", self._destination, message.id)
+            return
         if told.get("unbound"):
             self._rows.pop(key, None)
         else:
-            self._rows[key] = (told["routing_key"], told.get("pattern"), told["queue"])
+            self._rows[key] = (key[1], told.get("pattern"), key[0])
 
     def bind(self, routing_key: str, pattern: str | None, queue: str) -> None:
         """Tell everybody; not again if it is known."""

@@ -63,6 +63,8 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         self._held: dict[str, tuple[Feed, Message, str]] = {}  # by delivery tag; the queue whose feed is for this one
         self._fanout: dict[str, str] = {}  # queue -> exchange
         self._no_ack: set[str] = set()
+        self._leaving: set[Feed] = set()  # nothing is taken from these any more
+        self._closing = False
         self._auto_delete: set[str] = set()
         self._numbers = iter(range(1, 1 << 62))
 
@@ -140,12 +142,19 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         return super().basic_consume(queue, no_ack, *args, **kwargs)
 
     def basic_cancel(self, consumer_tag: str) -> Any:
-        """Unsubscribe; what is held goes back. The last consumer of an ``auto_delete`` queue deletes it."""
+        """Take no more. What is held may still be acknowledged; the subscription ends with the last of it.
+
+        The last consumer of an ``auto_delete`` queue deletes it.
+        """
         queue = self._tag_to_queue.get(consumer_tag)
         result = super().basic_cancel(consumer_tag)
         if queue is not None and queue not in self._active_queues:
             self._no_ack.discard(queue)
-            self._close_feed(queue)
+            feed = self._feeds.get(queue)
+            if feed is not None and feed.held and not self._closing:
+                self._leaving.add(self._feeds.pop(queue))
+            else:
+                self._close_feed(queue)
             if queue in self._auto_delete and not self.link.connection.closed:
                 self._auto_delete.discard(queue)
                 self.queue_delete(queue)
@@ -165,11 +174,15 @@ class Channel(virtual.Channel):  # type: ignore[misc]
     def _close_feed(self, queue: str) -> None:
         feed = self._feeds.pop(queue, None)
         if feed is not None:
-            for tag in [tag for tag, held in self._held.items() if held[0] is feed]:
-                del self._held[tag]
-                self.qos._quick_ack(tag)
-            if not self.link.connection.closed:
-                feed.close()
+            self._let_go(feed)
+
+    def _let_go(self, feed: Feed) -> None:
+        """What is held goes back."""
+        for tag in [tag for tag, held in self._held.items() if held[0] is feed]:
+            del self._held[tag]
+            self.qos._quick_ack(tag)
+        if not self.link.connection.closed:
+            feed.close()
 
     @property
     def deliverable(self) -> bool:
@@ -205,12 +218,19 @@ class Channel(virtual.Channel):  # type: ignore[misc]
             feed, message, only = held
             feed.held -= 1
             how(message)
+            if feed in self._leaving and not feed.held:
+                self._leaving.discard(feed)
+                feed.close()
             if only and only not in self._active_queues:
                 self._close_feed(only)
 
     def close(self) -> None:
         """Close the channel: what it holds goes back."""
         if not self.closed:
+            self._closing = True
+            for feed in self._leaving:
+                self._let_go(feed)
+            self._leaving.clear()
             for queue in list(self._feeds):
                 if queue not in self._active_queues:
                     self._close_feed(queue)
@@ -251,16 +271,18 @@ class Transport(virtual.Transport):  # type: ignore[misc]
     def _connect(self) -> Any:
         client, options = self.client, self.client.transport_options
         scheme = "stomp+tls" if client.transport_cls == "radiator+tls" else "stomp"
-        address = f"{scheme}://{client.hostname or '127.0.0.1'}:{client.port or DEFAULT_PORT}"
+        hostname = client.hostname or "127.0.0.1"
+        host = f"[{hostname}]" if ":" in hostname and not hostname.startswith("[") else hostname
+        address = f"{scheme}://{host}:{client.port or DEFAULT_PORT}"
         if scheme == "stomp":
             address = address.removeprefix("stomp://")
-        host = client.virtual_host if client.virtual_host not in (None, "", "/") else None
+        virtual_host = client.virtual_host if client.virtual_host not in (None, "", "/") else None
         heart_beat = options.get("heart_beat", (10_000, 10_000))
         return connect(
             options.get("address", address),
             login=client.userid or None,
             passcode=client.password or None,
-            host=host,
+            host=virtual_host,
             heart_beat=tuple(heart_beat),
             timeout=options.get("timeout", 30.0),
             connect_timeout=client.connect_timeout or 10.0,

@@ -112,8 +112,8 @@ def start(home: str, idle_seconds: float, timeout: float) -> None:
 
 @contextlib.contextmanager
 def locked(home: str, deadline: float) -> Iterator[int]:
-    """Hold the home's lock, and give its descriptor: whoever inherits that holds it too. Raises HomeError if it does not
-    come free by the deadline (monotonic seconds)."""
+    """Hold the home's lock, and give its descriptor: whoever inherits that holds it too. Raises HomeError if it does
+    not come free by the deadline (monotonic seconds)."""
     fd = os.open(os.path.join(home, LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         while True:

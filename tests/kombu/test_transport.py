@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 kombu = pytest.importorskip("kombu")
 
 import radiator.kombu  # noqa: E402, F401 - makes the transport known
-from radiator.client import ClientError  # noqa: E402
+from radiator.client import ClientError, connect  # noqa: E402
 from radiator.server.embedded import Broker  # noqa: E402
 
 WAIT_SECONDS = 20
@@ -233,3 +234,61 @@ def test_a_message_rejected_for_good_does_not_come_back(url: str, name: str) -> 
         assert taking.nothing_more()
     with connected(url) as connection:
         assert Taking(connection, [queue]).nothing_more()
+
+
+def test_what_a_cancelled_consumer_holds_may_still_be_acknowledged(url: str, name: str) -> None:
+    """As a worker does that ends in good order: it takes no more, and finishes what it has."""
+    queue = kombu.Queue(name)
+    with connected(url) as one, connected(url) as two:
+        for number in range(3):
+            kombu.Producer(one).publish(number, routing_key=name, declare=[queue])
+        taking = Taking(one, [queue], prefetch_count=1)
+        taking.bodies(1)
+        taking.consumer.cancel()
+        other = Taking(two, [queue], prefetch_count=10)
+        assert sorted(other.bodies(2)) == [1, 2]
+        assert other.nothing_more()
+        taking.got[0].ack()
+        assert other.nothing_more()
+    with connected(url) as again:
+        assert sorted(Taking(again, [queue]).bodies(2)) == [1, 2]
+
+
+def test_purging_a_busy_queue_ends_and_leaves_what_came_meanwhile(url: str, name: str) -> None:
+    queue = kombu.Queue(name)
+    with connected(url) as connection, connected(url) as busy:
+        producer = kombu.Producer(busy)
+        for number in range(10):
+            producer.publish(number, routing_key=name, declare=[queue])
+        stop = threading.Event()
+
+        def publish() -> None:
+            while not stop.is_set():
+                producer.publish("later", routing_key=name)
+                stop.wait(0.05)
+
+        thread = threading.Thread(target=publish)
+        thread.start()
+        try:
+            bound = queue.bind(connection.channel())
+            timer = threading.Timer(WAIT_SECONDS, stop.set)
+            timer.start()
+            assert bound.purge() >= 10
+            assert not stop.is_set()
+        finally:
+            stop.set()
+            thread.join()
+            timer.cancel()
+        assert bound.get().decode() == "later"
+
+
+def test_a_message_that_is_no_binding_breaks_nobody(url: str, name: str) -> None:
+    with connected(url) as connection:
+        address = connection.as_uri().removeprefix("radiator://").rstrip("/")
+        with connect(address) as client:
+            for body in ("nothing", "[]", '{"queue": 1}', '{"queue": "a"}'):
+                client.send(f"/topic/kombu.bindings.x{name}", body)
+        queue = kombu.Queue(name, kombu.Exchange(f"x{name}"), routing_key="k")
+        taking = Taking(connection, [queue])
+        kombu.Producer(connection).publish("x", exchange=queue.exchange, routing_key="k", declare=[queue])
+        assert taking.bodies(1) == ["x"]
