@@ -160,3 +160,23 @@ def test_whoever_waits_for_room_gets_that_of_what_was_deleted() -> None:
     world.settle()
     assert sender.receipts() == ["r"]
     assert waiting(world, "/queue/a") == ["2"]
+
+
+@pytest.mark.parametrize("how", ["unsubscribes", "is deleted"])
+def test_what_the_last_member_held_of_a_group_that_ends_is_not_forgotten(how: str) -> None:
+    world = World("destinations: [{match: /topic/a, on_unacked: dead_letter, dead_letter: /queue/dead}]")
+    client = world.connect()
+    client.subscribe("/topic/a", group="g", prefetch_count="2")
+    world.settle()
+    client.publish("/topic/a", "1", "2", "3")
+    world.settle()
+    assert bodies(client.messages()) == ["1", "2"]
+    if how == "unsubscribes":
+        client.say("UNSUBSCRIBE", id="0", group="g", receipt="r")
+    else:
+        order = '{"do": "cursors.rm", "name": "group:g"}'
+        world.connect().say("SEND", order, destination="/radiator/admin", reply_to="/temp-queue/answers")
+    world.settle()
+    assert world.broker.names.by_key == {}
+    world.kill()
+    assert waiting(world, "/queue/dead") == ["1", "2"]
