@@ -42,6 +42,7 @@ IN_FLIGHT_MAX = 65_536  # deliveries that one subscription may leave unacknowled
 CHOKED_BYTES = 8 * MIB  # on top of the outbox (a run of deliveries, answers): a client that lets this gather is unread
 RECV_BYTES = 64 * KIB  # per recv: larger buffers were not faster
 RECV_VISIT_BYTES_MAX = 512 * KIB  # a busy connection gives way to the others after this much
+TUNNEL_STEPS = 64  # frames of WebSocket or records of TLS looked at together: some 40 us each, however empty they are
 SEAL_BYTES = 128 * KIB  # encrypted at a time: a tenth of a millisecond, and all that waits in that form
 TLS_RECORD_BYTES = 8192  # sent: Net::Stomp reads so much at a time, and is blind for what a larger record leaves
 PENDING_APPEND_BYTES_MAX = 32 * MIB  # appended but not yet committed, all partitions; above it readers pause

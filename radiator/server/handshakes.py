@@ -1,7 +1,7 @@
-"""How many handshakes of TLS the loop does at a time: each is a millisecond of cryptography, and a thousand of them
-that come at once must not be a second in which nobody else is served.
+"""How much of tunnels the loop does at a time: a handshake of TLS is a millisecond of cryptography, and so much are the
+tiny frames that a peer can put into one packet. A thousand of them must not be a second in which nobody else is served.
 
-Invariant: between two looks at all sockets there are few steps of handshakes (PER_ROUND, or twice that where the loop
+Invariant: between two looks at all sockets there are few such steps (PER_ROUND, or twice that where the loop
 is late); what is more waits its turn.
 """
 
@@ -15,9 +15,10 @@ ROUND_SECONDS = 0.001
 
 
 class Shaking(Protocol):
-    """A transport whose tunnel does not stand yet."""
+    """A transport whose tunnel does not stand yet, or is behind."""
 
-    def shake_hands(self) -> None: ...
+    def shake_hands(self) -> None:
+        """Its turn has come."""
 
 
 class Handshakes:
@@ -38,10 +39,14 @@ class Handshakes:
         self._count += 1
         if self._count <= PER_ROUND and not self._waiting:
             return True
+        self.wait(transport)
+        return False
+
+    def wait(self, transport: Shaking) -> None:
+        """Its ``shake_hands`` is called later."""
         if not self._waiting:
             self._timer.again(self._go_on)
         self._waiting.append(transport)
-        return False
 
     def _go_on(self) -> None:
         waiting = self._waiting

@@ -38,7 +38,7 @@ HTTP_TIMEOUT, HTTP_UNAVAILABLE = 408, 503
 class TunnelledTransport(Transport):
     """One client's socket, and the tunnel in it."""
 
-    __slots__ = ("_credit", "_credits", "_said_bye", "_tunnel", "_wire")
+    __slots__ = ("_credit", "_credits", "_said_bye", "_tunnel", "_waits", "_wire")
 
     def __init__(
         self,
@@ -55,6 +55,7 @@ class TunnelledTransport(Transport):
         self._wire: bytes | memoryview = b""  # handed to the socket next
         self._credit = 0  # once it is out
         self._said_bye = False
+        self._waits = False  # for its turn to look further at what came
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
@@ -68,12 +69,17 @@ class TunnelledTransport(Transport):
         """Its turn has come."""
         if self.closed:
             return
+        if self._waits:
+            self._look_further()
+            return
         super()._readable()
         if not (self.closed or self._paused or self._ended):
             self._reader.start(self._readable)
 
     def _received(self, data: bytes) -> None:
         tunnel, session = self._tunnel, self.session
+        if session.closing and tunnel.behind:
+            return
         if self.heart_beat is not None:
             self.heart_beat.received(clock.monotonic_ns())
         inner = tunnel.receive(data)
@@ -88,12 +94,31 @@ class TunnelledTransport(Transport):
             return
         if self._writer is None:
             self._pump()
+        if tunnel.behind:
+            self.pause()
+            self._driver.wake()
         self._look_for_end()
+
+    def _may_read(self) -> bool:
+        return not self._tunnel.behind and super()._may_read()
 
     def go_on(self) -> None:
         """Each turn while paused. What came before the peer's farewell is still done."""
         super().go_on()
+        if self._tunnel.behind and self._paused and not self._waits and super()._may_read():
+            self._waits = True
+            self._driver.handshakes.wait(self)
         self._look_for_end()
+
+    def _look_further(self) -> None:
+        self._waits = False
+        try:
+            if self._tunnel.behind and not self.session.closing and super()._may_read():
+                self._received(b"")
+                self._driver.wake()
+        except Exception:
+            log.exception("session %s: a bug of the broker; the connection is closed", self.session.id)
+            self.close()
 
     def _look_for_end(self) -> None:
         if self._tunnel.ended and not (self._ended or self.closed or self._rest):
@@ -160,7 +185,7 @@ class TunnelledTransport(Transport):
             return
         if session.closing:
             self._start_closing()
-        if not tunnel.ready or self._said_bye:
+        if not tunnel.ready or self._said_bye or (tunnel.ended and not tunnel.hears):
             return
         data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         self._backlog.append(memoryview(tunnel.wrap(data)))

@@ -23,6 +23,10 @@ class Both:
         return self._outer.ended or self._inner.ended
 
     @property
+    def behind(self) -> bool:
+        return self._inner.behind or self._outer.behind
+
+    @property
     def hears(self) -> bool:
         return not self._inner.ended and self._outer.hears
 
@@ -35,6 +39,8 @@ class Both:
         return self._outer.certificate_name
 
     def receive(self, data: bytes) -> bytes:
+        if self._inner.behind:
+            return self._inner.receive(data)
         plain = self._outer.receive(data)
         return self._inner.receive(plain) if plain else b""
 

@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Mapping
 from typing import Any
 
-from radiator.limits import RECV_BYTES, TLS_RECORD_BYTES
+from radiator.limits import RECV_BYTES, TLS_RECORD_BYTES, TUNNEL_STEPS
 from radiator.tunnels.tunnel import SNIFF_BYTES, Refusal, spoken
 
 HTTP_TEXT = b"Expected TLS, got plain HTTP: this port is encrypted.\n"
@@ -41,7 +41,9 @@ class Tls:
         self._first: bytes | None = b"" if server_side else None  # until it is known to be TLS
         self._context: ssl.SSLContext | None = context
         self.ready = False
+        self._server_side = server_side
         self.ended = False
+        self.behind = False
         self.refusal: Refusal | None = None
         self.certificate_name = ""
         if not server_side:
@@ -119,9 +121,13 @@ class Tls:
         self.certificate_name = name_of(self._tls.getpeercert())
 
     def _read(self) -> bytes:
-        pieces = []
+        pieces: list[bytes] = []
+        self.behind = False
         try:
             while True:
+                if len(pieces) >= TUNNEL_STEPS and self._server_side:
+                    self.behind = True
+                    break
                 piece = self._tls.read(RECV_BYTES)
                 if not piece:
                     self.ended = True

@@ -4,11 +4,15 @@ What comes in: ``receive`` takes what the socket brought and returns STOMP's byt
 ``refusal`` (the peer does not speak this: answer with ``answer``, and close), ``ended`` (it will send no more), and at
 what the tunnel itself has to say: ``outgoing`` for the socket at once, ``control`` in line with the messages.
 
+A server's end looks at a bounded number of frames and records at a time, since empty ones cost as much as full ones:
+while it is ``behind``, ``receive(b"")`` goes on, and nothing else may be given to it.
+
 What goes out has two steps, so that a large message does not become as large a piece of encrypted bytes that waits:
 ``wrap`` makes whole frames into what is carried (and must then be sent as a whole before the next), ``seal`` makes a
 piece of that, as large as its owner likes, into bytes for the socket. ``close`` gives the last bytes.
 
-Invariants: nothing is raised for what a peer sends; nothing is held but one unfinished record, head or control frame.
+Invariants: nothing is raised for what a peer sends; nothing is held but one unfinished record, head or control frame,
+and what it was given while it is ``behind``.
 """
 
 from __future__ import annotations
@@ -35,6 +39,10 @@ class Tunnel(Protocol):
     @property
     def ended(self) -> bool:
         """The peer has said that it will send no more."""
+
+    @property
+    def behind(self) -> bool:
+        """It has not looked at all that came."""
 
     @property
     def hears(self) -> bool:

@@ -19,6 +19,7 @@ from wsproto.connection import Connection, ConnectionState, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Ping, Pong, TextMessage
 from wsproto.utilities import LocalProtocolError
 
+from radiator.limits import TUNNEL_STEPS
 from radiator.tunnels.http import HEAD_BYTES_MAX, Head, parse_head, response
 from radiator.tunnels.origins import let_in
 from radiator.tunnels.tunnel import SNIFF_BYTES, TLS_ALERT, Refusal, spoken
@@ -40,12 +41,14 @@ class WebSocket:
 
     def __init__(self, end: ConnectionType) -> None:
         self._frames = Connection(end)
+        self._is_server = end is ConnectionType.SERVER
         self._speaks_text = False  # the peer's last message was one
         self._said = b""  # the peer's end of the opening, until it goes out
         self._ping: bytes | bytearray | None = None  # to be answered
         self._code = 0  # of an end that is our wish
         self.ready = False
         self.ended = False
+        self.behind = False
         self.refusal: Refusal | None = None
         self.certificate_name = ""
 
@@ -96,9 +99,10 @@ class WebSocket:
     def _messages(self, data: bytes) -> bytes:
         frames = self._frames
         pieces: list[bytes | bytearray] = []
+        self.behind = False
         try:
             frames.receive_data(data)
-            for event in frames.events():
+            for steps, event in enumerate(frames.events(), 1):
                 if isinstance(event, TextMessage):
                     self._speaks_text = True
                     pieces.append(event.data.encode())
@@ -112,6 +116,9 @@ class WebSocket:
                         self._fault(int(event.code), event.reason or "")
                     else:
                         self.ended = True
+                if steps >= TUNNEL_STEPS and self._is_server:
+                    self.behind = not (self.ended or self.refusal)
+                    break
         except LocalProtocolError:
             pass  # it goes on after its Close frame
         return b"".join(pieces)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from pathlib import Path
 
+from radiator.limits import TUNNEL_STEPS
 from radiator.tunnels.tls import Tls
 from tests.certificates import Authority
 
@@ -35,3 +36,19 @@ def test_no_record_is_larger_than_a_client_reads_at_once(tmp_path: Path) -> None
     sealed = server.seal(body)
     assert max(records(sealed)) <= 8192 + SEAL_BYTES_MAX
     assert client.receive(sealed) == body
+
+
+def test_tiny_records_are_looked_at_a_bounded_number_at_a_time(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*authority.issue("localhost"))
+    server, client = Tls(context), Tls(authority.trusting(), "localhost")
+    while not (server.ready and client.ready):
+        server.receive(client.outgoing())
+        client.receive(server.outgoing())
+    body = bytes(range(256)) * 2
+    heard = [server.receive(b"".join(client.seal(body[place : place + 1]) for place in range(len(body))))]
+    while server.behind:
+        heard.append(server.receive(b""))
+    assert b"".join(heard) == body
+    assert max(map(len, heard)) == TUNNEL_STEPS

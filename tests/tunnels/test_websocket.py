@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Ping, Pong, TextMessage
 
+from radiator.limits import TUNNEL_STEPS
 from radiator.tunnels.tunnel import TLS_ALERT
 from radiator.tunnels.websocket import ClientSocket, ServerSocket, accept_of, frames_of
 
@@ -286,6 +287,19 @@ def test_a_frame_that_announces_a_terabyte_is_taken_as_it_comes_and_held_nowhere
     for _ in range(100):
         assert end.receive(b"x" * 10_000) == b"x" * 10_000
     assert end.refusal is None
+
+
+def test_tiny_frames_are_looked_at_a_bounded_number_at_a_time_and_in_order() -> None:
+    end, client = opened()
+    words = [b"%d," % number for number in range(300)]
+    heard = [end.receive(b"".join(client.send(BytesMessage(data=word)) for word in words))]
+    while end.behind:
+        heard.append(end.receive(b""))
+    assert b"".join(heard) == b"".join(words)
+    assert max(piece.count(b",") for piece in heard) == TUNNEL_STEPS
+    pings = b"".join(client.send(Ping(payload=b"")) for _ in range(TUNNEL_STEPS))
+    assert end.receive(pings + client.send(BytesMessage(data=b"behind them"))) == b"" and end.behind
+    assert end.receive(b"") == b"behind them" and not end.behind
 
 
 @given(st.binary(max_size=500))
