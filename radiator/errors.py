@@ -35,6 +35,7 @@ ERROR_CODES: dict[str, str] = {
     "rejected": "the schema or the middleware of the destination refused the message",
     "storage": "the disk refused to store the message; nothing was receipted",
     "not-stomp": "the peer speaks another protocol (HTTP, TLS) on a STOMP port",
+    "internal": "the broker failed in a way that nobody foresaw; what became of the frame is not known",
     "shutting-down": "the broker is being stopped",
     "bad-request": "the body of a request to the broker itself is not what its verb takes",
     "unsupported": "the feature is known but not offered by this broker",

@@ -26,6 +26,7 @@ from radiator import __version__
 from radiator.broker import commands, lanes, leaving, publishing, subscribing
 from radiator.broker.access import Access
 from radiator.broker.births import Births
+from radiator.broker.bugs import Bugs
 from radiator.broker.destination import Destination
 from radiator.broker.feed import Feed, Read
 from radiator.broker.hooks import RuleHooks
@@ -72,6 +73,7 @@ class Broker:
         self.server_name = SERVER_NAME
         self.session_limits = SessionLimits.of(config.limits)
         self.stats = Stats()
+        self.bugs = Bugs(self.stats)
         self.throttle = Throttle(self.stats)
         self.slow = Slow(self.stats)
         self.access = Access(self)
@@ -89,7 +91,7 @@ class Broker:
         self.reading = Reading(self)
         self.troubles = Troubles()
         self._timed_stops: list[tuple[int, Reader]] = []
-        self.ready = Ready(self._reader_done)
+        self.ready = Ready(self._reader_done, lambda error: self.bugs.found(error))
         self.timing = Timing(self.ready.queue)
         self.returns = self.timing.returns = Returns(self)
         self.dead_letters = self.returns.dead_letters
@@ -158,6 +160,10 @@ class Broker:
                 self.troubles.refused(str(error))
                 refusal = ProtocolError("storage", "the message could not be stored", str(error))
                 self.refuse(session, refusal, frame.receipt)
+            except Exception as error:
+                self.bugs.found(error)
+                what = f"Whether this {frame.head.command} had an effect is not known; the broker's log says more."
+                self.refuse(session, ProtocolError("internal", "the broker failed on this frame", what), frame.receipt)
         return []
 
     def give_way(self) -> None:
@@ -178,7 +184,8 @@ class Broker:
         session.transactions.clear()
         session.transaction_bytes = 0
         for name in session.temporary:
-            self.registry.drop_temporary(name)
+            with self.bugs:
+                self.registry.drop_temporary(name)
         session.temporary.clear()
         self.ready.forget_session(session)
         self.throttle.forget(session)
@@ -193,8 +200,9 @@ class Broker:
             run = session.auto_acks.popleft()
             source: Any = run.queue_source
             written, unwritten = run.unwritten(session.written_total)
-            source.settle(written)
-            self.returns.back(source, unwritten, attempted=False)
+            with self.bugs:
+                source.settle(written)
+                self.returns.back(source, unwritten, attempted=False)
         session.closed = True
         session.outbox.clear()
         self.sessions.pop(session.id, None)
@@ -234,7 +242,8 @@ class Broker:
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """End a subscription: what it holds goes back to its queues, in the original places."""
-        self.births.forget(subscription)
+        with self.bugs:
+            self.births.forget(subscription)
         leaving.leave(self, subscription)
 
     def return_to(self, source: QueueSource, offsets: list[int]) -> None:
@@ -247,7 +256,8 @@ class Broker:
         """Disk work of this turn. Memory partitions commit at once and leave nothing to do."""
         self.timing.see(now_ns)
         if self.dead_letters.waiting:
-            self.dead_letters.run()
+            with self.bugs:
+                self.dead_letters.run()
         if self.dirty_sources and self._settle_now(now_ns):
             self._settled_ns = now_ns
             for source in self.dirty_sources:
@@ -265,7 +275,8 @@ class Broker:
         """Commit what needs no disk, in a turn in which the disk is at work."""
         self.timing.see(now_ns)
         if self.dead_letters.waiting:
-            self.dead_letters.run()
+            with self.bugs:
+                self.dead_letters.run()
         for job in self.store.take_finished(now_ns):
             self.completed(job, now_ns)
 

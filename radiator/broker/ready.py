@@ -24,12 +24,14 @@ RUNS_MAX = 16  # of one queue for one session, in which nothing for it was found
 
 
 class Ready:
-    """``on_done`` is called with each reader that has reached its stop position."""
+    """``on_done`` is called with each reader that has reached its stop position; ``on_error`` with what nobody foresaw:
+    who raised it has to wait for what comes next, and the others go on."""
 
-    __slots__ = ("_on_done", "_queues", "_readers", "_refused", "_shared")
+    __slots__ = ("_on_done", "_on_error", "_queues", "_readers", "_refused", "_shared")
 
-    def __init__(self, on_done: Callable[[Reader], None]) -> None:
+    def __init__(self, on_done: Callable[[Reader], None], on_error: Callable[[Exception], None]) -> None:
         self._on_done = on_done
+        self._on_error = on_error
         self._refused: dict[Queue, Session] = {}
         self._shared: dict[Session, None] = {}
         self._queues: dict[Queue, None] = {}
@@ -109,24 +111,36 @@ class Ready:
         if self._refused:
             refused, self._refused = self._refused, {}
             for queue, session in refused.items():
-                queue.pump(but=session)
                 self._queues[queue] = None
+                try:
+                    queue.pump(but=session)
+                except Exception as error:
+                    self._on_error(error)
         if self._shared:
             shared, self._shared = self._shared, {}
             for session in shared:
-                self._serve(session)
+                try:
+                    self._serve(session)
+                except Exception as error:
+                    self._on_error(error)
         if self._queues:
             queues, self._queues = self._queues, {}
             for queue in queues:
-                if queue.consumers and queue.pump():
-                    self._queues[queue] = None
+                try:
+                    if queue.consumers and queue.pump():
+                        self._queues[queue] = None
+                except Exception as error:
+                    self._on_error(error)
         if self._readers:
             readers, self._readers = self._readers, {}
             for reader in readers:
-                if reader.pump():
-                    self._readers[reader] = None
-                elif reader.done:
-                    self._on_done(reader)
+                try:
+                    if reader.pump():
+                        self._readers[reader] = None
+                    elif reader.done:
+                        self._on_done(reader)
+                except Exception as error:
+                    self._on_error(error)
         return self.busy
 
     def _serve(self, session: Session) -> None:

@@ -41,6 +41,7 @@ class Stats:
     rejected: int = 0  # messages that a schema or middleware refused
     middleware_failures: int = 0  # messages on which middleware failed: refused too
     refused: int = 0  # ERROR frames sent
+    internal_errors: int = 0  # exceptions that nobody foresaw; the log has their tracebacks
     logins_refused: int = 0
     read_errors: int = 0
 

@@ -155,7 +155,8 @@ class App:
         self.driver.aside(self.certificates.reload)
 
     def _tick(self) -> None:
-        self.broker.tick(clock.now_ns())
+        with self.broker.bugs:
+            self.broker.tick(clock.now_ns())
         self.driver.beat_paused()
         self._look_at_the_disk()
         if self.entrance is not None:

@@ -78,6 +78,16 @@ class Driver:
         self._closing[transport] = None
         self.wake()
 
+    def gone(self, transport: Any) -> None:
+        """This connection has ended: nothing of it is left here or in the broker."""
+        with self.broker.bugs:
+            self.broker.disconnect(transport.session)
+        self.transports.pop(transport.session, None)
+        self.paused.pop(transport, None)
+        if transport.heart_beat is not None:
+            self.beats.drop()
+        self.wake()
+
     def beat(self) -> None:
         """Send the heart-beats that are due and close the peers that have gone silent."""
         self.beats.look(clock.monotonic_ns())
@@ -97,7 +107,10 @@ class Driver:
         self._scheduled = False
         broker = self.broker
         if not self._committing:
-            jobs = broker.take(clock.now_ns())
+            try:
+                jobs = broker.take(clock.now_ns())
+            except Exception:
+                give_up()  # some of them would wait for ever
             if broker.dirty_sources and not self._settling:
                 self._settling = True
                 self._settle_timer.again(self._settle)
@@ -131,16 +144,25 @@ class Driver:
             for session in outgoing:
                 transport = transports.get(session)
                 if transport is not None:
-                    transport.flush()
+                    try:
+                        transport.flush()
+                    except Exception as error:
+                        transport.fail(error)
         if self._closing:
             for transport in list(self._closing):
-                transport.try_finish()
+                try:
+                    transport.try_finish()
+                except Exception as error:
+                    transport.fail(error)
                 if transport.closed:
                     del self._closing[transport]
         self.has_room = broker.pending_bytes <= limits.PENDING_APPEND_BYTES_MAX
         if self.paused:
             for transport in list(self.paused):
-                transport.go_on()
+                try:
+                    transport.go_on()
+                except Exception as error:
+                    transport.fail(error)
         if more or broker.dead_letters.waiting:
             self.wake()
         if min(broker.timing.next_ns, broker.throttle.next_ns) < self._deadline_ns:
@@ -190,7 +212,8 @@ class Driver:
     def _deadline(self) -> None:
         self._deadline_ns = NEVER_NS
         now_ns = clock.now_ns()
-        self.broker.tick(now_ns)
+        with self.broker.bugs:
+            self.broker.tick(now_ns)
         self._meet_deadline(now_ns)
         self.wake()
 
@@ -201,7 +224,8 @@ class Driver:
             self._deadline_timer = None
 
     def _read_done(self, read: Read) -> None:
-        self.broker.read_done(read)
+        with self.broker.bugs:
+            self.broker.read_done(read)
         self.wake()
 
     def _cared(self, job: Any) -> None:

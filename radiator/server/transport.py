@@ -115,9 +115,8 @@ class Transport:
         except OSError as error:
             log.debug("session %s %s: %s", self.session.id, self.session.address, error)
             self.close()
-        except Exception:
-            log.exception("session %s: a bug of the broker; the connection is closed", self.session.id)
-            self.close()
+        except Exception as error:
+            self.fail(error)
 
     def _received(self, data: bytes) -> None:
         session, connection, driver = self.session, self._connection, self._driver
@@ -185,7 +184,8 @@ class Transport:
         """Each turn while paused: handle the frames that were left, and read on when nothing stands against it."""
         if self._rest and self._driver.has_room and not self.session.closing:
             before = len(self._rest)
-            self._rest = self._driver.broker.handle(self.session, self._rest, clock.now_ns())
+            rest, self._rest = self._rest, []  # whatever happens, no frame is acted on twice
+            self._rest = self._driver.broker.handle(self.session, rest, clock.now_ns())
             if self._rest and len(self._rest) == before and not (self.session.closing or self.session.search):
                 return  # it waits, as before
             if self._rest:  # who waits longer for the same comes first the next time
@@ -362,6 +362,11 @@ class Transport:
         if not self.closed and not self.session.outbox:
             self._finish()
 
+    def fail(self, error: Exception) -> None:
+        """Nobody foresaw this: it costs this connection, and no other."""
+        self._driver.broker.bugs.found(error)
+        self.close()
+
     def close(self) -> None:
         """Release the socket and everything the session held."""
         if self.closed:
@@ -372,13 +377,7 @@ class Transport:
         self._reader.stop()
         self._reader.close()
         self._backlog.clear()
-        driver = self._driver
-        driver.broker.disconnect(self.session)
-        driver.transports.pop(self.session, None)
-        driver.paused.pop(self, None)
-        if self.heart_beat is not None:
-            driver.beats.drop()
-        driver.wake()
+        self._driver.gone(self)
         self._sock.close()
 
     def _set_timer(self, seconds: float, then: Callable[[], None]) -> None:

@@ -17,6 +17,7 @@ from itertools import count
 from typing import Any
 
 from radiator.broker.broker import SETTLE_INTERVAL_NS, Broker
+from radiator.broker.bugs import Bugs
 from radiator.broker.idempotence import identify
 from radiator.broker.session import Session, SessionLimits
 from radiator.clock import NS_PER_SECOND
@@ -32,6 +33,13 @@ from tests.storage.faults import FaultyFileSystem
 
 NOW = 1_700_000_000 * NS_PER_SECOND
 TURNS_MAX = 10_000  # more turns than any test needs: it does not come to rest
+
+
+class Loud(Bugs):
+    """What nobody foresaw fails the test, unless it is about that (``World.forgiving``)."""
+
+    def found(self, error: Exception) -> None:
+        raise error
 
 
 class Client:
@@ -185,11 +193,16 @@ class World:
         self.notes = self.store.open(self.now)
         self.woken: dict[Session, None] = {}
         self.broker = Broker(self.config, Rules(self.config), self.store, lambda session: self._woken(session))
+        self.broker.bugs = Loud(self.broker.stats)
         if self.limits is not None:
             self.broker.session_limits = self.limits
 
     def _woken(self, session: Session) -> None:
         self.woken[session] = None
+
+    def forgiving(self) -> None:
+        """Behave as in earnest towards exceptions that nobody foresaw."""
+        self.broker.bugs = Bugs(self.broker.stats)
 
     def stop(self) -> None:
         """A clean stop."""

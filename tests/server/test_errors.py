@@ -140,6 +140,7 @@ ELSEWHERE = {
     "not-stomp": "tests/stomp/test_connection.py",  # in the language of the peer: tests/server/test_life.py
     "taken-over": "tests/broker/test_named.py",  # by what another connection does
     "bad-request": "tests/broker/test_admin.py",  # in the JSON of the answer
+    "internal": "tests/server/test_internal.py",  # by a bug that is put in
 }
 
 
