@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from radiator import limits
 from radiator.broker import regexes
+from radiator.errors import ConfigError
+from radiator.routing.rights import Rights
 from tests.broker.harness import Client, World, bodies
 
 pytest.importorskip("re2")
@@ -155,3 +159,19 @@ def test_what_hangs_others_is_an_expression_like_any(expression: str) -> None:
     client = subscribed(world, "/topic/" + expression)
     send(world, "/topic/" + "a" * 220)
     assert len(client.messages()) == (expression == EVIL[-1])
+
+
+def test_only_what_is_permitted_of_it_is_delivered_now_and_later() -> None:
+    world = World(ON)
+    send(world, "/topic/a", "/topic/b")
+    client = world.connect()
+    client.session.rights = Rights({"read": ["/topic/a", "/topic/c"]})
+    client.subscribe("/topic/.*", match="regex", ack="auto")
+    send(world, "/topic/a", "/topic/b", "/topic/c", "/topic/d")
+    assert sorted(bodies(client.messages())) == ["/topic/a", "/topic/c"]
+
+
+def test_without_its_package_the_key_is_a_fault_that_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "re2", None)
+    with pytest.raises(ConfigError, match="pip install 'radiator\\[regex\\]'"):
+        World(ON)
