@@ -157,7 +157,7 @@ class App:
     def _tick(self) -> None:
         with self.broker.bugs:
             self.broker.tick(clock.now_ns())
-        self.driver.beat_paused()
+        self.driver.look_at_paused()
         self._look_at_the_disk()
         if self.entrance is not None:
             self.entrance.tick()

@@ -19,6 +19,7 @@ from radiator import clock, limits
 from radiator.broker.broker import SETTLE_INTERVAL_NS, Broker
 from radiator.broker.feed import Read
 from radiator.broker.session import Session
+from radiator.server import departed
 from radiator.server.beats import Beats
 from radiator.server.group import Shortcut, split, sync_jobs
 from radiator.server.handshakes import Handshakes
@@ -92,8 +93,9 @@ class Driver:
         """Send the heart-beats that are due and close the peers that have gone silent."""
         self.beats.look(clock.monotonic_ns())
 
-    def beat_paused(self) -> None:
-        """Those that are not read cannot be judged by what came: they are looked at more often."""
+    def look_at_paused(self) -> None:
+        """Once a second: those that are not read cannot be judged by what comes."""
+        departed.look(self.paused)
         now_ns = clock.monotonic_ns()
         for transport in list(self.paused):
             if transport.heart_beat is not None:

@@ -28,6 +28,10 @@ BACKLOG = 1024  # connections that the kernel may hold for us between two turns
 NOTHING_LEFT = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 PAUSE_SECONDS = 0.1  # of accepting, while the system has nothing left for another connection
 TELL_EVERY_NS = 60 * clock.NS_PER_SECOND
+# After a minute without a word its kernel is asked whether the peer is there, and four times after that.
+ASK_AFTER_SECONDS = 60
+ASK_AGAIN_SECONDS = 15
+ASK_TIMES = 4
 
 
 class Acceptor(StreamServer):
@@ -103,6 +107,9 @@ class Listener:
         if self._path is None:
             sock.setsockopt(std_socket.IPPROTO_TCP, std_socket.TCP_NODELAY, 1)
             sock.setsockopt(std_socket.SOL_SOCKET, std_socket.SO_KEEPALIVE, 1)
+            sock.setsockopt(std_socket.IPPROTO_TCP, std_socket.TCP_KEEPIDLE, ASK_AFTER_SECONDS)
+            sock.setsockopt(std_socket.IPPROTO_TCP, std_socket.TCP_KEEPINTVL, ASK_AGAIN_SECONDS)
+            sock.setsockopt(std_socket.IPPROTO_TCP, std_socket.TCP_KEEPCNT, ASK_TIMES)
         self._accept(self, sock, f"{address[0]}:{address[1]}" if isinstance(address, tuple) else str(self._path))
 
 

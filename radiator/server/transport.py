@@ -55,13 +55,14 @@ class Transport:
         "_rest",
         "_reader",
         "_shut",
-        "_sock",
         "_timer",
         "_unread",
         "_writer",
         "closed",
+        "departing",
         "heart_beat",
         "session",
+        "sock",
     )
 
     def __init__(
@@ -72,7 +73,7 @@ class Transport:
         driver: Driver,
         connect_timeout_seconds: float,
     ) -> None:
-        self._sock = sock
+        self.sock = sock
         self._connection = connection
         self._driver = driver
         self._backlog: list[memoryview] = []
@@ -84,6 +85,7 @@ class Transport:
         self._rest: list[Frame] = []  # frames whose turn has not come: those before them were much work
         self._ending = False  # its last frames are on their way out
         self._ended = False  # the peer sends no more, but may still read
+        self.departing = False  # the same, found out while it is not read
         self.closed = False
         self.session = session
         self.heart_beat: HeartBeat | None = None
@@ -100,7 +102,7 @@ class Transport:
         try:
             visited = 0
             while not self.closed:
-                data = self._sock.recv(limits.RECV_BYTES)
+                data = self.sock.recv(limits.RECV_BYTES)
                 if not data:
                     self._peer_ended()
                     return
@@ -199,7 +201,7 @@ class Transport:
                 self._reader.start(self._readable)
 
     def _connect_timed_out(self) -> None:
-        late = kernel.unread_bytes(self._sock) and not self._paused  # it is we who are
+        late = kernel.unread_bytes(self.sock) and not self._paused  # it is we who are
         self._set_timer(LATE_SECONDS if late else 0.0, self._too_late)
 
     def _too_late(self) -> None:
@@ -226,7 +228,7 @@ class Transport:
             self._backlog.append(memoryview(data))
             return
         try:
-            sent = self._sock.send(data)
+            sent = self.sock.send(data)
         except (BlockingIOError, InterruptedError):
             sent = 0
         except OSError:
@@ -236,7 +238,7 @@ class Transport:
             self._flushed(sent)
         if sent < len(data):
             self._backlog.append(memoryview(data)[sent:])
-            self._writer = gevent.get_hub().loop.io(self._sock.fileno(), WRITE)
+            self._writer = gevent.get_hub().loop.io(self.sock.fileno(), WRITE)
             self._writer.start(self._writable)
         elif self.session.closing:
             self._finish()
@@ -245,7 +247,7 @@ class Transport:
         backlog = self._backlog
         try:
             while backlog:
-                sent = self._sock.send(backlog[0])
+                sent = self.sock.send(backlog[0])
                 self._flushed(sent)
                 if sent < len(backlog[0]):
                     backlog[0] = backlog[0][sent:]
@@ -276,7 +278,7 @@ class Transport:
             return  # that has timers of its own
         if self._paused and self._may_speak():
             heart_beat.received(now_ns)
-        if heart_beat.is_dead(now_ns) and not self._paused and kernel.unread_bytes(self._sock):
+        if heart_beat.is_dead(now_ns) and not self._paused and kernel.unread_bytes(self.sock):
             heart_beat.received(now_ns)  # it is we who were late
         if heart_beat.is_dead(now_ns):
             self._silent(heart_beat)
@@ -299,10 +301,10 @@ class Transport:
         )
 
     def _may_speak(self) -> bool:
-        """Whether a peer that we do not read may be alive: if not for its own deafness, or if more has come in."""
-        if not self.session.choked:
-            return True
-        before, self._unread = self._unread, kernel.unread_bytes(self._sock)
+        """Whether a peer that we do not read may beat: not if it has ended, and if it is deaf only if more has come."""
+        if self.departing or not self.session.choked:
+            return not self.departing
+        before, self._unread = self._unread, kernel.unread_bytes(self.sock)
         return self._unread != before
 
     # --- closing ----------------------------------------------------------------------------------------------------
@@ -323,8 +325,7 @@ class Transport:
             self._start_closing()
 
     def _start_closing(self) -> None:
-        """The session has ended: let its last frames go out, then shut our side down. However long the peer talks, and
-        whoever ended it, the time for that is bounded once."""
+        """The session has ended: let its last frames go out, then shut our side down. The time for that is bounded."""
         if self._ending:
             return
         self._ending = True
@@ -341,7 +342,7 @@ class Transport:
             self.close()
             return
         try:
-            self._sock.shutdown(std_socket.SHUT_WR)
+            self.sock.shutdown(std_socket.SHUT_WR)
         except OSError:
             self.close()
             return
@@ -353,7 +354,7 @@ class Transport:
         if self.closed or not self._shut:
             return not self.closed
         try:
-            return kernel.unsent_bytes(self._sock) > 0
+            return kernel.unsent_bytes(self.sock) > 0
         except OSError:
             return False
 
@@ -378,7 +379,7 @@ class Transport:
         self._reader.close()
         self._backlog.clear()
         self._driver.gone(self)
-        self._sock.close()
+        self.sock.close()
 
     def _set_timer(self, seconds: float, then: Callable[[], None]) -> None:
         self._stop_timer()

@@ -171,7 +171,7 @@ class TunnelledTransport(Transport):
 
     def _send_once(self, data: bytes) -> None:
         try:
-            self._sock.send(data)
+            self.sock.send(data)
         except OSError as error:
             log.debug("session %s: %s", self.session.id, error)
 
@@ -200,7 +200,7 @@ class TunnelledTransport(Transport):
         """Encrypt and send, a piece at a time, until all is out or the socket takes no more."""
         try:
             while self._wire or self._next():
-                sent = self._sock.send(self._wire)
+                sent = self.sock.send(self._wire)
                 if sent < len(self._wire):
                     self._wire = memoryview(self._wire)[sent:]
                     break
@@ -215,7 +215,7 @@ class TunnelledTransport(Transport):
             return
         if self._wire:
             if self._writer is None:
-                self._writer = gevent.get_hub().loop.io(self._sock.fileno(), WRITE)
+                self._writer = gevent.get_hub().loop.io(self.sock.fileno(), WRITE)
                 self._writer.start(self._writable)
             return
         self._stop_writer()
