@@ -113,6 +113,7 @@ class Access:
             session.identity, session.rights = now, now.rights
             for subscription in session.subscriptions.values():
                 subscription.permit(now.rights)
+                self._broker.names.permit(subscription)
             if not all(map(_permitted, session.subscriptions.values())):
                 self._end(session, "the rights of this user have changed, and a subscription is not permitted any more")
 

@@ -15,10 +15,10 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from collections.abc import Set as AbstractSet
 
-    from radiator.broker.subscription import Subscription
+    from radiator.routing.rights import Permitted
     from radiator.storage.batch import RecordBatch
 
 NEVER = 1 << 63  # an offset above all others
@@ -83,21 +83,24 @@ class Names:
 class Topics:
     """The claim of a named subscription: topics that match its patterns, as far as its user may read them.
 
-    ``starts`` gives, by partition and destination, the first offset that is wanted, where that is not the cursor's
-    place; nothing received before ``since_ns`` is wanted. ``reader`` is the last subscription that used the name.
+    By partition and destination it knows the first offset that is wanted, where that is not the cursor's place. Nothing
+    received before ``since_ns`` is wanted, or where ``since`` names the topic, before that. ``permitted`` is what the
+    last subscription that used the name may read, where that is not everything.
     """
 
-    __slots__ = ("_known", "_matches", "_passed", "reader", "since_ns", "starts")
+    __slots__ = ("_highest", "_known", "_latest_ns", "_matches", "_starts", "permitted", "since", "since_ns")
 
     owned: frozenset[str] = frozenset()
 
     def __init__(self, matches: Callable[[str], bool]) -> None:
         self._matches = matches
         self._known: dict[str, bool] = {}
-        self.starts: dict[str, dict[str, int]] = {}
+        self._starts: dict[str, dict[str, int]] = {}
+        self._highest: dict[str, int] = {}  # by partition: none of its starts is above
         self.since_ns = 0
-        self._passed: set[str] = set()  # partitions that have come to that time
-        self.reader: Subscription | None = None
+        self.since: dict[str, int] = {}
+        self._latest_ns = 0  # none of these is later
+        self.permitted: Permitted | None = None
 
     def ask_anew(self, matches: Callable[[str], bool]) -> None:
         """Other topics are wanted from now on."""
@@ -106,8 +109,29 @@ class Topics:
 
     def begin_anew(self) -> None:
         """Whatever was passed is wanted again."""
-        self.since_ns = 0
-        self._passed.clear()
+        self._starts.clear()
+        self._highest.clear()
+        self.since.clear()
+        self.since_ns = self._latest_ns = 0
+
+    def want_from(self, partition: str, starts: Mapping[str, int]) -> None:
+        """Of these destinations, what is stored from these offsets on."""
+        if starts:
+            self._starts.setdefault(partition, {}).update(starts)
+            self._highest[partition] = max(self._highest.get(partition, 0), *starts.values())
+
+    def want_since(self, since_ns: int, names: Iterable[str] | None = None) -> None:
+        """What was received from then on: of these, or (None) of all."""
+        if names is None:
+            self.since_ns = since_ns
+        else:
+            self.since.update(dict.fromkeys(names, since_ns))
+        self._latest_ns = max(self._latest_ns, since_ns)
+
+    def forget(self, partition: str) -> None:
+        """It is not read any more."""
+        self._starts.pop(partition, None)
+        self._highest.pop(partition, None)
 
     def wants(self, name: str) -> bool:
         """A topic that matches, whoever may read it."""
@@ -120,9 +144,8 @@ class Topics:
 
     def has(self, name: str) -> bool:
         wanted = self.wants(name)
-        reader = self.reader
-        if wanted and reader is not None and reader.patterns is not reader.asked:
-            return reader.patterns.matches(name)
+        if wanted and self.permitted is not None:
+            return self.permitted.matches(name)
         return wanted
 
     def all_of(self, names: Collection[str]) -> bool:
@@ -130,28 +153,31 @@ class Topics:
 
     def whole(self, partition: str, batch: RecordBatch) -> bool:
         names = batch.names
-        if partition in self.starts or (self.since_ns and partition not in self._passed):
+        if len(names) > 1 or not self.has(names[0]):
             return False
-        return len(names) == 1 and self.has(names[0])
+        return batch.base_offset >= self._highest.get(partition, 0) and self._all_since(batch)
 
     def firsts(self, partition: str, batch: RecordBatch) -> list[int]:
-        lowest = 0
-        if self.since_ns and partition not in self._passed:
-            index = bisect_left(batch.receive_ns, self.since_ns)  # times never fall within a log
-            lowest = batch.offsets[index] if index < len(batch) else NEVER
-            if index == 0:
-                self._passed.add(partition)
-        starts = self.starts.get(partition)
-        if starts is None:
-            return [lowest if self.has(name) else NEVER for name in batch.names]
-        if batch.base_offset >= max(starts.values()):
-            del self.starts[partition]
-        return [max(lowest, starts.get(name, 0)) if self.has(name) else NEVER for name in batch.names]
+        passed = batch.base_offset >= self._highest.get(partition, 0)
+        starts = {} if passed else self._starts[partition]
+        if self._all_since(batch):
+            return [starts.get(name, 0) if self.has(name) else NEVER for name in batch.names]
+        return [max(self._since(name, batch), starts.get(name, 0)) if self.has(name) else NEVER for name in batch.names]
+
+    def _all_since(self, batch: RecordBatch) -> bool:
+        return not self._latest_ns or batch.receive_ns[0] >= self._latest_ns
+
+    def _since(self, name: str, batch: RecordBatch) -> int:
+        since_ns = self.since.get(name, self.since_ns)
+        if not since_ns:
+            return 0
+        index = bisect_left(batch.receive_ns, since_ns)  # times never fall within a log
+        return batch.offsets[index] if index < len(batch) else NEVER
 
     def takes(self, partition: str, batch: RecordBatch, index: int) -> bool:
         return self.has(batch.names[batch.destination_ids[index]])
 
     def take_back(self, partition: str, high_watermark: int) -> None:
-        starts = self.starts.get(partition, {})
+        starts = self._starts.get(partition, {})
         for name, start in starts.items():
             starts[name] = min(start, high_watermark)

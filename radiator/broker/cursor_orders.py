@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from radiator.broker import cursor_names, lag
 from radiator.broker.positions import Position, parse_position
 from radiator.broker.source import QueueSource
-from radiator.errors import ProtocolError
+from radiator.errors import ProtocolError, StorageError
 from radiator.storage.cursor import Cursor
 
 if TYPE_CHECKING:
@@ -73,13 +73,19 @@ def move(broker: Broker, asked: Ask) -> dict[str, Any] | None:
         named.leave(topics)
         named.join(topics, position, asked.now_ns)
     else:
-        named.move(position, asked.now_ns)
+        named.move(list(named.destinations), position, asked.now_ns)
 
-    def settled(_: Any) -> None:
-        broker.names.keep(named)
-        asked.answer({"cursors": list(lag.rows(broker, key, named.queue))})
+    def settled(error: StorageError | None) -> None:
+        if named.gone:
+            asked.refuse(ProtocolError("not-found", f"{key} was deleted meanwhile"))
+        elif error is not None:
+            asked.refuse(_failed(error, "It is looked up again, and then holds; or set the cursor anew."))
+            broker.names.keep_once_settled(named)
+        else:
+            broker.names.keep(named)
+            asked.answer({"cursors": list(lag.rows(broker, key, named.queue))})
 
-    named.settled(settled)
+    named.seeking.settled(settled)
     return None
 
 
@@ -89,22 +95,35 @@ def _move_queue(broker: Broker, asked: Ask, key: str, position: Position, wanted
     sources = [each for each in queue.sources if feeds is None or each.feed in feeds]
     if not sources:
         raise ProtocolError("bad-request", f"{key} has no cursor over {wanted[:200]!r}")
-    left = len(sources)
+    places: dict[QueueSource, int] = {}
+    failed: list[StorageError] = []
 
-    def placed(source: QueueSource, offset: int) -> None:
-        nonlocal left
-        if source in queue.sources:
-            _replace(broker, key, queue, source, offset)
-        left -= 1
-        if left == 0:
+    def placed(source: QueueSource, place: int | StorageError) -> None:
+        if failed:
+            return
+        if isinstance(place, StorageError):  # nothing has been changed
+            failed.append(place)
+            asked.refuse(_failed(place, "Nothing was changed; try again."))
+            return
+        places[source] = place
+        if len(places) == len(sources):
+            for each, offset in places.items():
+                if each in queue.sources:
+                    _replace(broker, key, queue, each, offset)
             asked.answer({"cursors": list(lag.rows(broker, key, queue))})
 
     for source in sources:
         _place(broker, source, position, placed)
 
 
-def _place(broker: Broker, source: QueueSource, position: Position, then: Callable[[QueueSource, int], None]) -> None:
-    """Find the offset; ``then`` is called with it, now or once it was looked up."""
+def _failed(error: StorageError, remedy: str) -> ProtocolError:
+    return ProtocolError("storage", "the position could not be looked up", f"{error}. {remedy}")
+
+
+def _place(
+    broker: Broker, source: QueueSource, position: Position, then: Callable[[QueueSource, int | StorageError], None]
+) -> None:
+    """Find the offset; ``then`` is called with it, now or once it was looked up, or with what went wrong."""
     partition = source.feed.partition
     first, end = partition.log_start_offset, partition.high_watermark
     if position.kind in ("first", "next", "offset"):
@@ -115,9 +134,9 @@ def _place(broker: Broker, source: QueueSource, position: Position, then: Callab
     job = partition.offset_of_last(position.value) if last else partition.offset_for_time(position.value)
 
     def done(finished: Any) -> None:
-        then(source, end if finished.error is not None else finished.offset)
+        then(source, finished.offset if finished.error is None else finished.error)
 
-    broker.reading.look_up(job, done, lambda: source in source.queue.sources)
+    broker.reading.look_up(job, done, lambda: True)
 
 
 def _replace(broker: Broker, key: str, queue: Queue, old: QueueSource, start: int) -> None:

@@ -1,11 +1,11 @@
 """A named subscription: a queue over topics, whose cursors stay when its subscribers go.
 
 ``join`` lets it take part in topics, from a position on; ``leave`` lets go of them. A position that has to be looked up
-on disk is found off the loop, and its source waits for it; ``settled`` is called once no source waits any more.
+on disk is found off the loop, and its source waits for it (``seeking``).
 
 Knows: the queue, its claim, its cursors. Must not know: sessions, headers, who may use it.
 Invariants: there is one source for each log of its topics; in a log kept in memory it pins nothing and has no stored
-cursor; what is looked up for a subscription that is gone meanwhile changes nothing.
+cursor; a position that was asked for some topics holds for no others.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from radiator.broker import newest
 from radiator.broker.claim import Topics
 from radiator.broker.positions import NEXT, Position
 from radiator.broker.queue import Queue
+from radiator.broker.seeking import Make, Seeking
 from radiator.broker.source import QueueSource
 from radiator.broker.terms import Terms
+from radiator.routing.rights import Permitted
 from radiator.storage.cursor import Cursor
 from radiator.storage.memory import MemoryPartition
 from radiator.storage.store import SyncPolicy
@@ -28,13 +30,11 @@ if TYPE_CHECKING:
     from radiator.broker.destination import Destination
     from radiator.broker.feed import Feed
     from radiator.broker.naming import Asked
-    from radiator.broker.reading import Ends
+    from radiator.broker.reading import Ends, Reading
     from radiator.broker.registry import Registry
     from radiator.broker.timing import Timing
-    from radiator.errors import StorageError
     from radiator.routing.pattern import PatternSet
 
-LookUp = Callable[["Ends", Callable[[], Any], Callable[[Any], None], Callable[[], bool]], None]
 Starts = dict[str, dict[str, int]]  # an offset by partition and destination
 ADJUSTED = b"start-adjusted:true\n"
 
@@ -45,7 +45,7 @@ class Means(NamedTuple):
     registry: Registry
     timing: Timing
     on_lost: Callable[[str, int], None]
-    look_up: LookUp
+    reading: Reading
     matches: Callable[[PatternSet, str], bool]
 
 
@@ -63,12 +63,9 @@ class Named:
         self.destinations: dict[Destination, None] = {}
         self.starts: Starts = {}  # of the claim's, those that hold after a restart too
         self.wished: Starts = {}  # the same, where it is an offset that was asked for: there or not
-        self.waiting: list[Any] = []  # receipts that wait for all positions to be found
+        self.seeking = Seeking(means.reading)
         self.gone = False
-        self.failed: StorageError | None = None  # a look-up has
         self._means = means
-        self._resolving = 0
-        self._then: Callable[[Named], None] | None = None
 
     @property
     def active(self) -> bool:
@@ -92,9 +89,16 @@ class Named:
                 new = partition.whole and destination.name not in partition.destinations
                 self._open(feed, partition.high_watermark if new else partition.log_start_offset, destination)
 
-    def join(self, destinations: Iterable[Destination], position: Position, now_ns: int) -> None:
+    def join(self, destinations: Iterable[Destination], position: Position, now_ns: int, anew: bool = False) -> None:
         """Take part in these as well, from there on. In a log that it reads already its cursor goes on: of what is new
-        there it gets all from the cursor's place on, or with ``next`` all that comes from now on."""
+        there it gets all from the cursor's place on, or with ``next`` all that comes from now on. ``anew``: there were
+        no others, and a moment to come holds for those too that are born until then."""
+        destinations = list(destinations)
+        to_come_ns = position.value if position.kind == "time" and position.value > now_ns else 0
+        if anew:
+            self.claim.want_since(to_come_ns)
+        elif to_come_ns or self.claim.since_ns:
+            self.claim.want_since(to_come_ns, [each.name for each in destinations])
         names: dict[Feed, list[str]] = {}
         made_of: dict[Feed, Destination] = {}
         topics = list(destinations)
@@ -118,6 +122,7 @@ class Named:
         for destination in left:
             del self.destinations[destination]
             destination.subscribers -= 1
+            self.claim.since.pop(destination.name, None)
         needed = {feed for destination in self.destinations for feed in destination.feeds}
         for source in [source for source in self.queue.sources if source.feed not in needed]:
             self._close(source)
@@ -129,17 +134,17 @@ class Named:
         left = self.leave(list(self.destinations))
         self._means.registry.cursors.delete(self.key)
         self._means.registry.cursors.hurry()
+        self.seeking.tell(None)
         return left
 
-    def move(self, position: Position, now_ns: int) -> None:
-        """Begin anew, from there on, everywhere."""
+    def move(self, destinations: Iterable[Destination], position: Position, now_ns: int) -> None:
+        """Begin anew, from there on, everywhere: in these, which are all."""
         self.starts.clear()
         self.wished.clear()
-        self.claim.starts.clear()
         self.claim.begin_anew()
-        destinations = self.leave(list(self.destinations))
+        self.leave(list(self.destinations))
         self._means.registry.cursors.delete(self.key)
-        self.join(destinations, position, now_ns)
+        self.join(dict.fromkeys(destinations), position, now_ns, anew=True)
 
     def _enter(self, destination: Destination) -> None:
         if destination not in self.destinations:
@@ -149,6 +154,10 @@ class Named:
             terms = Terms.of(min(rules, key=lambda each: (each.rule_index < 0, each.rule_index)))
             # Whoever has a place of its own comes back for what it held; what a member of a group held is a queue's.
             self.queue.terms = terms if self.asked.is_group else terms._replace(on_unacked="requeue")
+
+    def permit(self, patterns: PatternSet | Permitted) -> None:
+        """What the one who uses it may read."""
+        self.claim.permitted = patterns if isinstance(patterns, Permitted) else None
 
     # --- its cursors ------------------------------------------------------------------------------------------------
 
@@ -183,15 +192,17 @@ class Named:
         source.feed.pin()
         self._means.registry.cursors.delete(self.key, source.feed.partition.name)
         self._means.registry.dirty_sources.pop(source, None)
-        self.claim.starts.pop(source.feed.partition.name, None)
+        self.seeking.drop(source)
+        self.claim.forget(source.feed.partition.name)
         self.starts.pop(source.feed.partition.name, None)
         self.wished.pop(source.feed.partition.name, None)
 
     def _want_from(self, feed: Feed, names: Iterable[str], offset: int, kept: Starts | None) -> None:
         """Of these destinations, what is stored from ``offset`` on. ``kept``: where that is remembered."""
-        partition = feed.partition.name
-        for starts in (self.claim.starts, kept) if kept is not None else (self.claim.starts,):
-            starts.setdefault(partition, {}).update(dict.fromkeys(names, offset))
+        starts = dict.fromkeys(names, offset)
+        self.claim.want_from(feed.partition.name, starts)
+        if kept is not None:
+            kept.setdefault(feed.partition.name, {}).update(starts)
 
     # --- positions --------------------------------------------------------------------------------------------------
 
@@ -200,8 +211,6 @@ class Named:
         first, end, value = partition.log_start_offset, partition.next_offset, position.value
         if position.kind == "next" or (position.kind == "time" and value > now_ns):
             self._place(feed, destination, names, end)
-            if position.kind == "time":
-                self.claim.since_ns = value
         elif position.kind == "first":
             self._open(feed, first, destination)
         elif position.kind == "offset":
@@ -240,34 +249,22 @@ class Named:
     def _look_up(
         self,
         feeds: dict[Feed, Destination],
-        make: Callable[[], Any],
+        make: Make,
         ends: Ends,
         found_in: Callable[[Any, Feed], dict[str, int]],
     ) -> None:
         """Begin where this look-up says, in each of these logs, and for each name."""
+
+        def found(finished: Any, source: QueueSource) -> None:
+            starts = found_in(finished, source.feed)
+            first = min(starts.values())
+            for name, start in starts.items() if max(starts.values()) > first else ():
+                self._want_from(source.feed, [name], start, self.starts)
+            self._begin_at(source, first)
+            self._means.timing.wake(self.queue)
+
         sources = [self._open(feed, feed.partition.log_start_offset, made_of) for feed, made_of in feeds.items()]
-        for source in sources:
-            source.loading = True
-        self._resolving += 1
-
-        def done(finished: Any) -> None:
-            if self.gone:
-                return
-            self._resolving -= 1
-            if finished.error is not None:
-                self.failed = finished.error
-            for source in sources if finished.error is None else ():
-                if source not in self.queue.sources:
-                    continue
-                starts = found_in(finished, source.feed)
-                first = min(starts.values())
-                for name, start in starts.items() if max(starts.values()) > first else ():
-                    self._want_from(source.feed, [name], start, self.starts)
-                self._begin_at(source, first)
-                self._means.timing.wake(self.queue)
-            self._settle()
-
-        self._means.look_up(ends, make, done, lambda: not self.gone)
+        self.seeking.seek(sources, ends, make, found)
 
     def _begin_at(self, source: QueueSource, offset: int) -> None:
         """It is known now where to begin; nothing was handed out before."""
@@ -277,13 +274,3 @@ class Named:
         source.idle_to = max(source.idle_to, source.next_offset)
         source.loading = False
         self._means.registry.dirty_sources[source] = None
-
-    def settled(self, then: Callable[[Named], None]) -> None:
-        """``then`` is called once every cursor is in its place: now, or later."""
-        self._then = then
-        self._settle()
-
-    def _settle(self) -> None:
-        if self._resolving == 0 and self._then is not None:
-            then, self._then = self._then, None
-            then(self)

@@ -7,7 +7,7 @@ Invariant: the RECEIPT of a SUBSCRIBE comes once the name, and where it begins, 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from radiator.broker.naming import Asked, named_in
 from radiator.errors import ProtocolError
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from radiator.broker.positions import Position
     from radiator.broker.session import Session
     from radiator.broker.subscription import Subscription
+    from radiator.errors import StorageError
     from radiator.stomp.frames import Frame
 
 
@@ -35,24 +36,29 @@ def subscribe(
     session = subscription.session
     reset = frame.head.headers.get("reset") == "true"
     named = broker.names.subscribe(subscription, asked, topics, position, reset, now_ns)
+    waiting: list[Any] = []
     if frame.receipt is not None:
-        session.receipts.after(frame.receipt, [named.waiting, broker.store.cursors.waiters])
-    named.settled(partial(_settled, broker, session))
+        session.receipts.after(frame.receipt, [waiting, broker.store.cursors.waiters])
+    named.seeking.settled(partial(_settled, broker, session, named, waiting))
 
 
-def _settled(broker: Broker, session: Session, named: Named) -> None:
-    """It is known where the name begins."""
-    waiting, named.waiting = named.waiting, []
-    if named.failed is None:
+def _settled(broker: Broker, session: Session, named: Named, waiting: list[Any], error: StorageError | None) -> None:
+    """It is known where the name begins; or that could not be found, or the name was deleted before it was."""
+    if named.gone:
+        for group in waiting:
+            group.settle()
+        return
+    if error is None:
         broker.names.keep(named, waiting)
         return
-    failure = ProtocolError("storage", "the position could not be looked up", str(named.failed))
+    failure = ProtocolError("storage", "the position could not be looked up", str(error))
     for group in waiting:
         group.settle(failure)
     if not session.closing:
         broker.refuse(session, failure)
-    if not named.active:
-        broker.names.delete(named)
+    broker.names.give_up(named)
+    if not named.gone:
+        broker.names.keep_once_settled(named)
 
 
 def unsubscribe(

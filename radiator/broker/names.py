@@ -41,6 +41,24 @@ LOOK_EVERY_NS = 60 * NS_PER_SECOND
 GRACE_NS = 3_600 * NS_PER_SECOND  # after a start: time for those who use a name to come back
 
 
+class Making:
+    """Receipts that wait for a new name to stand in the file, which is gone if it cannot."""
+
+    batch = None  # as of a receipt that waits for no message
+
+    def __init__(self, names: Names, named: Named, waiters: list[Any]) -> None:
+        self._names = names
+        self._named = named
+        self._waiters = waiters
+
+    def settle(self, failure: ProtocolError | None = None) -> None:
+        """The file was written, or could not be."""
+        for each in self._waiters:
+            each.settle(failure)
+        if failure is not None:
+            self._names.give_up(self._named)
+
+
 class Names:
     """See the top of the file."""
 
@@ -65,7 +83,9 @@ class Names:
                 named = self._new(asked, str(entry["user"]), parse_list(entry["destination"]), int(entry["made_ns"]))
                 named.used_ns = int(entry["used_ns"])
                 named.queue.selection = Selection(entry["selector"]) if "selector" in entry else None
-                named.claim.since_ns = int(entry.get("since_ns", 0))
+                named.claim.want_since(int(entry.get("since_ns", 0)))
+                for topic, since_ns in dict(entry.get("since", {})).items():
+                    named.claim.want_since(int(since_ns), [topic])
                 named.starts = {where: dict(starts) for where, starts in entry.get("starts", {}).items()}
                 named.wished = {where: dict(starts) for where, starts in entry.get("wished", {}).items()}
             except (AssertionError, KeyError, TypeError, ValueError, ProtocolError) as error:
@@ -74,9 +94,9 @@ class Names:
             for where, starts in named.starts.items():
                 partition = self._broker.store.partitions.get(where)
                 end = partition.next_offset if partition is not None else 0  # what was there may be gone: a power cut
-                named.claim.starts[where] = {name: min(start, end) for name, start in starts.items()}
+                named.claim.want_from(where, {name: min(start, end) for name, start in starts.items()})
             for where, starts in named.wished.items():
-                named.claim.starts.setdefault(where, {}).update(starts)
+                named.claim.want_from(where, starts)
             self._add(named)
 
     def loaded(self) -> None:
@@ -118,7 +138,7 @@ class Names:
         named = self.by_key.get(asked.key)
         if named is None:
             named = self._add(self._new(asked, subscription.session.user, patterns, now_ns))
-            named.join(topics, position or NEXT, now_ns)
+            named.join(topics, position or NEXT, now_ns, anew=True)
         else:
             if not asked.is_group:
                 self._take_over(named)
@@ -132,11 +152,10 @@ class Names:
             elif not reset:
                 named.join([each for each in topics if each not in named.destinations], NEXT, now_ns)
             if reset:
-                named.move(position or NEXT, now_ns)
-                named.join([each for each in topics if each not in named.destinations], position or NEXT, now_ns)
+                named.move([*named.destinations, *topics], position or NEXT, now_ns)
         named.queue.selection, subscription.selection = subscription.selection, None
         named.used_ns = now_ns
-        named.claim.reader = subscription
+        named.permit(subscription.patterns)
         self._broker.take_part(subscription, named.queue, subscription.alone)
         return named
 
@@ -183,6 +202,8 @@ class Names:
                 entry[field] = {where: dict(starts) for where, starts in kept.items()}
         if named.claim.since_ns:
             entry["since_ns"] = named.claim.since_ns
+        if named.claim.since:
+            entry["since"] = dict(named.claim.since)
         if named.queue.selection is not None:
             entry["selector"] = named.queue.selection.given
         old = self._definitions.entries.get(named.key)
@@ -190,11 +211,35 @@ class Names:
             self._definitions.put(named.key, entry)
         else:
             self._definitions.note(named.key, entry)
-        if not self._definitions.written_down:
-            self._definitions.waiters.extend(waiters)
+        if not self._definitions.written_down(named.key):
+            waiting = list(waiters)
+            made = named.key not in self._definitions.stored
+            self._definitions.waiters += [Making(self, named, waiting)] if made and waiting else waiting
             return
         for group in waiters:
             group.settle()
+
+    def give_up(self, named: Named) -> None:
+        """Whoever made it was told that it could not be: it goes, unless it was there before or others use it."""
+        if not named.active and not named.gone and named.key not in self._definitions.stored:
+            self.delete(named)
+
+    def keep_once_settled(self, named: Named) -> None:
+        """What it is about has changed, though a look-up has failed: written down when its places are known."""
+
+        def settled(error: StorageError | None) -> None:
+            if error is not None and not named.gone:
+                self.keep_once_settled(named)
+            elif not named.gone:
+                self.keep(named)
+
+        named.seeking.settled(settled)
+
+    def permit(self, subscription: Subscription) -> None:
+        """Its user may read other topics now than before."""
+        for named in self.by_key.values() if subscription.queues else ():
+            if named.queue in subscription.queues:
+                named.permit(subscription.patterns)
 
     def delete(self, named: Named) -> list[list[Any]]:
         """For good; whoever uses it has gone before. Returns where a receipt has to wait."""
@@ -239,7 +284,7 @@ class Names:
 
     def _new(self, asked: Asked, user: str, patterns: PatternSet, now_ns: int) -> Named:
         broker = self._broker
-        means = Means(broker.registry, broker.timing, broker.lost, broker.reading.look_up_stored, self._matches)
+        means = Means(broker.registry, broker.timing, broker.lost, broker.reading, self._matches)
         return Named(means, asked, user, patterns, now_ns)
 
     def _matches(self, patterns: PatternSet, name: str) -> bool:
@@ -274,7 +319,7 @@ class Names:
             if named.active:
                 entry = self._definitions.entries.get(named.key)
                 if entry is not None:
-                    self._definitions.put(named.key, entry | {"used_ns": now_ns})
+                    self._definitions.note(named.key, entry | {"used_ns": now_ns}, soon=True)
                 continue
             unused_ns, up_ns = now_ns - named.used_ns, now_ns - self._started_ns
             if unused_ns > expiry_ns and up_ns > min(expiry_ns, GRACE_NS):

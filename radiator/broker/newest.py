@@ -100,8 +100,9 @@ def look_up(part: Part, number: int) -> tuple[Callable[[], Any], Ends]:
     """What makes the job, once what lies below these ends is stored."""
     feed = next(iter(part))
     if len(part) == 1 and feed.destinations == 1:
-        ahead = feed.partition.next_offset - feed.partition.high_watermark  # the last of them are not stored yet
-        return partial(feed.partition.offset_of_last, max(0, number - ahead)), []
+        partition, end = feed.partition, feed.partition.next_offset
+        # The last of them are not stored yet; if it has to be tried again, there are more that are.
+        return lambda: partition.offset_of_last(max(0, number + partition.high_watermark - end)), []
     wanted = [Wanted(feed.partition, feed.partition.next_offset, keys) for feed, keys in part.items()]
     return partial(LastJob, wanted, number), [(each.partition, each.end_offset) for each in wanted]
 

@@ -39,6 +39,7 @@ class Reading:
         self._reads: list[Read] = []
         self._stalled: list[tuple[Feed, int]] = []
         self._unripe: list[tuple[Callable[[], bool], Callable[[], None]]] = []
+        self._again: list[Callable[[], None]] = []  # look-ups that the disk failed
         self._told: set[tuple[str, int]] = set()  # (path, where it ends) of damage
 
     def start(self, feed: Feed, job: Any) -> None:
@@ -113,6 +114,12 @@ class Reading:
         else:
             self.look_up_stored(ends, make, done, wanted)
 
+    def failed_look_up(self, error: StorageError, again: Callable[[], None]) -> None:
+        """The disk failed one that must not be given up: ``again`` is called at the next tick."""
+        self._broker.stats.read_errors += 1
+        log.error("storage: %s", error)
+        self._again.append(again)
+
     def take(self) -> list[Read]:
         """What is to be run on a read thread."""
         if self._unripe:
@@ -135,6 +142,9 @@ class Reading:
         stalled, self._stalled = self._stalled, []
         for feed, offset in stalled:
             feed.retry(offset)
+        again, self._again = self._again, []
+        for each in again:
+            each()
 
     def _failed(self, feed: Feed, offset: int, error: StorageError) -> None:
         """The disk did not give what it has: readers are told in the end, queues go on trying, as their messages must
