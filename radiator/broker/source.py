@@ -264,7 +264,8 @@ class QueueSource:
         index of the first message to be delivered, or ``stop``; or, if the source is ``stuck`` then, of the first for
         which there was no room."""
         ids, offsets = batch.destination_ids, batch.offsets
-        timing, timed, selection = self.queue.timing, self.timed(batch, index), self.queue.selection
+        timing, selection = self.queue.timing, self.queue.selection
+        timed = index < stop and self.timed(batch, index)
         verdicts = None if selection is None else selection.verdicts(self.feed.wire, batch, index, stop)
         unwanted: list[int] = []
         others: list[int] = []

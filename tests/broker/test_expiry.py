@@ -186,3 +186,17 @@ def test_what_was_passed_over_goes_by_its_own_time_and_leaves_its_neighbours() -
     world.settle()
     assert client.bodies() == ["stays"]
     assert world.broker.stats.expired == 2
+
+
+@pytest.mark.parametrize("kinds", ["a", "b", "ab", "ba"])
+def test_a_message_ttl_and_a_selector_go_together_to_the_last_record(kinds: str) -> None:
+    world = World(TTL)
+    client = world.connect()
+    client.subscribe("/queue/ttl", selector="kind = 'b'", prefetch_count=10)
+    for kind in kinds:
+        client.publish("/queue/ttl", kind, kind=kind)
+    world.settle()
+    assert client.bodies() == ["b"] * kinds.count("b")
+    client.publish("/queue/ttl", "more", kind="b")
+    world.settle()
+    assert client.bodies() == ["more"]

@@ -108,3 +108,13 @@ def test_a_long_selector_survives_though_its_written_form_is_longer(world: World
     world.restart()
     (named,) = world.broker.names.by_key.values()
     assert named.queue.selection is not None
+
+
+def test_a_name_with_a_selector_reads_on_where_messages_expire() -> None:
+    world = World("destinations: [{match: /topic/a, message_ttl: 1h}]")
+    client = durable(world)
+    for sent in ("blue1", "red1", "blue2"):
+        send(world, sent)
+    send(world, "red2", "blue3")
+    assert taken(world, client) == ["red1", "red2"]
+    assert floor(world) == 5
