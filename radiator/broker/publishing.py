@@ -19,6 +19,7 @@ from radiator.broker import (
     scheduling,
     settling,
     subscribing,
+    temporary,
     throttle,
     transactions,
 )
@@ -195,15 +196,15 @@ def _plan(broker: Broker, session: Session, frame: Frame, now_ns: int) -> Plan |
 def plan_for(broker: Broker, session: Session, frame: Frame, name: str) -> Plan | None:
     head = frame.head
     _check_send(session, name, head.headers)
-    temporary = name.startswith(TEMPORARY)
+    is_temporary = name.startswith(TEMPORARY)
     reply_to = head.headers.get("reply-to", "")
-    if temporary:
-        name = subscribing.temporary_name(session, name)
+    if is_temporary:
+        name = temporary.full_name(session, name)
         if name not in broker.destinations and name.rpartition("@")[2] != session.id:
             drop_reply(broker, session, frame)
             return None
         if name not in broker.destinations:
-            session.temporary[name] = None
+            temporary.keep(broker, session, name)
     plan = Plan(broker.generation, broker.destination(name), head, session.rights)
     own = ""
     if reply_to.startswith(TEMPORARY):
@@ -211,7 +212,7 @@ def plan_for(broker: Broker, session: Session, frame: Frame, name: str) -> Plan 
         plan.block = _replace_header(plan.block, "reply-to", own)
     delay = _schedule(plan, head.headers, broker.timing.now_ns)
     if (
-        not (delay or temporary or own)
+        not (delay or is_temporary or own)
         and plan.identity is None
         and "transaction" not in head.headers
         and plan.destination.policy.rule_index not in broker.hooks

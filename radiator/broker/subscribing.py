@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from radiator.broker import fan_out, named_subscribing, newest, regexes
+from radiator.broker import fan_out, named_subscribing, newest, regexes, temporary
 from radiator.broker.naming import asked_for
 from radiator.broker.positions import FIRST, NEXT, Position, parse_position
 from radiator.broker.reader import Reader
@@ -55,7 +55,7 @@ def subscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> No
     prefetch = asked_window(headers, most)
     regex = regexes.asked_for(broker, session, headers, text)
     if regex is None and any(prefix in text for prefix in TEMPORARY):
-        text = ",".join([_own_if_temporary(session, each.strip(" ")) for each in text.split(",")])
+        text = ",".join([temporary.own_if_temporary(broker, session, each.strip(" ")) for each in text.split(",")])
     patterns = regex or parse_list(text)
     _check_count(session, len(patterns.patterns))
     asked = asked_for(broker, session, headers, subscription_id, patterns)
@@ -132,7 +132,7 @@ def own_reply_queue(broker: Broker, session: Session, name: str) -> str:
         raise ProtocolError("bad-destination", f"header reply-to: a pattern is not a name: {name[:200]!r}")
     if "@" in name:
         return name  # somebody else's, handed on
-    own = _own_temporary(session, name)
+    own = temporary.own(broker, session, name)
     destination = broker.destination(own)
     if not any(each.session is session for each in destination.queue.consumers if destination.queue is not None):  # type: ignore[union-attr]
         if name in session.subscriptions:
@@ -150,23 +150,6 @@ def _check_count(session: Session, patterns: int) -> None:
             f"limits.subscriptions in the YAML file is {session.limits.subscriptions}; "
             "each entry of a comma list counts as one.",
         )
-
-
-def temporary_name(session: Session, name: str) -> str:
-    """The name, unique in the broker, of a session's own temporary queue; a name that has an owner stays as it is."""
-    return name if "@" in name else f"{name}@{session.id}"
-
-
-def _own_if_temporary(session: Session, name: str) -> str:
-    return _own_temporary(session, name) if name.startswith(TEMPORARY) and not is_pattern(name) else name
-
-
-def _own_temporary(session: Session, name: str) -> str:
-    own = temporary_name(session, name)
-    if own.rpartition("@")[2] != session.id:
-        raise ProtocolError("denied", f"{name[:200]!r} belongs to another connection", "Others may only SEND to it.")
-    session.temporary[own] = None
-    return own
 
 
 def _positions(headers: Mapping[str, str], now_ns: int) -> tuple[Position | None, Position | None]:

@@ -312,3 +312,43 @@ def test_a_client_whose_patterns_say_the_same_twice_leaves_nothing_behind(world:
     world.settle()
     assert other.bodies() == ["m"]
     assert client.session.id not in world.broker.sessions
+
+
+# --- temporary queues -------------------------------------------------------------------------------------------------
+
+
+def test_the_temporary_queues_of_a_connection_are_counted_however_they_are_made() -> None:
+    world, client = limited(3)
+    for number in range(3):
+        client.publish(f"/temp-queue/{number}", "m")
+    world.settle()
+    assert not client.take("ERROR")
+    assert len(world.broker.destinations) == 3
+    client.publish("/temp-queue/one-too-many", "m")
+    assert client.error() == "too-many"
+
+
+def test_a_queue_of_its_own_for_each_request_can_go_on_for_ever() -> None:
+    world, client = limited(3)
+    for number in range(20):
+        name = f"/temp-queue/{number}"
+        client.subscribe(name, id="r", ack="auto")
+        client.publish(name, "answer")
+        world.settle()
+        assert client.bodies() == ["answer"]
+        client.say("UNSUBSCRIBE", id="r")
+    assert not client.take("ERROR")
+    assert len(world.broker.destinations) <= 3
+
+
+def test_a_temporary_queue_that_holds_a_message_or_is_looked_at_makes_no_room() -> None:
+    world, client = limited(3)
+    client.publish("/temp-queue/held", "kept")
+    client.subscribe("/temp-queue/looked-at", id="look", ack="auto", start_position="next")
+    for number in range(5):
+        client.subscribe(f"/temp-queue/{number}", id="r", ack="auto")
+        client.say("UNSUBSCRIBE", id="r")
+    client.publish("/temp-queue/looked-at", "seen")
+    client.subscribe("/temp-queue/held", id="h", ack="auto")
+    world.settle()
+    assert sorted(client.bodies()) == ["kept", "seen"]
