@@ -72,6 +72,8 @@ class Users(msgspec.Struct, frozen=True, kw_only=True):
     users: dict[str, User]
     anonymous: Grants | None
     certificates: dict[str, Grants]
+    password_files: tuple[str, ...] = ()
+    blank: bool = False  # it says nothing at all
 
 
 def load_users(path: str, environ: MappingABC[str, str] | None = None) -> Users:
@@ -106,6 +108,8 @@ def check_hash(value: str) -> str:
 class _UsersLoader(Loader):
     """One walk over one users file."""
 
+    password_files: tuple[str, ...] = ()
+
     def users_file(self, root: Node | None, source: str) -> Users:
         users: dict[str, User] = {}
         certificates: dict[str, Grants] = {}
@@ -121,7 +125,14 @@ class _UsersLoader(Loader):
                 certificates[name] = _grants(node, self.entry(node, RIGHT_KEYS, f"certificates.{name}"))
             if (entry := root.items.get("anonymous")) is not None:
                 anonymous = _grants(entry, self.entry(entry, RIGHT_KEYS, "anonymous"))
-        return Users(source=source, users=users, anonymous=anonymous, certificates=certificates)
+        return Users(
+            source=source,
+            users=users,
+            anonymous=anonymous,
+            certificates=certificates,
+            password_files=self.password_files,
+            blank=root is None,
+        )
 
     def entries(self, root: Mapping, section: str) -> list[tuple[str, Node]]:
         node = root.items.get(section)
@@ -163,6 +174,7 @@ class _UsersLoader(Loader):
         path = values.get("password_file")
         if path is None:
             return found
+        self.password_files += (path,)
         where = f"users.{name}.password_file"
         if found is not None:
             self.fault(node.line, where, "expected one of password: and password_file:")

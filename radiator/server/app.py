@@ -19,8 +19,9 @@ from radiator.config import Config
 from radiator.errors import ProtocolError
 from radiator.routing.rules import Rules
 from radiator.server import descriptors
+from radiator.server.addresses import is_public
 from radiator.server.admin import Admin, Answer
-from radiator.server.auth import PLUGIN_STOP_SECONDS, PLUGIN_THREADS, Entrance, is_public
+from radiator.server.auth import PLUGIN_STOP_SECONDS, PLUGIN_THREADS, Entrance
 from radiator.server.certificates import LOOK_SECONDS, Certificates
 from radiator.server.door import Door
 from radiator.server.driver import Driver
@@ -112,7 +113,11 @@ class App:
         count = 1 if auth.plugin is None else PLUGIN_THREADS
         self._auth_threads = [Worker(f"radiator-auth-{number}") for number in range(count)] if auth.has_users else []
         submits = [thread.submit for thread in self._auth_threads]
-        entrance = Entrance(auth, submits, _later, clock.monotonic_ns, self._users_changed)
+        look = None
+        if auth.users_file is not None:  # not behind logins: a plug-in may hang, and a user be removed
+            self._auth_threads.append(Worker("radiator-users"))
+            look = self._auth_threads[-1].submit
+        entrance = Entrance(auth, submits, _later, clock.monotonic_ns, self._users_changed, look)
         self.entrance = self.broker.access.entrance = entrance
         public = [str(each) for each in self.config.listen if each.host and is_public(each.host)]
         if public and auth.anonymous == "always":

@@ -9,7 +9,7 @@ a storm of reconnects costs one hash per user; the same login that comes many ti
 remembered is dropped when the users file has changed. A user that is not there costs as much time as a wrong passcode,
 and is told the same.
 
-Knows: who may come in. Must not know: sessions, sockets, STOMP. On the loop, but for ``_verify`` and ``_look``.
+Knows: who may come in. Must not know: sessions, sockets, STOMP. On the loop, but for ``_verify``.
 Invariants: no passcode is logged or kept beyond its verification; one verification at a time per thread; a try
 waits for as long as its client does, and no longer.
 """
@@ -17,9 +17,7 @@ waits for as long as its client does, and no longer.
 from __future__ import annotations
 
 import hmac
-import ipaddress
 import logging
-import os
 import secrets
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
@@ -32,7 +30,9 @@ from radiator.config import AuthConfig
 from radiator.errors import ProtocolError
 from radiator.routing.rights import EVERYTHING
 from radiator.server import passwords, users
+from radiator.server.addresses import host_of, is_local
 from radiator.server.guesses import Guesses
+from radiator.server.users_watch import UsersWatch
 
 if TYPE_CHECKING:
     from radiator.broker.session import Session
@@ -43,7 +43,6 @@ REMEMBERED_MAX: Final = 10_000  # logins that were right: 100 bytes each
 PLUGIN_TRUST_NS: Final = 60 * NS_PER_SECOND  # how long a plug-in's answer holds for the same login
 FOR_EVER_NS: Final = 1 << 62
 WAITING_MAX: Final = 10_000  # different logins that wait to be verified
-LOOK_EVERY_NS: Final = 2 * NS_PER_SECOND
 PLUGIN_THREADS: Final = 4  # a plug-in may wait for other machines
 PLUGIN_STOP_SECONDS: Final = 1.0  # how long a stop waits for each
 LOGGED_CHARS_MAX: Final = 100
@@ -67,7 +66,8 @@ class _Try:
 
 class Entrance:
     """``broker.access.entrance``. ``threads`` run ``work()`` and then, on the loop, ``then(result)``; ``later(seconds,
-    what)`` calls back on the loop; ``changed`` is told that users were read anew. Raises ConfigError."""
+    what)`` calls back on the loop; ``changed`` is told that users were read anew; ``look`` runs
+    that. Raises ConfigError."""
 
     def __init__(
         self,
@@ -76,17 +76,14 @@ class Entrance:
         later: Callable[[float, Callable[[], None]], object],
         now_ns: Callable[[], int],
         changed: Callable[[], None],
+        look: Submit | None = None,
     ) -> None:
         self._config = config
         self._idle = list(threads)
-        self._threads = threads
         self._later = later
         self._now_ns = now_ns
         self._changed = changed
-        self._table = users.load(config.users_file)
-        self._stamp = _stamp(config.users_file)
-        self._looking = False
-        self._looked_ns = now_ns()
+        self._users = UsersWatch(config.users_file, look, now_ns(), self._new_users)
         self._plugin = None if config.plugin is None else users.load_plugin(config.plugin)
         self._secret = secrets.token_bytes(32)
         self._guesses = Guesses()
@@ -113,8 +110,8 @@ class Entrance:
             now = self._by_certificate(known.user)
         elif known.source == "plugin":
             return known
-        elif known.user in self._table.rights:
-            return Identity(known.user, self._table.rights[known.user], known.source)
+        elif known.user in self._users.table.rights:
+            return Identity(known.user, self._users.table.rights[known.user], known.source)
         else:
             return None
         return None if isinstance(now, ProtocolError) else now
@@ -122,7 +119,7 @@ class Entrance:
     def _by_certificate(self, name: str) -> Identity | ProtocolError:
         if not self._config.has_users:
             return Identity(name, EVERYTHING, "certificate")
-        rights = self._table.certificates.get(name)
+        rights = self._users.table.certificates.get(name)
         if rights is None:
             detail = f"Expected {name[:200]!r} under certificates: in the users file (auth.users_file), or a login."
             return ProtocolError("denied", "the certificate is good, but its name is not known here", detail)
@@ -137,10 +134,10 @@ class Entrance:
             return ProtocolError("denied", "a login is needed here", detail)
         if not self._config.has_users:
             return Identity("", EVERYTHING, "anonymous")
-        if self._table.anonymous.nothing:
+        if self._users.table.anonymous.nothing:
             detail = "Expected a login and a passcode; who has none is let in by anonymous: in auth.users_file."
             return ProtocolError("denied", "a login is needed here", detail)
-        return Identity("", self._table.anonymous, "anonymous")
+        return Identity("", self._users.table.anonymous, "anonymous")
 
     # --- logins -------------------------------------------------------------------------------------------------------
 
@@ -176,8 +173,8 @@ class Entrance:
             elif self._may_start(trying):
                 first = trying.asking[0]
                 submit = self._idle.pop()
-                work = partial(self._verify, self._table, first.login, first.passcode, first.address)
-                submit(work, partial(self._verified, trying, self._table, submit))
+                work = partial(self._verify, self._users.table, first.login, first.passcode, first.address)
+                submit(work, partial(self._verified, trying, self._users.table, submit))
 
     def _may_start(self, trying: _Try) -> bool:
         if trying.may_start:
@@ -217,7 +214,7 @@ class Entrance:
         self._idle.append(thread)
         first = trying.asking[0]
         host = host_of(first.address)
-        if table is not self._table:  # the users file was read anew meanwhile: by that it is to be judged
+        if table is not self._users.table:  # the users file was read anew meanwhile: by that it is to be judged
             self._queue.appendleft(trying)
         elif isinstance(result, Identity):
             self._guesses.succeeded(first.login, host)
@@ -242,75 +239,12 @@ class Entrance:
 
     def tick(self) -> None:
         """Look now and then whether the users file has changed."""
-        now_ns = self._now_ns()
-        if self._config.users_file is not None and not 0 <= now_ns - self._looked_ns < LOOK_EVERY_NS:
-            self._looked_ns = now_ns
-            self.reload(only_if_changed=True)
+        self._users.tick(self._now_ns())
 
-    def reload(self, only_if_changed: bool = False) -> None:
-        """Read the users file anew, on a thread. With a fault in it the old users stay, and the log says so."""
-        if self._config.users_file is None or self._looking:
-            return
-        self._looking = True
-        known = self._stamp if only_if_changed else None
-        self._threads[0](partial(_look, self._config.users_file, known), self._looked)
+    def reload(self) -> None:
+        """Read the users file anew."""
+        self._users.reload()
 
-    def _looked(self, found: tuple[Any, Any]) -> None:
-        self._looking = False
-        stamp, table = found
-        if table is None:
-            return
-        self._stamp = stamp
-        if isinstance(table, Exception):
-            log.error("the users stay as they were: %s", table)
-            return
-        self._table = table
+    def _new_users(self) -> None:
         self._right.clear()
-        log.info("users are read anew from %s: %d", self._config.users_file, len(table.rights))
         self._changed()
-
-
-def _look(path: str, known: Any) -> tuple[Any, Any]:
-    """On a thread: what the file is like, and its users (or what is wrong with it), None if it is as ``known``."""
-    stamp = _stamp(path)
-    if stamp == known:
-        return stamp, None
-    try:
-        return stamp, users.load(path)
-    except Exception as error:
-        return stamp, error
-
-
-def _stamp(path: str | None) -> Any:
-    if path is None:
-        return ()
-    try:
-        facts = os.stat(path)
-    except OSError as error:
-        return (error.errno,)
-    return (facts.st_mtime_ns, facts.st_size, facts.st_ino)
-
-
-def host_of(address: str) -> str:
-    """Of ``HOST:PORT``; of a unix socket its path."""
-    host, colon, port = address.rpartition(":")
-    return host if colon and port.isdigit() else address
-
-
-def is_public(host: str) -> bool:
-    """Whether other machines can reach a listener on this host."""
-    try:
-        return not ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host != "localhost"
-
-
-def is_local(address: str) -> bool:
-    """Whether a peer is on this machine: by a loopback address, or over a unix socket."""
-    host = host_of(address)
-    try:
-        ip = ipaddress.ip_address(host.strip("[]"))
-    except ValueError:
-        return True  # the path of a unix socket
-    mapped = getattr(ip, "ipv4_mapped", None)
-    return (mapped or ip).is_loopback

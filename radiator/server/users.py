@@ -36,6 +36,8 @@ class UserTable:
         self.rights: dict[str, Rights] = {}
         self.anonymous: Rights = NOTHING
         self.certificates: dict[str, Rights] = {}
+        self.files: tuple[str, ...] = ()  # that were read
+        self.blank = False  # the file says nothing at all
         self.dummy = ""  # to be verified for who is no user, so that the answer takes as long
 
 
@@ -44,6 +46,7 @@ def load(path: str | None) -> UserTable:
     table = UserTable()
     if path is not None:
         users = load_users(path)
+        table.files, table.blank = (path, *users.password_files), users.blank
         faults: list[str] = []
 
         def rights(where: str, grants: Grants) -> Rights:

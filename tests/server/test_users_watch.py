@@ -1,0 +1,115 @@
+"""The users file and those beside it while a broker serves: when a change counts, and what does not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from radiator.broker.access import Identity
+from radiator.server import passwords
+from radiator.server.users_watch import LOOK_EVERY_NS
+from tests.server.test_entrance import ALICE, BOB, USERS, Door, denied, user
+
+
+@pytest.fixture
+def users(tmp_path: Path) -> Path:
+    path = tmp_path / "users.yaml"
+    path.write_text(USERS)
+    return path
+
+
+def look(door: Door, times: int = 1) -> None:
+    for _ in range(times):
+        door.threads.now += LOOK_EVERY_NS
+        door.entrance.tick()
+        door.threads.read()
+
+
+def test_a_changed_file_is_noticed_and_what_was_remembered_is_dropped(users: Path) -> None:
+    door = Door(users)
+    door.try_("alice", "secret")
+    look(door, 3)
+    assert door.threads.changes == 0
+    users.write_text(USERS.replace(ALICE, BOB))
+    look(door, 2)
+    assert door.threads.changes == 1
+    denied(door.try_("alice", "secret"))
+    assert user(door.try_("alice", "hidden")) == "alice"
+    look(door, 3)
+    assert door.threads.changes == 1
+
+
+def test_a_file_that_is_still_being_written_does_not_count(users: Path) -> None:
+    door = Door(users)
+    text = USERS + "# the end\n"
+    half = text.index("  bob:")
+    for place in (half, half + 10, len(text) - 5):
+        users.write_text(text[:place])
+        look(door)
+    assert door.threads.changes == 0
+    users.write_text(text)
+    look(door, 2)
+    assert door.threads.changes == 1
+    assert user(door.try_("bob", "hidden")) == "bob"
+
+
+def test_an_empty_file_takes_nobody_away_and_is_told_once(users: Path, caplog: pytest.LogCaptureFixture) -> None:
+    door = Door(users)
+    users.write_text("")
+    look(door, 5)
+    assert door.threads.changes == 0
+    assert caplog.text.count("the file is empty") == 1
+    door.entrance.reload()
+    door.threads.read()
+    assert user(door.try_("alice", "secret")) == "alice"
+    users.write_text("users:\n")
+    look(door, 2)
+    denied(door.try_("alice", "secret"))
+
+
+def test_a_file_that_can_be_read_again_counts_though_it_was_told_as_a_fault(users: Path) -> None:
+    door = Door(users)
+    users.write_text("users: {alice: ")
+    look(door, 3)
+    users.write_text(USERS.replace(ALICE, BOB))
+    look(door, 2)
+    assert user(door.try_("alice", "hidden")) == "alice"
+
+
+def test_another_passcode_in_a_password_file_takes_effect(tmp_path: Path) -> None:
+    secret, path = tmp_path / "alice.hash", tmp_path / "users.yaml"
+    secret.write_text(ALICE)
+    path.write_text(f"users: {{alice: {{password_file: {secret}, read: /topic/a}}}}")
+    door = Door(path)
+    assert user(door.try_("alice", "secret")) == "alice"
+    secret.write_text(passwords.make_hash("rotated"))
+    look(door, 2)
+    denied(door.try_("alice", "secret"))
+    assert user(door.try_("alice", "rotated")) == "alice"
+
+
+def test_a_login_that_hangs_in_a_plug_in_keeps_nobody_in_who_was_removed(users: Path) -> None:
+    door = Door(users, plugin="tests.server.test_entrance:plugin")
+    alice = door.try_("alice", "secret")
+    assert isinstance(alice, Identity)
+    hanging = door.ask("hangs", "open")
+    assert len(door.threads.work) == 1 and not hanging
+    users.write_text(USERS.replace("alice:", "dora:"))
+    look(door, 2)
+    assert door.threads.changes == 1
+    session = door.world.connect().session
+    session.identity = alice
+    assert door.entrance.identity(session) is None
+
+
+def test_a_sighup_while_the_file_is_being_read_is_not_lost(users: Path) -> None:
+    door = Door(users)
+    door.entrance.reload()
+    work, then = door.threads.looks.pop()
+    found = work()
+    users.write_text(USERS.replace(ALICE, BOB))
+    door.entrance.reload()
+    then(found)
+    door.threads.read()
+    assert user(door.try_("alice", "hidden")) == "alice"
