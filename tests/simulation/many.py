@@ -20,16 +20,19 @@ FAILURES_MAX = 3  # then it is known that something is wrong
 
 def run(seeds: range) -> tuple[Counter[str], list[tuple[int, str]]]:
     """What happened in all of them together, and which failed."""
-    logging.disable(logging.CRITICAL)  # of the broker: disks fail here all the time
     counts: Counter[str] = Counter()
     failures: list[tuple[int, str]] = []
-    for seed in seeds:
-        simulation = Simulation(seed)
-        try:
-            simulation.run()
-        except BaseException:
-            failures.append((seed, traceback.format_exc()))
-        counts += simulation.counts
+    logging.disable(logging.CRITICAL)  # of the broker: disks fail here all the time
+    try:
+        for seed in seeds:
+            simulation = Simulation(seed)
+            try:
+                simulation.run()
+            except BaseException:
+                failures.append((seed, traceback.format_exc()))
+            counts += simulation.counts
+    finally:
+        logging.disable(logging.NOTSET)
     return counts, failures
 
 

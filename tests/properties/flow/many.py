@@ -17,16 +17,19 @@ FAILURES_MAX = 3  # then it is known that something is wrong
 
 def run(seeds: range) -> tuple[Counter[str], list[tuple[int, str]]]:
     """What happened in all of them together, and which failed."""
-    logging.disable(logging.CRITICAL)  # of the broker: clients make mistakes here
     counts: Counter[str] = Counter()
     failures: list[tuple[int, str]] = []
-    for seed in seeds:
-        history = History(seed)
-        try:
-            history.run()
-        except Exception:
-            failures.append((seed, traceback.format_exc()))
-        counts += history.counts
+    logging.disable(logging.CRITICAL)  # of the broker: clients make mistakes here
+    try:
+        for seed in seeds:
+            history = History(seed)
+            try:
+                history.run()
+            except Exception:
+                failures.append((seed, traceback.format_exc()))
+            counts += history.counts
+    finally:
+        logging.disable(logging.NOTSET)
     return counts, failures
 
 
