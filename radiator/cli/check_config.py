@@ -39,17 +39,19 @@ def check_config(file: str | None, config: str | None, explain: tuple[str, ...],
     settings = load(file or config)
     rules = Rules(settings)
     load_hooks(settings.rules, settings.source)
-    check(settings.auth)
+    warnings = check(settings.auth)
     certificates = Certificates()
     for listen in settings.listen:
         certificates.of(listen, settings.tls)
     if as_json:
-        put_json({**_summary(settings), "explain": [_explained(rules, name) for name in explain]})
+        put_json({**_summary(settings), "explain": [_explained(rules, name) for name in explain], "warnings": warnings})
         return OK
     if not explain:
         for key, value in _summary(settings).items():
             shown = ", ".join(value) if isinstance(value, list) else value
             click.echo(f"{key}: {'none' if shown is None else shown}")
+        for warning in warnings:
+            click.echo(f"warning: {warning}")
         click.echo("ok")
     for name in explain:
         click.echo(rules.explain(name))

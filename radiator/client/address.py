@@ -55,20 +55,29 @@ def parse(text: str) -> Address:
         path = text.removeprefix("unix:")
         path = path.removeprefix("//") if path.startswith("///") else path
         if not path or path.startswith("//"):
-            raise BadAddress(f"{EXPECTED}, got {text!r}")
+            raise BadAddress(f"{EXPECTED}, got {shown(text)!r}")
         return Address(DEFAULT_HOST, 0, path=path, scheme="unix")
     scheme, separator, rest = text.partition("://")
     scheme = ALIASES.get(scheme, scheme) if separator else "stomp"
     if scheme not in PORTS:
-        raise BadAddress(f"{EXPECTED}, got the scheme {scheme!r} in {text!r}")
+        raise BadAddress(f"{EXPECTED}, got another scheme in {shown(text)!r}")
     try:
         parts = urlsplit(f"stomp://{rest if separator else text}")
         port = parts.port
     except ValueError as error:
-        raise BadAddress(f"{EXPECTED}, got {text!r} ({error})") from None
+        why = "" if "@" in text else f" ({error})"  # it may quote what stands behind a colon
+        raise BadAddress(f"{EXPECTED}, got {shown(text)!r}{why}") from None
     web = scheme in ("ws", "wss")
     if not parts.hostname or (parts.path.strip("/") and not web) or parts.query or parts.fragment or port == 0:
-        raise BadAddress(f"{EXPECTED}, got {text!r}")
+        raise BadAddress(f"{EXPECTED}, got {shown(text)!r}")
     login = unquote(parts.username) if parts.username is not None else None
     passcode = unquote(parts.password) if parts.password is not None else None
     return Address(parts.hostname, port or PORTS[scheme], login, passcode, parts.path if web else "", scheme)
+
+
+def shown(text: str) -> str:
+    """The same without what may be a login and a passcode: all in front of the last @."""
+    head, at, rest = text.rpartition("@")
+    scheme, separator, _ = head.partition("://")
+    plain = separator and scheme.replace("+", "").isalnum()
+    return (f"{scheme}://" if plain else "") + f"...@{rest}" if at else text

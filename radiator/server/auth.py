@@ -19,7 +19,7 @@ from __future__ import annotations
 import hmac
 import logging
 import secrets
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -30,8 +30,9 @@ from radiator.config import AuthConfig
 from radiator.errors import ProtocolError
 from radiator.routing.rights import EVERYTHING
 from radiator.server import passwords, users
-from radiator.server.addresses import host_of, is_local
+from radiator.server.addresses import host_of, is_local, neighbourhood
 from radiator.server.guesses import Guesses
+from radiator.server.turns import Turns
 from radiator.server.users_watch import UsersWatch
 
 if TYPE_CHECKING:
@@ -52,15 +53,22 @@ DENIED: Final = ProtocolError(
     "denied", "the login was refused", "Expected a login and its passcode that are known here."
 )
 
+GUESSED: Final = ProtocolError(
+    "too-many",
+    "too many wrong logins have come from this address",
+    "This one was not looked at. Wait for some seconds; who goes on waits longer.",
+)
+
 
 class _Try:
     """One login that is to be verified, and all who wait for it."""
 
-    __slots__ = ("asking", "key", "may_start")
+    __slots__ = ("asking", "key", "may_start", "origin")
 
     def __init__(self, key: bytes, asking: Asking) -> None:
         self.key = key
         self.asking = [asking]
+        self.origin = neighbourhood(asking.address)  # of who asked first
         self.may_start = False  # it has waited as long as earlier failures demand
 
 
@@ -89,7 +97,7 @@ class Entrance:
         self._guesses = Guesses()
         self._right: OrderedDict[bytes, tuple[int, Identity]] = OrderedDict()  # until when, who
         self._tries: dict[bytes, _Try] = {}
-        self._queue: deque[_Try] = deque()
+        self._queue: Turns[_Try] = Turns()
 
     # --- who comes in -------------------------------------------------------------------------------------------------
 
@@ -155,7 +163,7 @@ class Entrance:
             asking.decide(ProtocolError("too-many", "too many logins wait to be verified", "Try again in a moment."))
         else:
             self._tries[key] = waiting = _Try(key, asking)
-            self._queue.append(waiting)
+            self._queue.add(waiting.origin, waiting)
             self._go_on()
 
     def _key(self, asking: Asking) -> bytes:
@@ -166,7 +174,7 @@ class Entrance:
 
     def _go_on(self) -> None:
         while self._queue and self._idle:
-            trying = self._queue.popleft()
+            trying = self._queue.take()
             trying.asking = [each for each in trying.asking if each.wanted]
             if not trying.asking:
                 self._tries.pop(trying.key, None)
@@ -180,16 +188,19 @@ class Entrance:
         if trying.may_start:
             return True
         first = trying.asking[0]
-        wait_ns = self._guesses.wait_ns(first.login, host_of(first.address), self._now_ns())
+        wait_ns = self._guesses.wait_ns(first.login, trying.origin, self._now_ns())
         trying.may_start = True
         if wait_ns is None:
-            self._answer(trying, DENIED)
+            log.warning(
+                "login of %r from %s not looked at: too many wrong ones before", _short(first.login), first.address
+            )
+            self._answer(trying, GUESSED)
         elif wait_ns > 0:
             self._later(wait_ns / NS_PER_SECOND, partial(self._waited, trying))
         return wait_ns == 0
 
     def _waited(self, trying: _Try) -> None:
-        self._queue.appendleft(trying)
+        self._queue.again(trying.origin, trying)
         self._go_on()
 
     def _verify(self, table: users.UserTable, login: str, passcode: str, address: str) -> Any:
@@ -207,17 +218,16 @@ class Entrance:
                 return Identity(user, rights, "plugin")
             return Identity(user, table.rights[user], "users") if user in table.rights else None
         except (Exception, SystemExit) as error:
-            log.exception("the plug-in failed on the login of %r: refused", login[:LOGGED_CHARS_MAX])
+            log.exception("the plug-in failed on the login of %r: refused", _short(login))
             return error
 
     def _verified(self, trying: _Try, table: users.UserTable, thread: Submit, result: Any) -> None:
         self._idle.append(thread)
         first = trying.asking[0]
-        host = host_of(first.address)
         if table is not self._users.table:  # the users file was read anew meanwhile: by that it is to be judged
-            self._queue.appendleft(trying)
+            self._queue.again(trying.origin, trying)
         elif isinstance(result, Identity):
-            self._guesses.succeeded(first.login, host)
+            self._guesses.succeeded(first.login, trying.origin)
             trust_ns = FOR_EVER_NS if self._plugin is None else PLUGIN_TRUST_NS
             self._right[trying.key] = (self._now_ns() + trust_ns, result)
             if len(self._right) > REMEMBERED_MAX:
@@ -225,8 +235,8 @@ class Entrance:
             self._answer(trying, result)
         else:
             if result is None:
-                self._guesses.failed(first.login, host, self._now_ns())
-                log.warning("login of %r from %s refused", first.login[:LOGGED_CHARS_MAX], first.address)
+                self._guesses.failed(first.login, trying.origin, self._now_ns())
+                log.warning("login of %r from %s refused", _short(first.login), first.address)
             self._answer(trying, DENIED)
         self._go_on()
 
@@ -248,3 +258,7 @@ class Entrance:
     def _new_users(self) -> None:
         self._right.clear()
         self._changed()
+
+
+def _short(login: str) -> str:
+    return login[:LOGGED_CHARS_MAX]

@@ -1,7 +1,9 @@
 """Guessing slowed down: who has failed to log in waits before the next try is looked at, longer each time.
 
-Failures count for the user and for the address. A user who has logged in from an address before is counted apart from
-both there: nobody who guesses from elsewhere, or at another name, can make that user wait.
+Failures count for the user at that origin (an address, or a subnet of IPv6), and for the origin. A user who has logged
+in from an origin before is counted apart from both there. So nobody who guesses from elsewhere can make a user wait;
+and nobody who guesses at another name, where the user is at home. Who guesses from many addresses has as many times the
+tries: what bounds those is the work of a verification, one at a time.
 
 Knows: failures and times. Must not know: passcodes. Takes the time as an argument; on the loop.
 Invariants: the tables are bounded (the oldest entry goes); nobody is told to wait longer than AHEAD_NS_MAX: who would
@@ -17,7 +19,7 @@ from radiator.clock import NS_PER_MS, NS_PER_SECOND
 
 ENTRIES_MAX: Final = 10_000  # of each table: some megabytes
 FREE_OF_USER: Final = 3  # slips of the keyboard
-FREE_OF_ADDRESS: Final = 10  # many users may sit behind one address
+FREE_OF_HOST: Final = 10  # many users may sit behind one address
 FIRST_DELAY_NS: Final = 250 * NS_PER_MS
 DELAY_NS_MAX: Final = 4 * NS_PER_SECOND
 AHEAD_NS_MAX: Final = 8 * NS_PER_SECOND  # a try that waits longer would meet its connect time-out
@@ -75,7 +77,7 @@ class Guesses:
             self._homes.popitem(last=False)
 
     def _keys(self, user: str, host: str) -> list[Key]:
-        return [(user, host)] if (user, host) in self._homes else [("user", user, ""), ("host", host, "")]
+        return [(user, host)] if (user, host) in self._homes else [("user", user, host), ("host", "", host)]
 
     def _record(self, key: Key, now_ns: int) -> _Record | None:
         record = self._records.get(key)
@@ -86,5 +88,5 @@ class Guesses:
 
 
 def _delay_ns(key: Key, failures: int) -> int:
-    over = failures - (FREE_OF_ADDRESS if key[0] == "host" and len(key) == 3 else FREE_OF_USER)
+    over = failures - (FREE_OF_HOST if len(key) == 3 and key[0] == "host" else FREE_OF_USER)
     return min(DELAY_NS_MAX, FIRST_DELAY_NS << min(over, 10)) if over >= 0 else 0

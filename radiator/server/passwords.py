@@ -28,6 +28,18 @@ def verify(hash_: str, passcode: str) -> bool:
         return False
 
 
+def cost_of(hash_: str) -> tuple[int, ...]:
+    """What verifying it takes, to be compared: the work, then its kind; empty if nobody can log in with it."""
+    try:
+        like = extract_parameters(hash_)
+        PasswordHasher(like.time_cost, like.memory_cost, like.parallelism, type=like.type)
+    except (Argon2Error, InvalidHashError, ValueError):
+        return ()
+    if like.memory_cost < 8 * like.parallelism:
+        return ()
+    return like.memory_cost * like.time_cost, like.memory_cost, like.parallelism, like.type.value
+
+
 def dummy_like(hash_: str | None) -> str:
     """A hash of nothing that anybody knows, as dear to verify as this one."""
     if hash_ is None:

@@ -21,7 +21,7 @@ from radiator.config import AuthConfig
 from radiator.config.users import Grants, load_users
 from radiator.errors import ConfigError, ProtocolError
 from radiator.routing.rights import NOTHING, RIGHTS, Rights
-from radiator.server.passwords import dummy_like
+from radiator.server.passwords import cost_of, dummy_like
 
 GROUP: Final = "radiator.auth"
 
@@ -65,7 +65,7 @@ def load(path: str | None) -> UserTable:
             table.anonymous = rights("anonymous", users.anonymous)
         if faults:
             raise ConfigError("\n".join(faults))
-    table.dummy = dummy_like(next(iter(table.hashes.values()), None))
+    table.dummy = dummy_like(max(table.hashes.values(), key=cost_of, default=None))
     return table
 
 
@@ -95,11 +95,21 @@ def load_plugin(name: str) -> Plugin:
     return plugin
 
 
-def check(auth: AuthConfig) -> None:
-    """Whether a broker could start with this. Raises ConfigError."""
-    load(auth.users_file)
+def check(auth: AuthConfig) -> list[str]:
+    """Whether a broker could start with this, and what would be better. Raises ConfigError."""
+    table = load(auth.users_file)
+    costs = {cost for name in table.hashes if (cost := cost_of(table.hashes[name]))}
+    warnings = []
+    if len(costs) > 1:
+        cheap = sorted(name for name in table.hashes if cost_of(table.hashes[name]) not in ((), max(costs)))
+        warnings.append(
+            f"{auth.users_file}: hashes of several costs: by the time of an answer it shows that {', '.join(cheap[:5])}"
+            f"{' and others are' if len(cheap) > 5 else ' is' if len(cheap) == 1 else ' are'} known here; "
+            "make them anew with radiator passwd"
+        )
     if auth.plugin is not None:
         load_plugin(auth.plugin)
+    return warnings
 
 
 def granted(answer: Mapping[str, Any], login: str) -> tuple[str, Rights | None]:

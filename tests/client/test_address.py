@@ -57,3 +57,28 @@ TYPED = ["[::1]:7", "a:1", "unix:/x", "stomp+tls://a:1", "wss://[::1]:7/x"]
 
 def test_an_address_prints_as_it_is_typed() -> None:
     assert [str(parse(text)) for text in TYPED] == TYPED
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "stomp://alice:s3cret@host:99999",
+        "stomp://alice:s3cret@host:0",
+        "stomp://alice:s3cret@host/path",
+        "stomp://alice:s3cret@[::1",
+        "stomp://alice:s3cret@host:1x",
+        "alice:s3cret@host:99999",
+        "http://alice:s3cret@host",
+        "alice:s3cret://@host",
+        "stomp://alice:s3cret@@@host:99999",
+        "stomp://alice:a/s3cret@host",
+        "stomp://alice:a?s3cret@host",
+        "stomp://alice:1#s3cret@host",
+    ],
+)
+def test_a_passcode_is_not_shown_where_an_address_is_wrong(text: str) -> None:
+    with pytest.raises(BadAddress) as caught:
+        parse(text)
+    assert "s3cret" not in str(caught.value)
+    assert "alice" not in str(caught.value)
+    assert "host" in str(caught.value) or "::1" in str(caught.value)

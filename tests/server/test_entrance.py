@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from argon2 import PasswordHasher
 
 from radiator.broker.access import Asking, Decision, Identity
 from radiator.clock import NS_PER_SECOND
@@ -15,6 +16,7 @@ from radiator.errors import ConfigError, ProtocolError
 from radiator.server import passwords
 from radiator.server.addresses import host_of, is_local, is_public
 from radiator.server.auth import Entrance
+from radiator.server.users import check
 from tests.broker.harness import World
 
 ALICE = passwords.make_hash("secret")
@@ -177,6 +179,22 @@ def test_a_wrong_passcode_and_an_unknown_user_are_told_the_same_after_the_same_w
     assert len(verified) == 3
 
 
+def test_an_unknown_user_takes_as_long_as_the_dearest_of_the_file(users: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dear = PasswordHasher(time_cost=3, memory_cost=1024, parallelism=2).hash("x")
+    dearest = PasswordHasher(time_cost=2, memory_cost=20_480, parallelism=1).hash("x")
+    impossible = "$argon2id$v=19$m=1,t=99,p=9$c29tZXNhbHQ$b2xk"
+    users.write_text(f'users: {{a: {{password: "{dear}"}}, b: {{password: "{dearest}"}}, c: {{password: "{ALICE}"}}}}')
+    verified: list[str] = []
+    monkeypatch.setattr(passwords, "verify", lambda hash_, code: bool(verified.append(hash_)))
+    denied(Door(users).try_("nobody", "x"))
+    assert passwords.cost_of(verified[0]) == passwords.cost_of(dearest)
+    assert passwords.cost_of(impossible) == passwords.cost_of("no hash") == ()
+    (warning,) = check(AuthConfig(str(users), "loopback", None))
+    assert "a, c are known here" in warning
+    users.write_text(USERS)
+    assert check(AuthConfig(str(users), "loopback", None)) == []
+
+
 def test_a_wrong_login_is_refused_also_on_this_machine(users: Path) -> None:
     denied(Door(users, anonymous="always").try_("guest", "guest", address="127.0.0.1:1"))
 
@@ -240,7 +258,9 @@ def test_who_has_gone_meanwhile_costs_nothing(users: Path) -> None:
 # --- guessing ---------------------------------------------------------------------------------------------------------
 
 
-def test_guessing_is_slowed_down_more_each_time_and_at_last_refused_unseen(users: Path) -> None:
+def test_guessing_is_slowed_down_more_each_time_and_at_last_refused_unseen(
+    users: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     door = Door(users)
     waits: list[float] = []
     for number in range(12):
@@ -256,7 +276,38 @@ def test_guessing_is_slowed_down_more_each_time_and_at_last_refused_unseen(users
     door.threads.run()
     refused = [decision for decisions in side_by_side for decision in decisions]
     assert len(refused) >= 15  # they would have to wait for too long
+    assert {each.code for each in refused if isinstance(each, ProtocolError)} == {
+        "too-many"
+    }  # and not: a wrong passcode
+    assert "not looked at" in caplog.text
     assert max(seconds for seconds, _ in door.threads.timers) <= 8
+
+
+def test_nobody_can_lock_a_user_out_who_was_never_here_before(users: Path) -> None:
+    door = Door(users)
+    for number in range(200):
+        door.ask("alice", f"guess {number}", address=f"10.6.6.{number % 50}:1")
+        door.threads.run()
+    assert user(door.try_("alice", "secret", address="10.0.0.9:1")) == "alice"
+
+
+def test_a_subnet_of_ipv6_is_one_origin(users: Path) -> None:
+    door = Door(users)
+    for number in range(20):
+        door.ask(f"user {number}", "guess", address=f"2001:db8::{number:x}:1")
+        door.threads.run()
+    assert door.threads.timers
+    assert user(door.try_("alice", "secret", address="2001:db8:0:1::1:1")) == "alice"
+
+
+def test_who_asks_for_many_logins_waits_for_them_alone(users: Path) -> None:
+    door = Door(users)
+    for number in range(100):
+        door.ask(f"user {number}", "guess", address=f"2001:db8::{number:x}:1")
+    alice = door.ask("alice", "secret", address="10.0.0.9:1")
+    for _ in range(3):
+        door.threads.step()
+    assert user(alice[0]) == "alice"
 
 
 def test_who_guesses_makes_nobody_else_wait(users: Path) -> None:
