@@ -148,8 +148,9 @@ def _replace(broker: Broker, key: str, queue: Queue, old: QueueSource, start: in
         cursor = registry.cursors.open(key, feed.partition.name, start, sync)
         registry.cursors.hurry()
     registry.dirty_sources.pop(old, None)
+    old.close()
     feed.leave(queue)
-    new = QueueSource(queue, feed, cursor, registry.dirty_sources)
+    new = QueueSource(queue, feed, cursor, registry.dirty_sources, old.terms)
     new.fed = old.fed
     queue.sources[queue.sources.index(old)] = new
     queue.replaced(old, new)

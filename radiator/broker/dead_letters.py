@@ -44,12 +44,14 @@ _OURS = tuple(name.encode() + b":" for name in HEADERS)
 
 
 class Letter(NamedTuple):
-    """One message on its way. ``deliveries``: how often somebody has had it."""
+    """One message on its way ``to`` another destination, which its terms named when it left. ``deliveries``: how often
+    somebody has had it."""
 
     source: QueueSource
     offset: int
     reason: str
     deliveries: int
+    to: str
     fate: Fate | None = None
 
     def settle(self) -> None:
@@ -119,7 +121,7 @@ class DeadLetters:
             fate = Fate(self._broker, len(letters), self._waiters)
             letters, self._waiters = deque(each._replace(fate=fate) for each in letters), []
         for letter in letters:
-            held = self._held.get(_name(letter))
+            held = self._held.get(letter.to)
             if held is not None:
                 held.add(letter)
                 continue
@@ -154,7 +156,7 @@ class DeadLetters:
 
     def _append(self, letter: Letter, batch: RecordBatch, index: int) -> None:
         broker, source = self._broker, letter.source
-        destination = broker.destination(_name(letter))
+        destination = broker.destination(letter.to)
         if broker.disk_full is not None and destination.policy.store == "file":
             raise broker.disk_full
         origin = source.queue.name
@@ -191,7 +193,7 @@ class DeadLetters:
         if not holds:
             self.hold(letter, "it could not be stored")
             return
-        self._pauses.pop(_name(letter), None)
+        self._pauses.pop(letter.to, None)
         self._broker.stats.dead_lettered += 1
         letter.source.settle([letter.offset])
         letter.source.flush()  # a snapshot of the cursors, which may replace the redo log, must have it
@@ -199,7 +201,7 @@ class DeadLetters:
 
     def hold(self, letter: Letter, why: str) -> None:
         """It stays where it is; what goes to the same place waits with it."""
-        name = _name(letter)
+        name = letter.to
         held = self._held.get(name)
         if held is None:
             pause_ns = min(2 * self._pauses.get(name, PAUSE_NS // 2), PAUSE_MOST_NS)
@@ -292,12 +294,6 @@ def stamp(block: bytes, letter: Letter, origin: str, now_ns: int) -> bytes:
     values = (letter.reason, origin, letter.deliveries, now_ns)
     lines += [f"{name}:{escape(str(value), '1.2')}".encode() for name, value in zip(HEADERS, values, strict=True)]
     return b"\n".join(lines)
-
-
-def _name(letter: Letter) -> str:
-    name = letter.source.queue.terms.dead_letter
-    assert name is not None
-    return name
 
 
 def _feed(destination: Destination, block: bytes) -> Feed:

@@ -47,7 +47,7 @@ class Expiry:
 
     def stored(self, batch: RecordBatch) -> None:
         """One more batch is in the log."""
-        ttl_ns = self._source.queue.terms.ttl_ns
+        ttl_ns = self._source.terms.ttl_ns
         if marks(batch) & EXPIRES:
             first_ns = min(expiry(batch, index, ttl_ns) for index in range(len(batch)))
         elif ttl_ns is not None:
@@ -61,7 +61,7 @@ class Expiry:
         source = self._source
         if self._revived:
             self._revived = False
-            spread_ns = SPREAD_UNSURE_NS if source.queue.terms.ttl_ns is None else SPREAD_NS
+            spread_ns = SPREAD_UNSURE_NS if source.terms.ttl_ns is None else SPREAD_NS
             seed = f"{source.queue.name} {source.feed.partition.name}".encode()
             self._timing.at(now_ns + crc32(seed) * spread_ns // (1 << 32), self)
             return
@@ -79,7 +79,7 @@ class Expiry:
 
     def parked(self, batch: RecordBatch, index: int) -> None:
         """This record was passed over."""
-        source, ttl_ns = self._source, self._source.queue.terms.ttl_ns
+        source, ttl_ns = self._source, self._source.terms.ttl_ns
         if source.parked is not None and (ttl_ns is not None or marks(batch) & EXPIRES):
             end_ns = expiry(batch, index, ttl_ns)
             if end_ns < NEVER_NS:
@@ -111,7 +111,7 @@ class Expiry:
                 continue
             index = batch.index_at(offset)
             ours = source.queue.claim.takes(source.feed.partition.name, batch, index)
-            end_ns = expiry(batch, index, source.queue.terms.ttl_ns)
+            end_ns = expiry(batch, index, source.terms.ttl_ns)
             if ours and end_ns > now_ns:
                 return self._looking_again(end_ns, now_ns)
             heappop(source.returned)
@@ -135,7 +135,7 @@ class Expiry:
             if index > start:
                 source.move(batch, start, index)
             if index < stop:
-                return self._looking_again(expiry(batch, index, source.queue.terms.ttl_ns), now_ns)
+                return self._looking_again(expiry(batch, index, source.terms.ttl_ns), now_ns)
         return NEVER_NS
 
     def _looking_again(self, end_ns: int, now_ns: int) -> int:

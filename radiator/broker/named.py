@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from radiator.broker.registry import Registry
     from radiator.broker.timing import Timing
     from radiator.routing.pattern import PatternSet
+    from radiator.routing.policy import Policy
 
 Starts = dict[str, dict[str, int]]  # an offset by partition and destination
 ADJUSTED = b"start-adjusted:true\n"
@@ -150,14 +151,19 @@ class Named:
         if destination not in self.destinations:
             self.destinations[destination] = None
             destination.subscribers += 1
-            rules = [each.policy for each in self.destinations]
-            terms = Terms.of(min(rules, key=lambda each: (each.rule_index < 0, each.rule_index)))
-            # Whoever has a place of its own comes back for what it held; what a member of a group held is a queue's.
-            self.queue.terms = terms if self.asked.is_group else terms._replace(on_unacked="requeue")
+            for feed in destination.feeds:
+                source = self._source(feed)
+                if source is not None:
+                    source.agree(Terms.of_all([source.terms, self._terms(destination.policy)]))
 
     def permit(self, patterns: PatternSet | Permitted) -> None:
         """What the one who uses it may read."""
         self.claim.permitted = patterns if isinstance(patterns, Permitted) else None
+
+    def _terms(self, policy: Policy) -> Terms:
+        # Whoever has a place of its own comes back for what it held; what a member of a group held is a queue's.
+        terms = Terms.of(policy)
+        return terms if self.asked.is_group else terms._replace(on_unacked="requeue")
 
     # --- its cursors ------------------------------------------------------------------------------------------------
 
@@ -174,7 +180,11 @@ class Named:
             sync = SyncPolicy(destination.policy.fsync_interval_ns)
             cursor = registry.cursors.open(self.key, partition.name, start, sync)
             registry.cursors.hurry()
-        source = QueueSource(self.queue, feed, cursor, registry.dirty_sources)
+        terms = self._terms(destination.policy)
+        if len(partition.destinations) > 1:  # none of them is to be judged by the terms of another
+            others = (registry.rules.policy_for(each) for each in partition.destinations if self.claim.wants(each))
+            terms = Terms.of_all([terms, *map(self._terms, others)])
+        source = QueueSource(self.queue, feed, cursor, registry.dirty_sources, terms)
         self.queue.sources.append(source)
         if self.asked.is_group and len(destination.feeds) > 1:
             self.queue.share_out(source, partial(self._means.timing.wake, self.queue))

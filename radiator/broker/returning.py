@@ -52,7 +52,7 @@ class Returns:
 
     def back(self, source: QueueSource, offsets: list[int], attempted: bool = True) -> None:
         """These were in flight and are not settled. ``attempted``: their consumer may have begun with them."""
-        if not offsets:
+        if not offsets or source.closed:
             return
         self._broker.stats.returned += len(offsets)
         source.released(offsets)
@@ -62,7 +62,9 @@ class Returns:
 
     def left(self, source: QueueSource, offsets: list[int]) -> None:
         """The consumer that held these is gone; a broker that stops takes nobody's work for failed."""
-        what = source.queue.terms.on_unacked
+        if source.closed:
+            return
+        what = source.terms.on_unacked
         if what == "requeue" or self._broker.stopping:
             self.back(source, offsets)
             return
@@ -87,6 +89,8 @@ class Returns:
         broker = self._broker
         groups = by_source(settled)
         for source, offsets in groups.items():
+            if source.closed:  # its cursor was set, or its name deleted: these mean nothing any more
+                continue
             source.released(offsets)
             if refusal.requeue:
                 broker.stats.returned += len(offsets)
@@ -118,8 +122,9 @@ class Returns:
     def expired(self, source: QueueSource, offset: int, deliveries: int) -> None:
         """Its time is over."""
         self._broker.stats.expired += 1
-        if source.queue.terms.keeps_expired:
-            self.dead_letters.bury([Letter(source, offset, dead_letters.EXPIRED, deliveries)])
+        to = source.terms.dead_letter if source.terms.keeps_expired else None
+        if to is not None:
+            self.dead_letters.bury([Letter(source, offset, dead_letters.EXPIRED, deliveries, to)])
         else:
             source.settle([offset])
 
@@ -129,7 +134,7 @@ class Returns:
 
     def _may_go_on(self, source: QueueSource, offsets: list[int]) -> list[int]:
         """Those of these that may be delivered once more."""
-        most = source.queue.terms.max_deliveries
+        most = source.terms.max_deliveries
         if most is None:
             return offsets
         spent = [offset for offset in offsets if source.deliveries(offset) >= most and offset >= source.forced_to]
@@ -140,7 +145,7 @@ class Returns:
         return [offset for offset in offsets if offset in left]
 
     def _later(self, source: QueueSource, offsets: list[int], delay_ns: int | None) -> None:
-        terms, now_ns = source.queue.terms, self._broker.timing.now_ns
+        terms, now_ns = source.terms, self._broker.timing.now_ns
         at_once = []
         for offset in offsets:
             pause_ns = terms.pause_ns(source.deliveries(offset), offset) if delay_ns is None else delay_ns
@@ -151,8 +156,9 @@ class Returns:
         self.due(source, at_once)
 
     def _end(self, source: QueueSource, offsets: list[int], reason: str) -> None:
-        if source.queue.terms.dead_letter is not None:
-            self.dead_letters.bury([Letter(source, each, reason, source.deliveries(each)) for each in offsets])
+        to = source.terms.dead_letter
+        if to is not None:
+            self.dead_letters.bury([Letter(source, each, reason, source.deliveries(each), to) for each in offsets])
             return
         source.settle(offsets)
         stats = self._broker.stats

@@ -20,7 +20,7 @@ from radiator.broker import idling
 from radiator.broker.deferred import Deferred
 from radiator.broker.expiry import Expiry
 from radiator.broker.moments import EXPIRED, NOW, judge, marks
-from radiator.broker.timeouts import Timeouts
+from radiator.broker.timeouts import timeouts_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from radiator.broker.parked import Parked
     from radiator.broker.queue import Queue
     from radiator.broker.subscription import Subscription
+    from radiator.broker.terms import Terms
     from radiator.storage.batch import RecordBatch
 
 
@@ -39,6 +40,7 @@ class QueueSource:
         "_dirty",
         "batch",
         "counted_to",
+        "closed",
         "cursor",
         "deferred",
         "early",
@@ -56,12 +58,17 @@ class QueueSource:
         "returned",
         "settled",
         "stuck",
+        "terms",
         "timeouts",
         "waiting",
     )
 
-    def __init__(self, queue: Queue, feed: Feed, cursor: Any, dirty: dict[QueueSource, None]) -> None:
+    def __init__(
+        self, queue: Queue, feed: Feed, cursor: Any, dirty: dict[QueueSource, None], terms: Terms | None = None
+    ) -> None:
         self.queue = queue
+        self.terms = queue.terms if terms is None else terms  # of the messages here: those of a name's topics differ
+        self.closed = False
         self.feed = feed
         self.cursor = cursor
         self.fed = False  # the messages were sent to another destination: they count against no limit of ours
@@ -85,14 +92,12 @@ class QueueSource:
         self.idle_to = self.next_offset  # up to here there is nothing of ours from next_offset on
         self.returned = list(cursor.unacked(self.next_offset))
         heapify(self.returned)
-        terms = queue.terms
-        timeout_ns = terms.ack_timeout_ns
-        self.timeouts = None if timeout_ns is None else Timeouts(self, queue.timing, timeout_ns)
+        self.timeouts = timeouts_of(self, self.terms.ack_timeout_ns)
         self.expiry = Expiry(self, queue.timing)
         if self.returned or self.next_offset < end:
             self.expiry.revive()
-        if terms.max_deliveries is not None:
-            self._give_up(terms.max_deliveries)
+        if self.terms.max_deliveries is not None:
+            self._give_up(self.terms.max_deliveries)
 
     def _give_up(self, most: int) -> None:
         """A broker or a consumer that dies of a message gets it so often, and no more."""
@@ -101,6 +106,11 @@ class QueueSource:
             self.returned = [offset for offset in self.returned if self.deliveries(offset) < most]
             heapify(self.returned)
             self.queue.timing.returns.spent(self, spent)
+
+    def agree(self, terms: Terms) -> None:
+        """Other terms hold from now on, for what is with consumers too."""
+        self.terms = terms
+        self.timeouts = timeouts_of(self, terms.ack_timeout_ns, self.timeouts)
 
     @property
     def backlog(self) -> int:
@@ -203,7 +213,8 @@ class QueueSource:
             self.queue.lost(self, len(gone), min(gone), max(gone))
 
     def close(self) -> None:
-        """Nobody reads here any more: what waits for a moment need not."""
+        """Nobody reads here any more: what waits for a moment need not, and what consumers hold is nobody's."""
+        self.closed = True
         self.deferred.close()
         self.queue.timing.forget(self.expiry)
         if self.timeouts is not None:
@@ -226,14 +237,14 @@ class QueueSource:
 
     def timed(self, batch: RecordBatch, index: int) -> bool:
         """True if time has a say in whether the records from ``index`` on may be delivered."""
-        ttl_ns = self.queue.terms.ttl_ns
+        ttl_ns = self.terms.ttl_ns
         return marks(batch) != 0 or (
             ttl_ns is not None and batch.receive_ns[index] + ttl_ns <= self.queue.timing.now_ns
         )
 
     def may_go(self, batch: RecordBatch, index: int) -> bool:
         """Whether this record may be delivered now. If not, it is settled, as its time is over, or deferred."""
-        verdict = judge(batch, index, self.queue.terms.ttl_ns, self.queue.timing.now_ns)
+        verdict = judge(batch, index, self.terms.ttl_ns, self.queue.timing.now_ns)
         if verdict != NOW:
             self._put_off(batch.offsets[index], verdict, self.deliveries(batch.offsets[index]))
         return verdict == NOW
@@ -278,9 +289,9 @@ class QueueSource:
                 dropped.append(offsets[index])
             elif verdicts is not None and not verdicts[index]:
                 unwanted.append(offsets[index])
-            elif not timed or (verdict := judge(batch, index, self.queue.terms.ttl_ns, timing.now_ns)) == NOW:
+            elif not timed or (verdict := judge(batch, index, self.terms.ttl_ns, timing.now_ns)) == NOW:
                 break
-            elif timing.full and (verdict != EXPIRED or self.queue.terms.keeps_expired):
+            elif timing.full and (verdict != EXPIRED or self.terms.keeps_expired):
                 self.stuck = True
                 timing.stuck(self)
                 break

@@ -12,6 +12,8 @@ from zlib import crc32
 from radiator.clock import NS_PER_MS, NS_PER_SECOND
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from radiator.config.model import OnFull, OnUnacked
     from radiator.routing.policy import Policy
 
@@ -60,6 +62,28 @@ class Terms(NamedTuple):
             dead_letter=policy.dead_letter_name,
             dead_letter_expired=policy.dead_letter_expired,
             on_unacked=policy.on_unacked,
+        )
+
+    @classmethod
+    def of_all(cls, terms: Iterable[Terms]) -> Terms:
+        """Of topics that are kept in one log, for one who reads them there with one cursor: what deletes a message or
+        takes it back holds as far as all agree, and no dead letter is dropped that some would keep."""
+        known = list(dict.fromkeys(terms))
+        first = known[0]
+        if len(known) == 1:
+            return first
+
+        def longest(values: list[int | None]) -> int | None:
+            given = [each for each in values if each is not None]
+            return max(given) if len(given) == len(values) else None
+
+        return first._replace(
+            ttl_ns=longest([each.ttl_ns for each in known]),
+            ack_timeout_ns=longest([each.ack_timeout_ns for each in known]),
+            max_deliveries=longest([each.max_deliveries for each in known]),
+            dead_letter=next((each.dead_letter for each in known if each.dead_letter is not None), None),
+            dead_letter_expired=any(each.dead_letter_expired for each in known),
+            on_unacked=first.on_unacked if len({each.on_unacked for each in known}) == 1 else "requeue",
         )
 
     @property

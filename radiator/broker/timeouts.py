@@ -26,21 +26,25 @@ DUE_MAX = 4_096  # in one visit: some milliseconds
 class Timeouts:
     """See the top of the file."""
 
-    __slots__ = ("_deadlines", "_source", "_timeout_ns", "_timing", "wake_ns")
+    __slots__ = ("_deadlines", "_source", "_timing", "timeout_ns", "wake_ns")
 
-    def __init__(self, source: QueueSource, timing: Timing, timeout_ns: int) -> None:
+    def __init__(self, source: QueueSource, timing: Timing, timeout_ns: int, before: Timeouts | None = None) -> None:
+        """``before``: another time was set, and what was handed out then has this one from its beginning."""
         self._source = source
         self._timing = timing
-        self._timeout_ns = timeout_ns
+        self.timeout_ns = timeout_ns
         self._deadlines: OrderedDict[int, tuple[int, Subscription]] = OrderedDict()
         self.wake_ns = NEVER_NS
+        if before is not None:
+            self._deadlines.update(before._deadlines)
+            self.clock_went_back(before.timeout_ns - timeout_ns)
 
     def __len__(self) -> int:
         return len(self._deadlines)
 
     def start(self, subscription: Subscription, offsets: Iterable[int]) -> None:
         """These have just been delivered, or their consumer says that it is still at work."""
-        deadline_ns = self._timing.now_ns + self._timeout_ns
+        deadline_ns = self._timing.now_ns + self.timeout_ns
         deadlines = self._deadlines
         for offset in offsets:
             deadlines[offset] = (deadline_ns, subscription)
@@ -77,3 +81,13 @@ class Timeouts:
         )
         if self._deadlines:
             self._timing.at(next(iter(self._deadlines.values()))[0], self)
+
+
+def timeouts_of(source: QueueSource, timeout_ns: int | None, old: Timeouts | None = None) -> Timeouts | None:
+    """Those of a source, if its deliveries have to be answered in time. ``old``: those it had until now."""
+    if old is not None and old.timeout_ns == timeout_ns:
+        return old
+    timing = source.queue.timing
+    if old is not None:
+        timing.forget(old)
+    return None if timeout_ns is None else Timeouts(source, timing, timeout_ns, old)
