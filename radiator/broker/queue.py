@@ -304,7 +304,7 @@ class Queue:
             offsets = [batch.offsets[index] for index in indexes]
             consumer.deliver(source.feed, source, offsets, [tails[index] for index in indexes])
         if source.timeouts is not None and consumer.ack != "auto":
-            source.handed(consumer, [batch.offsets[index] for index in sent])
+            source.timeouts.start(consumer, [batch.offsets[index] for index in sent])
         consumer.session.served(consumer, self)
         if self.shares is not None:
             self.shares.served(consumer, len(sent))
@@ -354,7 +354,7 @@ class Queue:
             extra = b"redelivered:true\ndelivery-count:%d\n%b" % (count, extra)
         consumer.deliver(source.feed, source, [offset], [tail], extra)
         if source.timeouts is not None and consumer.ack != "auto":
-            source.handed(consumer, [offset])
+            source.timeouts.start(consumer, [offset])
         consumer.session.served(consumer, self)
         self.served(consumer)
         if self.shares is not None:

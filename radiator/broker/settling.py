@@ -122,7 +122,8 @@ def touch(broker: Broker, session: Session, frame: Frame) -> None:
     else:
         subscription, message_id = found
         for source, offsets in by_source(subscription.up_to(message_id)).items():
-            source.handed(subscription, offsets)
+            if source.timeouts is not None:
+                source.timeouts.start(subscription, offsets)
     receipt_now(session, frame)
 
 

@@ -23,12 +23,9 @@ from radiator.broker.moments import EXPIRED, NOW, judge, marks
 from radiator.broker.timeouts import timeouts_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from radiator.broker.feed import Feed
     from radiator.broker.parked import Parked
     from radiator.broker.queue import Queue
-    from radiator.broker.subscription import Subscription
     from radiator.broker.terms import Terms
     from radiator.storage.batch import RecordBatch
 
@@ -224,11 +221,6 @@ class QueueSource:
         """How often this one, which was handed out, has been delivered."""
         count: int = self.cursor.counts.get(offset, 1)
         return count
-
-    def handed(self, subscription: Subscription, offsets: Sequence[int]) -> None:
-        """A consumer has been sent these, and has to answer."""
-        if self.timeouts is not None:
-            self.timeouts.start(subscription, offsets)
 
     def released(self, offsets: list[int]) -> None:
         """No consumer holds these any more."""
