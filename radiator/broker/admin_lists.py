@@ -121,7 +121,7 @@ def _waiting(queue: Queue | None) -> dict[str, Any]:
     ready = delayed = total = 0
     for source in queue.sources:
         cursor = source.cursor
-        settled = sum(stop - start for start, stop in cursor.intervals) + cursor.floor
+        settled = cursor.settled_above + cursor.floor
         ready += back(source) + source.fresh
         delayed += len(source.deferred)
         total += source.feed.partition.next_offset - settled - len(source.settled)

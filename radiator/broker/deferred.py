@@ -3,6 +3,9 @@
 Only their offsets are kept, ordered by the moment; at that moment they join ``QueueSource.returned`` and take their
 original places. What they are due for is judged again when they are handed out, so being called too often does no harm.
 
+Where the rule gives up the oldest (``drop_oldest``), it may be one of these: ``lowest`` knows them by their offsets as
+well, from the first time that it is asked.
+
 Invariants: what is here is unsettled, in nobody's hands and not in ``returned``; ``Timing.deferred`` counts it.
 """
 
@@ -22,29 +25,64 @@ DUE_MAX = 4_096  # in one visit: 2 ms; the others follow a moment later
 class Deferred:
     """See the top of the file."""
 
-    __slots__ = ("_heap", "_source", "_timing", "wake_ns")
+    __slots__ = ("_heap", "_offsets", "_order", "_source", "_timing", "wake_ns")
 
     def __init__(self, source: QueueSource, timing: Timing) -> None:
         self._source = source
         self._timing = timing
         self._heap: list[tuple[int, int]] = []
+        self._offsets: set[int] | None = None  # what is here; the heaps may have what was given up, or has left, too
+        self._order: list[int] = []
         self.wake_ns = NEVER_NS
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return len(self._heap) if self._offsets is None else len(self._offsets)
 
     def add(self, due_ns: int, offset: int) -> None:
         """Keep this one until then."""
         heappush(self._heap, (due_ns, offset))
+        if self._offsets is not None:
+            self._offsets.add(offset)
+            heappush(self._order, offset)
         self._timing.deferred += 1
         self._timing.at(due_ns, self)
+
+    def lowest(self) -> int | None:
+        """The lowest offset of all; None if there is none."""
+        if not len(self):
+            return None
+        offsets, order = self._offsets, self._order
+        if offsets is None or len(order) > 2 * len(offsets) + DUE_MAX:
+            self._know({offset for _, offset in self._heap} if offsets is None else offsets)
+            offsets, order = self._offsets, self._order
+        assert offsets is not None
+        while order[0] not in offsets:
+            heappop(order)
+        return order[0]
+
+    def take(self, offset: int) -> None:
+        """The lowest one, which is given up: it does not come back."""
+        assert self._offsets is not None
+        self._offsets.remove(offset)
+        if len(self._heap) > 2 * len(self._offsets) + DUE_MAX:
+            self._heap = [entry for entry in self._heap if entry[1] in self._offsets]
+            heapify(self._heap)
+        self._timing.freed(1)
+
+    def _know(self, offsets: set[int]) -> None:
+        self._offsets, self._order = offsets, sorted(offsets)
 
     def due(self, now_ns: int) -> None:
         """These are due now."""
         heap = self._heap
         offsets: list[int] = []
         while heap and heap[0][0] <= now_ns and len(offsets) < DUE_MAX:
-            offsets.append(heappop(heap)[1])
+            offset = heappop(heap)[1]
+            if self._offsets is None:
+                offsets.append(offset)
+            elif offset in self._offsets:
+                self._offsets.remove(offset)
+                offsets.append(offset)
         if heap:
             self._timing.at(heap[0][0], self)
         self._timing.freed(len(offsets))
@@ -59,16 +97,20 @@ class Deferred:
 
     def close(self) -> None:
         """The source is gone."""
-        freed, self._heap = len(self._heap), []
+        freed = len(self)
+        self._heap, self._offsets, self._order = [], None, []
         self._timing.forget(self)
         self._timing.freed(freed)
 
     def remove(self, start: int, stop: int) -> int:
         """The log has lost these offsets; how many of them were here."""
-        kept = [entry for entry in self._heap if not start <= entry[1] < stop]
-        removed = len(self._heap) - len(kept)
+        known, before = self._offsets, len(self)
+        kept = [(due, at) for due, at in self._heap if not start <= at < stop and (known is None or at in known)]
+        removed = before - len(kept)
         if removed:
             heapify(kept)
             self._heap = kept
+            if known is not None:
+                self._know({offset for _, offset in kept})
             self._timing.freed(removed)
         return removed

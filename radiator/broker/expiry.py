@@ -14,7 +14,7 @@ from heapq import heappop
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from radiator.broker.moments import EXPIRES, expiry, marks
+from radiator.broker.moments import EXPIRES, expiry, first_expiry, marks
 from radiator.broker.timing import NEVER_NS, Timing
 from radiator.clock import NS_PER_SECOND
 
@@ -47,14 +47,9 @@ class Expiry:
 
     def stored(self, batch: RecordBatch) -> None:
         """One more batch is in the log."""
-        ttl_ns = self._source.terms.ttl_ns
-        if marks(batch) & EXPIRES:
-            first_ns = min(expiry(batch, index, ttl_ns) for index in range(len(batch)))
-        elif ttl_ns is not None:
-            first_ns = batch.receive_ns[0] + ttl_ns
-        else:
-            return
-        self._timing.at(first_ns, self)
+        first_ns = first_expiry(batch, self._source.terms.ttl_ns)
+        if first_ns < NEVER_NS:
+            self._timing.at(first_ns, self)
 
     def due(self, now_ns: int) -> None:
         """Something at the head may have expired."""

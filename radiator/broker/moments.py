@@ -9,7 +9,7 @@ Invariant: a header that is no time, in a message of an earlier version, means n
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from radiator.broker.keys import header_value
 from radiator.broker.timing import NEVER_NS
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 NOW, EXPIRED = 0, -1  # verdicts; any other is the moment at which to look again
 EXPIRES, DELIVER_AT = 1, 2  # marks
+FIRST: Final = "first expiry"  # a key in ``RecordBatch.memo``
 DIGITS_MAX = 15  # of milliseconds: far beyond what fits 64 bits of nanoseconds is never
 
 _expires = header_value("expires")
@@ -59,6 +60,21 @@ def expiry(batch: RecordBatch, index: int, ttl_ns: int | None) -> int:
         if _dead(block) is None:
             end_ns = min(end_ns, _moment(_expires(block), NEVER_NS))
     return end_ns
+
+
+def first_expiry(batch: RecordBatch, ttl_ns: int | None) -> int:
+    """When the first record of a batch expires. However many sources ask, its headers are looked at once."""
+    first_ns = NEVER_NS if ttl_ns is None else batch.receive_ns[0] + ttl_ns  # times never fall within a log
+    if marks(batch) & EXPIRES:
+        if batch.memo is None:
+            batch.memo = {}
+        if FIRST not in batch.memo:
+            blocks = set(batch.blocks)
+            batch.memo[FIRST] = min(
+                (_moment(_expires(each), NEVER_NS) for each in blocks if _dead(each) is None), default=NEVER_NS
+            )
+        first_ns = min(first_ns, batch.memo[FIRST])
+    return first_ns
 
 
 def _moment(value: bytes | None, none: int) -> int:

@@ -118,15 +118,23 @@ class Parked:
 
 
 def back(source: QueueSource) -> int:
-    """How many messages of a source were looked at, and are in nobody's hands."""
+    """How many messages of a source were looked at, are due, and are in nobody's hands."""
     return len(source.returned) + (0 if source.parked is None else len(source.parked))
 
 
-def take_back(source: QueueSource) -> int:
-    """The lowest of them, for good."""
+def take_lowest(source: QueueSource) -> int | None:
+    """Take the oldest that was looked at and is in nobody's hands, due or not, for good; None if there is none."""
     parked = None if source.parked is None else source.parked.lowest()
-    if source.parked is None or parked is None or (source.returned and source.returned[0] < parked):
-        offset: int = heappop(source.returned)
-        return offset
-    source.parked.take(parked)
-    return parked
+    deferred = source.deferred.lowest()
+    lowest: int | None = min(
+        [*source.returned[:1], *(each for each in (parked, deferred) if each is not None)], default=None
+    )
+    if lowest is None:
+        return None
+    if lowest == deferred:
+        source.deferred.take(lowest)
+    elif lowest == parked and source.parked is not None:
+        source.parked.take(lowest)
+    else:
+        heappop(source.returned)
+    return lowest

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from radiator import limits
 from radiator.broker import lanes, selective
 from radiator.broker.owners import Owners
-from radiator.broker.parked import back, take_back
+from radiator.broker.parked import back, take_lowest
 from radiator.broker.shares import CONSUMERS_MAX, Shares
 from radiator.broker.source import QueueSource
 from radiator.broker.wire import run_length
@@ -152,8 +152,9 @@ class Queue:
         """Settle the oldest message that no consumer holds, to make room; False if there is none."""
         sources = reversed(self.sources) if self.ordered else [each for each in self.sources if not each.fed]
         for source in sources:
-            if back(source):
-                source.settle([take_back(source)])
+            lowest = take_lowest(source)
+            if lowest is not None:
+                source.settle([lowest])
                 return True
             if source.fresh > 0:
                 source.drop_next()

@@ -74,7 +74,7 @@ class QueueSource:
         self.early: list[int] = []  # dropped before they were stored
         self.owed = 0  # dropped, in a log of many: so many of ours are to be passed over when they are found
         end: int = feed.partition.high_watermark  # what is above, if anything, is others'
-        unsettled: int = end - cursor.floor - sum(stop - start for start, stop in cursor.intervals)
+        unsettled: int = end - cursor.floor - cursor.settled_above
         self.waiting = max(0, unsettled)
         # Below this offset other destinations' records may be among those that are counted as waiting.
         self.counted_to = 0 if queue.claim.all_of(feed.partition.destinations) else end
@@ -120,7 +120,7 @@ class QueueSource:
         if not self.shared:
             end: int = self.feed.partition.next_offset
             return end - self.next_offset
-        settled: int = sum(stop - start for start, stop in self.cursor.intervals) + self.cursor.floor
+        settled: int = self.cursor.settled_above + self.cursor.floor
         return self.backlog - (self.next_offset - settled - len(self.settled) - len(self.early))
 
     @property

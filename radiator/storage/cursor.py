@@ -8,8 +8,8 @@ two numbers. ``delivered`` only ever rises as a hint: it lives in a shared mappi
 call, may be stale or wrong after a power cut, and means "may have been delivered" and nothing else.
 
 Knows: offsets. Must not know: messages, subscriptions, files. Owned by the hub.
-Invariants: intervals are sorted, disjoint, not adjacent, and all above the floor; ``counts`` holds unsettled offsets
-only; whatever changed since the last ``take_changes`` is in the changes.
+Invariants: intervals are sorted, disjoint, not adjacent, and all above the floor, with ``settled_above`` offsets in
+them; ``counts`` holds unsettled offsets only; whatever changed since the last ``take_changes`` is in the changes.
 """
 
 from __future__ import annotations
@@ -44,11 +44,23 @@ class Changes:
 
 
 class Cursor:
-    __slots__ = ("_changes", "_counts", "_mark", "_slot", "_slots", "_starts", "_stops", "floor", "stored")
+    __slots__ = (
+        "_changes",
+        "_counts",
+        "_mark",
+        "_slot",
+        "_slots",
+        "_starts",
+        "_stops",
+        "floor",
+        "settled_above",
+        "stored",
+    )
 
     def __init__(self, start: int = 0) -> None:
         """One that lives in memory only; CursorStore makes those that are stored."""
         self.floor = start  # everything below is settled
+        self.settled_above = 0  # and so many above it
         self.stored = False
         self._starts: list[int] = []  # settled intervals above the floor
         self._stops: list[int] = []
@@ -121,16 +133,20 @@ class Cursor:
             else:
                 starts.append(start)
                 stops.append(stop)
+                self.settled_above = stop - start
             return
         first = bisect_left(stops, start)  # the first interval that touches or follows
         last = bisect_right(starts, stop)  # behind the last one that touches
         if first < last:
             start = min(start, starts[first])
             stop = max(stop, stops[last - 1])
+            self.settled_above -= sum(stops[first:last]) - sum(starts[first:last])
+        self.settled_above += stop - start
         starts[first:last] = [start]
         stops[first:last] = [stop]
         if starts[0] == self.floor:
             self.floor = stops[0]
+            self.settled_above -= stops[0] - starts[0]
             del starts[0], stops[0]
 
     def is_acked(self, offset: int) -> bool:

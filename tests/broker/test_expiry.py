@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from radiator import limits
+from radiator.broker import moments
+from radiator.broker.timing import NEVER_NS
 from radiator.clock import NS_PER_MS
 from tests.broker.harness import NOW, World
 
@@ -200,3 +202,42 @@ def test_a_message_ttl_and_a_selector_go_together_to_the_last_record(kinds: str)
     client.publish("/queue/ttl", "more", kind="b")
     world.settle()
     assert client.bodies() == ["more"]
+
+
+def test_however_many_names_a_batch_is_searched_once_for_its_first_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = 0
+    expires = moments._expires
+
+    def counting(block: bytes) -> bytes | None:
+        nonlocal looked
+        looked += 1
+        return expires(block)
+
+    world = World()
+    for number in range(20):
+        client = world.connect()
+        client.subscribe("/topic/t", subscription_name=f"n{number}")
+        world.settle()
+        client.drop()
+    monkeypatch.setattr(moments, "_expires", counting)
+    sender = world.connect()
+    for number in range(10):
+        sender.publish("/topic/t", "x", expires=NOW_MS + 60_000 - number, n=number)
+    world.take()
+    world.write()
+    world.sync()
+    world.completed()
+    assert world.broker.timing.next_ns == NOW + 59_991 * NS_PER_MS
+    assert looked == 10
+
+
+def test_a_batch_of_dead_letters_alone_plans_no_expiry() -> None:
+    world = World("destinations: [{match: /queue/a, dead_letter: /queue/dead}]")
+    client = world.connect()
+    client.subscribe("/queue/a")
+    client.publish("/queue/a", "x", expires=NOW_MS + 60_000)
+    world.settle()
+    client.nack(*client.messages(), requeue="false")
+    world.tick(100)
+    assert unsettled(world, "/queue/dead") == 1
+    assert world.broker.timing.next_ns >= NEVER_NS

@@ -246,3 +246,67 @@ def test_a_transaction_into_a_last_value_leaves_its_last() -> None:
     client.subscribe(Q, ack="auto")
     world.settle()
     assert client.bodies() == ["3"]
+
+
+# --- what is not due --------------------------------------------------------------------------------------------------
+
+TEN = "destinations: [{match: '/queue/a', max_messages: 10, on_full: drop_oldest}]"
+
+
+def test_what_is_not_due_is_the_oldest_as_any_other_and_counts() -> None:
+    world = World(TEN)
+    client = world.connect()
+    client.subscribe(Q, prefetch_count=50)
+    for number in range(500):
+        client.publish(Q, f"{number}", delay="1h" if number % 2 else "2h")
+        world.settle()
+    queue = world.broker.destination(Q).queue
+    assert queue is not None
+    assert queue.backlog == 10 and world.broker.stats.dropped_oldest == 490
+    assert len(queue.sources[0].deferred) == 10 == world.broker.timing.deferred
+    world.tick(3_601)
+    assert client.bodies() == ["491", "493", "495", "497", "499"]
+    world.tick(3_600)
+    assert client.bodies() == ["490", "492", "494", "496", "498"]
+    assert world.broker.timing.deferred == 0
+
+
+def test_who_refuses_with_a_delay_does_not_make_a_queue_grow() -> None:
+    world = World(TEN)
+    client = world.connect()
+    client.subscribe(Q, prefetch_count=5)
+    for number in range(100):
+        client.publish(Q, f"{number}")
+        world.settle()
+        for message in client.messages():
+            client.nack(message, delay="1h")
+    world.settle()
+    queue = world.broker.destination(Q).queue
+    assert queue is not None and queue.backlog == 10
+    for _ in range(20):
+        world.tick(3_601)
+        messages = client.messages()
+        if not messages:
+            break
+        for message in messages:
+            client.ack(message)
+    world.settle()
+    assert queue.backlog == 0 == world.broker.timing.deferred
+
+
+def test_what_was_given_up_stays_away_while_others_come_and_go() -> None:
+    world = World(TEN)
+    client = world.connect()
+    client.publish(Q, *[f"{number}" for number in range(6)])
+    client.subscribe(Q, prefetch_count=50)
+    world.settle()
+    for message in client.messages():
+        client.nack(message, delay="10s")
+    client.publish(Q, *["x"] * 6, delay="5s")  # two of those that were refused have to go
+    world.settle()
+    world.tick(6)
+    assert client.bodies() == ["x"] * 6
+    world.tick(5)
+    assert client.bodies() == ["2", "3", "4", "5"]
+    world.tick(100)
+    assert client.bodies() == [] and world.broker.timing.deferred == 0

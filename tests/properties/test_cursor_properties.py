@@ -49,6 +49,7 @@ def agree(cursor: Cursor, model: SetOfInts) -> None:
     assert dict(cursor.counts) == model.counts
     intervals = cursor.intervals
     assert all(start < stop for start, stop in intervals)
+    assert cursor.settled_above == sum(stop - start for start, stop in intervals)
     assert all(first[1] < second[0] for first, second in pairwise(intervals))
     assert not intervals or intervals[0][0] > floor
 
