@@ -4,11 +4,12 @@ A message is appended to the dead-letter destination and settled where it was in
 so a crash finds it in one of the two places. Where one of them is in memory there is no transaction to have: then it is
 settled once the other place has it.
 
-    bury -> waiting -> (a cold read) -> appended -> the store has decided -> settled
-                                    \\-> no room, no rule, no disk: held back, and tried again, less and less often
+    bury -> buried -> waiting -> (a cold read) -> appended -> the store has decided -> settled
+                                              \\-> no room, no rule, no disk: held back, and tried again
 
 Invariants: what is here is unsettled, in nobody's hands, and in no other list of its source; whatever happens, it is
-settled here or stays a message of its queue. What is held back is counted in ``Timing.deferred``.
+settled here or stays a message of its queue; one turn moves a bounded number; of one log one cold read is under way.
+What is held back is counted in ``Timing.deferred``.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ log = logging.getLogger("radiator.broker")
 
 MAX_DELIVERIES, REJECTED, EXPIRED, UNACKED = "max-deliveries", "rejected", "expired", "unacked"
 HEADERS = ("dlq-reason", "dlq-destination", "dlq-deliveries", "dlq-time")
+RUN_MAX = 500  # are moved in one turn: 5 ms
 PAUSE_NS, PAUSE_MOST_NS = NS_PER_SECOND, 60 * NS_PER_SECOND
 
 _OURS = tuple(name.encode() + b":" for name in HEADERS)
@@ -92,35 +94,44 @@ class Fate:
 class DeadLetters:
     """All of one broker."""
 
-    __slots__ = ("_broker", "_held", "_pauses", "_waiters", "_waiting")
+    __slots__ = ("_broker", "_buried", "_held", "_loading", "_pauses", "_waiters", "_waiting")
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._waiters: list[Any] = []  # who waits for all that is waiting; the next run() takes them along
+        self._buried: list[Letter] = []  # since the last run()
+        self._waiters: list[Any] = []  # who waits for all of these; the next run() takes them along
         self._waiting: deque[Letter] = deque()
+        self._loading: dict[Feed, Loading] = {}
         self._held: dict[str, Held] = {}  # by dead-letter destination
         self._pauses: dict[str, int] = {}  # the last ones of those that fail
 
     @property
     def waiting(self) -> bool:
         """True if ``run`` has something to do."""
-        return bool(self._waiting)
+        return bool(self._waiting or self._buried)
+
+    @property
+    def crowded(self) -> bool:
+        """True if more are waiting than one turn moves: who can wait with more of them should."""
+        return len(self._waiting) + len(self._buried) >= RUN_MAX
 
     def bury(self, letters: list[Letter]) -> None:
         """These messages are no longer offered to consumers; their queues have a dead-letter destination."""
-        self._waiting += letters
+        self._buried += letters
 
     def waited(self) -> list[list[Any]]:
         """Where the receipt of a frame waits that may have buried something; nowhere, if nothing is on its way."""
-        return [self._waiters] if self._waiting else []
+        return [self._waiters] if self._buried else []
 
     def run(self) -> None:
         """Move what waits. What is appended here is taken by the store in this turn or the next."""
-        letters, self._waiting = self._waiting, deque()
+        buried, self._buried = self._buried, []
         if self._waiters:
-            fate = Fate(self._broker, len(letters), self._waiters)
-            letters, self._waiters = deque(each._replace(fate=fate) for each in letters), []
-        for letter in letters:
+            fate = Fate(self._broker, len(buried), self._waiters)
+            buried, self._waiters = [each._replace(fate=fate) for each in buried], []
+        self._waiting += buried
+        for _ in range(min(RUN_MAX, len(self._waiting))):
+            letter = self._waiting.popleft()
             held = self._held.get(letter.to)
             if held is not None:
                 held.add(letter)
@@ -132,7 +143,28 @@ class DeadLetters:
             elif letter.offset < partition.log_start_offset or isinstance(partition, MemoryPartition):
                 self.gone(letter)
             else:
-                letter.source.feed.load(letter.offset, Loading(self, letter))
+                self._load(letter)
+
+    def _load(self, letter: Letter) -> None:
+        feed = letter.source.feed
+        loading = self._loading.get(feed)
+        if loading is not None:
+            loading.letters.append(letter)
+            return
+        self._loading[feed] = loading = Loading(self, letter)
+        feed.load(letter.offset, loading)
+
+    def loaded(self, feed: Feed, others: list[Letter], batch: RecordBatch | None) -> None:
+        """A cold read has ended, and the letter that it was for has been dealt with. Others in the batch may go too; of
+        the rest it is asked again whether they have to be read."""
+        del self._loading[feed]
+        moved = 0
+        for letter in others:
+            if batch is not None and moved < RUN_MAX and batch.base_offset <= letter.offset < batch.next_offset:
+                self.move(letter, batch)
+                moved += 1
+            else:
+                self._waiting.append(letter)
 
     def move(self, letter: Letter, batch: RecordBatch) -> None:
         """The message is in this batch."""
@@ -254,23 +286,26 @@ class Held:
 
 
 class Loading:
-    """A message that has to be read from the disk first (``Waiter``)."""
+    """A message that has to be read from the disk first (``Waiter``); ``letters``: others of its log meanwhile."""
 
-    __slots__ = ("_letter", "_owner", "waits")
+    __slots__ = ("_letter", "_owner", "letters", "waits")
 
     def __init__(self, owner: DeadLetters, letter: Letter) -> None:
         self._owner = owner
         self._letter = letter
+        self.letters: list[Letter] = []
         self.waits = True
 
     def loaded(self, offset: int, batch: RecordBatch | None, skip_to: int | None) -> None:
         """The cold read has ended."""
-        if batch is not None and len(batch) and batch.next_offset > offset:
-            self._owner.move(self._letter, batch)
+        found = batch if batch is not None and len(batch) and batch.next_offset > offset else None
+        if found is not None:
+            self._owner.move(self._letter, found)
         elif skip_to is not None and skip_to > offset:
             self._owner.gone(self._letter)
         else:
             self._owner.hold(self._letter, "it could not be read")
+        self._owner.loaded(self._letter.source.feed, self.letters, found)
 
 
 class Appended:

@@ -213,7 +213,7 @@ class QueueSource:
         """Nobody reads here any more: what waits for a moment need not, and what consumers hold is nobody's."""
         self.closed = True
         self.deferred.close()
-        self.queue.timing.forget(self.expiry)
+        self.expiry.close()
         if self.timeouts is not None:
             self.queue.timing.forget(self.timeouts)
 
@@ -319,6 +319,7 @@ class QueueSource:
         self.loading = False
         if batch is not None and len(batch) and batch.next_offset > offset:
             self.batch = batch
+            self.expiry.loaded()
             if not self.queue.consumers:
                 idling.look(self)
         elif skip_to is not None and skip_to > offset:

@@ -282,6 +282,7 @@ class World:
         """Turns, until nothing moves any more."""
         for _ in range(TURNS_MAX):
             worked = self.commit()
+            worked |= self.broker.dead_letters.waiting
             worked |= self.reads()
             worked |= self.pump()
             worked |= self.flush()

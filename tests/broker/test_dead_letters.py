@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from radiator.broker.dead_letters import RUN_MAX
 from radiator.clock import NS_PER_MS, NS_PER_SECOND
 from tests.broker.harness import NOW, Client, World
 
@@ -270,3 +271,73 @@ def test_a_named_subscription_buries_by_the_rule_of_its_topic() -> None:
     world.settle()
     assert again.messages() == []
     assert len(dead(world, "/queue/dead./topic/t")) == 1
+
+
+# --- many at once -----------------------------------------------------------------------------------------------------
+
+
+def many_dead(world: World, number: int) -> None:
+    """Messages of which the last delivery ended with a crash: their letters are cold."""
+    client = world.connect()
+    client.publish("/queue/a", *[str(each) for each in range(number)])
+    world.settle()
+    client.subscribe("/queue/a", prefetch_count=number)
+    world.settle()
+    assert len(client.messages()) == number
+    world.kill()
+
+
+ONCE = "destinations: [{match: /queue/a, redeliver: {max: 1}, dead_letter: /queue/dead}]"
+
+
+def test_messages_that_lie_together_are_read_together() -> None:
+    world = World(ONCE)
+    many_dead(world, 300)
+    reads = 0
+    while world.broker.dead_letters.waiting:
+        world.commit()
+        for read in world.broker.take_reads():
+            read.run()
+            world.broker.read_done(read)
+            reads += 1
+    world.settle()
+    assert world.broker.stats.dead_lettered == 300
+    assert reads < 5
+
+
+def test_one_turn_moves_a_bounded_number_and_the_next_goes_on() -> None:
+    world = World(ONCE)
+    client = world.connect()
+    client.publish("/queue/a", *[str(each) for each in range(2 * RUN_MAX + 1)])
+    client.subscribe("/queue/a", prefetch_count=3 * RUN_MAX)
+    world.settle()
+    for message in client.messages():
+        client.nack(message, requeue="false", receipt=message.body.decode())
+    world.commit()
+    client.flush()
+    assert world.broker.stats.dead_lettered == RUN_MAX
+    assert len(client.receipts()) == 0  # they went in one piece, and are answered in one
+    world.settle()
+    assert world.broker.stats.dead_lettered == 2 * RUN_MAX + 1
+    assert len(client.receipts()) == 2 * RUN_MAX + 1
+    assert len({each.body for each in dead(world)}) == 100  # its window
+    assert not world.broker.dead_letters.waiting
+
+
+def test_a_receipt_waits_for_its_own_letters_and_not_for_all_that_come_after() -> None:
+    world = World(ONCE)
+    client = world.connect()
+    client.publish("/queue/a", *[str(each) for each in range(RUN_MAX + 2)])
+    client.subscribe("/queue/a", prefetch_count=3 * RUN_MAX)
+    world.settle()
+    first, *others = client.messages()
+    client.nack(first, requeue="false", receipt="first")
+    world.take()
+    for message in others:
+        client.nack(message, requeue="false")
+    world.write()
+    world.sync()
+    world.completed()
+    assert client.receipts() == ["first"]
+    world.settle()
+    assert world.broker.stats.dead_lettered == RUN_MAX + 2

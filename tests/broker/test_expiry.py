@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from radiator import limits
@@ -241,3 +243,95 @@ def test_a_batch_of_dead_letters_alone_plans_no_expiry() -> None:
     world.tick(100)
     assert unsettled(world, "/queue/dead") == 1
     assert world.broker.timing.next_ns >= NEVER_NS
+
+
+def test_much_that_expires_at_once_is_judged_in_several_visits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("radiator.broker.expiry.RUN", 100)
+    world = World(TTL)
+    client = world.connect()
+    client.publish("/queue/ttl", *["x"] * 250)
+    world.settle()
+    world.tick(10)
+    assert world.broker.stats.expired == 100
+    world.tick(0.001)
+    assert world.broker.stats.expired == 200
+    world.tick(0.001)
+    assert world.broker.stats.expired == 250
+    assert world.broker.next_deadline_ns(world.now) is None or world.broker.timing.next_ns > world.now
+
+
+def test_the_selector_of_a_name_looks_at_no_more_in_a_visit_than_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SELECTOR_RUN_CHARS", 100)
+    world = World()
+    client = world.connect()
+    client.subscribe("/topic/t", subscription_name="n", selector="kind = 'b'")
+    world.settle()
+    client.drop()
+    sender = world.connect()
+    for number in range(30):
+        sender.publish("/topic/t", "x", kind="b", n=number, expires=NOW_MS + 1_000)
+    world.settle()
+    world.tick(1)
+    assert 0 < world.broker.stats.expired <= 10
+    for _ in range(10):
+        world.tick(0.001)
+    assert world.broker.stats.expired == 30
+
+
+def reads_of(world: World, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """All cold reads from now on."""
+    reads: list[object] = []
+    take = world.broker.take_reads
+
+    def counting() -> list[Any]:
+        taken = take()
+        reads.extend(taken)
+        return taken
+
+    monkeypatch.setattr(world.broker, "take_reads", counting)
+    return reads
+
+
+def test_after_a_restart_a_head_that_lives_for_ever_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "COLD_BYTES_MAX", 1)
+    world = World()
+    client = world.connect()
+    for number in range(5):
+        client.publish(f"/queue/{number}", "x", "y")
+    world.settle()
+    world.restart()
+    reads = reads_of(world, monkeypatch)
+    for _ in range(400):
+        world.tick(10)
+    assert len(reads) == 5
+    assert world.broker.timing.next_ns >= NEVER_NS
+
+
+def test_a_head_that_expires_late_is_not_read_again_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "COLD_BYTES_MAX", 1)
+    world = World("destinations: [{match: /queue/ttl, message_ttl: 1h}]")
+    client = world.connect()
+    client.publish("/queue/ttl", "x")
+    world.settle()
+    world.restart()
+    reads = reads_of(world, monkeypatch)
+    for _ in range(350):
+        world.tick(10)
+    assert len(reads) == 1 and world.broker.stats.expired == 0
+    world.tick(101)
+    world.tick(1)
+    assert world.broker.stats.expired == 1
+
+
+def test_what_comes_to_the_head_behind_one_that_lives_expires_there() -> None:
+    world = World()
+    client = world.connect()
+    client.publish("/queue/a", "lives")
+    client.publish("/queue/a", "old", expires=NOW_MS + 1_000)
+    world.tick(2)
+    assert unsettled(world, "/queue/a") == 2
+    client.subscribe("/queue/a")
+    world.settle()
+    assert client.bodies() == ["lives"]
+    world.tick(60)
+    assert unsettled(world, "/queue/a") == 1
