@@ -20,6 +20,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from radiator.broker import overflow
+from radiator.broker.keys import header_value
+from radiator.broker.moments import buried
 from radiator.broker.timing import NEVER_NS
 from radiator.clock import NS_PER_SECOND
 from radiator.errors import ProtocolError, StorageError
@@ -39,10 +41,14 @@ log = logging.getLogger("radiator.broker")
 
 MAX_DELIVERIES, REJECTED, EXPIRED, UNACKED = "max-deliveries", "rejected", "expired", "unacked"
 HEADERS = ("dlq-reason", "dlq-destination", "dlq-deliveries", "dlq-time")
+HOPS = "dlq-hops"
+HOPS_MAX = 8  # from grave to grave, with nobody between who sends it on: then it goes in circles
 RUN_MAX = 500  # are moved in one turn: 5 ms
+CIRCLES = f"{HOPS_MAX} times from one dead-letter destination to the next; look at dead_letter: in the rules"
 PAUSE_NS, PAUSE_MOST_NS = NS_PER_SECOND, 60 * NS_PER_SECOND
 
-_OURS = tuple(name.encode() + b":" for name in HEADERS)
+_OURS = tuple(name.encode() + b":" for name in (*HEADERS, HOPS))
+_hops = header_value(HOPS)
 
 
 class Letter(NamedTuple):
@@ -175,9 +181,13 @@ class DeadLetters:
         elif not source.queue.claim.takes(source.feed.partition.name, batch, index):
             source.skip([offset])
             letter.end()
+        elif (hops := hops_of(batch, index)) > HOPS_MAX:
+            self._broker.stats.dropped_in_circles += 1
+            self._broker.returns.tell(source.queue.name, "dead letters in circles", 1, CIRCLES)
+            letter.settle()
         else:
             try:
-                self._append(letter, batch, index)
+                self._append(letter, batch, index, hops)
             except (ProtocolError, StorageError) as error:
                 self.hold(letter, str(error))
 
@@ -186,7 +196,7 @@ class DeadLetters:
         letter.settle()
         letter.source.queue.lost(letter.source, 1, letter.offset, letter.offset)
 
-    def _append(self, letter: Letter, batch: RecordBatch, index: int) -> None:
+    def _append(self, letter: Letter, batch: RecordBatch, index: int, hops: int) -> None:
         broker, source = self._broker, letter.source
         destination = broker.destination(letter.to)
         if broker.disk_full is not None and destination.policy.store == "file":
@@ -194,11 +204,12 @@ class DeadLetters:
         origin = source.queue.name
         if origin not in broker.destinations:  # a named subscription
             origin = batch.names[batch.destination_ids[index]]
-        block = stamp(batch.blocks[index], letter, origin, broker.timing.now_ns)
         body = batch.bodies[index]
         if destination.queue is not None:
             broker.stats.dropped_oldest += overflow.bring(destination.queue, len(body))
-        partition = _feed(destination, block).partition
+        partition = _feed(destination, batch.blocks[index]).partition
+        now_ns = max(broker.timing.now_ns, partition.last_receive_ns)
+        block = stamp(batch.blocks[index], letter, origin, now_ns, hops)
         partition.check()
         partition.make_room(1, len(body) + len(block))
         event_ns = MISSING if batch.event_ns is None else batch.event_ns[index]
@@ -207,7 +218,7 @@ class DeadLetters:
             destination.name,
             block,
             body,
-            broker.timing.now_ns,
+            now_ns,
             None if event_ns == MISSING else event_ns,
             None if transmit_ns == MISSING else transmit_ns,
         )
@@ -323,11 +334,20 @@ class Appended:
         self._owner.decided(self._letter, False, failure is None)
 
 
-def stamp(block: bytes, letter: Letter, origin: str, now_ns: int) -> bytes:
+def hops_of(batch: RecordBatch, index: int) -> int:
+    """How many moves in a row this one would be."""
+    if not buried(batch, index):
+        return 1
+    return int(_hops(batch.blocks[index]) or 1) + 1
+
+
+def stamp(block: bytes, letter: Letter, origin: str, now_ns: int, hops: int) -> bytes:
     """The message's header block with what happened to it."""
     lines = [line for line in block.split(b"\n") if line and not line.startswith(_OURS)]
     values = (letter.reason, origin, letter.deliveries, now_ns)
     lines += [f"{name}:{escape(str(value), '1.2')}".encode() for name, value in zip(HEADERS, values, strict=True)]
+    if hops > 1:
+        lines.append(f"{HOPS}:{hops}".encode())
     return b"\n".join(lines)
 
 

@@ -4,6 +4,7 @@ A batch is searched for these headers once, whatever reads it, and the answer is
 only where it has them is each record looked at.
 
 Knows: the stored form of a header block. Must not know: queues, what becomes of an expired message.
+A dead letter is not judged by the headers that it had before: it is there to be seen.
 Invariant: a header that is no time, in a message of an earlier version, means nothing.
 """
 
@@ -26,6 +27,7 @@ DIGITS_MAX = 15  # of milliseconds: far beyond what fits 64 bits of nanoseconds 
 _expires = header_value("expires")
 _deliver_at = header_value("deliver-at")
 _dead = header_value("dlq-reason")
+_dead_since = header_value("dlq-time")
 
 
 def marks(batch: RecordBatch) -> int:
@@ -45,11 +47,17 @@ def judge(batch: RecordBatch, index: int, ttl_ns: int | None, now_ns: int) -> in
     end_ns = expiry(batch, index, ttl_ns)
     if end_ns <= now_ns:
         return EXPIRED
-    if found & DELIVER_AT:
+    if found & DELIVER_AT and not buried(batch, index):
         due_ns = _moment(_deliver_at(block), 0)
         if due_ns > now_ns:
             return min(due_ns, end_ns)
     return NOW
+
+
+def buried(batch: RecordBatch, index: int) -> bool:
+    """True if this record came to its log as a dead letter, and not from a client that sends one on."""
+    since = _dead_since(batch.blocks[index])
+    return since is not None and since == b"%d" % batch.receive_ns[index]
 
 
 def expiry(batch: RecordBatch, index: int, ttl_ns: int | None) -> int:

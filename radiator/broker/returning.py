@@ -166,14 +166,15 @@ class Returns:
             stats.dropped_rejected += len(offsets)
         else:
             stats.dropped_max_deliveries += len(offsets)
-        self._tell(source.queue.name, reason, len(offsets))
+        self.tell(source.queue.name, reason, len(offsets), "dead_letter: in its rule keeps them")
 
-    def _tell(self, name: str, reason: str, number: int) -> None:
+    def tell(self, name: str, reason: str, number: int, hint: str) -> None:
+        """So many were dropped."""
         now_ns = self._broker.timing.now_ns
         last_ns, count = self._told.get((name, reason), (-TELL_EVERY_NS, 0))
         count += number
         if abs(now_ns - last_ns) >= TELL_EVERY_NS:
-            log.warning("%s: %d messages were dropped (%s); dead_letter: in its rule keeps them", name, count, reason)
+            log.warning("%s: %d messages were dropped (%s); %s", name, count, reason, hint)
             last_ns, count = now_ns, 0
         if len(self._told) >= TOLD_MAX:
             self._told.clear()

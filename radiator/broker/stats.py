@@ -26,6 +26,7 @@ class Stats:
     dropped_rejected: int = 0  # refused with requeue:false, where the rule has no dead_letter
     dropped_max_deliveries: int = 0  # delivered redeliver.max times, where the rule has no dead_letter
     dropped_unacked: int = 0  # held by a consumer that was lost or left, where the rule says on_unacked: delete
+    dropped_in_circles: int = 0  # dead letters that were moved so often, one place to the next, that it would not end
     expired: int = 0  # messages whose time was over before they were delivered
     taken_over: int = 0  # durable subscriptions that another connection went on with
     cursors_refused: int = 0  # cursors of named subscriptions for which there was no room

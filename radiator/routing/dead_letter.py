@@ -2,7 +2,7 @@
 
 A dead-letter queue has no dead letters of its own: a name that the template could have made is one of them, even if
 the rule matches it. So ``match: /queue/>`` with ``dead_letter: /queue/dead.{name}`` does what it looks like, and
-nothing goes in circles.
+nothing goes in circles. Circles of several rules are found where the rules name what is in them (``circles``).
 
 Knows: names and templates. Raises ValueError with the key and what is wrong, for the operator.
 """
@@ -10,11 +10,18 @@ Knows: names and templates. Raises ValueError with the key and what is wrong, fo
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 import msgspec
 
 from radiator.config import Config, Rule
+from radiator.errors import ProtocolError
+from radiator.routing.pattern import is_pattern
+from radiator.routing.policy import Policy
+
+WAYS_MAX = 10_000  # looked at from one name: no configuration for people has more
+STEPS_MAX = 32  # from grave to grave: names that grow with each step never end
 
 _PLACEHOLDER = re.compile(r"\{(name|[1-9][0-9]{0,3})\}")
 
@@ -56,6 +63,53 @@ def rule_for(rule: Rule, name: str) -> Rule:
 def is_dead_letter(template: str, name: str) -> bool:
     """True if the template makes this name of some queue."""
     return _names(template).fullmatch(name) is not None
+
+
+def circles(config: Config, policy_for: Callable[[str], Policy]) -> list[str]:
+    """Dead letters that the rules, as far as they name queues in full, would send round for ever: where, and what."""
+    names: list[str] = []
+    for rule in (*config.rules, config.defaults):
+        matched = [] if rule.match is None else [each.strip(" ") for each in rule.match.split(",")]
+        named = [*matched, *rule.fan_out, rule.dead_letter or ""]
+        names += [each for each in named if each and "{" not in each and not is_pattern(each)]
+
+    def onward(name: str) -> tuple[str, ...]:
+        try:
+            policy = policy_for(name)
+        except ProtocolError:
+            return ()
+        buries = policy.dead_letter_name is not None and not (policy.fan_out and policy.kind == "queue")
+        return (*policy.fan_out, policy.dead_letter_name) if buries and policy.dead_letter_name else policy.fan_out
+
+    faults = []
+    for circle in _circles(dict.fromkeys(names), onward):
+        policy = next(each for name in circle[:-1] if (each := policy_for(name)).dead_letter_name)
+        where = f":{policy.rule.line}: destinations[{policy.rule_index}]" if policy.rule_index >= 0 else ": defaults"
+        faults.append(f"{where}.dead_letter: dead letters go in a circle: {' -> '.join(circle)}")
+    return faults
+
+
+def _circles(names: Iterable[str], onward: Callable[[str], Iterable[str]]) -> list[list[str]]:
+    """Ways that a message could go for ever, by the names on them; each circle once. ``onward``: where what is sent to
+    a name may go from there, as a dead letter or to a child."""
+    found: dict[frozenset[str], list[str]] = {}
+    done: set[str] = set()
+    for start in names:
+        ways = [[start]]
+        while ways:
+            way = ways.pop()
+            if way[-1] in way[:-1]:
+                circle = way[way.index(way[-1]) :]
+                found.setdefault(frozenset(circle), circle)
+            elif len(way) > STEPS_MAX:
+                found.setdefault(frozenset(("...",)), [*way[:4], "..."])  # one of them will do
+                break
+            elif way[-1] not in done:
+                ways += [[*way, each] for each in onward(way[-1])]
+                if len(ways) > WAYS_MAX:
+                    break
+        done.add(start)
+    return list(found.values())
 
 
 @lru_cache(maxsize=256)

@@ -125,6 +125,9 @@ class Rules:
             dead_letter=None,
             on_unacked="requeue",
         )
+        faults = [f"{self._source}{fault}" for fault in dead_letter.circles(config, self._find)]
+        if faults:
+            raise ConfigError("\n".join(faults))
 
     def _check_fan_out(self) -> None:
         """What the rules can tell of children before there is a parent: those that are named in full."""

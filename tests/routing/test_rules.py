@@ -225,3 +225,63 @@ def test_a_described_policy_reads_back_as_the_same_rule(example: Rules) -> None:
                 lines += [f"    {section}:", f"      {inner}: '{value}'"]
         again = rules("destinations:\n" + "\n".join(lines)).policy_for(name)
         assert describe(again) == describe(example.policy_for(name))
+
+
+# --- dead letters in circles ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "circle"),
+    [
+        (
+            "[{match: /queue/a, dead_letter: /queue/b}, {match: /queue/b, dead_letter: /queue/a}]",
+            "/queue/a -> /queue/b -> /queue/a",
+        ),
+        (
+            """[{match: /queue/*, dead_letter: /queue/b}, {match: /topic/t, dead_letter: /queue/c},
+            {match: /other/a, kind: queue, dead_letter: /other/b},
+            {match: /other/b, kind: queue, dead_letter: /other/c},
+            {match: /other/c, kind: queue, dead_letter: /other/a}]""",
+            "/other/a -> /other/b -> /other/c -> /other/a",
+        ),
+        (
+            "[{match: /queue/p, fan_out: [/queue/a, /queue/b]}, {match: /queue/a, dead_letter: /queue/p}]",
+            "/queue/p -> /queue/a -> /queue/p",
+        ),
+        (
+            "[{match: '/queue/x.*', dead_letter: /queue/y.0}, {match: '/queue/y.*', dead_letter: /queue/x.1}]",
+            "/queue/y.0 -> /queue/x.1 -> /queue/y.0",
+        ),
+        (
+            """[{match: '/queue/x.>', dead_letter: '/queue/y.{1}'}, {match: '/queue/y.>', dead_letter: '/queue/x.{1}'},
+            {match: /queue/z, dead_letter: /queue/x.1}]""",
+            "/queue/x.1 -> /queue/y.1 -> /queue/x.1",
+        ),
+        (
+            """[{match: '/queue/x.>', dead_letter: '/queue/y.{1}.1'}, {match: '/queue/z', dead_letter: /queue/x.1},
+            {match: '/queue/y.>', dead_letter: '/queue/x.{1}.2'}]""",
+            "/queue/z -> /queue/x.1 -> /queue/y.1.1 -> /queue/x.1.1.2 -> ...",
+        ),
+    ],
+)
+def test_dead_letters_that_would_go_in_a_circle_are_a_fault(text: str, circle: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        rules(f"destinations: {text}")
+    (fault,) = str(caught.value).splitlines()
+    assert "dead_letter: dead letters go in a circle: " in fault
+    ring = fault.partition("circle: ")[2].split(" -> ")
+    expected = circle.split(" -> ")
+    assert ring == expected or (ring[0] == ring[-1] and sorted(ring[1:]) == sorted(expected[1:]))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[{match: /queue/a, dead_letter: /queue/b}, {match: /queue/b, dead_letter: /queue/c}]",
+        "[{match: /queue/>, dead_letter: '/queue/dead.{name}'}]",
+        "[{match: /queue/a, dead_letter: /queue/dead}, {match: /queue/b, dead_letter: /queue/dead}]",
+        "[{match: /queue/p, fan_out: [/queue/a, /queue/b], dead_letter: /queue/a}]",
+    ],
+)
+def test_dead_letters_that_come_to_rest_are_none(text: str) -> None:
+    rules(f"destinations: {text}")
