@@ -168,9 +168,7 @@ class Expiry:
             if index > start:
                 source.move(batch, start, index)
             if index < stop:
-                return self._looking_again(
-                    batch.offsets[index], expiry(batch, index, source.terms.ttl_ns), now_ns
-                )
+                return self._looking_again(batch.offsets[index], expiry(batch, index, source.terms.ttl_ns), now_ns)
         return NEVER_NS
 
     def _looking_again(self, offset: int, end_ns: int, now_ns: int) -> int:
