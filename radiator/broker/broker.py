@@ -311,8 +311,7 @@ class Broker:
             self.stats.commits += 1
             feed = self.registry.feed_of(job.partition)
             if feed is not None:
-                feed.committed(batch, failure is not None)
-                self.ready.feed(feed)
+                self.ready.feed(feed, feed.committed(batch, failure is not None))
         for group in job.waiters:
             if group.batch is not None:
                 self.pending_bytes -= group.weight_bytes

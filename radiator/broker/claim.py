@@ -12,7 +12,7 @@ once all of them have settled it; other claims leave the log to its retention.
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -181,3 +181,30 @@ class Topics:
         starts = self._starts.get(partition, {})
         for name, start in starts.items():
             starts[name] = min(start, high_watermark)
+
+
+class Claims:
+    """Which sources of one log claim a name, so that a batch is told only to those that it concerns."""
+
+    __slots__ = ("_asked", "_owners")
+
+    def __init__(self, sources: Iterable[Any] = ()) -> None:
+        self._owners: dict[str, dict[Any, None]] = {}
+        self._asked: dict[Any, None] = {}  # which know what they claim only when they are asked
+        for source in sources:
+            self.add(source)
+
+    def add(self, source: Any) -> None:
+        """One more."""
+        owned = source.queue.claim.owned
+        if not owned:
+            self._asked[source] = None
+        for name in owned:
+            self._owners.setdefault(name, {})[source] = None
+
+    def of(self, names: Iterable[str]) -> list[Any]:
+        """Those that claim one of these names."""
+        found: dict[Any, None] = {}
+        for name in names:
+            found.update(self._owners.get(name, {}))
+        return [*found, *(source for source in self._asked if any(map(source.queue.claim.has, names)))]

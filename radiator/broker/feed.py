@@ -8,14 +8,16 @@ Invariants: a reader listed in ``readers`` is woken by every commit; ``loading``
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from heapq import heapify, heappush, heapreplace
 from typing import Any, Protocol
 
 from radiator import limits
+from radiator.broker.claim import Claims
 from radiator.broker.wire import PartitionWire
 from radiator.storage.batch import RecordBatch
 from radiator.storage.layout import encode_name
+from radiator.storage.memory import MemoryPartition
 
 
 class Waiter(Protocol):
@@ -49,11 +51,13 @@ class Feed:
     """One partition and those who read it. ``start_read`` is given each cold read to run off the loop."""
 
     __slots__ = (
+        "_claims",
         "_floors",
         "_joined",
         "_judged",
         "_queues_only",
         "_start_read",
+        "committed_to",
         "destinations",
         "failures",
         "loading",
@@ -69,6 +73,8 @@ class Feed:
         self.wire = PartitionWire(partition.name, encode_name(partition.name))
         self.readers: dict[Any, None] = {}
         self.sources: list[Any] = []
+        self.committed_to: int = partition.high_watermark  # as far as the sources have been told
+        self._claims = Claims()
         self._floors: list[tuple[int, int, Any]] = []  # a heap: a floor that a source had, a number, the source
         self._joined = 0
         self.destinations = 0
@@ -111,23 +117,32 @@ class Feed:
             return
         self._start_read(self, self.partition.fetch(offset, limits.READ_CHUNK_BYTES))
 
-    def committed(self, batch: RecordBatch, failed: bool) -> None:
+    def committed(self, batch: RecordBatch, failed: bool) -> Iterable[Any]:
         """A batch was stored, or could not be: then its offsets, and all after it, will be given to other messages, and
-        nobody may already stand behind them."""
-        if failed:
-            high_watermark = self.partition.high_watermark
-            for reader in self.readers:
-                reader.take_back(high_watermark)
-        for source in self.sources:
-            if failed:
-                firsts = source.queue.claim.firsts(self.partition.name, batch)
-                ids = zip(batch.offsets, batch.destination_ids, strict=True)
-                source.queue.claim.take_back(self.partition.name, self.partition.high_watermark)
-                source.committed(sum(offset >= firsts[each] for offset, each in ids))
-            else:
+        nobody may already stand behind them. Returns the sources whose queues have something to do by that."""
+        if not failed:
+            concerned = self._concerned(batch)
+            for source in concerned:
                 source.pass_by(batch)
                 if source.early:
                     source.committed(0)
+            self.committed_to = batch.next_offset
+            return concerned
+        high_watermark = self.partition.high_watermark
+        for reader in self.readers:
+            reader.take_back(high_watermark)
+        for source in self.sources:
+            firsts = source.queue.claim.firsts(self.partition.name, batch)
+            ids = zip(batch.offsets, batch.destination_ids, strict=True)
+            source.queue.claim.take_back(self.partition.name, high_watermark)
+            source.committed(sum(offset >= firsts[each] for offset, each in ids))
+        return self.sources
+
+    def _concerned(self, batch: RecordBatch) -> Iterable[Any]:
+        """Those of which the batch has something. In memory all are told: what they have not passed over takes room."""
+        if len(self.sources) == 1 or isinstance(self.partition, MemoryPartition):
+            return self.sources
+        return self._claims.of(batch.names)
 
     def forced(self, start: int) -> None:
         """Retention has taken what lies below ``start``, as the rule forces it to, whoever still needs it."""
@@ -138,6 +153,7 @@ class Feed:
     def join(self, source: Any, pins: bool = True) -> None:
         """Another queue reads here, and unless it takes what it can get, what it needs is kept."""
         self.sources.append(source)
+        self._claims.add(source)
         if not pins:
             return
         self._joined += 1
@@ -146,10 +162,12 @@ class Feed:
     def claims_changed(self) -> None:
         """A queue here claims more than it did."""
         self._judged = (-1, -1)
+        self._claims = Claims(self.sources)
 
     def leave(self, queue: Any) -> None:
         """That queue does not any more."""
         self.sources = [source for source in self.sources if source.queue is not queue]
+        self._claims = Claims(self.sources)
         self._floors = [each for each in self._floors if each[2].queue is not queue]
         heapify(self._floors)
 

@@ -14,13 +14,18 @@ if TYPE_CHECKING:
 def advance(source: QueueSource) -> None:
     """Let a queue in a shared partition not hold back the retention of what others store there, if it is empty, or
     if nobody comes for what it has."""
-    if source.idle_to > source.next_offset == source.cursor.floor and not source.returned:
-        source.waiting -= max(0, min(source.idle_to, source.counted_to) - source.next_offset)
-        source.cursor.ack_range(source.next_offset, source.idle_to)
-        source.next_offset = source.idle_to
-        source.feed.pin()
+    jump(source)
     if not source.queue.consumers:
         look(source)
+
+
+def jump(source: QueueSource) -> None:
+    """Be done with what is others', unread."""
+    start, stop = source.next_offset, source.idle_to
+    if stop > start and not source.loading:
+        source.waiting -= max(0, min(stop, source.counted_to) - start)
+        source.cursor.ack_range(start, stop)
+        source.next_offset = stop
 
 
 def look(source: QueueSource) -> None:

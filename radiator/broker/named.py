@@ -281,6 +281,6 @@ class Named:
         cursor = source.cursor
         cursor.ack_range(cursor.floor, offset)
         cursor.delivered = source.next_offset = max(source.next_offset, offset)
-        source.idle_to = max(source.idle_to, source.next_offset)
+        source.rests_at(source.next_offset)
         source.loading = False
         self._means.registry.dirty_sources[source] = None

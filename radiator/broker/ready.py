@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from radiator.broker.queue import Queue
     from radiator.broker.reader import Reader
     from radiator.broker.session import Session
+    from radiator.broker.source import QueueSource
     from radiator.broker.subscription import Subscription
 
 RUNS_MAX = 16  # of one queue for one session, in which nothing for it was found: a few ms, then others have their turn
@@ -47,12 +48,12 @@ class Ready:
         """What held a reader back is gone."""
         self._readers[reader] = None
 
-    def feed(self, feed: Feed) -> None:
-        """A partition has more to read."""
+    def feed(self, feed: Feed, sources: Iterable[QueueSource] | None = None) -> None:
+        """A partition has more to read; of its sources these, or all."""
         readers = self._readers
         for reader in feed.readers:
             readers[reader] = None
-        for source in feed.sources:
+        for source in feed.sources if sources is None else sources:
             self._queues[source.queue] = None
 
     def refused(self, subscription: Subscription, queues: Iterable[Queue]) -> None:

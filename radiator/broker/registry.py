@@ -115,6 +115,7 @@ class Registry:
             if feed.destinations > 1:
                 for source in feed.sources:
                     idling.advance(source)
+                feed.pin()
 
     def drop_unused(self, destination: Destination) -> bool:
         """Forget a destination that only subscriptions made, so that names of clients do not pile up for ever."""

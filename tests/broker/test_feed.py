@@ -308,11 +308,19 @@ class Counted:
         return self.at
 
 
+class Stub(SimpleNamespace):
+    """A source of which only the floor is asked for."""
+
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+
 def many(count: int) -> tuple[Feed, list[Any]]:
-    partition = SimpleNamespace(name="p", destinations=set(), whole=True, pins=0, history=False, retain_from=None)
+    partition = SimpleNamespace(
+        name="p", high_watermark=0, destinations=set(), whole=True, pins=0, history=False, retain_from=None
+    )
     feed = Feed(partition, lambda feed, job: None)
     for number in range(count):
-        feed.join(SimpleNamespace(cursor=Counted(0), queue=SimpleNamespace(claim=Names(f"q{number}"))))
+        feed.join(Stub(cursor=Counted(0), queue=SimpleNamespace(claim=Names(f"q{number}"))))
     return feed, feed.sources
 
 
@@ -336,7 +344,7 @@ def test_the_lowest_floor_is_known_whoever_comes_and_goes(seed: int) -> None:
             feed.leave(random.choice(feed.sources).queue)
         elif what == 1:
             floor = random.randrange(200)
-            feed.join(SimpleNamespace(cursor=Counted(floor), queue=SimpleNamespace(claim=Names(f"new{number}"))))
+            feed.join(Stub(cursor=Counted(floor), queue=SimpleNamespace(claim=Names(f"new{number}"))))
         else:
             random.choice(feed.sources).cursor.at += random.randrange(9)
         feed.pin()
