@@ -19,9 +19,15 @@ def advance(source: QueueSource) -> None:
         look(source)
 
 
+def rests(source: QueueSource) -> None:
+    """Everything below its next offset is dealt with, and nothing is known of what lies behind."""
+    source.known_to = source.next_offset
+    source.idle = source.known_to >= source.feed.committed_to
+
+
 def jump(source: QueueSource) -> None:
     """Be done with what is others', unread."""
-    start, stop = source.next_offset, source.idle_to
+    start, stop = source.next_offset, source.feed.committed_to if source.idle else source.known_to
     if stop > start and not source.loading:
         source.waiting -= max(0, min(stop, source.counted_to) - start)
         source.cursor.ack_range(start, stop)

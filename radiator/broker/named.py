@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from radiator.broker import newest
+from radiator.broker import idling, newest
 from radiator.broker.claim import Topics
 from radiator.broker.positions import NEXT, Position
 from radiator.broker.queue import Queue
@@ -281,6 +281,6 @@ class Named:
         cursor = source.cursor
         cursor.ack_range(cursor.floor, offset)
         cursor.delivered = source.next_offset = max(source.next_offset, offset)
-        source.rests_at(source.next_offset)
+        idling.rests(source)
         source.loading = False
         self._means.registry.dirty_sources[source] = None

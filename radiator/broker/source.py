@@ -45,7 +45,7 @@ class QueueSource:
         "fed",
         "feed",
         "forced_to",
-        "_idle_to",
+        "known_to",
         "idle",
         "loading",
         "mine_at",
@@ -87,7 +87,9 @@ class QueueSource:
         self.parked: Parked | None = None  # only while some consumer has a selector
         self.stuck = False  # there is no room to defer the next message
         self.next_offset: int = min(max(cursor.delivered, cursor.ceiling, cursor.floor), max(end, cursor.floor))
-        self.rests_at(self.next_offset)
+        self.known_to: int = 0  # from next_offset up to here there is nothing of ours
+        self.idle = False  # nor up to the end
+        idling.rests(self)
         self.returned = list(cursor.unacked(self.next_offset))
         heapify(self.returned)
         self.timeouts = timeouts_of(self, self.terms.ack_timeout_ns)
@@ -143,16 +145,7 @@ class QueueSource:
         """An idle queue does not hold on to a batch."""
         if not self.ready:
             self.batch = None
-            self.rests_at(self.next_offset)
-
-    @property
-    def idle_to(self) -> int:
-        """There is nothing of ours from ``next_offset`` up to here."""
-        return self.feed.committed_to if self.idle else self._idle_to
-
-    def rests_at(self, offset: int) -> None:
-        """Everything below is dealt with."""
-        self._idle_to, self.idle = offset, offset >= self.feed.committed_to
+            idling.rests(self)
 
     def settle(self, offsets: list[int]) -> None:
         """These messages are done with, for ever; the cursor learns of it once per turn."""
@@ -197,7 +190,7 @@ class QueueSource:
             self.owed = owed
             self.early = [offset for offset in self.early if offset < high_watermark]
             self.next_offset = min(self.next_offset, high_watermark)
-            self._idle_to = min(self._idle_to, high_watermark)
+            self.known_to = min(self.known_to, high_watermark)
         stored = [offset for offset in self.early if offset < high_watermark]
         if stored:
             self.early = self.early[len(stored) :]
@@ -269,7 +262,7 @@ class QueueSource:
         """A batch was stored. What came before it since we had read everything is others', and need not be read."""
         if any(map(self.queue.claim.has, batch.names)):
             idling.jump(self)
-            self._idle_to, self.idle = self.next_offset, False
+            self.known_to, self.idle = self.next_offset, False
         self.expiry.stored(batch)
 
     def pass_over(self, batch: RecordBatch, firsts: list[int], index: int, stop: int) -> int:
@@ -372,7 +365,7 @@ class QueueSource:
         self.returned = [offset for offset in self.returned if offset >= start]
         heapify(self.returned)
         self.next_offset = max(self.next_offset, start)
-        self.rests_at(max(self.idle_to, self.next_offset))
+        idling.rests(self)
         self.forced_to = start
         if fresh + returned:
             self.queue.lost(self, fresh + returned, floor, start - 1)
