@@ -80,6 +80,7 @@ TRANSACTION_LOG_BYTES_MAX = 64 * MIB  # decided, but held up by a file that cann
 # COMMIT is refused. Four of the largest transactions; what one group commit decides is never too much
 CURSORS_MAX = 131_072  # each has 8 bytes in a file that is mapped, and allocated, as a whole
 SUBSCRIPTION_NAMES_MAX = 10_000  # durable names and groups: each pins logs, and all stand in one file
+SUBSCRIPTION_NAMES_PER_USER_MAX = 1_000  # of a user who may not do everything: others need some too
 SUBSCRIPTION_NAME_BYTES_MAX = 240
 PARTITIONS_PER_DESTINATION_MAX = 1_024
 DEDUP_COUNT = 100_000  # ids that a partition remembers: up to 64 bytes each, twice as many at most

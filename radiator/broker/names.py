@@ -15,6 +15,7 @@ file is what holds, or will be written; nothing is deleted because a file could 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +68,7 @@ class Names:
         self._definitions = broker.store.definitions
         self._started_ns = self._looked_ns = 0
         self.by_key: dict[str, Named] = {}
+        self._counts: Counter[str] = Counter()  # of each user
         self._index: PatternIndex[Named] = PatternIndex()
 
     # --- a start ----------------------------------------------------------------------------------------------------
@@ -114,7 +116,7 @@ class Names:
             return 0
         found = self._index.find(destination.name)
         for named in found:
-            if named.claim.wants(destination.name):
+            if named.claim.has(destination.name):
                 try:
                     named.revive(destination)
                 except StorageError as error:  # the sender is not at fault
@@ -146,10 +148,11 @@ class Names:
                 self._index.remove(named, named.patterns.patterns)
                 named.ask(patterns)
                 self._index.add(named, patterns.patterns)
-                self._forget(named.leave([each for each in named.destinations if each not in topics]))
+                self._narrow(named, topics)
                 if not reset:
                     named.join([each for each in topics if each not in named.destinations], position or NEXT, now_ns)
             elif not reset:
+                self._narrow(named, topics)
                 named.join([each for each in topics if each not in named.destinations], NEXT, now_ns)
             if reset:
                 named.move([*named.destinations, *topics], position or NEXT, now_ns)
@@ -170,6 +173,13 @@ class Names:
                     "too-many",
                     f"there are {len(self.by_key)} named subscriptions",
                     "Delete some: UNSUBSCRIBE with their name, or `radiator cursors rm`; or set cursor_expiry.",
+                )
+            most = limits.SUBSCRIPTION_NAMES_PER_USER_MAX
+            if self._counts[session.user] >= most and not session.rights.everything:
+                raise ProtocolError(
+                    "too-many",
+                    f"this user has {self._counts[session.user]} named subscriptions, and may have {most}",
+                    "Delete some: UNSUBSCRIBE with their name. Who may do everything may have more.",
                 )
             return
         self._check_user(session, named)
@@ -244,6 +254,9 @@ class Names:
     def delete(self, named: Named) -> list[list[Any]]:
         """For good; whoever uses it has gone before. Returns where a receipt has to wait."""
         del self.by_key[named.key]
+        self._counts[named.user] -= 1
+        if not self._counts[named.user]:
+            del self._counts[named.user]
         self._index.remove(named, named.patterns.patterns)
         self._forget(named.end())
         self._definitions.put(named.key, None)
@@ -277,8 +290,14 @@ class Names:
                 ),
             )
 
+    def _narrow(self, named: Named, topics: list[Destination]) -> None:
+        """It lets go of what is not among these: it does not match any more, or its user may not read it."""
+        kept = set(topics)
+        self._forget(named.leave([each for each in named.destinations if each not in kept]))
+
     def _add(self, named: Named) -> Named:
         self.by_key[named.key] = named
+        self._counts[named.user] += 1
         self._index.add(named, named.patterns.patterns)
         return named
 
