@@ -1,15 +1,19 @@
 """``radiator passwd``: the passcode of one user in a users file.
 
-The file is replaced as a whole, in one step, and only its owner may read it: a broker that reads it meanwhile sees the
-old one or the new one. No passcode and no hash is ever printed.
+The file is replaced as a whole, in one step: a broker that reads it meanwhile sees the old one or the new one. Who may
+read it stays as it was; of a new one only its owner may. Two that change it at once wait for one another, by a lock on
+its directory. No passcode and no hash is ever printed.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import click
 
@@ -26,7 +30,7 @@ def passwd(users_file: str, name: str, from_stdin: bool, delete: bool, as_json: 
     """Set the passcode of NAME in USERS_FILE; the user, and the file, are made if they are not there.
 
     Asks for the passcode twice. Rights, comments and other users stay as they are; a broker that uses the file takes
-    it up within two seconds.
+    it up within three seconds.
     """
     from radiator.config.load import read_text
     from radiator.config.users import load_users_text
@@ -34,16 +38,21 @@ def passwd(users_file: str, name: str, from_stdin: bool, delete: bool, as_json: 
     from radiator.server.passwords import make_hash
 
     path = os.path.realpath(users_file)
-    text = read_text(path, "the users file") if os.path.exists(path) else ""
-    known = name in load_users_text(text, users_file).users
-    if delete:
-        if not known:
-            raise CommandFailed(NOT_FOUND, f"{users_file}: no user {name!r}")
-        changed = delete_user(text, users_file, name)
-    else:
-        changed = set_password(text, users_file, name, make_hash(_passcode(from_stdin)))
+
+    def read() -> tuple[str, bool]:
+        text = read_text(path, "the users file") if os.path.exists(path) else ""
+        return text, name in load_users_text(text, users_file).users
+
+    read()  # a file with a fault is told before anybody is asked
+    hash_ = "" if delete else make_hash(_passcode(from_stdin))
     try:
-        _replace(path, changed)
+        with _alone(path):
+            text, known = read()
+            if delete and not known:
+                raise CommandFailed(NOT_FOUND, f"{users_file}: no user {name!r}")
+            _replace(
+                path, delete_user(text, users_file, name) if delete else set_password(text, users_file, name, hash_)
+            )
     except OSError as error:
         raise CommandFailed(FAILED, f"{users_file}: cannot be written: {error.strerror}") from None
     done = "deleted" if delete else "changed" if known else "added"
@@ -70,6 +79,17 @@ def _passcode(from_stdin: bool) -> str:
     return passcode
 
 
+@contextmanager
+def _alone(path: str) -> Iterator[None]:
+    """Nobody else changes the file meanwhile. The lock is on the directory: the file is another one afterwards."""
+    directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(directory)
+
+
 def _replace(path: str, text: str) -> None:
     directory = os.path.dirname(path)
     handle, temporary = tempfile.mkstemp(dir=directory, prefix=".users-")  # mode 0600
@@ -79,6 +99,7 @@ def _replace(path: str, text: str) -> None:
                 facts = os.stat(path)
                 if (facts.st_uid, facts.st_gid) != (os.geteuid(), os.getegid()) and stat.S_ISREG(facts.st_mode):
                     os.fchown(file.fileno(), facts.st_uid, facts.st_gid)  # a broker under another name must read it
+                os.fchmod(file.fileno(), facts.st_mode & 0o777)
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

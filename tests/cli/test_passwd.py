@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
 import stat
@@ -14,6 +15,7 @@ import pytest
 from radiator.config.users import load_users
 from radiator.server.passwords import verify
 
+LOCKS = Path("/proc/locks")
 ROOT = Path(__file__).parent.parent.parent
 
 
@@ -84,3 +86,31 @@ def test_at_a_terminal_it_asks_twice_and_shows_nothing(tmp_path: Path) -> None:
     os.close(master)
     assert verify(hash_of(path, "alice"), "typed in")
     assert b"typed in" not in shown
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o600, 0o664])
+def test_who_may_read_the_file_may_do_so_afterwards(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "users.yaml"
+    path.write_text("users: {}\n")
+    path.chmod(mode)
+    assert passwd(str(path), "alice", "--stdin", stdin=b"one\n").returncode == 0
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+
+
+def test_of_two_that_change_the_file_at_once_both_have_an_effect(tmp_path: Path) -> None:
+    """The second is under way, and waits, while the file is changed by somebody who holds the lock."""
+    path = tmp_path / "users.yaml"
+    path.write_text("users: {}\n")
+    directory = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(directory, fcntl.LOCK_EX)
+    command = [sys.executable, "-m", "radiator", "passwd", str(path), "alice", "--stdin"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, cwd=ROOT)
+    assert process.stdin is not None
+    process.stdin.write(b"one\n")
+    process.stdin.close()
+    while not any("->" in line and f" {process.pid} " in line for line in LOCKS.read_text().splitlines()):
+        assert process.poll() is None, "it did not wait"
+    path.write_text("users: {bob: {read: /topic/b}}\n")
+    os.close(directory)
+    assert process.wait(60) == 0
+    assert set(load_users(str(path)).users) == {"alice", "bob"}
