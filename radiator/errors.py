@@ -79,3 +79,8 @@ class MemoryFull(StorageError):
 
 class ClientError(RadiatorError):
     """What ``radiator.client`` raises: cannot connect, timed out, or the broker answered ERROR."""
+
+
+def printable(text: str) -> str:
+    """For a log, which is read at a terminal: what a peer or a plug-in has chosen, on one line, without escapes."""
+    return text if text.isprintable() else "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from radiator.errors import ProtocolError
+from radiator.errors import ProtocolError, printable
 from radiator.routing.rights import EVERYTHING, Rights
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class Access:
                 self._end(session, "the rights of this user have changed, and a subscription is not permitted any more")
 
     def _end(self, session: Session, why: str) -> None:
-        log.warning("session %s %s: %s: %s", session.id, session.address, session.user or "anonymous", why)
+        log.warning("session %s %s: %s: %s", session.id, session.address, printable(session.user) or "anonymous", why)
         self._broker.refuse(session, ProtocolError("denied", why, "The broker's users file was changed."))
 
 

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from radiator.broker import admin_lists, cursor_orders, subscribing
-from radiator.errors import ProtocolError, StorageError
+from radiator.errors import ProtocolError, StorageError, printable
 from radiator.routing.rules import TEMP_QUEUE_PREFIX, TEMPORARY
 from radiator.stomp.headers import join
 
@@ -139,7 +139,9 @@ def ask(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
     try:
         fields = _run(broker, asked, frame.body)
     except ProtocolError as error:
-        log.info("%s %s %s: refused: %s", _who(session), asked.verb or "?", _what(asked), error.message)
+        log.info(
+            "%s %s %s: refused: %s", _who(session), printable(asked.verb) or "?", _what(asked), printable(error.message)
+        )
         asked.refuse(error)
     else:
         if fields is not None:
@@ -167,7 +169,7 @@ def _run(broker: Broker, asked: Ask, body: bytes) -> Answer | None:
 
 
 def _who(session: Session) -> str:
-    return f"{session.user or 'anonymous'} at {session.address} ({session.id}):"
+    return f"{printable(session.user) or 'anonymous'} at {session.address} ({session.id}):"
 
 
 def _what(asked: Ask) -> str:

@@ -49,7 +49,7 @@ from radiator.broker.timing import NEVER_NS, Timing
 from radiator.broker.troubles import Troubles
 from radiator.clock import NS_PER_MS, NS_PER_SECOND
 from radiator.config import Config
-from radiator.errors import ProtocolError, StorageError
+from radiator.errors import ProtocolError, StorageError, printable
 from radiator.routing.rules import Rules
 from radiator.stomp.frames import Frame
 from radiator.storage.batch import RECORD_OVERHEAD_BYTES
@@ -173,7 +173,7 @@ class Broker:
     def refuse(self, session: Session, error: ProtocolError, receipt: bytes | None = None) -> None:
         """Answer ERROR and end the session: its work goes back to others at once."""
         self.stats.refused += 1
-        log.info("session %s %s: %s: %s", session.id, session.address, error.code, error.message)
+        log.info("session %s %s: %s: %s", session.id, session.address, error.code, printable(error.message))
         session.fail(error, receipt)
         self.release(session)
 

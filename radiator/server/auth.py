@@ -217,7 +217,7 @@ class Entrance:
             if rights is not None:
                 return Identity(user, rights, "plugin")
             return Identity(user, table.rights[user], "users") if user in table.rights else None
-        except (Exception, SystemExit) as error:
+        except BaseException as error:  # the plug-in's: time-outs of gevent and asyncio are no Exception
             log.exception("the plug-in failed on the login of %r: refused", _short(login))
             return error
 

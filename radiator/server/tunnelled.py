@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import gevent
 
 from radiator import clock, limits
-from radiator.errors import ProtocolError
+from radiator.errors import ProtocolError, printable
 from radiator.server.transport import WRITE, Transport
 from radiator.stomp import encoder
 
@@ -130,7 +130,8 @@ class TunnelledTransport(Transport):
         if session.closing:
             self.close()
             return
-        log.info("session %s %s: %s: %s", session.id, session.address, refusal.message, refusal.detail)
+        words = f"{refusal.message}: {refusal.detail}"
+        log.info("session %s %s: %s", session.id, session.address, printable(words))
         answer = refusal.reply
         if refusal.speaks == "stomp":
             answer = encoder.error(ProtocolError("not-stomp", refusal.message, refusal.detail))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import gevent
 import pytest
 from argon2 import PasswordHasher
 
@@ -378,6 +380,10 @@ def test_a_login_under_way_while_the_file_changes_is_judged_by_the_new_one(users
 def plugin(login: str, passcode: str, address: str) -> Mapping[str, object] | None:
     if login == "boom":
         raise RuntimeError("no directory today")
+    if login == "cancelled":
+        raise asyncio.CancelledError
+    if login == "late":
+        raise gevent.Timeout(1)
     if passcode != "open":
         return None
     answers: dict[str, Mapping[str, object]] = {
@@ -429,7 +435,7 @@ def test_a_plug_in_vouches_for_users_of_its_own(users: Path) -> None:
 
 
 @pytest.mark.usefixtures("installed")
-@pytest.mark.parametrize("login", ["boom", "wrong", "text"])
+@pytest.mark.parametrize("login", ["boom", "wrong", "text", "cancelled", "late"])
 def test_a_plug_in_that_fails_refuses_and_the_log_says_why(login: str, caplog: pytest.LogCaptureFixture) -> None:
     door = Door(plugin="directory")
     assert "directory" not in denied(door.try_(login, "open")).detail

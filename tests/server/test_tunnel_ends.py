@@ -111,3 +111,20 @@ def test_a_flood_of_tiny_frames_in_tls_is_done_in_order(start_broker: StartBroke
             assert places == sorted(places)
     assert broker.stop() == 0
     assert "Traceback" not in broker.text()
+
+
+def test_what_a_stranger_says_of_itself_brings_no_escapes_into_the_log(start_broker: StartBroker) -> None:
+    broker = start_broker("", LISTEN)
+    with socket.create_connection(("127.0.0.1", broker.port_of("ws")), WAIT_SECONDS) as sock:
+        sock.sendall(
+            b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            b"Sec-WebSocket-Key: MDAwMDAwMDAwMDAwMDAwMA==\r\nSec-WebSocket-Version: 13\r\n"
+            b"Origin: http://a\x1b[2J\x1b[31mowned\r\n\r\n"
+        )
+        hear(sock, b"403")
+    with socket.create_connection(("127.0.0.1", broker.port_of("stomp")), WAIT_SECONDS) as sock:
+        sock.sendall(CONNECT + b"SEND\ndestination:/queue/\x1b[31mred\nmandatory:true\n\n\0")
+        hear(sock, b"no-route")
+    assert broker.stop() == 0
+    assert "owned" in broker.text() and "[31mred" in broker.text()
+    assert "\x1b" not in broker.text()
