@@ -71,6 +71,8 @@ ZSTD_LEVEL = 3  # of sealed segments: higher levels cost several times as much f
 DEFERRED_MAX = (
     1_000_000  # messages sent with a delay, or refused, that are not due: 250 bytes each, all queues together
 )
+DEFERRED_OWN = 100  # ... but so many each log of a queue may have in any case: nobody fills it for everybody
+DEFERRED_REFUSED_PART = 0.5  # of them those that were refused may not have more: there is room to send with a delay
 READ_CHUNK_BYTES = 512 * KIB  # one cold read: large enough to be sequential, small enough to be fair
 DAMAGES_TOLD_MAX = 1_000  # damaged ranges that are told in the broker's log, each once; fsck lists any number
 MEMORY_PARTITION_BYTES_MAX = 64 * MIB  # a memory partition without a retention of its own

@@ -14,6 +14,7 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
+from radiator import limits
 from radiator.broker.timing import NEVER_NS, Timing
 
 if TYPE_CHECKING:
@@ -71,6 +72,17 @@ class Deferred:
 
     def _know(self, offsets: set[int]) -> None:
         self._offsets, self._order = offsets, sorted(offsets)
+
+    @property
+    def full(self) -> bool:
+        """True if no more of this source may be kept."""
+        return self._timing.full and len(self) >= limits.DEFERRED_OWN
+
+    @property
+    def refuses(self) -> bool:
+        """True if no more may be kept that a consumer has refused."""
+        most = limits.DEFERRED_MAX * limits.DEFERRED_REFUSED_PART
+        return self._timing.deferred >= most and len(self) >= limits.DEFERRED_OWN
 
     def due(self, now_ns: int) -> None:
         """These are due now."""

@@ -1,7 +1,8 @@
 """What becomes of messages that come back unsettled, and of those whose time is over.
 
     a consumer is lost or leaves    at once to their places; each delivery counts. Unless the rule says otherwise
-    NACK                            the same after a back-off, by the rule or the frame; to others first
+    NACK                            the same after a back-off, by the rule or the frame; to others first. At once if
+                                    too many wait already (DEFERRED_MAX)
     not answered in time            at once; the window of who did not answer is free
     delivered often enough          not any more: to the dead letters, or dropped if the rule has none
     NACK with requeue:false         the same, at once
@@ -151,6 +152,9 @@ class Returns:
             pause_ns = terms.pause_ns(source.deliveries(offset), offset) if delay_ns is None else delay_ns
             if pause_ns <= 0 or offset < source.forced_to:
                 at_once.append(offset)
+            elif source.deferred.refuses:
+                at_once.append(offset)
+                self._broker.stats.delays_not_kept += 1
             else:
                 source.deferred.add(now_ns + pause_ns, offset)
         self.due(source, at_once)

@@ -287,7 +287,7 @@ class QueueSource:
                 unwanted.append(offsets[index])
             elif not timed or (verdict := judge(batch, index, self.terms.ttl_ns, timing.now_ns)) == NOW:
                 break
-            elif timing.full and (verdict != EXPIRED or self.terms.keeps_expired):
+            elif self.deferred.full if verdict != EXPIRED else timing.full and self.terms.keeps_expired:
                 self.stuck = True
                 timing.stuck(self)
                 break

@@ -22,6 +22,7 @@ class Stats:
     damaged_ranges: int = 0  # stretches of a log that could not be read, met by a reader or a queue, each once
     duplicates: int = 0  # messages whose id was known: not stored again
     ack_timeouts: int = 0  # deliveries that were not answered within ack_timeout and went back
+    delays_not_kept: int = 0  # messages that came back without the delay of their NACK: too many waited already
     dead_lettered: int = 0  # messages that went to a dead-letter destination
     dropped_rejected: int = 0  # refused with requeue:false, where the rule has no dead_letter
     dropped_max_deliveries: int = 0  # delivered redeliver.max times, where the rule has no dead_letter

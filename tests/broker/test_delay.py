@@ -156,6 +156,7 @@ def test_a_topic_knows_no_delay() -> None:
 
 def test_what_is_not_due_is_bounded_and_messages_without_a_delay_go_on(monkeypatch: Any) -> None:
     monkeypatch.setattr(limits, "DEFERRED_MAX", 3)
+    monkeypatch.setattr(limits, "DEFERRED_OWN", 1)
     world = World()
     client, other = world.connect(), world.connect()
     other.publish("/queue/a", "1", "2", "3", "4", "5", delay="10s")  # nobody is there yet who would look at them
@@ -170,6 +171,33 @@ def test_what_is_not_due_is_bounded_and_messages_without_a_delay_go_on(monkeypat
     world.tick(10)
     assert sorted(client.bodies()) == ["1", "2", "3", "4", "5", "now"]
     assert world.broker.timing.deferred == 0
+
+
+def test_who_refuses_with_long_delays_takes_the_room_of_nobody(monkeypatch: Any) -> None:
+    monkeypatch.setattr(limits, "DEFERRED_MAX", 40)
+    monkeypatch.setattr(limits, "DEFERRED_OWN", 2)
+    world = World()
+    client, other = world.connect(), world.connect()
+    other.publish("/queue/a", *["x"] * 100)
+    client.subscribe("/queue/a", prefetch_count=10)
+    world.settle()
+    for _ in range(20):
+        for message in client.messages():
+            client.nack(message, delay="10d")
+        world.settle()
+    timing, stats = world.broker.timing, world.broker.stats
+    assert timing.deferred == 20
+    assert stats.delays_not_kept == stats.nacks - 20 > 0
+    other.publish("/queue/b", "late", delay="5s")
+    world.settle()
+    assert timing.deferred == 20, "nobody is there to look at it"
+    world.broker.timing.deferred += 20  # by others
+    other.subscribe("/queue/b", prefetch_count=10)
+    other.publish("/queue/b", "plain")
+    world.settle()
+    assert other.bodies() == ["plain"]
+    world.tick(5)
+    assert other.bodies() == ["late"]
 
 
 def test_a_queue_in_a_shared_log_defers_its_own_messages_only() -> None:
