@@ -7,7 +7,8 @@ Those that expire are known by when they do, so that they go although nobody com
 
 Knows: offsets, which selector wants what, when one expires. Must not know: consumers, records.
 Invariants: what is here is unsettled, in nobody's hands and not in ``returned``; every parked offset is in each lane
-that wants it; there are at most ``limits.PARKED_MAX``, then the source looks no further.
+that wants it; fresh ones make them ``limits.PARKED_MAX`` at most, then the source looks no further. What comes back
+from consumers may make them more: no more than were in flight.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class Parked:
     def expires(self, offset: int, end_ns: int) -> None:
         """This one, which was passed over, is of use until then."""
         heappush(self._ends, (end_ns, offset))
-        if len(self._ends) > 2 * limits.PARKED_MAX:
+        if len(self._ends) > self._room:
             self._ends = list({end for end in self._ends if end[1] in self._offsets})
             heapify(self._ends)
 
@@ -107,9 +108,14 @@ class Parked:
 
     def _push(self, heap: list[int], offset: int) -> None:
         heappush(heap, offset)
-        if len(heap) > 2 * limits.PARKED_MAX:  # messages that were passed over again and again
+        if len(heap) > self._room:  # messages that were passed over again and again
             heap[:] = self._offsets.intersection(heap)
             heapify(heap)
+
+    @property
+    def _room(self) -> int:
+        """How long a heap may be: half of it are live ones at most, so making it anew is rare."""
+        return 2 * max(limits.PARKED_MAX, len(self._offsets))
 
     def _first(self, heap: list[int]) -> int | None:
         while heap and heap[0] not in self._offsets:

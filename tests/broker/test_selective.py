@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from heapq import heapify
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from radiator import limits
+from radiator.broker import parked
 from radiator.stomp.frames import Frame
 from tests.broker.harness import Client, World, bodies
 
@@ -210,6 +212,28 @@ def test_the_look_ahead_is_bounded_and_goes_on_when_there_is_room(
     world.settle()
     assert other.bodies() == [f"blue{number}" for number in range(4)]
     assert client.bodies() == ["red1"]
+
+
+def test_more_than_may_be_passed_over_come_back_and_each_costs_the_same(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rebuilt = []
+    monkeypatch.setattr(parked, "heapify", lambda heap: (rebuilt.append(len(heap)), heapify(heap)))
+    monkeypatch.setattr(limits, "PARKED_MAX", 5)
+    lost, client = world.connect(), world.connect()
+    lost.subscribe("/queue/a", prefetch_count=1_000)
+    send(client, *[f"blue{number}" for number in range(300)], "red1")
+    world.settle()
+    assert len(lost.messages()) == 301
+    client.subscribe("/queue/a", selector="colour = 'red'")
+    lost.drop()
+    world.settle()
+    assert client.bodies() == ["red1"]
+    assert sum(rebuilt) < 300
+    other = world.connect()
+    other.subscribe("/queue/a", selector="colour = 'blue'", prefetch_count=1_000)
+    world.settle()
+    assert other.bodies() == [f"blue{number}" for number in range(300)]
 
 
 def test_the_oldest_that_is_dropped_may_be_parked() -> None:
