@@ -81,6 +81,9 @@ class Queue:
     def join(self, consumer: Subscription, alone: bool, wake: Callable[[], None]) -> None:
         """One more consumer; ``alone``: an exclusive one. ``wake`` is called when somebody's turn comes by that."""
         self.consumers.append(consumer)
+        if self.shares is not None and len(self.consumers) > CONSUMERS_MAX:
+            self.timing.forget(self.shares)
+            self.shares = None
         if alone:
             self._own(wake)
         if self.owners is not None:

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from radiator.broker.shares import PATIENCE_NS
+from radiator.broker.shares import CONSUMERS_MAX, PATIENCE_NS
 from radiator.clock import NS_PER_MS
 from tests.broker.harness import Client, World
 
@@ -124,6 +124,24 @@ def test_who_leaves_is_not_waited_for() -> None:
             client.ack(message)
             heard += 1
     assert heard == 19
+
+
+def test_shares_end_where_the_consumers_become_many() -> None:
+    world = World()
+    sender, *clients = (world.connect() for _ in range(CONSUMERS_MAX + 2))
+    for client in clients[:2]:
+        client.subscribe(Q)
+    sender.publish(Q, "a", "b", "c")
+    turn(world)
+    queue = world.broker.destinations[Q].queue
+    assert queue is not None
+    assert queue.shares is not None
+    for client in clients[2:]:
+        client.subscribe(Q)
+    assert queue.shares is None
+    sender.publish(Q, *map(str, range(CONSUMERS_MAX)))
+    turn(world)
+    assert all(len(client.messages()) == 1 for client in clients)
 
 
 def test_who_joins_late_shares_what_is_left() -> None:
