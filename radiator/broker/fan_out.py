@@ -32,9 +32,12 @@ from radiator.storage.store import SyncPolicy
 if TYPE_CHECKING:
     from radiator.broker.destination import Destination
     from radiator.broker.feed import Feed
+    from radiator.broker.opening import Opening
     from radiator.broker.registry import Registry
     from radiator.routing.pattern import PatternSet
     from radiator.routing.policy import Policy
+
+    Fed = dict[Feed, list[tuple[Destination, Cursor]]]
 
 
 def children_of(registry: Registry, name: str, policy: Policy) -> list[Destination]:
@@ -54,8 +57,8 @@ def children_of(registry: Registry, name: str, policy: Policy) -> list[Destinati
     return children
 
 
-def attach(registry: Registry, parent: Destination, children: list[Destination]) -> None:
-    """Let the children read the parent's logs."""
+def attach(registry: Registry, parent: Destination, children: list[Destination], fed: Fed) -> None:
+    """Let the children read the parent's logs, with these cursors."""
     for child in children:
         queue = child.queue
         assert queue is not None
@@ -65,20 +68,38 @@ def attach(registry: Registry, parent: Destination, children: list[Destination])
         for consumer in queue.consumers:
             consumer.enter(parent)
     for feed in parent.feeds:
-        _attach_to(registry, parent, feed, [child for child in children if feed not in child.feeds])
+        for child, cursor in fed[feed]:
+            queue = child.queue
+            assert queue is not None
+            source = QueueSource(queue, feed, cursor, registry.dirty_sources)
+            source.fed = True
+            queue.sources.append(source)
+            feed.join(source)
+        if parent.policy.kind == "queue":
+            registry.cursors.delete(cursor_names.of_queue(parent.name), feed.partition.name)
         feed.claims_changed()
         feed.pin()
+    registry.cursors.hurry()
 
 
-def _attach_to(registry: Registry, parent: Destination, feed: Feed, children: list[Destination]) -> None:
+def cursors_of(registry: Registry, opening: Opening, parent: Destination, children: list[Destination]) -> Fed:
+    """The cursors of the children over the logs of a parent that is about to be. Raises StorageError."""
+    return {
+        feed: _cursors_over(registry, opening, parent, feed, [child for child in children if feed not in child.feeds])
+        for feed in parent.feeds
+    }
+
+
+def _cursors_over(
+    registry: Registry, opening: Opening, parent: Destination, feed: Feed, children: list[Destination]
+) -> list[tuple[Destination, Cursor]]:
     cursors = registry.cursors
     partition = feed.partition
     new = partition.whole and parent.name not in partition.destinations
     known = any(cursors.get(cursor_names.of_queue(child.name), partition.name) for child in children)
     own = cursors.get(cursor_names.of_queue(parent.name), partition.name) if parent.policy.kind == "queue" else None
+    found = []
     for child in children:
-        queue = child.queue
-        assert queue is not None
         start = (
             partition.high_watermark if new or known else own.floor if own is not None else partition.log_start_offset
         )
@@ -86,21 +107,15 @@ def _attach_to(registry: Registry, parent: Destination, feed: Feed, children: li
             cursor = Cursor(start)
         else:
             name, sync = cursor_names.of_queue(child.name), SyncPolicy(child.policy.fsync_interval_ns)
-            fresh = cursors.get(name, partition.name) is None
-            cursor = cursors.open(name, partition.name, start, sync)
+            cursor, fresh = opening.open(name, partition.name, start, sync)
             if fresh and not new and not known and own is not None:
                 for first, stop in own.intervals:
                     cursor.ack_range(first, stop)
                 cursor.delivered = max(cursor.delivered, own.delivered)
                 for offset, count in own.counts.items():
                     cursor.set_count(offset, count)
-        source = QueueSource(queue, feed, cursor, registry.dirty_sources)
-        source.fed = True
-        queue.sources.append(source)
-        feed.join(source)
-    if own is not None:
-        cursors.delete(cursor_names.of_queue(parent.name), partition.name)
-    cursors.hurry()
+        found.append((child, cursor))
+    return found
 
 
 def left_at(registry: Registry, partition: Any) -> int:

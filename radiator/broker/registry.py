@@ -18,6 +18,7 @@ from radiator.broker.claim import Names
 from radiator.broker.destination import Destination
 from radiator.broker.feed import Feed
 from radiator.broker.lanes import at_birth, highest_first
+from radiator.broker.opening import Opening
 from radiator.broker.queue import Queue
 from radiator.broker.source import QueueSource
 from radiator.broker.terms import Terms
@@ -162,13 +163,16 @@ class Registry:
         destination = Destination(name, policy, feeds, self._open_lane)
         if policy.kind == "queue" and not policy.fan_out:
             destination.queue = Queue(name, Names(name), self._on_lost, self._timing, Terms.of(policy))
-        for feed in feeds:
-            self._attach(destination, feed)
+        with Opening(self.cursors) as opening:
+            cursors = [self._cursor(opening, destination, feed) for feed in feeds]
+            fed = fan_out.cursors_of(self, opening, destination, children)
+        for feed, cursor in zip(feeds, cursors, strict=True):
+            self._attach(destination, feed, cursor)
         self.destinations[name] = destination
         if not name.startswith(TEMPORARY):
             self.names.add(name)
         if children:
-            fan_out.attach(self, destination, children)
+            fan_out.attach(self, destination, children, fed)
         if not name.startswith(TEMPORARY):
             self._on_born(destination)
         return destination
@@ -176,17 +180,18 @@ class Registry:
     def _open_lane(self, destination: Destination, partition_name: str) -> Feed:
         """A queue with priorities is sent the first message of one."""
         feed = self._feed(partition_name, destination.policy)
+        with Opening(self.cursors) as opening:
+            cursor = self._cursor(opening, destination, feed)
         destination.feeds.append(feed)
-        self._attach(destination, feed)
+        self._attach(destination, feed, cursor)
         self._on_lane(destination, feed)
         return feed
 
-    def _attach(self, destination: Destination, feed: Feed) -> None:
+    def _attach(self, destination: Destination, feed: Feed, cursor: Cursor | None) -> None:
         policy, queue = destination.policy, destination.queue
         feed.destinations += 1
         feed.topics += policy.kind == "topic"
         if queue is not None:
-            cursor = self._cursor(destination.name, feed, policy)
             source = QueueSource(queue, feed, cursor, self.dirty_sources)
             queue.sources.append(source)
             if policy.priority:
@@ -226,12 +231,16 @@ class Registry:
             )
         return feed
 
-    def _cursor(self, name: str, feed: Feed, policy: Policy) -> Cursor:
-        partition = feed.partition
+    def _cursor(self, opening: Opening, destination: Destination, feed: Feed) -> Cursor | None:
+        """None: it is no queue, or one whose messages only others hand out."""
+        if destination.queue is None:
+            return None
+        partition, name = feed.partition, cursor_names.of_queue(destination.name)
+        start = partition.high_watermark
+        known = self.cursors.get(name, partition.name) is not None
         # What others have stored in the log of a new queue is nothing to it.
-        new = partition.whole and name not in partition.destinations
-        start = partition.high_watermark if new else fan_out.left_at(self, partition)
+        if not known and not (partition.whole and destination.name not in partition.destinations):
+            start = fan_out.left_at(self, partition)
         if isinstance(partition, MemoryPartition):
             return Cursor(start)
-        sync = SyncPolicy(policy.fsync_interval_ns)
-        return self._store.cursors.open(cursor_names.of_queue(name), partition.name, start, sync)
+        return opening.open(name, partition.name, start, SyncPolicy(destination.policy.fsync_interval_ns))[0]
