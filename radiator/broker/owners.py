@@ -6,7 +6,8 @@ kept; the members' shares differ by one at most, and a partition moves only wher
 
 A change never lets two work on one partition: what is to move is handed out to nobody until its last owner holds
 nothing of it any more, by ACK, NACK or its end (Kafka's "eager" rebalancing stops everybody; this stops one partition).
-Under ``ack:auto`` what was sent is settled, so there is nothing to wait for.
+Under ``ack:auto`` it holds what was not written to its socket yet: if it dies, that comes back. Whether somebody holds
+something is not counted with each message; one that was found is *proof* for as long as it is there.
 
 Knows: members, sources. Must not know: messages, windows.
 Invariants: a source has at most one owner; an owner is a member; the owner changes only while nobody else holds
@@ -20,13 +21,34 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from radiator.broker.session import AutoAck
     from radiator.broker.subscription import Subscription
+
+
+class Proof:
+    """That a consumer holds something of a source: a delivery in flight, or (``ack:auto``) a run not written yet."""
+
+    __slots__ = ("_consumer", "_message_id", "_run", "_source")
+
+    def __init__(self, consumer: Subscription, source: Any, message_id: bytes, run: AutoAck | None) -> None:
+        self._consumer = consumer
+        self._source = source
+        self._message_id = message_id
+        self._run = run
+
+    def stands(self, wanted: Subscription) -> bool:
+        """Whether it does still, and that keeps the source from the ``wanted`` consumer."""
+        consumer = self._consumer
+        if self._run is not None:
+            session = consumer.session  # what leaves through the same socket stays in order
+            return not session.closed and session is not wanted.session and self._run.ends_at > session.written_total
+        return consumer is not wanted and consumer.in_flight.get(self._message_id, (None, 0))[0] is self._source
 
 
 class Owners:
     """The owners of one queue's sources. ``wake`` is called when a source has got a new one."""
 
-    __slots__ = ("_alone", "_members", "_owner", "_sources", "_wake", "_wanted")
+    __slots__ = ("_alone", "_members", "_owner", "_proofs", "_sources", "_wake", "_wanted")
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
@@ -35,6 +57,7 @@ class Owners:
         self._sources: dict[Any, None] = {}  # to be owned by one member each
         self._wanted: dict[Any, Subscription] = {}
         self._owner: dict[Any, Subscription | None] = {}
+        self._proofs: dict[Any, Proof] = {}  # why a source cannot move yet, as far as it was asked
 
     def add(self, source: Any) -> None:
         """This source is owned from now on."""
@@ -44,6 +67,7 @@ class Owners:
     def remove(self, source: Any) -> None:
         """The queue reads it no more."""
         self._sources.pop(source, None)
+        self._proofs.pop(source, None)
         self._owner.pop(source, None)
         self._share()
 
@@ -53,6 +77,7 @@ class Owners:
             self._sources = {new if source is old else source: None for source in self._sources}
         if old in self._wanted:
             self._wanted[new] = self._wanted.pop(old)
+        self._proofs.pop(old, None)
         self._owner.pop(old, None)
 
     def joined(self, member: Subscription, alone: bool) -> None:
@@ -63,12 +88,14 @@ class Owners:
         self._share()
 
     def left(self, member: Subscription) -> None:
-        """A consumer is gone; what it held is back already."""
+        """A consumer is gone; what it held is on its way back, but what is not written yet may still be."""
         self._members.pop(member, None)
         self._alone.pop(member, None)
         for source, owner in self._owner.items():
             if owner is member:
                 self._owner[source] = None
+                if member.ack == "auto" and (proof := holding(member, source)) is not None:
+                    self._proofs[source] = proof
         self._share()
 
     @property
@@ -87,11 +114,24 @@ class Owners:
             self._owner.pop(source, None)
             return () if source in self._sources else consumers
         if self._owner.get(source) is not wanted:
-            if any(holds(each, source) for each in consumers if each is not wanted):
+            if self._held(source, wanted, consumers):
                 return ()
             self._owner[source] = wanted
             self._wake()
         return (wanted,)
+
+    def _held(self, source: Any, wanted: Subscription, consumers: Iterable[Subscription]) -> bool:
+        """Whether somebody else than who is ``wanted`` holds something of it."""
+        proof = self._proofs.get(source)
+        if proof is not None and proof.stands(wanted):
+            return True
+        self._proofs.pop(source, None)
+        for each in consumers:
+            found = None if each is wanted else holding(each, source)
+            if found is not None and found.stands(wanted):
+                self._proofs[source] = found
+                return True
+        return False
 
     def _share(self) -> None:
         """Give each member its share of the sources, moving as few as can be."""
@@ -118,6 +158,14 @@ class Owners:
         self._wanted = {source: member for member, share in shares.items() for source in share}
 
 
-def holds(consumer: Subscription, source: Any) -> bool:
-    """True if a message of this source is with this consumer, unacknowledged."""
-    return any(held is source for held, _ in consumer.in_flight.values())
+def holding(consumer: Subscription, source: Any) -> Proof | None:
+    """Proof that a message of this source is with this consumer, if one is: the latest, as that is mostly the last to
+    be acknowledged."""
+    for message_id in reversed(consumer.in_flight):
+        if consumer.in_flight[message_id][0] is source:
+            return Proof(consumer, source, message_id, None)
+    if consumer.ack == "auto":
+        for run in reversed(consumer.session.auto_acks):
+            if run.queue_source is source:
+                return Proof(consumer, source, b"", run)
+    return None

@@ -253,7 +253,7 @@ class AutoAck:
 
     def settle(self) -> None:
         """Every message of the run was written."""
-        self.queue_source.settle(self.offsets)  # type: ignore[attr-defined]
+        self.queue_source.written(self.offsets)  # type: ignore[attr-defined]
 
     def unwritten(self, written_total: int) -> tuple[list[int], list[int]]:
         """Split the offsets into those wholly written and those not, for a connection that died in between."""

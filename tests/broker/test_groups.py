@@ -88,6 +88,47 @@ def test_a_partition_goes_to_a_newcomer_only_when_its_owner_has_settled_what_it_
     assert partitions(second) == moved & {last}
 
 
+@pytest.mark.parametrize("end", ["dies", "unsubscribes and dies", "reads on"])
+def test_what_was_not_written_under_auto_is_with_its_owner_still(world: World, end: str) -> None:
+    sender = world.connect()
+    first = member(world, ack="auto")
+    send(world, sender, 24)
+    first.bodies()
+    for number in range(24, 72):
+        sender.publish(T, str(number), key=f"k{number % 12}")
+    for _ in range(3):
+        world.commit()
+        world.pump()  # all is in the outbox of the first now, and nothing of it is written
+    if end == "unsubscribes and dies":
+        first.say("UNSUBSCRIBE", id="0")
+    second = world.connect()
+    second.subscribe(T, group="g", ack="auto")
+    for number in range(72, 96):
+        sender.publish(T, str(number), key=f"k{number % 12}")
+    for _ in range(5):
+        world.commit()
+        world.reads()
+        world.pump()
+    heard = second.bodies()
+    if end == "reads on":
+        world.settle()
+    else:
+        first.session.outbox.clear()
+        first.drop()
+        world.settle()
+    heard += second.bodies()
+    by_key = defaultdict(list)
+    for number in map(int, heard):
+        by_key[number % 12].append(number)
+    assert all(each == sorted(each) for each in by_key.values()), by_key
+    if end == "reads on":
+        everything = sorted(map(int, heard + first.bodies()))
+        assert everything == list(range(24, 96))
+        assert heard, "the newcomer has its share"
+    else:
+        assert sorted(map(int, heard)) == list(range(24, 96))
+
+
 def test_a_topic_with_one_partition_is_shared_message_by_message() -> None:
     world = World()
     members = [member(world) for _ in range(3)]

@@ -15,6 +15,7 @@ from radiator.broker.owners import Owners
 class Member:
     def __init__(self, name: str) -> None:
         self.name = name
+        self.ack = "client"
         self.in_flight: dict[bytes, tuple[Any, int]] = {}
 
     def __repr__(self) -> str:
@@ -79,6 +80,27 @@ def test_a_partition_moves_only_when_its_owner_holds_nothing_of_it() -> None:
     first.in_flight.clear()
     assert group.table() == {"p0": [first], "p1": [second]}
     assert group.woken == woken + 1
+
+
+class Counted(dict[bytes, tuple[Any, int]]):
+    searches = 0
+
+    def __reversed__(self) -> Any:
+        self.searches += 1
+        return super().__reversed__()
+
+
+def test_a_source_that_is_to_move_is_not_searched_for_at_each_acknowledgement() -> None:
+    group = Group(2)
+    first = group.join()
+    group.table()
+    held = first.in_flight = Counted((b"%d" % number, (group.sources[1], number)) for number in range(100))
+    second = group.join()
+    for message_id in list(held):
+        assert group.takers(group.sources[1]) == []
+        del held[message_id]
+    assert held.searches == 1
+    assert group.takers(group.sources[1]) == [second]
 
 
 def test_what_a_lost_member_had_goes_to_the_others_at_once() -> None:

@@ -16,7 +16,7 @@ class Source:
     def __init__(self) -> None:
         self.settled: list[int] = []
 
-    def settle(self, offsets: list[int]) -> None:
+    def written(self, offsets: list[int]) -> None:
         self.settled += offsets
 
 
