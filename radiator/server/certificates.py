@@ -1,8 +1,8 @@
 """The certificates of the listeners: read at the start, and again when their files change or SIGHUP says so.
 
 New handshakes use the new one; connections that stand keep what they have, so nobody is cut off. What cannot be used is
-told in the log and changes nothing. Files are looked at on a thread; a change counts once it has been the same for two
-looks, since a certificate and its key are not replaced in one moment.
+told in the log, once, changes nothing, and is tried again. Files are looked at on a thread; a change counts once it has
+been the same for two looks, since a certificate and its key are not replaced in one moment.
 
 Invariants: ``context`` is always one that could be loaded; the loop does no I/O here but at the start.
 """
@@ -25,7 +25,7 @@ log = logging.getLogger("radiator.server")
 LOOK_SECONDS = 5.0  # between two looks at the files
 SOON_SECONDS = 14 * 86_400.0  # before its end a certificate is worth a warning
 
-Stamp = tuple[tuple[int, int, int], ...]
+Stamp = tuple[tuple[int, ...], ...]
 
 
 class Certificate:
@@ -35,6 +35,7 @@ class Certificate:
         self.tls = tls
         self._stamp = self._look()
         self._changed: Stamp | None = None
+        self._fault = ""  # that was told
         self.context = self._load()
 
     def _load(self) -> ssl.SSLContext:
@@ -59,15 +60,15 @@ class Certificate:
         for path in (self.tls.cert, self.tls.key, self.tls.client_ca or self.tls.cert):
             try:
                 facts = os.stat(path)
-                found.append((facts.st_ino, facts.st_mtime_ns, facts.st_size))
-            except OSError:
-                found.append((0, 0, 0))
+                found.append((facts.st_ino, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_size))
+            except OSError as error:
+                found.append((error.errno or 0,))
         return tuple(found)
 
     def look(self) -> None:
         """Load the files if they are others than before, and have been so for two looks."""
         now = self._look()
-        if now == self._stamp:
+        if now == self._stamp and not self._fault:
             self._changed = None
         elif now == self._changed:
             self.reload()
@@ -80,8 +81,11 @@ class Certificate:
         try:
             self.context = self._load()
         except (ConfigError, OSError) as error:
-            log.error("the new certificate cannot be used, the old one stays in force: %s", error)
+            if str(error) != self._fault:
+                log.error("the new certificate cannot be used, the old one stays in force: %s", error)
+            self._fault = str(error)
         else:
+            self._fault = ""
             log.info("tls.cert: %s: loaded anew; it holds for connections from now on", self.tls.cert)
 
 

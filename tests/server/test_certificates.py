@@ -158,3 +158,36 @@ def test_a_tunnel_passes_on_any_cut_of_the_bytes(authority: Authority) -> None:
     sealed = client.seal(bytes(range(256)) * 200)
     assert b"".join(server.receive(sealed[at : at + 1]) for at in range(len(sealed))) == bytes(range(256)) * 200
     assert client.receive(server.close(1000, "")) == b"" and client.ended
+
+
+def test_files_that_could_not_be_read_are_tried_again_and_told_once(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As when they come with the wrong owner, which is corrected afterwards."""
+    cert, key = authority.issue("localhost")
+    kept = Certificate(Tls(cert=cert, key=key))
+    before = kept.context
+    authority.issue("localhost")
+
+    def unreadable(*_: object) -> None:
+        raise ConfigError(f"tls.key: {key}: cannot read the file: Permission denied")
+
+    with monkeypatch.context() as denied:
+        denied.setattr("radiator.server.certificates.server_context", unreadable)
+        for _ in range(6):
+            kept.look()
+    assert caplog.text.count("Permission denied") == 1
+    assert kept.context is before
+    for _ in range(2):
+        kept.look()
+    assert kept.context is not before
+
+
+def test_other_permissions_are_a_change(authority: Authority) -> None:
+    cert, key = authority.issue("localhost")
+    kept = Certificate(Tls(cert=cert, key=key))
+    before = kept.context
+    Path(key).chmod(0o400)
+    kept.look()
+    kept.look()
+    assert kept.context is not before
