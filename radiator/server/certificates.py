@@ -56,7 +56,7 @@ class Certificate:
         return context
 
     def _look(self) -> Stamp:
-        found = []
+        found: list[tuple[int, ...]] = []
         for path in (self.tls.cert, self.tls.key, self.tls.client_ca or self.tls.cert):
             try:
                 facts = os.stat(path)
