@@ -67,14 +67,14 @@ def together(queue: Queue, messages: int, size_bytes: int) -> None:
     if messages > (terms.max_messages or messages) or size_bytes > (terms.max_bytes or size_bytes):
         raise _full(queue, f"{messages} messages of {size_bytes} bytes at once can never fit. {shortage}")
     refusal = _full(queue, f"{shortage} It was so for as long as block_timeout says.")
-    raise Wait("blocked", lambda: not _shortage(queue, messages, size_bytes), refusal, terms.block_timeout_ns)
+    raise Wait("blocked", partial(_fits, queue, messages, size_bytes), refusal, terms.block_timeout_ns)
 
 
 def make_room(queue: Queue, size_bytes: int) -> int:
     """Give up the oldest messages that no consumer holds, until one of ``size_bytes`` fits or no more can be given up.
     Returns how many."""
     dropped = 0
-    while _shortage(queue, 1, size_bytes) and queue.drop_oldest():
+    while not _fits(queue, 1, size_bytes) and queue.drop_oldest():
         dropped += 1
     return dropped
 
@@ -93,7 +93,7 @@ def trim(queue: Queue) -> int:
     """Messages have come back from a consumer into a queue that has taken newer ones instead: drop what is too much,
     oldest first. Returns how many."""
     dropped = 0
-    while _shortage(queue, 0, 0) and queue.drop_oldest():
+    while not _fits(queue, 0, 0) and queue.drop_oldest():
         dropped += 1
     return dropped
 
@@ -115,8 +115,19 @@ def _accepts(partition: Partition) -> bool:
     return True
 
 
+def _fits(queue: Queue, messages: int, size_bytes: int) -> bool:
+    """Whether so much more breaks no limit: asked in every turn for everybody who waits, so without a word."""
+    terms = queue.terms
+    most, most_bytes = terms.max_messages, terms.max_bytes
+    return (most is None or queue.backlog + messages <= most) and (
+        most_bytes is None or queue.backlog_bytes + size_bytes <= most_bytes
+    )
+
+
 def _shortage(queue: Queue, messages: int, size_bytes: int) -> str:
     """Which limit so much more would break, in words; nothing if none."""
+    if _fits(queue, messages, size_bytes):
+        return ""
     terms = queue.terms
     most = terms.max_messages
     if most is not None and (held := queue.backlog) + messages > most:

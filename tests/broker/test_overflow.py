@@ -310,3 +310,13 @@ def test_what_was_given_up_stays_away_while_others_come_and_go() -> None:
     assert client.bodies() == ["2", "3", "4", "5"]
     world.tick(100)
     assert client.bodies() == [] and world.broker.timing.deferred == 0
+
+
+def test_no_words_are_made_for_who_only_goes_on_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(BLOCK)
+    sender = blocked(world, "1", "2", "3")
+    asked = []
+    monkeypatch.setattr("radiator.broker.overflow._shortage", lambda *_: asked.append(1) or "full")
+    for _ in range(100):
+        assert not sender.go_on()
+    assert not asked
