@@ -19,7 +19,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from radiator.broker import overflow
+from radiator.broker import ended, overflow
 from radiator.broker.keys import header_value
 from radiator.broker.moments import buried
 from radiator.broker.timing import NEVER_NS
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("radiator.broker")
 
-MAX_DELIVERIES, REJECTED, EXPIRED, UNACKED = "max-deliveries", "rejected", "expired", "unacked"
 HEADERS = ("dlq-reason", "dlq-destination", "dlq-deliveries", "dlq-time")
 HOPS = "dlq-hops"
 HOPS_MAX = 8  # from grave to grave, with nobody between who sends it on: then it goes in circles
@@ -281,8 +280,8 @@ class Held:
         self.wake_ns = NEVER_NS
 
     def add(self, letter: Letter) -> None:
-        """Nobody waits for a letter that may have to wait for ever."""
-        letter.end()
+        """Nobody waits for a letter that may have to wait for ever; but it is stored that it is one."""
+        letter.end(ended.note(letter.source, letter.offset, letter.reason, letter.deliveries))
         self.letters.append(letter._replace(fate=None))
         letter.source.queue.timing.deferred += 1
 

@@ -18,7 +18,7 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from radiator.broker import dead_letters, overflow
+from radiator.broker import ended, overflow
 from radiator.broker.dead_letters import DeadLetters, Letter
 from radiator.broker.subscription import by_source
 from radiator.clock import NS_PER_SECOND
@@ -71,7 +71,7 @@ class Returns:
             return
         source.released(offsets)
         if what == "dead_letter":
-            self._end(source, offsets, dead_letters.UNACKED)
+            self.ended(source, offsets, ended.UNACKED)
         else:
             source.settle(offsets)
             self._broker.stats.dropped_unacked += len(offsets)
@@ -97,7 +97,7 @@ class Returns:
                 broker.stats.returned += len(offsets)
                 self._later(source, self._may_go_on(source, offsets), refusal.delay_ns)
             else:
-                self._end(source, offsets, dead_letters.REJECTED)
+                self.ended(source, offsets, ended.REJECTED)
             source.queue.served(subscription)
         broker.ready.refused(subscription, [source.queue for source in groups])
 
@@ -125,13 +125,13 @@ class Returns:
         self._broker.stats.expired += 1
         to = source.terms.dead_letter if source.terms.keeps_expired else None
         if to is not None:
-            self.dead_letters.bury([Letter(source, offset, dead_letters.EXPIRED, deliveries, to)])
+            self.dead_letters.bury([Letter(source, offset, ended.EXPIRED, deliveries, to)])
         else:
             source.settle([offset])
 
     def spent(self, source: QueueSource, offsets: list[int]) -> None:
         """These were delivered as often as their rule allows."""
-        self._end(source, offsets, dead_letters.MAX_DELIVERIES)
+        self.ended(source, offsets, ended.MAX_DELIVERIES)
 
     def _may_go_on(self, source: QueueSource, offsets: list[int]) -> list[int]:
         """Those of these that may be delivered once more."""
@@ -159,14 +159,15 @@ class Returns:
                 source.deferred.add(now_ns + pause_ns, offset)
         self.due(source, at_once)
 
-    def _end(self, source: QueueSource, offsets: list[int], reason: str) -> None:
+    def ended(self, source: QueueSource, offsets: list[int], reason: str) -> None:
+        """These are delivered no more."""
         to = source.terms.dead_letter
         if to is not None:
             self.dead_letters.bury([Letter(source, each, reason, source.deliveries(each), to) for each in offsets])
             return
         source.settle(offsets)
         stats = self._broker.stats
-        if reason == dead_letters.REJECTED:
+        if reason == ended.REJECTED:
             stats.dropped_rejected += len(offsets)
         else:
             stats.dropped_max_deliveries += len(offsets)

@@ -16,7 +16,7 @@ from heapq import heapify, heappop, heappush
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from radiator.broker import idling
+from radiator.broker import ended, idling
 from radiator.broker.deferred import Deferred
 from radiator.broker.expiry import Expiry
 from radiator.broker.moments import EXPIRED, NOW, judge, marks
@@ -86,7 +86,8 @@ class QueueSource:
         self.deferred = Deferred(self, queue.timing)
         self.parked: Parked | None = None  # only while some consumer has a selector
         self.stuck = False  # there is no room to defer the next message
-        self.next_offset: int = min(max(cursor.delivered, cursor.ceiling, cursor.floor), max(end, cursor.floor))
+        reached = max(cursor.delivered, cursor.ceiling, cursor.floor, ended.reach(cursor))
+        self.next_offset: int = min(reached, max(end, cursor.floor))
         self.known_to: int = 0  # from next_offset up to here there is nothing of ours
         self.idle = False  # nor up to the end
         idling.rests(self)
@@ -96,6 +97,7 @@ class QueueSource:
         self.expiry = Expiry(self, queue.timing)
         if self.returned or self.next_offset < end:
             self.expiry.revive()
+        ended.resume(self)
         if self.terms.max_deliveries is not None:
             self._give_up(self.terms.max_deliveries)
 
@@ -230,7 +232,7 @@ class QueueSource:
     def deliveries(self, offset: int) -> int:
         """How often this one, which was handed out, has been delivered."""
         count: int = self.cursor.counts.get(offset, 1)
-        return count
+        return count % ended.NOTED
 
     def released(self, offsets: list[int]) -> None:
         """No consumer holds these any more."""

@@ -187,7 +187,8 @@ def test_a_dead_letter_queue_that_may_not_be_created(caplog: pytest.LogCaptureFi
     assert "may not be created" in caplog.text
     assert unsettled(world) == 1
     world.restart()
-    assert [each.body for each in consumer(world).messages()] == [b"1"]
+    assert consumer(world).messages() == []
+    assert unsettled(world) == 1
 
 
 def test_a_disk_that_fails_loses_nothing(caplog: pytest.LogCaptureFixture) -> None:
