@@ -49,7 +49,8 @@ class Births:
         found = self._watchers.find(destination.name)
         self._broker.work += BIRTH_WORK + len(found) + len(self.tried) + self._broker.names.born(destination)
         for subscription in found:
-            if subscription.patterns.matches(destination.name):  # it may also be that it is not permitted
+            asked, permitted = subscription.asked, subscription.patterns
+            if permitted is asked or permitted.matches(destination.name):
                 self._join(subscription, destination)
 
     def _join(self, subscription: Subscription, destination: Destination) -> None:

@@ -36,9 +36,9 @@ from radiator.broker.queue import Queue
 from radiator.broker.reader import Reader
 from radiator.broker.reading import Reading
 from radiator.broker.ready import Ready
-from radiator.broker.regexes import Unfinished
 from radiator.broker.registry import Registry
 from radiator.broker.returning import Returns
+from radiator.broker.searching import Unfinished
 from radiator.broker.session import Session, SessionLimits
 from radiator.broker.slow import Slow
 from radiator.broker.source import QueueSource
@@ -130,6 +130,7 @@ class Broker:
         Returns the frames that are left when some have been so much work that others should have their turn first, or
         when one has to wait (``radiator.broker.throttle``).
         """
+        session.unfinished = False
         if session.undecided:
             return frames
         hold = session.hold
@@ -148,7 +149,8 @@ class Broker:
                     send(self, session, frame, now_ns)
                 else:
                     commands.dispatch(self, session, frame, now_ns)
-            except Unfinished:
+            except Unfinished as more:
+                session.unfinished = more.at_once
                 return frames[index:]
             except Wait as wait:
                 if self.throttle.hold(session, wait, hold if index == 0 else None, now_ns):

@@ -9,6 +9,7 @@ from radiator.broker import (
     idempotence,
     named_subscribing,
     overflow,
+    preparing,
     settling,
     subscribing,
     throttle,
@@ -149,8 +150,9 @@ def abort(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
 def commit(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
     """COMMIT: everything is checked before anything is applied; the RECEIPT waits for all of it."""
     name = _required(frame, "transaction")
-    held = transactions.find(session, name).frames
-    steps = _check(broker, session, held, now_ns)
+    transaction = transactions.find(session, name)
+    preparing.destinations(broker, session, transaction)
+    steps = _check(broker, session, transaction, now_ns)
     transactions.end(session, name)
     waited: list[list[object]] = []
     firsts: dict[Partition, int] = {}  # offset of the first message there
@@ -219,7 +221,7 @@ def _wait(waited: list[list[object]], waiters: list[object] | None) -> None:
 
 
 def _check(
-    broker: Broker, session: Session, held: list[Frame], now_ns: int
+    broker: Broker, session: Session, transaction: transactions.Transaction, now_ns: int
 ) -> list[tuple[Frame, Plan | None, Verdict]]:
     """Everything that could refuse a COMMIT, before anything of it is applied. Raises ProtocolError.
 
@@ -230,7 +232,7 @@ def _check(
     ahead: dict[Destination, tuple[int, int]] = {}
     room: dict[Partition, tuple[int, int]] = {}
     known: set[tuple[Partition, bytes]] = set()
-    for each in held:
+    for each in transaction.frames:
         if each.head.command != "SEND":
             settling.locate(session, each)
             steps.append((each, None, Verdict.STORE))
@@ -259,6 +261,7 @@ def _check(
         ahead[plan.destination] = (before[0] + 1, before[1] + len(each.body))
         count, size = room.get(partition, (0, 0))
         room[partition] = (count + 1, size + len(each.body) + len(plan.block))
+    preparing.files(transaction, room)
     _check_together(session, ahead, now_ns)
     for partition, (count, size) in room.items():
         partition.make_room(count, size)

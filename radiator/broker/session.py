@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from radiator.broker.access import Identity
     from radiator.broker.queue import Queue
     from radiator.broker.reader import Reader
-    from radiator.broker.regexes import Search
+    from radiator.broker.searching import Search
     from radiator.broker.subscription import Subscription
     from radiator.broker.throttle import Bucket, Hold
     from radiator.broker.transactions import Transaction
@@ -98,6 +98,7 @@ class Session:
         "transactions",
         "transaction_bytes",
         "undecided",
+        "unfinished",
         "user",
         "version",
         "waiting",
@@ -123,6 +124,7 @@ class Session:
         self.rights: Rights = NOTHING
         self.undecided = False  # CONNECT has come, and it is not known yet whose it is
         self.since_ns = 0  # when it was connected
+        self.unfinished = False  # the frame whose turn it is was begun, and goes on in the next visit
         self.search: Search | None = None  # of a SUBSCRIBE that is not done yet
         self.listing: tuple[str, list[str]] = ("", [])  # what it is asking the admin channel for, page by page
         self.version = "1.2"

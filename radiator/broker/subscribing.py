@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from radiator.broker import fan_out, named_subscribing, newest, regexes, temporary
+from radiator.broker import fan_out, named_subscribing, newest, regexes, searching, temporary
 from radiator.broker.naming import asked_for
 from radiator.broker.positions import FIRST, NEXT, Position, parse_position
 from radiator.broker.reader import Reader
@@ -15,7 +15,6 @@ from radiator.broker.subscription import ACK_MODES, AUTO, END_ID, Subscription
 from radiator.broker.windows import asked_window, window_of, without_limit
 from radiator.errors import ProtocolError
 from radiator.routing.pattern import PatternSet, is_pattern, parse_list
-from radiator.routing.regex import RegexSet
 from radiator.routing.rules import TEMPORARY
 from radiator.stomp import encoder
 from radiator.storage.layout import parse_message_id
@@ -190,18 +189,11 @@ def _matching(broker: Broker, session: Session, patterns: PatternSet, right: str
         if name.startswith("/radiator/"):
             raise ProtocolError("bad-destination", f"{name[:200]!r} is reserved")
         session.require(right, name)
+    matching = [] if patterns.is_literal else searching.names_for(broker, session, patterns)
     for name in patterns.names:
         found[name] = broker.destination(name)
     may = session.rights.may
-    if isinstance(patterns, RegexSet):
-        names = regexes.names_for(broker, session, patterns)
-        found.update((name, broker.destinations[name]) for name in names if may(right, name))
-    elif not patterns.is_literal:
-        for pattern in patterns:
-            if not pattern.is_literal:
-                names, looked = broker.registry.names.find(pattern)
-                broker.work += looked
-                found.update((name, broker.destinations[name]) for name in names if may(right, name))
+    found.update((name, broker.destinations[name]) for name in matching if may(right, name))
     return list(found.values())
 
 

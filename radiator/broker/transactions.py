@@ -14,6 +14,7 @@ from radiator.errors import ProtocolError
 if TYPE_CHECKING:
     from radiator.broker.session import Session
     from radiator.stomp.frames import Frame
+    from radiator.storage.file_partition import FilePartition
 
 
 FRAME_OVERHEAD_BYTES = 256  # of a frame beside its bytes; also keeps a transaction below the records of one batch
@@ -24,9 +25,11 @@ assert min(limits.BATCH_BYTES_MAX, FRAME_OVERHEAD_BYTES * limits.BATCH_RECORDS_M
 class Transaction:
     """The frames of one open transaction and what they weigh, in bytes."""
 
-    __slots__ = ("frames", "size_bytes")
+    __slots__ = ("begun", "frames", "named", "size_bytes")
 
     def __init__(self) -> None:
+        self.named = 0  # COMMIT has come: of so many frames the destination exists
+        self.begun: list[FilePartition] = []  # logs whose files are made ahead, a portion in each group commit
         self.frames: list[Frame] = []
         self.size_bytes = 0
 

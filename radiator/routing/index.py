@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar
 
-from radiator.routing.pattern import ANY, ONE, ONE_OR_MORE, Pattern, segments
+from radiator.routing.pattern import ANY, ONE, ONE_OR_MORE, WILDCARDS, Pattern, segments
 from radiator.routing.regex import Regex
 
 Value = TypeVar("Value", bound=Hashable)
@@ -96,10 +96,18 @@ class PatternIndex(Generic[Value]):
             found.update((value, None) for value, regex in self.tried.items() if regex.matches(name))
         return sorted(found, key=self._numbers.__getitem__)
 
-    def _walk(self, names: list[str], found: dict[Value, None]) -> None:
+    def reach(self, name: str) -> tuple[bool, int]:
+        """Whether any matches, and how many places of the tree were looked at for that."""
+        found: dict[Value, None] = {}
+        steps = self._walk(segments(name), found)
+        return bool(found), steps
+
+    def _walk(self, names: list[str], found: dict[Value, None]) -> int:
+        steps = 0
         here: dict[_Patterns[Value], bool] = {}  # where the walk may be; True: behind a #, and may stay
         _enter(here, self._root, False)
         for name in names:
+            steps += len(here)
             after: dict[_Patterns[Value], bool] = {}
             for node, stays in here.items():
                 if stays:
@@ -114,6 +122,7 @@ class PatternIndex(Generic[Value]):
             here = after
         for node in here:
             found.update(node.values)
+        return steps + len(here)
 
 
 def _enter(states: dict[_Patterns[Value], bool], node: _Patterns[Value], stays: bool) -> None:
@@ -161,8 +170,9 @@ class NameIndex:
                 break
             del path[-1].next[part]
 
-    def find(self, pattern: Pattern) -> tuple[list[str], int]:
-        """The names that match, each once, and how many nodes were looked at for them."""
+    def find(self, pattern: Pattern, most: int) -> tuple[list[str] | None, int]:
+        """The names that match, each once, and how many nodes were looked at for them; None in their place if it would
+        be more than about ``most``."""
         here: dict[_Names, None] = {self._root: None}
         looked = 0
         before = ""
@@ -172,23 +182,28 @@ class NameIndex:
                 continue
             before = part
             for node in here:
+                if len(after) + (len(node.next) if part in WILDCARDS else 0) > most - looked:
+                    return None, looked + len(after)
                 if part == ONE:
                     after.update(dict.fromkeys(node.next.values()))
                 elif part == ANY:
-                    _below([node], after)
+                    _below([node], after, most - looked)
                 elif part == ONE_OR_MORE:
-                    _below(list(node.next.values()), after)
+                    _below(list(node.next.values()), after, most - looked)
                 elif (child := node.next.get(part)) is not None:
                     after[child] = None
             here = after
             looked += len(here)
+            if looked > most:
+                return None, looked
         return [name for node in here for name in node.names], looked
 
 
-def _below(tops: list[_Names], found: dict[_Names, None]) -> None:
-    """These nodes and all under them, but what was found already; without a stack of calls, as names may be deep."""
+def _below(tops: list[_Names], found: dict[_Names, None], most: int) -> None:
+    """These nodes and all under them, but what was found already; without a stack of calls, as names may be deep. Ends
+    once it has found more than ``most``."""
     waiting = tops[::-1]
-    while waiting:
+    while waiting and len(found) <= most:
         node = waiting.pop()
         if node not in found:
             found[node] = None

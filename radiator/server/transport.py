@@ -188,7 +188,7 @@ class Transport:
             before = len(self._rest)
             rest, self._rest = self._rest, []  # whatever happens, no frame is acted on twice
             self._rest = self._driver.broker.handle(self.session, rest, clock.now_ns())
-            if self._rest and len(self._rest) == before and not (self.session.closing or self.session.search):
+            if self._rest and len(self._rest) == before and not (self.session.closing or self.session.unfinished):
                 return  # it waits, as before
             if self._rest:  # who waits longer for the same comes first the next time
                 self._driver.paused.pop(self, None)

@@ -146,6 +146,11 @@ class FilePartition(Partition):
     def makes_files(self) -> bool:  # type: ignore[override]
         return self.roll_wanted or self._retry_wanted or not (self.segments or self.open_batch is IDLE)
 
+    def want_file(self) -> None:
+        """The first file is to be begun ahead of what will be in it."""
+        self.begun = self.roll_wanted = True
+        self.queue()
+
     def take(self, now_ns: int, may_roll: bool = True) -> list[Job]:
         """Closes what is open and turns it, and what tick() found due, into jobs."""
         self.queued = False

@@ -169,7 +169,7 @@ class SyncJob(Job):
 
 
 class RollJob(Job):
-    """A segment's time is over and nothing is being written."""
+    """A segment's time is over and nothing is being written; or the first one is wanted ahead of what will be in it."""
 
     __slots__ = ("base_offset", "rolled")
     partition: FilePartition

@@ -158,13 +158,14 @@ class Log:
             raise self.fail("sync", error) from error
 
     def roll(self, next_offset: int) -> bool:
-        """Seals the active segment, and begins the next one if it holds anything."""
+        """Seals the active segment, if it holds anything, and begins the next one; the first one if there is none."""
         if self.failed is not None:
             raise StorageError(str(self.failed))
-        if not self.position:
+        if not self.position and self.fd >= 0:
             return False
         try:
-            self._roll(next_offset)
+            if self.position:
+                self._roll(next_offset)
             self._open(next_offset)
         except OSError as error:
             raise self.fail("roll", error) from error

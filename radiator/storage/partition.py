@@ -109,6 +109,7 @@ class Partition(ABC):
         "_agenda",
         "_closed",
         "_dirty",
+        "begun",
         "dedup",
         "destinations",
         "directory",
@@ -158,6 +159,7 @@ class Partition(ABC):
             None  # what all cursors have settled there
         )
         self.open_batch: BatchBuilder = IDLE
+        self.begun = False  # there is, or will be, a file, whether or not anything is appended
         self.queued = False  # stands in the agenda: take() must visit
         self.dedup: Dedup | None = None  # ids of messages, once there was one
         self._closed: list[BatchBuilder] = []  # full, not yet taken
@@ -295,8 +297,8 @@ class Partition(ABC):
 
     @property
     def untouched(self) -> bool:
-        """Nothing was ever appended, by this run or by another."""
-        return not (self.next_offset or self.last_receive_ns or self.queued)
+        """Nothing was ever appended, by this run or by another, and no file was begun by this one."""
+        return not (self.next_offset or self.last_receive_ns or self.queued or self.begun)
 
     @property
     def size_bytes(self) -> int:

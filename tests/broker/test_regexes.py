@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from radiator import limits
-from radiator.broker import regexes
+from radiator.broker import searching
 from radiator.errors import ConfigError
 from radiator.routing.rights import Rights
 from tests.broker.harness import Client, World, bodies
@@ -130,7 +130,7 @@ def test_there_is_an_end_to_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_search_among_many_names_lets_others_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(regexes, "NAMES_A_VISIT", 10)
+    monkeypatch.setattr(searching, "STEPS_A_VISIT", 200)
     world = World(ON)
     send(world, *(f"/topic/{number}" for number in range(100)))
     client, other = world.connect(), world.connect()

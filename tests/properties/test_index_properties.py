@@ -59,7 +59,9 @@ def test_a_pattern_finds_the_names_that_it_matches(
         pattern = Pattern(text)
         if pattern.is_literal:
             continue
-        found, _ = index.find(pattern)
+        found, looked = index.find(pattern, 10_000)
+        assert found is not None
+        assert index.find(pattern, looked - 1)[0] is None or looked == 0
         assert len(found) == len(set(found))
         assert set(found) == {name for name in left if pattern.matches(name)}
     for name in left:
@@ -86,6 +88,6 @@ def test_what_does_not_match_is_not_looked_at() -> None:
     for number in range(1_000):
         index.add(f"/topic/many.{number}.x")
         index.add(f"/queue/other.{number}")
-    found, looked = index.find(Pattern("/topic/many.7.*"))
+    found, looked = index.find(Pattern("/topic/many.7.*"), 100)
     assert found == ["/topic/many.7.x"]
     assert looked < 10

@@ -1,0 +1,64 @@
+"""What a COMMIT to many new destinations needs is made before it, in portions.
+
+Each new destination is some work, and each log that begins a file a millisecond of the disk's, for which everybody's
+receipts wait. All parts of a transaction are written in one group; so where they are many, the destinations are made
+first, some in each visit, and then the files, NEW_FILES_MAX in each group commit. Until then the COMMIT comes again
+(``Unfinished``). Nothing of the transaction has been applied: whether it happens is decided afterwards, at once.
+
+Knows: transactions, names, which logs have files. Must not know: what the messages say.
+Invariants: an empty log and a destination without a message are all that a COMMIT leaves behind that is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from radiator import limits
+from radiator.broker.searching import Unfinished
+from radiator.routing.rules import TEMPORARY
+from radiator.storage.file_partition import FilePartition
+
+if TYPE_CHECKING:
+    from radiator.broker.broker import Broker
+    from radiator.broker.session import Session
+    from radiator.broker.transactions import Transaction
+    from radiator.storage.partition import Partition
+
+BIRTHS_WORK = 1_500  # of one visit: as long as this has not been spent, there is a next destination
+
+
+def destinations(broker: Broker, session: Session, transaction: Transaction) -> None:
+    """Those that the transaction sends to exist afterwards, and their files do that were begun. Raises Unfinished, and
+    ProtocolError."""
+    frames, there = transaction.frames, broker.destinations
+    while transaction.named < len(frames):
+        if broker.work > BIRTHS_WORK:
+            broker.give_way()
+            raise Unfinished
+        head = frames[transaction.named].head
+        transaction.named += 1
+        if head.command == "SEND":
+            name = head.headers["destination"]
+            if name not in there and not name.startswith(TEMPORARY):
+                session.require("write", name)
+                broker.destination(name)
+    begun = transaction.begun
+    while begun and not _unmade(begun[-1]):
+        begun.pop()
+    if begun:
+        raise Unfinished(at_once=False)
+
+
+def files(transaction: Transaction, partitions: Iterable[Partition]) -> None:
+    """Where these are to have a message together, not too many of them begin a file with it. Raises Unfinished."""
+    unmade = [each for each in partitions if isinstance(each, FilePartition) and _unmade(each)]
+    if len(unmade) > limits.NEW_FILES_MAX:
+        for partition in unmade:
+            partition.want_file()
+        transaction.begun = unmade
+        raise Unfinished(at_once=False)
+
+
+def _unmade(partition: FilePartition) -> bool:
+    return not partition.segments and partition.failed is None
