@@ -31,7 +31,8 @@ PAGE = 1_000  # entries of an answer: some hundred kilobytes
 PARTITIONS_SHOWN = 16  # of a destination
 SUBSCRIPTIONS_SHOWN = 20  # of a client
 LOOKED_AT_MAX = 2_000  # names, for one page: some milliseconds
-PAGE_WORK = 500  # of a page, where looking at a destination is 1
+PAGE_WORK = 100  # of a page, where looking at a destination is 1
+ENTRY_WORK = 2  # of an entry in it
 
 
 def destinations(broker: Broker, asked: Ask) -> dict[str, Any]:
@@ -88,6 +89,7 @@ def _page(
                 break
     else:
         at = min(start + LOOKED_AT_MAX, len(names)) - 1
+    broker.work += max(0, at + 1 - start) + ENTRY_WORK * len(found)
     if at + 1 < len(names):
         return found, names[at]
     asked.session.listing = ("", [])

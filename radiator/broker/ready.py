@@ -83,7 +83,7 @@ class Ready:
 
     def credit_session(self, session: Session) -> None:
         """The window that a session's subscriptions share may have room again."""
-        if session.queue_ring:
+        if session.queue_ring or session.capped:
             self._shared[session] = None
         if session.capped:
             for subscription in session.subscriptions.values():
@@ -170,10 +170,10 @@ class Ready:
                 return
 
     def _serve_topics(self, session: Session) -> None:
-        """Under max-in-flight topics and queues take from one window: every other time the topics come first, and each
-        time another one of them."""
+        """Under max-in-flight topics and queues take from one window: every other time the topics come first, and of
+        them the one behind that which had the last turn."""
         session.topics_turn += 1
-        if session.topics_turn % 2:
+        if session.topics_turn % 2 and session.queue_ring:
             return
         readers = [
             reader
@@ -181,9 +181,13 @@ class Ready:
             if subscription.ack != "auto"
             for reader in subscription.readers.values()
         ]
-        first = session.topics_turn // 2 % len(readers) if readers else 0
+        last = session.topic_served
+        first = readers.index(last) + 1 if last in readers else 0
         for reader in readers[first:] + readers[:first]:
-            if session.held >= session.window:
+            held = session.held
+            if held >= session.window:
                 return
             reader.pump()
+            if session.held > held:
+                session.topic_served = reader
             self._readers[reader] = None  # whether it goes on, or has come to its end, is seen there

@@ -94,6 +94,7 @@ class Session:
         "subscriptions",
         "tags",
         "temporary",
+        "topic_served",
         "topics_turn",
         "transactions",
         "transaction_bytes",
@@ -154,6 +155,7 @@ class Session:
         self.transactions: dict[str, Transaction] = {}
         self.transaction_bytes = 0
         self.temporary: dict[str, None] = {}
+        self.topic_served: Reader | None = None  # the last one of them
         self.topics_turn = 0  # under max-in-flight: who comes first, topics or queues
         self.missed: Callable[[Reader, int], None] = lambda reader, count: None  # told what a reader came too late for
         self.hold: Hold | None = None  # what its frames wait for
