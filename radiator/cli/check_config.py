@@ -30,9 +30,11 @@ def check_config(file: str | None, config: str | None, explain: tuple[str, ...],
     """Check a configuration FILE and explain its rules. Without a file, what holds then."""
     from radiator.config import load
     from radiator.routing.rules import Rules
+    from radiator.server import listener
     from radiator.server.certificates import Certificates
-    from radiator.server.hooks import load_hooks
+    from radiator.server.hooks import load_hooks, new_schemas
     from radiator.server.users import check
+    from radiator.storage.files import FileSystem
 
     if file and config:
         raise click.UsageError("give the file once: as argument or with --config")
@@ -40,9 +42,14 @@ def check_config(file: str | None, config: str | None, explain: tuple[str, ...],
     rules = Rules(settings)
     load_hooks(settings.rules, settings.source)
     warnings = check(settings.auth)
+    try:
+        new_schemas(settings.rules, settings.source, FileSystem(), settings.data_dir)
+    except OSError as error:
+        warnings.append(f"{settings.data_dir}: earlier versions of the schemas were not compared: {error.strerror}")
     certificates = Certificates()
     for listen in settings.listen:
         certificates.of(listen, settings.tls)
+        listener.check(listen, "listen")
     if as_json:
         put_json({**_summary(settings), "explain": [_explained(rules, name) for name in explain], "warnings": warnings})
         return OK

@@ -121,6 +121,19 @@ def register_schemas(rules: tuple[Rule, ...], source: str | None, fs: FileSystem
 
     Raises ConfigError where a change is not allowed; then nothing was kept.
     """
+    due = new_schemas(rules, source, fs, data_dir)
+    if due:
+        fs.mkdir(layout.schemas_path(data_dir))
+    for path, data, _ in due:
+        replace_file(fs, path, data)
+    return [note for _, _, note in due]
+
+
+def new_schemas(
+    rules: tuple[Rule, ...], source: str | None, fs: FileSystem, data_dir: str
+) -> list[tuple[str, bytes, str]]:
+    """What a start would keep: paths, contents, notes. It writes nothing. Raises ConfigError where a change is not
+    allowed."""
     due: list[tuple[str, bytes, str]] = []
     for index, rule in enumerate(rules):
         if rule.schema is None:
@@ -145,11 +158,7 @@ def register_schemas(rules: tuple[Rule, ...], source: str | None, fs: FileSystem
             raise ConfigError(f"{where}: {rule.schema}: expected at most {VERSIONS_MAX} versions, see {stem}*")
         data = json.dumps(schema, indent=2, ensure_ascii=False).encode(errors="surrogatepass") + b"\n"
         due.append((f"{stem}{number}.json", data, f"{rule.schema} is version {number} for {name}"))
-    if due:
-        fs.mkdir(layout.schemas_path(data_dir))
-    for path, data, _ in due:
-        replace_file(fs, path, data)
-    return [note for _, _, note in due]
+    return due
 
 
 def lost_by(schema: Any, earlier: Any, where: str) -> str | None:

@@ -130,3 +130,16 @@ def bind_tcp(host: str, port: int, key: str, url: str) -> Any:
             ) from None
         raise ConfigError(f"{key}: {url}: cannot listen there: {error}") from None
     return sock
+
+
+def check(listen: Listen, key: str) -> None:
+    """Whether there can be a listener of that address, as far as that shows without opening it. Raises ConfigError."""
+    if listen.scheme == "unix":
+        unix.check(listen.path)
+        return
+    try:
+        std_socket.getaddrinfo(
+            listen.host, listen.port, std_socket.AF_INET6 if ":" in listen.host else std_socket.AF_INET
+        )
+    except OSError as error:
+        raise ConfigError(f"{key}: {listen}: the host is not known here: {error.strerror or error}") from None

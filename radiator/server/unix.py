@@ -25,9 +25,7 @@ PATH_BYTES_MAX = 107  # what the kernel has room for, with the NUL behind it
 
 def bind(path: str, backlog: int) -> Any:
     """A listening socket at ``path``. Raises ConfigError."""
-    size = len(os.fsencode(path))
-    if size > PATH_BYTES_MAX:
-        raise ConfigError(f"listen: unix:{path}: expected a path of at most {PATH_BYTES_MAX} bytes, got {size}")
+    check(path)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         _make_way(path)
@@ -46,6 +44,13 @@ def bind(path: str, backlog: int) -> Any:
         sock.close()
         raise
     return sock
+
+
+def check(path: str) -> None:
+    """Whether there can be a socket of that name. Raises ConfigError."""
+    size = len(os.fsencode(path))
+    if size > PATH_BYTES_MAX:
+        raise ConfigError(f"listen: unix:{path}: expected a path of at most {PATH_BYTES_MAX} bytes, got {size}")
 
 
 def _chmod(sock: Any) -> bool:
