@@ -15,6 +15,7 @@ from heapq import nsmallest
 from typing import TYPE_CHECKING, Any
 
 from radiator.broker import cursor_names, lag
+from radiator.broker.names import JOIN_WORK
 from radiator.broker.positions import Position, parse_position
 from radiator.broker.source import QueueSource
 from radiator.errors import ProtocolError, StorageError
@@ -69,6 +70,7 @@ def move(broker: Broker, asked: Ask) -> dict[str, Any] | None:
     topics = [each for each in named.destinations if not wanted or each.name == wanted]
     if not topics:
         raise ProtocolError("bad-request", f"{key} is not about {wanted[:200]!r}", f"It reads {named.patterns.text}.")
+    broker.work += JOIN_WORK * len(topics)
     if wanted:
         named.leave(topics)
         named.join(topics, position, asked.now_ns)
@@ -152,7 +154,6 @@ def _replace(broker: Broker, key: str, queue: Queue, old: QueueSource, start: in
     feed.leave(queue)
     new = QueueSource(queue, feed, cursor, registry.dirty_sources, old.terms)
     new.fed = old.fed
-    queue.sources[queue.sources.index(old)] = new
     queue.replaced(old, new)
     feed.join(new)
     feed.pin()

@@ -73,7 +73,7 @@ def attach(registry: Registry, parent: Destination, children: list[Destination],
             assert queue is not None
             source = QueueSource(queue, feed, cursor, registry.dirty_sources)
             source.fed = True
-            queue.sources.append(source)
+            queue.add(source)
             feed.join(source)
         if parent.policy.kind == "queue":
             registry.cursors.delete(cursor_names.of_queue(parent.name), feed.partition.name)

@@ -13,6 +13,7 @@ from heapq import heapify, heappush, heapreplace
 from typing import Any, Protocol
 
 from radiator import limits
+from radiator.broker import forcing
 from radiator.broker.claim import Claims
 from radiator.broker.wire import PartitionWire
 from radiator.storage.batch import RecordBatch
@@ -147,7 +148,7 @@ class Feed:
     def forced(self, start: int) -> None:
         """Retention has taken what lies below ``start``, as the rule forces it to, whoever still needs it."""
         for source in self.sources:
-            source.forced(start)
+            forcing.forced(source, start)
         self.pin()
 
     def join(self, source: Any, pins: bool = True) -> None:

@@ -62,6 +62,7 @@ class Named:
         self.claim = Topics(partial(means.matches, patterns))
         self.queue = Queue(self.key, self.claim, means.on_lost, means.timing, Terms())
         self.destinations: dict[Destination, None] = {}
+        self._sources: dict[Feed, QueueSource] = {}
         self.starts: Starts = {}  # of the claim's, those that hold after a restart too
         self.wished: Starts = {}  # the same, where it is an offset that was asked for: there or not
         self.seeking = Seeking(means.reading)
@@ -125,7 +126,9 @@ class Named:
             destination.subscribers -= 1
             self.claim.since.pop(destination.name, None)
         needed = {feed for destination in self.destinations for feed in destination.feeds}
-        for source in [source for source in self.queue.sources if source.feed not in needed]:
+        closing = {source: None for source in self.queue.sources if source.feed not in needed}
+        self.queue.drop(closing)
+        for source in closing:
             self._close(source)
         return left
 
@@ -168,7 +171,7 @@ class Named:
     # --- its cursors ------------------------------------------------------------------------------------------------
 
     def _source(self, feed: Feed) -> QueueSource | None:
-        return next((source for source in self.queue.sources if source.feed is feed), None)
+        return self._sources.get(feed)
 
     def _open(self, feed: Feed, start: int, destination: Destination) -> QueueSource:
         partition = feed.partition
@@ -185,7 +188,8 @@ class Named:
             others = (registry.rules.policy_for(each) for each in partition.destinations if self.claim.wants(each))
             terms = Terms.of_all([terms, *map(self._terms, others)])
         source = QueueSource(self.queue, feed, cursor, registry.dirty_sources, terms)
-        self.queue.sources.append(source)
+        self.queue.add(source)
+        self._sources[feed] = source
         if self.asked.is_group and len(destination.feeds) > 1:
             self.queue.share_out(source, partial(self._means.timing.wake, self.queue))
         feed.join(source, pins=not in_memory)
@@ -194,10 +198,8 @@ class Named:
         return source
 
     def _close(self, source: QueueSource) -> None:
-        self.queue.sources.remove(source)
+        del self._sources[source.feed]
         source.close()
-        if self.queue.owners is not None:
-            self.queue.owners.remove(source)
         source.feed.leave(self.queue)
         source.feed.pin()
         self._means.registry.cursors.delete(self.key, source.feed.partition.name)

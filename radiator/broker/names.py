@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("radiator.broker")
 
 LOOK_EVERY_NS = 60 * NS_PER_SECOND
+JOIN_WORK = 10  # of a topic that a name joins or leaves, where looking at a destination is 1
 GRACE_NS = 3_600 * NS_PER_SECOND  # after a start: time for those who use a name to come back
 
 
@@ -138,6 +139,8 @@ class Names:
         """Let a subscription that takes part in nothing yet use the name. ``check`` was called before."""
         patterns = subscription.asked
         named = self.by_key.get(asked.key)
+        if named is None or reset or named.patterns.text != patterns.text:
+            self._broker.work += JOIN_WORK * (len(topics) if named is None else len(topics) + len(named.destinations))
         if named is None:
             named = self._add(self._new(asked, subscription.session.user, patterns, now_ns))
             named.join(topics, position or NEXT, now_ns, anew=True)
@@ -257,6 +260,7 @@ class Names:
         self._counts[named.user] -= 1
         if not self._counts[named.user]:
             del self._counts[named.user]
+        self._broker.work += JOIN_WORK * len(named.destinations)
         self._index.remove(named, named.patterns.patterns)
         self._forget(named.end())
         self._definitions.put(named.key, None)

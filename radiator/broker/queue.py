@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, Any
 from radiator import limits
 from radiator.broker import lanes, selective
 from radiator.broker.owners import Owners
-from radiator.broker.parked import back, take_lowest
+from radiator.broker.parked import take_lowest
+from radiator.broker.rota import Rota
 from radiator.broker.shares import CONSUMERS_MAX, Shares
 from radiator.broker.source import QueueSource
 from radiator.broker.wire import run_length
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from radiator.broker.claim import Claim
     from radiator.broker.selection import Selection
@@ -53,6 +54,7 @@ class Queue:
         "ordered",
         "selection",
         "owners",
+        "rota",
         "shares",
         "sources",
         "terms",
@@ -68,6 +70,7 @@ class Queue:
         self.timing = timing
         self.terms = terms
         self.sources: deque[QueueSource] = deque()
+        self.rota = Rota()  # those of them that have something
         self.consumers: deque[Subscription] = deque()
         self.owners: Owners | None = None  # where not everybody may take from every source
         self.ordered = False  # nothing is taken from a source while one before it has something: priorities
@@ -81,6 +84,8 @@ class Queue:
     def join(self, consumer: Subscription, alone: bool, wake: Callable[[], None]) -> None:
         """One more consumer; ``alone``: an exclusive one. ``wake`` is called when somebody's turn comes by that."""
         self.consumers.append(consumer)
+        for source in self.sources:  # what was others' may be its own now
+            self.rota.rouse(source)
         if self.shares is not None and len(self.consumers) > CONSUMERS_MAX:
             self.timing.forget(self.shares)
             self.shares = None
@@ -106,8 +111,24 @@ class Queue:
         if self.owners is not None:
             self.owners.left(consumer)
 
+    def add(self, source: QueueSource) -> None:
+        """One more."""
+        self.sources.append(source)
+        self.rota.rouse(source)
+
+    def drop(self, sources: Collection[QueueSource]) -> None:
+        """It reads these no more."""
+        self.sources = deque(source for source in self.sources if source not in sources)
+        for source in sources:
+            self.rota.drop(source)
+            if self.owners is not None:
+                self.owners.remove(source)
+
     def replaced(self, old: QueueSource, new: QueueSource) -> None:
         """Another cursor takes the place of this one."""
+        self.sources[self.sources.index(old)] = new
+        self.rota.drop(old)
+        self.rota.rouse(new)
         if self.owners is not None:
             self.owners.replaced(old, new)
 
@@ -118,11 +139,6 @@ class Queue:
         self._on_lost(
             f"{self.name}: {count} messages were gone from the log before they were settled, among {where}", count
         )
-
-    @property
-    def ready(self) -> bool:
-        """True if a message waits that could be handed out now."""
-        return any(source.ready for source in self.sources)
 
     def appended(self, partition: Any) -> None:
         """One more message waits. Called only where a rule limits how many may: nobody else asks for ``backlog``."""
@@ -145,11 +161,6 @@ class Queue:
             stored = partition.next_offset - partition.log_start_offset
             size += partition.size_bytes * source.backlog // max(1, stored)
         return size
-
-    @property
-    def ready_to_drop(self) -> int:
-        """How many messages wait that no consumer holds."""
-        return sum(back(source) + source.fresh for source in self.sources if not source.fed)
 
     def drop_oldest(self) -> bool:
         """Settle the oldest message that no consumer holds, to make room; False if there is none."""
@@ -179,10 +190,7 @@ class Queue:
         happens."""
         handed = 0
         ordered = self.ordered
-        for number in range(len(self.sources)):
-            source = self.sources[number if ordered else 0]
-            if not ordered:
-                self.sources.rotate(-1)
+        for source in tuple(self.sources) if ordered else self.rota.turns():
             if source.loading or not (source.ready or source.parked is not None):
                 if ordered and source.loading:
                     break

@@ -193,7 +193,7 @@ class Registry:
         feed.topics += policy.kind == "topic"
         if queue is not None:
             source = QueueSource(queue, feed, cursor, self.dirty_sources)
-            queue.sources.append(source)
+            queue.add(source)
             if policy.priority:
                 queue.ordered = True
                 queue.sources = deque(sorted(queue.sources, key=partial(highest_first, policy)))

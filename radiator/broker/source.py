@@ -213,6 +213,7 @@ class QueueSource:
     def give_back(self, offsets: list[int]) -> None:
         """These messages were in flight and are not settled: they take their places again."""
         gone = []
+        self.queue.rota.rouse(self)
         for offset in offsets:
             if offset < self.forced_to:
                 gone.append(offset)
@@ -353,30 +354,6 @@ class QueueSource:
         self.deferred.remove(start, stop)
         if self.parked is not None:
             self.parked.remove(start, stop)
-
-    def forced(self, start: int) -> None:
-        """Retention took what lies below ``start`` although some of it was not settled: what nobody holds is lost now,
-        what a consumer holds is lost if it comes back. In a shared log others' records that were not passed over yet
-        are counted as well."""
-        if start <= self.cursor.floor:
-            return
-        settled, self.settled = self.settled, []
-        self.cursor.ack(settled)
-        unsettled = start - self.cursor.floor
-        unsettled -= sum(max(0, min(stop, start) - first) for first, stop in self.cursor.intervals)
-        fresh = max(0, start - max(self.next_offset, self.cursor.floor))
-        returned = sum(offset < start for offset in self.returned) + self.deferred.remove(0, start)
-        returned += 0 if self.parked is None else self.parked.remove(0, start)
-        self.waiting -= max(0, unsettled)
-        floor = self.cursor.floor
-        self.cursor.ack_range(floor, start)
-        self.returned = [offset for offset in self.returned if offset >= start]
-        heapify(self.returned)
-        self.next_offset = max(self.next_offset, start)
-        idling.rests(self)
-        self.forced_to = start
-        if fresh + returned:
-            self.queue.lost(self, fresh + returned, floor, start - 1)
 
     def batch_at(self, offset: int) -> RecordBatch | None:
         """The batch that holds ``offset``, or None: then a cold read is under way, or the offset is gone."""

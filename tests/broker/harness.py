@@ -19,6 +19,7 @@ from typing import Any
 from radiator.broker.broker import SETTLE_INTERVAL_NS, Broker
 from radiator.broker.bugs import Bugs
 from radiator.broker.idempotence import identify
+from radiator.broker.rota import spent
 from radiator.broker.session import Session, SessionLimits
 from radiator.clock import NS_PER_SECOND
 from radiator.config import Config
@@ -292,6 +293,7 @@ class World:
                 self.broker.tick(self.now)
                 continue
             if not worked and not self.broker.dirty_sources:
+                self.nothing_is_overlooked()
                 return
             if not worked:  # acks that are being gathered: the shell has a timer for them
                 self.now += SETTLE_INTERVAL_NS
@@ -320,6 +322,14 @@ class World:
         return jobs
 
     # --- looking ------------------------------------------------------------------------------------------------------
+
+    def nothing_is_overlooked(self) -> None:
+        """Whatever has something to hand out is where its queue looks."""
+        queues = [each.queue for each in self.broker.destinations.values() if each.queue is not None]
+        for queue in queues + [named.queue for named in self.broker.names.by_key.values()]:
+            for source in queue.sources:
+                others = source.idle and not source.returned and source.parked is None
+                assert spent(source) or others or source in queue.rota, queue.name
 
     def holds_nothing(self) -> None:
         """What must be true when every client is gone: nobody is forgotten anywhere."""

@@ -136,7 +136,7 @@ def test_a_queue_that_dropped_what_was_then_lost_swallows_nothing(kept: int) -> 
     world.settle()
     assert client.bodies() == ["b", "c", "d"]
     queue = world.broker.destinations[Q].queue
-    assert queue is not None and (queue.backlog, queue.ready_to_drop) == (0, 0)
+    assert queue is not None and (queue.backlog, queue.sources[0].fresh) == (0, 0)
     publish(world, *"efg", destination=Q)  # not one of these is refused or dropped
     assert client.bodies() == ["e", "f", "g"]
 
