@@ -16,7 +16,8 @@ from radiator.stomp.frames import Frame
 from tests.broker.harness import Client, World
 from tests.simulation.checkers import CAPPED, DEAD, Checkers, Violation
 
-QUEUES = ["/queue/strong", "/queue/weak", "/queue/memory", *CAPPED]
+LANES, PRIORITIES = "/queue/lanes", (0, 4, 9)
+QUEUES = ["/queue/strong", "/queue/weak", "/queue/memory", LANES, *CAPPED]
 TOPICS = ["/topic/strong", "/topic/weak", "/topic/memory"]
 ONE_LOG = [*QUEUES, *TOPICS, "/topic/shared.a", "/topic/shared.b", "/topic/packed"]
 PASSED_ON_TO = ["/topic/strong", "/topic/weak", "/queue/done"]
@@ -135,7 +136,7 @@ class Producer(Actor):
         for _ in range(self.random.choice([1, 1, 2, 6])):
             destination = self.random.choice(DESTINATIONS)
             body = self._body(destination)
-            headers = {"destination": destination}
+            headers = {"destination": destination} | self._priority(destination)
             if destination in QUEUES and self.random.random() < 0.08:
                 headers["delay"] = str(self.random.choice([0, 1, 700, 5_000]))
             if destination in QUEUES and self.random.random() < 0.05:
@@ -167,17 +168,24 @@ class Producer(Actor):
         body = f"{self.name}:{self.number}:{transaction}:".encode() + b"x" * size
         if destination in ONE_LOG:
             self.checkers.partition_of[body] = "shared" if "shared" in destination else destination
+        if destination == LANES:
+            self.checkers.partition_of[body] = f"{LANES}-p{self._priority(destination)['priority']}"
         return body
+
+    def _priority(self, destination: str) -> dict[str, str]:
+        """Of the message that was made last."""
+        return {"priority": str(PRIORITIES[self.number % 3])} if destination == LANES else {}
 
     def _transaction(self) -> None:
         """To one destination, or to several, each in its own partition."""
         name = self.new_receipt()
         destinations = self.random.sample(ONE_LOG, self.random.choice([1, 1, 2, 3]))
         sends = [self.random.choice(destinations) for _ in range(self.random.randrange(1, 5))]
-        bodies = [self._body(destination, name) for destination in sends]
+        bodies = []
         self.say("BEGIN", transaction=name)
-        for body, destination in zip(bodies, sends, strict=True):
-            self.say("SEND", body, destination=destination, transaction=name)
+        for destination in sends:
+            bodies.append(self._body(destination, name))
+            self.say("SEND", bodies[-1], destination=destination, transaction=name, **self._priority(destination))
         if self.random.random() < 0.2:
             self.say("ABORT", transaction=name)
             return

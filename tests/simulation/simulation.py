@@ -44,6 +44,7 @@ destinations:
   - {match: /queue/capped, redeliver: {max: 2, delay: 0ms}, dead_letter: /queue/dead}
   - {match: /queue/capped-weak, fsync: 2s, redeliver: {max: 1}, dead_letter: /queue/dead}
   - {match: /queue/dead, partitions: 1}
+  - {match: /queue/lanes, priority: true}
   - {match: /topic/keyed, partitions: 2, partition_by: 'header:key'}
 """
 STEPS = 1_500
