@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from radiator.broker import commands, settling
+from radiator.broker import commands, lanes, registry, settling
 from radiator.broker.broker import Broker
 from radiator.broker.queue import Queue
 from radiator.broker.reader import Reader
@@ -174,3 +174,13 @@ def a_topic_reader_takes_messages_of_queues(right: Any) -> Around:
 @bug(QueueSource, "pass_over")
 def a_queue_takes_what_is_not_its_own(right: Any) -> Around:
     return lambda self, batch, firsts, index, stop: index
+
+
+@bug(lanes, "holds")
+def a_lane_does_not_wait_for_the_one_above(right: Any) -> Around:
+    return lambda source: False
+
+
+@bug(registry, "highest_first")
+def the_lowest_priority_goes_first(right: Any) -> Around:
+    return lambda policy, source: -right(policy, source)

@@ -22,13 +22,15 @@ defaults: {redeliver: {delay: 0ms}}
 destinations:
   - {match: /queue/wide, prefetch: 5}
   - {match: '/queue/parts,/topic/parts', partitions: 2}
+  - {match: /queue/lanes, priority: true}
   - {match: '/queue/shared.*,/topic/shared', partition: shared}
   - {match: '/queue/memory,/topic/memory', store: memory}
 """
-QUEUES = ["a", "b", "wide", "parts", "memory", "shared.x", "shared.y", "late.1", "late.2"]
+QUEUES = ["a", "b", "wide", "parts", "lanes", "memory", "shared.x", "shared.y", "late.1", "late.2"]
 TOPICS = ["a", "parts", "memory", "shared", "late.1"]
 NAMES = [*(f"/queue/{each}" for each in QUEUES), *(f"/topic/{each}" for each in TOPICS)]
-BUSY = ["/queue/a", "/queue/b", "/queue/shared.x"]
+BUSY = ["/queue/a", "/queue/b", "/queue/shared.x", "/queue/lanes"]
+PRIORITIES = [0, 4, 4, 9]
 PATTERNS = [
     *NAMES,
     *BUSY,
@@ -155,12 +157,14 @@ class History:
     def _publish(self, person: Person, destination: str, transaction: str | None) -> None:
         self.bodies += 1
         body = b"m%d" % self.bodies
+        priority = self.random.choice(PRIORITIES) if destination == "/queue/lanes" else None
+        more: dict[str, Any] = {} if priority is None else {"priority": priority}
         if transaction is None:
-            self.number_of[body] = self.model.sent(destination).number
-            self._say(person, "SEND", body, destination=destination)
+            self.number_of[body] = self.model.sent(destination, priority).number
+            self._say(person, "SEND", body, destination=destination, **more)
         else:
-            person.transactions[transaction].append(("SEND", destination, body))
-            self._say(person, "SEND", body, destination=destination, transaction=transaction)
+            person.transactions[transaction].append(("SEND", (destination, priority), body))
+            self._say(person, "SEND", body, destination=destination, transaction=transaction, **more)
 
     def _transaction(self, person: Person) -> str | None:
         open_ones = list(person.transactions)
@@ -233,7 +237,7 @@ class History:
         self._say(person, "COMMIT", transaction=name)
         for what, where, which in person.transactions.pop(name):
             if what == "SEND":
-                self.number_of[which] = self.model.sent(where).number
+                self.number_of[which] = self.model.sent(*where).number
             else:
                 self.model.answered(where, which, what == "ACK")
 

@@ -31,6 +31,7 @@ def demand(holds: bool, text: str) -> None:
 class Message:
     number: int  # in the order of sending
     destination: str
+    priority: int | None = None
     partition: str | None = None  # known once it is heard
     deliveries: int = 0
     holder: Subscription | None = None
@@ -117,13 +118,14 @@ class Model:
         self.old = {queue: dict(waiting) for queue, waiting in self.waiting.items()}
         self.came_back: set[int] = set()
         self.last: dict[tuple[Subscription, str], int] = {}  # by queue and partition: the highest number heard
+        self.lowest: dict[str, int] = {}  # by queue: the lowest priority that was heard
 
     # --- what clients do ----------------------------------------------------------------------------------------------
 
-    def sent(self, destination: str) -> Message:
-        message = Message(len(self.messages), destination)
+    def sent(self, destination: str, priority: int | None = None) -> Message:
+        message = Message(len(self.messages), destination, priority)
         self.messages.append(message)
-        self.destinations.add(destination)
+        self._born(destination)
         if message.is_queued:
             self.waiting.setdefault(destination, {})[message.number] = message
         else:
@@ -133,10 +135,23 @@ class Model:
                         subscription.due.setdefault(destination, deque()).append(message)
         return message
 
+    def _born(self, destination: str) -> None:
+        """It is there, perhaps from now on: then it may widen the windows of patterns."""
+        if destination in self.destinations:
+            return
+        self.destinations.add(destination)
+        prefetch = self.prefetch.get(destination, 1)
+        for client in self.clients.values():
+            for each in client.subscriptions.values():
+                if each.mode != "auto" and each.asked is None and each.matches(destination):
+                    each.window = None if max(each.window or 1, prefetch) == 1 else max(each.window or 1, prefetch)
+
     def subscribed(self, client: Client, name: str, text: str, mode: str, asked: int | None) -> Subscription:
         patterns = patterns_of(text)
         subscription = Subscription(client, name, patterns, mode, asked, None)
-        self.destinations.update(each for each in text.split(",") if "*" not in each)
+        for each in text.split(","):
+            if "*" not in each:
+                self._born(each)
         if mode != "auto":
             rules = [self.prefetch.get(each, 1) for each in self.destinations if subscription.matches(each)]
             window = asked or max(rules, default=1)
@@ -255,6 +270,9 @@ class Model:
         if number not in self.came_back:
             demand(number > before, f"{where}: after {before}")
         self.last[key] = max(before, number)
+        if message.priority is not None:
+            lowest = self.lowest.get(message.destination, message.priority)
+            self.lowest[message.destination] = min(lowest, message.priority)
 
     # --- what must hold when nothing moves ----------------------------------------------------------------------------
 
@@ -283,7 +301,10 @@ class Model:
         if "parts" in queue:  # where those are that nobody has heard yet is not known
             return
         patient = [number for number in waiting if number in self.old.get(queue, ()) and number not in self.came_back]
-        if patient:
+        if patient and queue in self.lowest:
+            highest = max(self.messages[number].priority or 0 for number in patient)
+            demand(self.lowest[queue] >= highest, f"priority {highest} of {queue} was passed over")
+        elif patient:
             for (_, key), number in self.last.items():
                 if key.startswith(queue + " "):
                     demand(number < min(patient), f"{number} of {queue} went out, and {min(patient)} still waits")
