@@ -54,6 +54,11 @@ class Guesses:
             record.open_ns = start_ns + _delay_ns(key, record.failures)
         return start_ns - now_ns
 
+    def holds(self, user: str, host: str, now_ns: int) -> bool:
+        """Whether a try would have to wait now. Changes nothing."""
+        records = [self._record(key, now_ns) for key in self._keys(user, host)]
+        return any(record is not None and record.open_ns > now_ns for record in records)
+
     def failed(self, user: str, host: str, now_ns: int) -> None:
         """That try was wrong."""
         for key in self._keys(user, host):

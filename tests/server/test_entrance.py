@@ -339,6 +339,33 @@ def test_a_right_passcode_in_time_is_let_in_and_failures_are_forgotten(users: Pa
 # --- the file changes -------------------------------------------------------------------------------------------------
 
 
+def test_a_login_that_was_right_once_is_not_told_among_guesses(users: Path) -> None:
+    door = Door(users)
+    assert user(door.try_("alice", "secret")) == "alice"
+    for number in range(8):
+        door.ask("alice", f"guess {number}")
+        door.threads.run()
+    door.threads.timers.clear()
+    verified = door.threads.done
+    among = door.ask("alice", "secret")
+    door.threads.run()
+    assert among == []
+    assert user(door.try_("alice", "secret", address="10.9.9.9:5")) == "alice"
+    door.threads.wait()
+    assert [user(each) for each in among] == ["alice"]
+    assert door.threads.done == verified, "it was known, and had only to wait"
+    assert user(door.try_("alice", "secret")) == "alice"
+
+
+def test_a_reconnect_after_a_slip_or_two_is_not_held_up(users: Path) -> None:
+    door = Door(users)
+    assert user(door.try_("alice", "secret")) == "alice"
+    for _ in range(2):
+        denied(door.try_("alice", "slip"))
+    assert user(door.try_("alice", "secret")) == "alice"
+    assert door.threads.timers == []
+
+
 def test_a_broken_file_leaves_the_users_as_they_were(users: Path, caplog: pytest.LogCaptureFixture) -> None:
     door = Door(users)
     users.write_text("users: {alice: {pasword: x}}")
