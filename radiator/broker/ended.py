@@ -10,7 +10,6 @@ Invariants: a count with a note belongs to a message that is a letter, or, just 
 
 from __future__ import annotations
 
-from heapq import heapify
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -38,14 +37,17 @@ def reach(cursor: Cursor) -> int:
 
 
 def resume(source: QueueSource) -> None:
-    """After a start: those that came to their end before it are not given out."""
-    counts = source.cursor.counts
-    noted = [offset for offset in source.returned if counts.get(offset, 0) >= NOTED]
-    if not noted:
-        return
-    source.returned = [offset for offset in source.returned if counts.get(offset, 0) < NOTED]
-    heapify(source.returned)
+    """After a start: those that came to their end before it are not given out; and a broker or a consumer that dies of
+    a message gets it as often as the rule says, and no more."""
+    counts, most = source.cursor.counts, source.terms.max_deliveries
     for reason, bits in NOTES.items():
-        offsets = [offset for offset in noted if counts[offset] // NOTED == bits // NOTED]
-        if offsets:
-            source.queue.timing.returns.ended(source, offsets, reason)
+        _end(source, [each for each in source.returned if counts.get(each, 0) // NOTED == bits // NOTED], reason)
+    if most is not None:
+        _end(source, [each for each in source.returned if source.deliveries(each) >= most], MAX_DELIVERIES)
+
+
+def _end(source: QueueSource, offsets: list[int], reason: str) -> None:
+    if not offsets:
+        return
+    source.returned = sorted(set(source.returned).difference(offsets))  # which is a heap
+    source.queue.timing.returns.ended(source, offsets, reason)

@@ -98,16 +98,6 @@ class QueueSource:
         if self.returned or self.next_offset < end:
             self.expiry.revive()
         ended.resume(self)
-        if self.terms.max_deliveries is not None:
-            self._give_up(self.terms.max_deliveries)
-
-    def _give_up(self, most: int) -> None:
-        """A broker or a consumer that dies of a message gets it so often, and no more."""
-        spent = [offset for offset in self.returned if self.deliveries(offset) >= most]
-        if spent:
-            self.returned = [offset for offset in self.returned if self.deliveries(offset) < most]
-            heapify(self.returned)
-            self.queue.timing.returns.spent(self, spent)
 
     def agree(self, terms: Terms) -> None:
         """Other terms hold from now on, for what is with consumers too."""
