@@ -13,6 +13,7 @@ from radiator.broker.queue import Queue
 from radiator.broker.reader import Reader
 from radiator.broker.ready import Ready
 from radiator.broker.receipts import ReceiptLine
+from radiator.broker.returning import Returns
 from radiator.broker.session import Session
 from radiator.broker.source import QueueSource
 from radiator.broker.subscription import Subscription
@@ -78,9 +79,9 @@ def what_comes_back_goes_to_the_end(right: Any) -> Around:
     return give_back
 
 
-@bug(Broker, "return_to")
+@bug(Returns, "back")
 def one_of_several_is_lost(right: Any) -> Around:
-    return lambda self, source, offsets: right(self, source, offsets[:1])
+    return lambda self, source, offsets, attempted=True: right(self, source, offsets[:1], attempted)
 
 
 @bug(Broker, "return_to")
