@@ -8,7 +8,6 @@ from typing import Any
 from unittest.mock import patch
 
 from radiator.broker import commands, lanes, registry, settling
-from radiator.broker.broker import Broker
 from radiator.broker.queue import Queue
 from radiator.broker.reader import Reader
 from radiator.broker.ready import Ready
@@ -84,9 +83,9 @@ def one_of_several_is_lost(right: Any) -> Around:
     return lambda self, source, offsets, attempted=True: right(self, source, offsets[:1], attempted)
 
 
-@bug(Broker, "return_to")
+@bug(Returns, "back")
 def nothing_wakes_the_queue(right: Any) -> Around:
-    return lambda self, source, offsets: source.give_back(offsets) if offsets else None
+    return lambda self, source, offsets, attempted=True: source.give_back(offsets) if offsets else None
 
 
 @bug(QueueSource, "settle")
