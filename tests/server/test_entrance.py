@@ -16,7 +16,6 @@ from radiator.clock import NS_PER_SECOND
 from radiator.config import AuthConfig
 from radiator.errors import ConfigError, ProtocolError
 from radiator.server import passwords
-from radiator.server.addresses import host_of, is_local, is_public
 from radiator.server.auth import Entrance
 from radiator.server.users import check
 from tests.broker.harness import World
@@ -257,85 +256,6 @@ def test_who_has_gone_meanwhile_costs_nothing(users: Path) -> None:
     assert door.threads.done == 1
 
 
-# --- guessing ---------------------------------------------------------------------------------------------------------
-
-
-def test_guessing_is_slowed_down_more_each_time_and_at_last_refused_unseen(
-    users: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    door = Door(users)
-    waits: list[float] = []
-    for number in range(12):
-        decisions = door.ask("alice", f"guess {number}")
-        door.threads.run()
-        if not decisions:
-            waits.append(door.threads.wait())
-            door.threads.run()
-        denied(decisions[0])
-    assert waits == sorted(waits)
-    assert len(waits) == 9 and waits[0] < 1 < waits[-1] <= 4
-    side_by_side = [door.ask("alice", f"guess {number}") for number in range(100, 120)]
-    door.threads.run()
-    refused = [decision for decisions in side_by_side for decision in decisions]
-    assert len(refused) >= 15  # they would have to wait for too long
-    assert {each.code for each in refused if isinstance(each, ProtocolError)} == {
-        "too-many"
-    }  # and not: a wrong passcode
-    assert "not looked at" in caplog.text
-    assert max(seconds for seconds, _ in door.threads.timers) <= 8
-
-
-def test_nobody_can_lock_a_user_out_who_was_never_here_before(users: Path) -> None:
-    door = Door(users)
-    for number in range(200):
-        door.ask("alice", f"guess {number}", address=f"10.6.6.{number % 50}:1")
-        door.threads.run()
-    assert user(door.try_("alice", "secret", address="10.0.0.9:1")) == "alice"
-
-
-def test_a_subnet_of_ipv6_is_one_origin(users: Path) -> None:
-    door = Door(users)
-    for number in range(20):
-        door.ask(f"user {number}", "guess", address=f"2001:db8::{number:x}:1")
-        door.threads.run()
-    assert door.threads.timers
-    assert user(door.try_("alice", "secret", address="2001:db8:0:1::1:1")) == "alice"
-
-
-def test_who_asks_for_many_logins_waits_for_them_alone(users: Path) -> None:
-    door = Door(users)
-    for number in range(100):
-        door.ask(f"user {number}", "guess", address=f"2001:db8::{number:x}:1")
-    alice = door.ask("alice", "secret", address="10.0.0.9:1")
-    for _ in range(3):
-        door.threads.step()
-    assert user(alice[0]) == "alice"
-
-
-def test_who_guesses_makes_nobody_else_wait(users: Path) -> None:
-    door = Door(users)
-    assert user(door.try_("alice", "secret", address="10.0.0.9:1")) == "alice"
-    for number in range(30):
-        door.ask("alice", f"guess {number}", address="10.6.6.6:1")
-        door.threads.run()
-    assert user(door.try_("bob", "hidden", address="10.0.0.2:1")) == "bob"
-    assert user(door.try_("alice", "secret", address="10.0.0.3:1")) == "alice"  # verified before: nothing to guess
-    users.write_text(USERS.replace("carol", "dora"))
-    door.entrance.reload()
-    door.threads.run()
-    assert user(door.try_("alice", "secret", address="10.0.0.9:1")) == "alice"  # at home there
-
-
-def test_a_right_passcode_in_time_is_let_in_and_failures_are_forgotten(users: Path) -> None:
-    door = Door(users)
-    for number in range(5):
-        door.ask("alice", f"guess {number}")
-        door.threads.run()
-    door.threads.now += 700 * NS_PER_SECOND
-    door.threads.timers.clear()
-    assert user(door.try_("alice", "secret")) == "alice"
-
-
 # --- the file changes -------------------------------------------------------------------------------------------------
 
 
@@ -488,29 +408,3 @@ def test_a_plug_in_that_is_not_there_is_told_with_those_that_are() -> None:
     with pytest.raises(ConfigError, match=r"cannot be loaded: ModuleNotFoundError"):
         Door(plugin="no_such_module:thing")
     Door(plugin="tests.server.test_entrance:plugin")
-
-
-# --- addresses --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("address", "host", "local"),
-    [
-        ("127.0.0.1:5", "127.0.0.1", True),
-        ("127.9.9.9:5", "127.9.9.9", True),
-        ("::1:5", "::1", True),
-        ("::ffff:127.0.0.1:5", "::ffff:127.0.0.1", True),
-        ("10.0.0.1:5", "10.0.0.1", False),
-        ("2001:db8::1:5", "2001:db8::1", False),
-        ("fe80::1%eth0:5", "fe80::1%eth0", False),
-        ("./run/radiator.sock", "./run/radiator.sock", True),
-    ],
-)
-def test_an_address_is_of_this_machine_or_not(address: str, host: str, local: bool) -> None:
-    assert host_of(address) == host
-    assert is_local(address) is local
-
-
-def test_a_host_is_public_unless_only_this_machine_reaches_it() -> None:
-    assert [is_public(host) for host in ("127.0.0.1", "::1", "localhost")] == [False] * 3
-    assert [is_public(host) for host in ("0.0.0.0", "::", "10.0.0.1", "broker.example")] == [True] * 4
