@@ -148,7 +148,11 @@ def acks_do_not_wait_for_the_commit(right: Any) -> Around:
 
 @bug(commands, "_check")
 def a_commit_forgets_its_last_frame(right: Any) -> Around:
-    return lambda broker, session, held, now_ns: right(broker, session, held[:-1] if len(held) > 1 else held, now_ns)
+    def check(*args: Any) -> Any:
+        steps = right(*args)
+        return steps[:-1] if len(steps) > 1 else steps
+
+    return check
 
 
 @bug(ReceiptLine, "now")
