@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from radiator import limits
 from radiator.broker.delivered import Delivered
@@ -256,8 +256,11 @@ class AutoAck:
         self.lengths = lengths
 
     def settle(self) -> None:
-        """Every message of the run was written."""
-        self.queue_source.written(self.offsets)  # type: ignore[attr-defined]
+        """Every message of the run was written: who waits for the source (``Owners``) may have its turn."""
+        source: Any = self.queue_source
+        source.settle(self.offsets)
+        if source.queue.owners is not None:
+            source.queue.timing.wake(source.queue)
 
     def unwritten(self, written_total: int) -> tuple[list[int], list[int]]:
         """Split the offsets into those wholly written and those not, for a connection that died in between."""

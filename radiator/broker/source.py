@@ -148,12 +148,6 @@ class QueueSource:
             self.timeouts.forget(offsets)
         self._settle(offsets)
 
-    def written(self, offsets: list[int]) -> None:
-        """These were sent under ``ack:auto`` and have left: whoever waits for this source may have its turn."""
-        self.settle(offsets)
-        if self.queue.owners is not None:
-            self.queue.timing.wake(self.queue)
-
     def skip(self, offsets: list[int]) -> None:
         """These records of a shared partition are other destinations'."""
         if offsets[0] < self.counted_to:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from radiator.broker.session import AutoAck, Session, SessionLimits
@@ -16,7 +18,9 @@ class Source:
     def __init__(self) -> None:
         self.settled: list[int] = []
 
-    def written(self, offsets: list[int]) -> None:
+    queue = SimpleNamespace(owners=None)
+
+    def settle(self, offsets: list[int]) -> None:
         self.settled += offsets
 
 
