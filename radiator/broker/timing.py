@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from radiator.broker.source import QueueSource
 
 NEVER_NS = 1 << 63
-LEFT_MAX = 1_000  # entries of subjects that are gone: not worth a look
+LEFT_MAX = 1_000  # entries that count no more: not worth a look
 
 
 class Subject(Protocol):
@@ -52,7 +52,7 @@ class Timing:
         self.deferred = 0  # messages that are not due yet and are remembered by their offsets
         self._heap: list[tuple[int, int, Any]] = []
         self._numbers = count()
-        self._left = 0  # entries of subjects that are gone, at most
+        self._left = 0  # entries that count no more: of subjects that are gone, or have said an earlier moment
         self._stuck: list[QueueSource] = []
 
     def see(self, now_ns: int) -> None:
@@ -67,6 +67,8 @@ class Timing:
     def at(self, due_ns: int, subject: Subject) -> None:
         """Call its ``due`` at that moment, or before it if it said so already."""
         if due_ns < subject.wake_ns:
+            if subject.wake_ns != NEVER_NS:
+                self._leave()
             subject.wake_ns = due_ns
             heappush(self._heap, (due_ns, next(self._numbers), subject))
 
@@ -75,9 +77,13 @@ class Timing:
         if subject.wake_ns == NEVER_NS:
             return
         subject.wake_ns = NEVER_NS
+        self._leave()
+
+    def _leave(self) -> None:
+        """One entry more does not count. Where these prevail, each subject keeps the one that does."""
         self._left += 1
         if self._left > LEFT_MAX and 2 * self._left > len(self._heap):
-            self._heap = [entry for entry in self._heap if entry[2].wake_ns == entry[0]]
+            self._heap = list({id(entry[2]): entry for entry in self._heap if entry[2].wake_ns == entry[0]}.values())
             heapify(self._heap)
             self._left = 0
 
@@ -95,6 +101,8 @@ class Timing:
             if subject.wake_ns == due_ns:
                 subject.wake_ns = NEVER_NS
                 later.append(subject)
+            elif self._left:
+                self._left -= 1
         for subject in later:  # each once: what it plans for now is for the next visit
             subject.due(now_ns)
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from radiator import limits
+from radiator.broker import timing
 from radiator.clock import NS_PER_MS, NS_PER_SECOND
 from tests.broker.harness import NOW, World
 
@@ -173,6 +174,22 @@ def test_what_is_not_due_is_bounded_and_messages_without_a_delay_go_on(monkeypat
     assert world.broker.timing.deferred == 0
 
 
+def test_one_long_delay_and_many_short_ones_leave_nothing_behind(monkeypatch: Any) -> None:
+    monkeypatch.setattr(timing, "LEFT_MAX", 10)
+    world = World()
+    client = world.connect()
+    client.subscribe("/queue/a", ack="auto")
+    client.publish("/queue/a", "far", delay="30d")
+    for _ in range(100):
+        client.publish("/queue/a", "near", delay="1ms")
+        world.settle()
+        world.tick(0.002)
+    assert client.bodies() == ["near"] * 100
+    assert len(world.broker.timing._heap) <= 30
+    world.tick(30 * 86_400)
+    assert client.bodies() == ["far"]
+
+
 def test_who_refuses_with_long_delays_takes_the_room_of_nobody(monkeypatch: Any) -> None:
     monkeypatch.setattr(limits, "DEFERRED_MAX", 40)
     monkeypatch.setattr(limits, "DEFERRED_OWN", 2)
@@ -185,12 +202,12 @@ def test_who_refuses_with_long_delays_takes_the_room_of_nobody(monkeypatch: Any)
         for message in client.messages():
             client.nack(message, delay="10d")
         world.settle()
-    timing, stats = world.broker.timing, world.broker.stats
-    assert timing.deferred == 20
+    waiting, stats = world.broker.timing, world.broker.stats
+    assert waiting.deferred == 20
     assert stats.delays_not_kept == stats.nacks - 20 > 0
     other.publish("/queue/b", "late", delay="5s")
     world.settle()
-    assert timing.deferred == 20, "nobody is there to look at it"
+    assert waiting.deferred == 20, "nobody is there to look at it"
     world.broker.timing.deferred += 20  # by others
     other.subscribe("/queue/b", prefetch_count=10)
     other.publish("/queue/b", "plain")
