@@ -31,7 +31,7 @@ class Deferred:
     def __init__(self, source: QueueSource, timing: Timing) -> None:
         self._source = source
         self._timing = timing
-        self._heap: list[tuple[int, int]] = []
+        self._heap: list[tuple[int, int, bool]] = []  # when, which, and whether that is a pause from some moment on
         self._offsets: set[int] | None = None  # what is here; the heaps may have what was given up, or has left, too
         self._order: list[int] = []
         self.wake_ns = NEVER_NS
@@ -39,9 +39,9 @@ class Deferred:
     def __len__(self) -> int:
         return len(self._heap) if self._offsets is None else len(self._offsets)
 
-    def add(self, due_ns: int, offset: int) -> None:
-        """Keep this one until then."""
-        heappush(self._heap, (due_ns, offset))
+    def add(self, due_ns: int, offset: int, pause: bool = False) -> None:
+        """Keep this one until then: a moment of the wall clock, or the end of a ``pause`` that has just begun."""
+        heappush(self._heap, (due_ns, offset, pause))
         if self._offsets is not None:
             self._offsets.add(offset)
             heappush(self._order, offset)
@@ -54,7 +54,7 @@ class Deferred:
             return None
         offsets, order = self._offsets, self._order
         if offsets is None or len(order) > 2 * len(offsets) + DUE_MAX:
-            self._know({offset for _, offset in self._heap} if offsets is None else offsets)
+            self._know({entry[1] for entry in self._heap} if offsets is None else offsets)
             offsets, order = self._offsets, self._order
         assert offsets is not None
         while order[0] not in offsets:
@@ -101,11 +101,11 @@ class Deferred:
         self._timing.returns.due(self._source, offsets)
 
     def clock_went_back(self, by_ns: int) -> None:
-        """Judge all of them anew: who was refused need not wait for the hour that the clock repeats."""
-        self._heap = [(self._timing.now_ns, offset) for _, offset in self._heap]
-        heapify(self._heap)
-        if self._heap:
-            self._timing.at(self._timing.now_ns, self)
+        """Who was refused waits for what is left of its pause, and not for the hour that the clock repeats."""
+        if any(pause for _, _, pause in self._heap):
+            self._heap = [(due - by_ns if pause else due, offset, pause) for due, offset, pause in self._heap]
+            heapify(self._heap)
+            self._timing.at(self._heap[0][0], self)
 
     def close(self) -> None:
         """The source is gone."""
@@ -117,12 +117,12 @@ class Deferred:
     def remove(self, start: int, stop: int) -> int:
         """The log has lost these offsets; how many of them were here."""
         known, before = self._offsets, len(self)
-        kept = [(due, at) for due, at in self._heap if not start <= at < stop and (known is None or at in known)]
+        kept = [each for each in self._heap if not start <= each[1] < stop and (known is None or each[1] in known)]
         removed = before - len(kept)
         if removed:
             heapify(kept)
             self._heap = kept
             if known is not None:
-                self._know({offset for _, offset in kept})
+                self._know({entry[1] for entry in kept})
             self._timing.freed(removed)
         return removed

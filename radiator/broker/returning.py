@@ -156,7 +156,7 @@ class Returns:
                 at_once.append(offset)
                 self._broker.stats.delays_not_kept += 1
             else:
-                source.deferred.add(now_ns + pause_ns, offset)
+                source.deferred.add(now_ns + pause_ns, offset, pause=True)
         self.due(source, at_once)
 
     def ended(self, source: QueueSource, offsets: list[int], reason: str) -> None:

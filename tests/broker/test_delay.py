@@ -190,6 +190,30 @@ def test_one_long_delay_and_many_short_ones_leave_nothing_behind(monkeypatch: An
     assert client.bodies() == ["far"]
 
 
+def test_a_clock_that_goes_back_a_little_ends_no_pause() -> None:
+    world = World()
+    client = world.connect()
+    client.subscribe("/queue/a")
+    client.publish("/queue/a", "x")
+    world.settle()
+    client.nack(client.messages()[0], delay="1h")
+    client.publish("/queue/a", "late", delay="30m")
+    world.settle()
+    world.now -= NS_PER_MS
+    world.tick(0)
+    world.settle()
+    assert client.messages() == []
+    world.tick(1_800)
+    assert client.messages() == [], "the moment of the wall clock has not come yet"
+    world.tick(0.001)
+    (late,) = client.messages()
+    client.ack(late)
+    world.tick(1_799.998)
+    assert client.messages() == []
+    world.tick(0.001)
+    assert client.bodies() == ["x"], "the pause was an hour"
+
+
 def test_who_refuses_with_long_delays_takes_the_room_of_nobody(monkeypatch: Any) -> None:
     monkeypatch.setattr(limits, "DEFERRED_MAX", 40)
     monkeypatch.setattr(limits, "DEFERRED_OWN", 2)
