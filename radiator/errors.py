@@ -24,7 +24,8 @@ ERROR_CODES: dict[str, str] = {
     "bad-transaction": "the transaction id is unknown, or already in use on this connection",
     "bad-ack": "the id does not name a delivery that this connection holds",
     "too-large": "a frame, header or body is over its limit",
-    "too-many": "a count (connections, subscriptions, transactions, destinations) is over its limit",
+    "too-many": "a count (connections, subscriptions, transactions, destinations, wrong logins from an address) "
+    "is over its limit",
     "timeout": "the peer was silent for too long",
     "taken-over": "another connection goes on with the subscription of that name",
     "denied": "the peer may not do this",
