@@ -13,6 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from radiator import limits
+from radiator.broker.selection import Selection
+
 if TYPE_CHECKING:
     from radiator.broker.feed import Feed
     from radiator.broker.queue import Queue
@@ -109,7 +112,9 @@ class Ready:
         return bool(self._shared or self._queues or self._readers or self._refused)
 
     def pump(self) -> bool:
-        """Deliver one bounded run to everything that is ready; True if there is more to do at once."""
+        """Deliver one bounded run to everything that is ready, or until selectors were enough work; True if there is
+        more to do at once."""
+        enough = Selection.spent_chars + limits.SELECTOR_RUN_CHARS
         if self._refused:
             refused, self._refused = self._refused, {}
             for queue, session in refused.items():
@@ -126,15 +131,18 @@ class Ready:
                 except Exception as error:
                     self._on_error(error)
         if self._queues:
-            queues, self._queues = self._queues, {}
+            queues, self._queues = iter(self._queues), {}
             for queue in queues:
                 try:
                     if queue.consumers and queue.pump():
                         self._queues[queue] = None
                 except Exception as error:
                     self._on_error(error)
+                if Selection.spent_chars > enough:
+                    self._queues = dict.fromkeys(queues) | self._queues  # the others come first the next time
+                    break
         if self._readers:
-            readers, self._readers = self._readers, {}
+            readers, self._readers = iter(self._readers), {}
             for reader in readers:
                 try:
                     if reader.pump():
@@ -143,6 +151,9 @@ class Ready:
                         self._on_done(reader)
                 except Exception as error:
                     self._on_error(error)
+                if Selection.spent_chars > enough:
+                    self._readers = dict.fromkeys(readers) | self._readers
+                    break
         return self.busy
 
     def _serve(self, session: Session) -> None:

@@ -75,6 +75,7 @@ class Selection:
     """
 
     __slots__ = ("_columns", "_of_block", "_test", "given", "run", "text")
+    spent_chars = 0  # of all selectors: records looked at x characters; who hands out asks when to give way
 
     def __init__(self, text: str) -> None:
         selector = compile_selector(text)
@@ -124,9 +125,11 @@ class Selection:
     def _evaluate(self, wire: PartitionWire, batch: RecordBatch, start: int, stop: int) -> bytes:
         test, indexes, blocks = self._test, range(start, stop), batch.blocks[start:stop]
         if not self._of_block:
+            Selection.spent_chars += len(blocks) * len(self.text)
             columns = [column(wire, batch, indexes, blocks) for column in self._columns]
             return bytes([test(row) is True for row in zip(*columns, strict=True)])
         different = list(dict.fromkeys(blocks))
+        Selection.spent_chars += len(different) * len(self.text)
         columns = [column(wire, batch, indexes, different) for column in self._columns]
         rows: Iterable[Row] = zip(*columns, strict=True) if columns else repeat(())
         known = {block: test(row) is True for block, row in zip(different, rows, strict=False)}

@@ -8,7 +8,6 @@ Invariant: there are never more transports than there may be connections, whiche
 from __future__ import annotations
 
 import itertools
-import logging
 import secrets
 import socket as std_socket
 import time
@@ -17,14 +16,13 @@ from radiator.broker.broker import Broker
 from radiator.config import Config
 from radiator.errors import ProtocolError
 from radiator.server.driver import Driver
+from radiator.server.farewell import Farewells
 from radiator.server.listener import Listener
 from radiator.server.transport import Transport
 from radiator.server.tunnelled import HTTP_UNAVAILABLE, TunnelledTransport
 from radiator.stomp import encoder
 from radiator.stomp.connection import ServerConnection
 from radiator.stomp.parser import ParserLimits, new_caches
-
-log = logging.getLogger("radiator.server")
 
 
 class Door:
@@ -35,6 +33,7 @@ class Door:
         self._broker = broker
         self._driver = driver
         self._connections_max = connections_max
+        self._farewells = Farewells()
         self._caches = new_caches()
         self._parser_limits = ParserLimits(
             body_bytes_max=config.limits.message,
@@ -71,8 +70,4 @@ class Door:
         error = ProtocolError("too-many", "too many connections", detail)
         tunnel = listener.tunnel()
         words = encoder.error(error) if tunnel is None else tunnel.decline(HTTP_UNAVAILABLE, f"{error}. {detail}")
-        try:
-            sock.send(words)
-        except OSError as problem:
-            log.debug("%s", problem)
-        sock.close()
+        self._farewells.say(sock, words)

@@ -109,7 +109,7 @@ class Transport:
                 if self._shut:
                     return
                 self._received(data)
-                visited += len(data)
+                visited += len(data) + limits.HEADER_VISIT_BYTES * self._connection.take_decoded()
                 if self._paused or len(data) < limits.RECV_BYTES or visited >= limits.RECV_VISIT_BYTES_MAX:
                     return
         except (BlockingIOError, InterruptedError):

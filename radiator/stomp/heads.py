@@ -62,7 +62,7 @@ class HeadReader:
         self.version = version
         self.cache = cache
         self._count_max = count_max
-        self.decoded = 0  # headers read one by one so far: a microsecond or two each
+        self.decoded = 0  # headers read one by one since somebody asked: a microsecond or two each
 
     def quick(self, block: bytes) -> Head | None:
         """The head of a plain block of at most HEAD_CACHE_BLOCK_BYTES_MAX. None: ``read`` must look at it."""

@@ -50,3 +50,26 @@ def test_a_long_list_of_names_is_a_visit_of_its_own() -> None:
     assert len(client.rest) == 2
     client.go_on()
     assert len(client.rest) == 1
+
+
+@pytest.mark.parametrize("kind", ["topic", "queue"])
+def test_many_long_selectors_are_not_all_asked_in_one_go(kind: str) -> None:
+    world = World()
+    clients = [world.connect() for _ in range(30)]
+    for number, client in enumerate(clients):
+        selector = " OR ".join(f"kind LIKE '%{number}x{each}%'" for each in range(90)) + " OR kind = 'wanted'"
+        client.subscribe(f"/{kind}/{number if kind == 'queue' else 'all'}", ack="auto", selector=selector)
+    producer = world.connect()
+    for each in range(10):
+        for number in range(30) if kind == "queue" else [0]:
+            name = f"/queue/{number}" if kind == "queue" else "/topic/all"
+            producer.publish(name, str(each), kind="wanted" if each == 9 else f"other {each}")
+    while world.commit():
+        pass
+    served = []
+    while world.broker.ready.busy:
+        world.broker.ready.pump()
+        served.append(sum(bool(client.session.outbox) for client in clients))
+    assert 0 < served[0] < 10
+    assert served[-1] == 30
+    assert all(client.bodies() == ["9"] for client in clients)
