@@ -81,7 +81,7 @@ MEMORY_BYTES_MAX = 256 * MIB  # all memory partitions together: there may be one
 CURSOR_JOURNAL_BYTES_MAX = 16 * MIB  # then a snapshot is written and the journal starts anew
 TRANSACTION_LOG_BYTES_MAX = 64 * MIB  # decided, but held up by a file that cannot be written: stays in memory; then
 # COMMIT is refused. Four of the largest transactions; what one group commit decides is never too much
-CURSORS_MAX = 131_072  # each has 8 bytes in a file that is mapped, and allocated, as a whole
+CURSORS_MAX = 131_072  # each has 24 bytes in a file that is mapped, and allocated, as a whole
 SUBSCRIPTION_NAMES_MAX = 10_000  # durable names and groups: each pins logs, and all stand in one file
 SUBSCRIPTION_NAMES_PER_USER_MAX = 1_000  # of a user who may not do everything: others need some too
 SUBSCRIPTION_NAME_BYTES_MAX = 240

@@ -16,7 +16,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, MutableSequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from radiator.storage.handed import Handed
 
 
 def ranges(offsets: Iterable[int]) -> list[tuple[int, int]]:
@@ -47,6 +50,7 @@ class Cursor:
     __slots__ = (
         "_changes",
         "_counts",
+        "_handed",
         "_mark",
         "_slot",
         "_slots",
@@ -67,13 +71,16 @@ class Cursor:
         self._counts: dict[int, int] = {}
         self._changes: Changes | None = None  # None: nothing since the last take_changes
         self._mark: Callable[[Cursor], Any] | None = None
+        self._handed: Handed | None = None
         self._slots: MutableSequence[int] | memoryview = [start]
         self._slot = 0
 
-    def attach(self, mark: Callable[[Cursor], Any], slots: memoryview, slot: int) -> None:
-        """Makes it a stored one: ``mark`` hears of the first change, ``slots[slot]`` is where ``delivered`` lives."""
+    def attach(self, mark: Callable[[Cursor], Any], slots: memoryview, slot: int, handed: Handed | None = None) -> None:
+        """Makes it a stored one: ``mark`` hears of the first change, ``slots[slot]`` is where ``delivered`` lives, and
+        ``handed`` hears of what is delivered although its count, as it is stored, says 0."""
         self.stored = True
         self._mark = mark
+        self._handed = handed
         self._slots = slots
         self._slot = slot
 
@@ -81,6 +88,7 @@ class Cursor:
         """No longer a stored one: whoever still holds it changes nothing that is stored."""
         self.stored = False
         self._mark = None
+        self._handed = None
         self._changes = None
         self._slots = [self.delivered]
         self._slot = 0
@@ -102,6 +110,8 @@ class Cursor:
         return self._counts
 
     def set_count(self, offset: int, count: int) -> None:
+        if self._handed is not None and count and self._counts.get(offset) == 0:
+            self._handed.note(self._slot, offset)
         self._counts[offset] = count
         self._changed().counts[offset] = count
 

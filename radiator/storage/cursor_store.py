@@ -24,6 +24,7 @@ from radiator.storage.cursor_journal import CursorState
 from radiator.storage.cursor_log import CursorLog
 from radiator.storage.cursor_snapshot import SNAPSHOT
 from radiator.storage.files import FileSystem, read_file, write_all
+from radiator.storage.handed import HINTS_BYTES, Handed
 from radiator.storage.jobs import SHORT_BYTES_MAX, Job
 from radiator.storage.open_logs import Again, once
 from radiator.storage.options import SyncPolicy
@@ -31,7 +32,6 @@ from radiator.storage.options import SyncPolicy
 SYNC_WITHIN_NS = 50_000_000
 RETRY_EVERY_NS = 2_000_000_000  # how soon a failed journal is made up for by a snapshot
 HELD_ATTEMPTS_MAX = 5  # then those who wait for a receipt are told that there is no room
-SLOT_BYTES = 8
 ALWAYS = SyncPolicy()
 DELIVERED = "delivered"
 
@@ -118,6 +118,7 @@ class CursorStore:
         self._free_slots: list[int] = []
         self._next_slot = 0
         self._slots: memoryview = memoryview(b"")
+        self._handed: Handed = Handed(self._slots)
         self._journal_bytes = 0
         self._generation = 0  # of the journal
         self._unsynced = False  # something of an `always` cursor has been written and not synced
@@ -178,12 +179,13 @@ class CursorStore:
             if max([state.floor, *(stop for _, stop in state.changes)]) > end:
                 fold = True
                 notes.append(f"{state.name}: was ahead of the log {state.partition}, which ends at {end}; set back")
-            self._revive(state, end)
+            fold |= self._revive(state, end)
         if fold:
             # Folded into a snapshot: nothing of it hangs on pages that an earlier run failed to sync.
             self._generation += 1
             try:
                 self.log.replace(self._generation, self._snapshot())
+                self._handed.written()
             except StorageError as error:
                 if not self.log.no_room:
                     raise
@@ -195,17 +197,19 @@ class CursorStore:
         return notes
 
     def _map_slots(self) -> None:
-        fs, size = self.fs, limits.CURSORS_MAX * SLOT_BYTES
+        fs, size = self.fs, HINTS_BYTES
         fd = fs.open(f"{self.directory}/{DELIVERED}", create=True)
         try:
             have = fs.size(fd)
             if have < size:  # allocated as a whole: a hole in a mapping on a full disk would be a SIGBUS
                 write_all(fs, fd, [bytes(size - have)], have)
             self._slots = fs.map(fd, size).cast("Q")
+            self._handed = Handed(self._slots)
         finally:
             fs.close(fd)
 
-    def _revive(self, state: CursorState, end: int) -> None:
+    def _revive(self, state: CursorState, end: int) -> bool:
+        """True if counts that are stored are no longer what they say: that is to be stored before anything else is."""
         cursor = Cursor(min(state.floor, end))
         for start, stop in state.changes:
             cursor.ack_range(start, min(stop, end))
@@ -214,9 +218,19 @@ class CursorStore:
                 cursor.counts[offset] = count
         self._add(cursor, state.number, state.slot, state.name, state.partition)
         self._next_number = max(self._next_number, state.number + 1)
+        counts = cursor.counts
+        first, stop = self._handed.revive(state.slot)
+        stop = min(stop, end)
+        had = max((offset + 1 for offset, count in counts.items() if count), default=stop)
+        cursor.delivered = max(cursor.delivered, had, stop)
+        fresh = max(cursor.delivered, cursor.ceiling)  # what is above goes out as new, and counts from there
+        void = [each for each, count in counts.items() if not count and (each >= fresh or first <= each < stop)]
+        for offset in void:
+            del counts[offset]
+        return bool(void)
 
     def _add(self, cursor: Cursor, number: int, slot: int, name: str, partition: str) -> None:
-        cursor.attach(self._dirty.append, self._slots, slot)
+        cursor.attach(self._dirty.append, self._slots, slot, self._handed)
         self._cursors[name, partition] = cursor
         self._partitions.setdefault(name, []).append(partition)
         self._facts[cursor] = (number, slot, name, partition)
@@ -236,6 +250,7 @@ class CursorStore:
                 slot = self._next_slot
                 self._next_slot += 1
             cursor = Cursor(start)
+            self._handed.forget(slot)
             self._add(cursor, self._next_number, slot, name, partition_name)
             cursor.delivered = start
             self._records.append(journal.create(self._next_number, slot, start, name, partition_name))
@@ -305,6 +320,7 @@ class CursorStore:
         records, self._records = self._records, []
         dirty, waiters, self.waiters = self._dirty.copy(), self.waiters, []
         self._dirty.clear()
+        self._handed.take()
         for cursor in dirty:
             changes = cursor.take_changes()
             facts = self._facts.get(cursor)
@@ -361,6 +377,8 @@ class CursorStore:
             self._held = 0
         elif not job.needs_sync and job.data and self.sync_due_ns is None:
             self.sync_due_ns = now_ns + SYNC_WITHIN_NS
+        if self.failed is None:
+            self._handed.written()
 
     def close(self) -> None:
         """Everything has been taken and written; no other thread runs."""

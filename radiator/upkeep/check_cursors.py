@@ -16,8 +16,9 @@ from radiator import limits
 from radiator.storage import cursor_journal, cursor_snapshot, layout
 from radiator.storage.cursor_journal import CursorState
 from radiator.storage.cursor_snapshot import COPY, SNAPSHOT
-from radiator.storage.cursor_store import DELIVERED, SLOT_BYTES
+from radiator.storage.cursor_store import DELIVERED
 from radiator.storage.files import FileSystem, read_file
+from radiator.storage.handed import HINTS_BYTES, U64_BYTES
 from radiator.upkeep.cursor_copy import cursor_of
 from radiator.upkeep.findings import Finding, span
 
@@ -79,9 +80,9 @@ def _listing(fs: FileSystem, directory: str, listed: list[str], generation: int,
         if facts.is_file and facts.mode & 0o077:
             yield Finding("mode", path, f"mode {facts.mode:04o}, expected no more than {layout.FILE_MODE:04o}")
         if name == DELIVERED:
-            wanted = limits.CURSORS_MAX * SLOT_BYTES
-            if facts.size != wanted and not live:
-                yield Finding("delivered", path, f"{facts.size} bytes, expected {wanted}")
+            if (facts.size % U64_BYTES or facts.size > HINTS_BYTES) and not live:  # a start fills up what is shorter
+                text = f"{facts.size} bytes, expected {HINTS_BYTES}, or less in whole numbers of {U64_BYTES} bytes"
+                yield Finding("delivered", path, text)
         elif name == KEPT:
             yield Finding("kept", path, "a snapshot that could not be read; not needed any more")
         elif generations := cursor_journal.generations([name]):

@@ -15,8 +15,9 @@ from radiator.storage import cursor_journal as journal
 from radiator.storage.cursor import Cursor
 from radiator.storage.cursor_journal import JOURNAL, CursorState
 from radiator.storage.cursor_snapshot import SNAPSHOT
-from radiator.storage.cursor_store import DELIVERED, SLOT_BYTES
+from radiator.storage.cursor_store import DELIVERED
 from radiator.storage.files import FileSystem, read_file
+from radiator.storage.handed import MARKS_BYTES, U64_BYTES, range_of
 from radiator.upkeep.manifest import CopiedCursor
 
 TRIES_MAX = 100  # each finds that the broker has just replaced the snapshot, which it does after 16 MiB of acks
@@ -46,8 +47,11 @@ class CursorCopy:
     def __init__(self, generation: int, states: dict[int, CursorState], delivered: bytes) -> None:
         self.generation = generation
         latest = {(state.name, state.partition): state for state in states.values()}
+        for state in latest.values():
+            start, stop = range_of(delivered, state.slot)
+            state.counts = {each: count for each, count in state.counts.items() if count or not start <= each < stop}
         self._cursors = [(state, cursor_of(state, 1 << 63)) for state in latest.values()]
-        self._delivered = bytearray(delivered)
+        self._delivered = bytearray(delivered[:MARKS_BYTES])
 
     def holds(self, acks: bytes) -> bool:
         """Whether these are among them: records of the journal, each cursor with its creation."""
@@ -67,10 +71,10 @@ class CursorCopy:
             first, end = logs.get(state.partition, (0, 0))
             self._cursors[place] = state, (cursor := cursor_of(state, end))
             cursor.ack_range(cursor.floor, first)
-            at = state.slot * SLOT_BYTES
-            hint = min(int.from_bytes(self._delivered[at : at + SLOT_BYTES], "little"), end)
-            if at + SLOT_BYTES <= len(self._delivered):
-                self._delivered[at : at + SLOT_BYTES] = hint.to_bytes(SLOT_BYTES, "little")
+            at = state.slot * U64_BYTES
+            hint = min(int.from_bytes(self._delivered[at : at + U64_BYTES], "little"), end)
+            if at + U64_BYTES <= len(self._delivered):
+                self._delivered[at : at + U64_BYTES] = hint.to_bytes(U64_BYTES, "little")
 
     def files(self) -> Iterator[tuple[str, bytes]]:
         """Names and bytes: a snapshot of all cursors, and the hints about deliveries."""
@@ -82,7 +86,7 @@ class CursorCopy:
             if cursor.counts:
                 records.append(journal.counts(state.number, cursor.counts))
         yield SNAPSHOT, journal.snapshot(self.generation, records)
-        used = (len(self._delivered.rstrip(b"\0")) + SLOT_BYTES - 1) & -SLOT_BYTES  # the store makes it whole again
+        used = (len(self._delivered.rstrip(b"\0")) + U64_BYTES - 1) & -U64_BYTES  # the store makes it whole again
         if used:
             yield DELIVERED, bytes(self._delivered[:used])
 

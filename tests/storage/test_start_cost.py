@@ -76,7 +76,7 @@ def test_of_20_gib_a_start_reads_first_headers_and_the_tail_of_the_last_segment(
     assert os.path.getsize(active) == whole and store.partitions["q"].next_offset == segments + 300
     # The window of the walk is 1 MiB; what is torn is read once more to be judged.
     assert fs.read < segments * 64 + 3 * 1024 * 1024
-    assert fs.written < 8 * limits.CURSORS_MAX + 4_096, "the slots of the cursors, and little else"
+    assert fs.written < 24 * limits.CURSORS_MAX + 4_096, "the slots of the cursors, and little else"
     store.close()
 
 

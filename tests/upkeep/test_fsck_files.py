@@ -191,10 +191,15 @@ def test_cursors_that_cannot_be_are_told(made: Made) -> None:
 
 
 def test_the_file_of_hints_has_its_size(made: Made) -> None:
-    os.truncate(cursors(made, "delivered"), 800)
+    os.truncate(cursors(made, "delivered"), 801)
     assert kinds(made.root) == ["delivered"]
     repair(made.root)
     mended(made.root)
+
+
+def test_a_file_of_hints_that_a_start_fills_up_is_whole(made: Made) -> None:
+    os.truncate(cursors(made, "delivered"), 144)  # as a backup has it
+    assert kinds(made.root) == []
 
 
 # --- ids, the archive -------------------------------------------------------------------------------------------------
