@@ -234,6 +234,9 @@ def _schedule(plan: Plan, headers: Mapping[str, str], now_ns: int) -> bool:
     due_ms = scheduling.check(headers, now_ns)
     if due_ms is None:
         return False
+    if plan.destination.queue is None and scheduling.is_none(headers):
+        plan.block = scheduling.bare(plan.block)
+        return False
     if plan.destination.queue is None:
         raise ProtocolError(
             "unsupported",

@@ -8,7 +8,7 @@ Raises ProtocolError (bad-time, bad-header, unsupported) that names the header.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from radiator.broker.moments import DIGITS_MAX
 from radiator.broker.positions import parse_duration, parse_time
@@ -70,6 +70,19 @@ def check(headers: Mapping[str, str], now_ns: int) -> int | None:
 
 def stamp(block: bytes, due_ms: int) -> bytes:
     """The stored block with ``deliver-at`` in the place of however the delay was written."""
-    names = tuple(name.encode() + b":" for name in (DELIVER_AT, *DELAYS))
-    lines = [line for line in block.split(b"\n") if line and not line.startswith(names)]
-    return b"\n".join([*lines, b"deliver-at:%d" % due_ms])
+    return b"\n".join([*_without(block, (DELIVER_AT, *DELAYS)), b"deliver-at:%d" % due_ms])
+
+
+def is_none(headers: Mapping[str, str]) -> bool:
+    """True if the delay is 0, which any destination may be told."""
+    return DELIVER_AT not in headers and all(delay_ms(each, headers[each]) == 0 for each in DELAYS if each in headers)
+
+
+def bare(block: bytes) -> bytes:
+    """The stored block of a message whose delay is none."""
+    return b"\n".join(_without(block, DELAYS))
+
+
+def _without(block: bytes, names: Iterable[str]) -> list[bytes]:
+    starts = tuple(name.encode() + b":" for name in names)
+    return [line for line in block.split(b"\n") if line and not line.startswith(starts)]

@@ -147,6 +147,23 @@ def test_a_time_that_is_none_is_refused_by_name(header: str) -> None:
     assert f"header {header.partition(':')[0]}:" in frame.headers["message"]
 
 
+@pytest.mark.parametrize("header", ["delay:0", "delay-ms:0", "AMQ_SCHEDULED_DELAY:0", "delay:0s"])
+@pytest.mark.parametrize("transaction", ["", "transaction:t\n"])
+def test_no_delay_is_no_fault_on_a_topic(header: str, transaction: str) -> None:
+    world = World()
+    client = world.connect()
+    client.subscribe("/topic/a", ack="auto")
+    client.say("BEGIN", transaction="t")
+    for _ in range(2):
+        client.say_bytes(f"SEND\ndestination:/topic/a\nkind:k\n{header}\n{transaction}\nx\0".encode())
+    client.say("COMMIT", transaction="t")
+    world.settle()
+    messages = client.messages()
+    assert [each.body for each in messages] == [b"x", b"x"]
+    assert messages[0].headers["kind"] == "k"
+    assert not {header.partition(":")[0], "deliver-at"} & messages[0].headers.keys()
+
+
 def test_a_topic_knows_no_delay() -> None:
     world = World()
     client = world.connect()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fuzz.wire import CONVERSATIONS, SMALL
-from radiator.broker import idempotence, naming, scheduling, subscribing
+from radiator.broker import idempotence, naming, scheduling, subscribing, windows
 from radiator.stomp import spec
 from radiator.stomp.connection import ClientConnection
 from tests.broker.harness import Client, World
@@ -51,7 +51,7 @@ def read_by_name() -> set[str]:
 
 
 def understood() -> set[str]:
-    tables = {*subscribing.PREFETCH_HEADERS, *subscribing.START_HEADERS, *idempotence.HEADERS, *scheduling.HEADERS}
+    tables = {*windows.PREFETCH_HEADERS, *subscribing.START_HEADERS, *idempotence.HEADERS, *scheduling.HEADERS}
     return read_by_name() | tables | {*subscribing.EXCLUSIVE_HEADERS, *naming.NAME_HEADERS, naming.GROUP}
 
 
