@@ -238,6 +238,12 @@ def _schedule(plan: Plan, headers: Mapping[str, str], now_ns: int) -> bool:
         plan.block = scheduling.bare(plan.block)
         return False
     if plan.destination.queue is None:
+        if plan.destination.policy.kind == "queue":
+            raise ProtocolError(
+                "unsupported",
+                f"a delay has no meaning on {plan.name[:200]!r}, which is a queue with fan_out",
+                "Its messages are read by the queues that it feeds; send those with a delay to these.",
+            )
         raise ProtocolError(
             "unsupported",
             f"a delay has no meaning on {plan.name[:200]!r}, which is a topic",
