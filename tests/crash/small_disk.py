@@ -1,4 +1,4 @@
-"""A data directory on a real disk that is small: a tmpfs of 8 MiB, for tests of what happens when it is full.
+"""A data directory on a real disk that is small: a tmpfs of 10 MiB, for tests of what happens when it is full.
 
 Mounting one needs root, or a user namespace: ``unshare --map-root-user --mount make test``. Elsewhere tests that need
 one are skipped, and pytest's summary says so (the same is tested through the file seam in ``tests/storage``).
@@ -22,7 +22,7 @@ def small_disk(tmp_path: Path) -> Iterator[Small]:
     """``small_disk(config)`` starts a broker whose data is on a small disk, and gives that disk's directory."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(disk)], capture_output=True)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=10m", "tmpfs", str(disk)], capture_output=True)
     if mounted.returncode:
         pytest.skip(f"NOT TESTED: no tmpfs ({mounted.stderr.decode().strip()}); try unshare --map-root-user --mount")
     brokers: list[BrokerProcess] = []

@@ -108,5 +108,5 @@ def test_a_disk_smaller_than_the_reserve_can_be_used(small_disk: Small) -> None:
     while accepted(broker, Q):  # it looks at the disk now and then
         pass
     _, text = fill_up(broker, Q, 10)
-    assert b"At least 524288 bytes" in text and b"disk.min_free" in text
+    assert b"At least 655360 bytes" in text and b"disk.min_free" in text
     assert broker.stop() == 0, broker.text()

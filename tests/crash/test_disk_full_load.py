@@ -1,4 +1,4 @@
-"""A real disk that fills up under load, on a tmpfs of 8 MiB: sends are refused with words, reading and ACKs go on, no
+"""A real disk that fills up under load, on a tmpfs of 10 MiB: sends are refused with words, reading and ACKs go on, no
 half record is left, and messages are taken again when there is room.
 
 How long a refusal and the recovery took is printed (``pytest -s``); ``docs/reliability.md`` has figures.
