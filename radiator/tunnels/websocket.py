@@ -13,6 +13,7 @@ import base64
 import binascii
 import hashlib
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 
 from wsproto.connection import Connection, ConnectionState, ConnectionType
@@ -36,7 +37,7 @@ VISITOR = (
 )
 
 
-class WebSocket:
+class WebSocket(ABC):
     """What both ends have in common, once the connection is upgraded."""
 
     def __init__(self, end: ConnectionType) -> None:
@@ -52,8 +53,9 @@ class WebSocket:
         self.refusal: Refusal | None = None
         self.certificate_name = ""
 
+    @abstractmethod
     def receive(self, data: bytes) -> bytes:
-        raise NotImplementedError
+        """STOMP's bytes out of what has come: each end opens in its own way."""
 
     @property
     def hears(self) -> bool:
