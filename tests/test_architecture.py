@@ -240,6 +240,7 @@ LOADS = {
     # what is imported: what must not come with it
     "radiator": {"radiator."},
     "radiator.client": {"gevent", "pyspark", "yaml", "radiator.broker", "radiator.storage"},
+    "radiator.local": {"gevent", "pyspark", "yaml", "radiator.broker", "radiator.server", "radiator.storage"},
     "radiator.broker.broker": {"gevent", "pyspark", "pyarrow", "numpy", "click", "rich"},
     "radiator.cli.main": {"gevent", "pyspark", "pyarrow", "numpy", "radiator.broker", "radiator.server"},
     "radiator.server": {"pyspark", "pyarrow", "numpy", "click", "rich", "zstandard"},
