@@ -20,7 +20,7 @@ from radiator.routing.rights import EVERYTHING, Rights
 if TYPE_CHECKING:
     from radiator.broker.broker import Broker
     from radiator.broker.session import Session
-    from radiator.broker.subscription import Subscription
+    from radiator.broker.subscriptions.subscription import Subscription
 
 log = logging.getLogger("radiator.broker")
 

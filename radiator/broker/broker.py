@@ -23,29 +23,32 @@ from functools import partial
 from typing import Any
 
 from radiator import __version__
-from radiator.broker import commands, lanes, leaving, publishing, subscribing
+from radiator.broker import commands
 from radiator.broker.access import Access
-from radiator.broker.births import Births
 from radiator.broker.bugs import Bugs
-from radiator.broker.destination import Destination
-from radiator.broker.feed import Feed, Read
-from radiator.broker.hooks import RuleHooks
-from radiator.broker.keys import header_value
-from radiator.broker.names import Names
-from radiator.broker.queue import Queue
-from radiator.broker.reader import Reader
-from radiator.broker.reading import Reading
-from radiator.broker.ready import Ready
-from radiator.broker.registry import Registry
-from radiator.broker.returning import Returns
-from radiator.broker.searching import Unfinished
+from radiator.broker.destinations import lanes
+from radiator.broker.destinations.births import Births
+from radiator.broker.destinations.destination import Destination
+from radiator.broker.destinations.feed import Feed, Read
+from radiator.broker.destinations.keys import header_value
+from radiator.broker.destinations.registry import Registry
+from radiator.broker.due.timing import NEVER_NS, Timing
+from radiator.broker.named.names import Names
+from radiator.broker.publishing import sending
+from radiator.broker.publishing.hooks import RuleHooks
+from radiator.broker.publishing.throttle import Throttle, Wait
+from radiator.broker.queues.queue import Queue
+from radiator.broker.queues.ready import Ready
+from radiator.broker.queues.returning import Returns
+from radiator.broker.queues.source import QueueSource
 from radiator.broker.session import Session, SessionLimits
-from radiator.broker.slow import Slow
-from radiator.broker.source import QueueSource
 from radiator.broker.stats import Stats
-from radiator.broker.subscription import Subscription
-from radiator.broker.throttle import Throttle, Wait
-from radiator.broker.timing import NEVER_NS, Timing
+from radiator.broker.subscriptions import leaving, subscribing
+from radiator.broker.subscriptions.reader import Reader
+from radiator.broker.subscriptions.reading import Reading
+from radiator.broker.subscriptions.searching import Unfinished
+from radiator.broker.subscriptions.slow import Slow
+from radiator.broker.subscriptions.subscription import Subscription
 from radiator.broker.troubles import Troubles
 from radiator.clock import NS_PER_MS, NS_PER_SECOND
 from radiator.config import Config
@@ -128,7 +131,7 @@ class Broker:
         """Act on frames in their order. A frame that breaks a rule is answered ERROR, and the rest are ignored.
 
         Returns the frames that are left when some have been so much work that others should have their turn first, or
-        when one has to wait (``radiator.broker.throttle``).
+        when one has to wait (``radiator.broker.publishing.throttle``).
         """
         session.unfinished = False
         if session.undecided:
@@ -136,7 +139,7 @@ class Broker:
         hold = session.hold
         if hold is not None and not self.throttle.lets(session, hold, now_ns):
             return frames
-        send = publishing.send
+        send = sending.send
         self.work = 0
         self.timing.see(now_ns)
         for index, frame in enumerate(frames):

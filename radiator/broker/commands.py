@@ -1,23 +1,15 @@
-"""What each client frame does: one table from commands to functions. SEND, the hot path, is ``publishing.send``."""
+"""What each client frame does: one table from commands to functions. SEND, the hot path, is ``sending.send``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from radiator.broker import (
-    idempotence,
-    named_subscribing,
-    overflow,
-    preparing,
-    settling,
-    subscribing,
-    throttle,
-    transactions,
-    windows,
-)
-from radiator.broker.overflow import Verdict
-from radiator.broker.publishing import (
+from radiator.broker import preparing, transactions
+from radiator.broker.named import named_subscribing
+from radiator.broker.publishing import idempotence, overflow, throttle
+from radiator.broker.publishing.overflow import Verdict
+from radiator.broker.publishing.sending import (
     Plan,
     admit,
     append,
@@ -27,8 +19,10 @@ from radiator.broker.publishing import (
     not_connected,
     plan_for,
 )
-from radiator.broker.settling import receipt_now, receipt_settled
-from radiator.broker.subscription import InFlight, by_source
+from radiator.broker.queues import settling
+from radiator.broker.queues.settling import receipt_now, receipt_settled
+from radiator.broker.subscriptions import subscribing, windows
+from radiator.broker.subscriptions.subscription import InFlight, by_source
 from radiator.errors import ProtocolError, StorageError
 from radiator.routing.rules import TEMPORARY
 from radiator.stomp import encoder
@@ -37,9 +31,9 @@ from radiator.storage.memory import MemoryPartition
 
 if TYPE_CHECKING:
     from radiator.broker.broker import Broker
-    from radiator.broker.destination import Destination
+    from radiator.broker.destinations.destination import Destination
+    from radiator.broker.queues.source import QueueSource
     from radiator.broker.session import Session
-    from radiator.broker.source import QueueSource
     from radiator.routing.policy import Policy
     from radiator.stomp.frames import Frame
     from radiator.storage.partition import Partition

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from radiator import limits
-from radiator.broker.searching import Unfinished
+from radiator.broker.subscriptions.searching import Unfinished
 from radiator.routing.rules import TEMPORARY
 from radiator.storage.file_partition import FilePartition
 

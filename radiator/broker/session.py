@@ -18,19 +18,19 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from radiator import limits
-from radiator.broker.delivered import Delivered
 from radiator.broker.receipts import ReceiptLine
+from radiator.broker.subscriptions.delivered import Delivered
 from radiator.errors import ProtocolError
 from radiator.routing.rights import NOTHING, Rights
 from radiator.stomp.encoder import error as encode_error
 
 if TYPE_CHECKING:
     from radiator.broker.access import Identity
-    from radiator.broker.queue import Queue
-    from radiator.broker.reader import Reader
-    from radiator.broker.searching import Search
-    from radiator.broker.subscription import Subscription
-    from radiator.broker.throttle import Bucket, Hold
+    from radiator.broker.publishing.throttle import Bucket, Hold
+    from radiator.broker.queues.queue import Queue
+    from radiator.broker.subscriptions.reader import Reader
+    from radiator.broker.subscriptions.searching import Search
+    from radiator.broker.subscriptions.subscription import Subscription
     from radiator.broker.transactions import Transaction
     from radiator.config import LimitsConfig
 

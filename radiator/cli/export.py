@@ -112,7 +112,7 @@ def _archived(partitions: list[StoredPartition]) -> dict[str, int]:
 
 
 def _bounds(start: str, stop: str | None, archived: int) -> Bounds:
-    from radiator.broker.positions import parse_time
+    from radiator.broker.subscriptions.positions import parse_time
     from radiator.export.records import Bounds
 
     def read(option: str, text: str) -> tuple[int | None, int | None]:

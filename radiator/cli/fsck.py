@@ -76,7 +76,7 @@ class Look:
 
 
 def _repair(data: str, look: Look, as_json: bool) -> int:
-    from radiator.broker.idempotence import identify
+    from radiator.broker.publishing.idempotence import identify
     from radiator.cli.formats import visible
     from radiator.clock import now_ns
     from radiator.upkeep.repair import Repair

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from radiator.broker.positions import parse_time
+from radiator.broker.subscriptions.positions import parse_time
 from radiator.client import ClientError, Connection, Message, ServerError
 from radiator.clock import NS_PER_SECOND, monotonic_ns, now_ns
 from radiator.errors import RadiatorError

@@ -12,9 +12,9 @@ import gevent
 from gevent.event import Event
 
 from radiator import __version__, clock
-from radiator.broker import readiness
+from radiator.broker.admin import readiness
 from radiator.broker.broker import Broker
-from radiator.broker.idempotence import identify
+from radiator.broker.publishing.idempotence import identify
 from radiator.config import Config
 from radiator.errors import ProtocolError
 from radiator.routing.rules import Rules

@@ -17,7 +17,7 @@ from gevent.event import Event
 
 from radiator import clock, limits
 from radiator.broker.broker import SETTLE_INTERVAL_NS, Broker
-from radiator.broker.feed import Read
+from radiator.broker.destinations.feed import Read
 from radiator.broker.session import Session
 from radiator.server import departed
 from radiator.server.beats import Beats

@@ -22,7 +22,7 @@ import gevent
 
 from radiator import clock, limits
 from radiator.broker.access import too_late
-from radiator.broker.publishing import goes_to_disk
+from radiator.broker.publishing.sending import goes_to_disk
 from radiator.errors import ProtocolError
 from radiator.server import kernel
 from radiator.stomp.heartbeat import HeartBeat

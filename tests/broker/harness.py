@@ -18,8 +18,8 @@ from typing import Any
 
 from radiator.broker.broker import SETTLE_INTERVAL_NS, Broker
 from radiator.broker.bugs import Bugs
-from radiator.broker.idempotence import identify
-from radiator.broker.rota import spent
+from radiator.broker.publishing.idempotence import identify
+from radiator.broker.queues.rota import spent
 from radiator.broker.session import Session, SessionLimits
 from radiator.clock import NS_PER_SECOND
 from radiator.config import Config

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from radiator.broker import admin_lists
-from radiator.broker.admin import REQUEST_BYTES_MAX, VERBS
+from radiator.broker.admin import lists
+from radiator.broker.admin.channel import REQUEST_BYTES_MAX, VERBS
 from radiator.routing.rights import Rights
 from tests.broker.harness import Client, World
 
@@ -96,7 +96,7 @@ def test_lists_come_in_pages_that_leave_out_and_repeat_nothing(world: World) -> 
 
 
 def test_a_page_looks_at_few_names_and_the_last_one_says_so(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admin_lists, "LOOKED_AT_MAX", 4)
+    monkeypatch.setattr(lists, "LOOKED_AT_MAX", 4)
     client = world.connect()
     for number in range(10):
         client.publish(f"/topic/{'b' if number == 7 else 'a'}.{number}", "x")

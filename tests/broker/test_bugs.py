@@ -6,11 +6,11 @@ import logging
 
 import pytest
 
-from radiator.broker import publishing
-from radiator.broker.births import Births
 from radiator.broker.bugs import Bugs
-from radiator.broker.queue import Queue
-from radiator.broker.registry import Registry
+from radiator.broker.destinations.births import Births
+from radiator.broker.destinations.registry import Registry
+from radiator.broker.publishing import sending
+from radiator.broker.queues.queue import Queue
 from radiator.broker.stats import Stats
 from tests.broker.harness import World
 
@@ -29,7 +29,7 @@ def test_a_frame_on_which_the_broker_fails_costs_its_connection(
     world.settle()
     assert client.bodies() == ["m"]
     with monkeypatch.context() as patch:
-        patch.setattr(publishing, "send", bug)
+        patch.setattr(sending, "send", bug)
         client.say("SEND", "x", destination="/queue/q", receipt="7")
     world.settle()
     (error,) = client.take("ERROR")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from radiator import limits
-from radiator.broker import timing
+from radiator.broker.due import timing
 from radiator.clock import NS_PER_MS, NS_PER_SECOND
 from tests.broker.harness import NOW, World
 

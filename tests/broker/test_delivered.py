@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from radiator.broker.delivered import RUNS_MAX, Delivered
+from radiator.broker.subscriptions.delivered import RUNS_MAX, Delivered
 
 RISING = st.lists(st.integers(0, 200), min_size=1, max_size=12, unique=True).map(sorted)
 

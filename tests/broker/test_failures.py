@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from radiator.broker import readiness
+from radiator.broker.admin import readiness
 from radiator.errors import ProtocolError
 from radiator.storage import cursor_log
 from tests.broker.harness import World

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from radiator.broker import queue as queue_module
+from radiator.broker.queues import queue as queue_module
 from radiator.stomp.frames import Frame
 from tests.broker.harness import Client, World
 from tests.broker.test_damage import QUEUE, flip, stored

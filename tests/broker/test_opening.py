@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from radiator import limits
-from radiator.broker import fan_out
+from radiator.broker.destinations import fan_out
 from tests.broker.harness import World
 
 PRIORITIES = "destinations: [{match: /queue/p, priority: true}]"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from radiator.broker.owners import Owners
+from radiator.broker.queues.owners import Owners
 
 
 class Member:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from radiator.broker.terms import Terms
+from radiator.broker.queues.terms import Terms
 from radiator.clock import NS_PER_MS, NS_PER_SECOND
 from tests.broker.harness import Client, World
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from radiator import limits
-from radiator.broker import searching
+from radiator.broker.subscriptions import searching
 from radiator.errors import ConfigError
 from radiator.routing.rights import Rights
 from tests.broker.harness import Client, World, bodies

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from radiator.broker import searching
+from radiator.broker.subscriptions import searching
 from radiator.routing.index import NameIndex
 from radiator.routing.pattern import Pattern
 from tests.broker.harness import World, bodies

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from radiator import limits
-from radiator.broker import parked
+from radiator.broker.queues import parked
 from radiator.stomp.frames import Frame
 from tests.broker.harness import Client, World, bodies
 

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from radiator.broker.queue import Queue
+from radiator.broker.queues.queue import Queue
 from tests.broker.harness import Client, World
 from tests.broker.test_queue import drain
 

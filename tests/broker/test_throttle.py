@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from radiator.broker.readiness import figures
-from radiator.broker.throttle import Bucket
+from radiator.broker.admin.readiness import figures
+from radiator.broker.publishing.throttle import Bucket
 from radiator.limits import MIB
 from tests.broker.harness import Client, World
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from radiator.broker import publishing
 from radiator.broker.broker import Broker
+from radiator.broker.publishing import sending
 from radiator.cli.main import main
 
 
 def install() -> None:
-    send, refuse = publishing.send, Broker.refuse
+    send, refuse = sending.send, Broker.refuse
 
     def buggy_send(broker: Any, session: Any, frame: Any, now_ns: int) -> None:
         if "bug" in frame.headers:
@@ -26,7 +26,7 @@ def install() -> None:
             raise KeyError("twice")
         refuse(broker, session, error, receipt)
 
-    publishing.send = buggy_send
+    sending.send = buggy_send
     Broker.refuse = buggy_refuse  # type: ignore[method-assign]
 
 

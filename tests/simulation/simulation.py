@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from random import Random
 from unittest.mock import patch
 
-from radiator.broker import dead_letters
+from radiator.broker.queues import dead_letters
 from radiator.clock import NS_PER_SECOND
 from radiator.errors import StorageError
 from radiator.storage.partition import Partition

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from fuzz.wire import CONVERSATIONS, SMALL
-from radiator.broker import idempotence, naming, scheduling, subscribing, windows
+from radiator.broker.named import naming
+from radiator.broker.publishing import idempotence, scheduling
+from radiator.broker.subscriptions import subscribing, windows
 from radiator.stomp import spec
 from radiator.stomp.connection import ClientConnection
 from tests.broker.harness import Client, World

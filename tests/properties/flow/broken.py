@@ -7,15 +7,17 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from radiator.broker import commands, lanes, registry, settling
-from radiator.broker.queue import Queue
-from radiator.broker.reader import Reader
-from radiator.broker.ready import Ready
+from radiator.broker import commands
+from radiator.broker.destinations import lanes, registry
+from radiator.broker.queues import settling
+from radiator.broker.queues.queue import Queue
+from radiator.broker.queues.ready import Ready
+from radiator.broker.queues.returning import Returns
+from radiator.broker.queues.source import QueueSource
 from radiator.broker.receipts import ReceiptLine
-from radiator.broker.returning import Returns
 from radiator.broker.session import Session
-from radiator.broker.source import QueueSource
-from radiator.broker.subscription import Subscription
+from radiator.broker.subscriptions.reader import Reader
+from radiator.broker.subscriptions.subscription import Subscription
 
 Around = Callable[..., Any]
 BROKEN: dict[str, tuple[Any, str, Callable[[Any], Around]]] = {}

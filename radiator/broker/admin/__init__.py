@@ -1,0 +1,1 @@
+"""Questions and orders of operators, over STOMP and HTTP."""

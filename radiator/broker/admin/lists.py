@@ -1,0 +1,164 @@
+"""What the admin channel lists: destinations, clients, figures.
+
+Lists come in pages: at most ``limit`` entries after the one called ``after``, by name; ``next`` in the answer is the
+``after`` of the next page, or null. The names are sorted once for all pages of a session's list, and a page looks at a
+bounded number of them: a hundred thousand destinations do not stop the broker. Reads only.
+
+Knows: where the facts are. Must not know: how they travel.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Collection
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from radiator.broker.admin import readiness
+from radiator.broker.queues.parked import back
+from radiator.routing import dead_letter
+from radiator.routing.pattern import parse_list
+from radiator.routing.rules import TEMPORARY
+
+if TYPE_CHECKING:
+    from radiator.broker.admin.channel import Ask
+    from radiator.broker.broker import Broker
+    from radiator.broker.destinations.destination import Destination
+    from radiator.broker.queues.queue import Queue
+    from radiator.broker.session import Session
+
+PAGE = 1_000  # entries of an answer: some hundred kilobytes
+PARTITIONS_SHOWN = 16  # of a destination
+SUBSCRIPTIONS_SHOWN = 20  # of a client
+LOOKED_AT_MAX = 2_000  # names, for one page: some milliseconds
+PAGE_WORK = 100  # of a page, where looking at a destination is 1
+ENTRY_WORK = 2  # of an entry in it
+
+
+def destinations(broker: Broker, asked: Ask) -> dict[str, Any]:
+    """``destinations.ls``: what the asker may administer, those that match ``match`` if it is there; temporary queues
+    only if that begins as they do; with ``dead_letters`` only what some rule names as a dead-letter destination."""
+    match = asked.text("match", "#")
+    patterns, temporary = parse_list(match), match.startswith(TEMPORARY)
+    may = asked.session.rights.may
+    templates = dead_letter.templates(broker.config) if asked.flag("dead_letters") else None
+
+    def wanted(name: str) -> bool:
+        if templates is not None and not any(dead_letter.is_dead_letter(each, name) for each in templates):
+            return False
+        return patterns.matches(name) and may("admin", name) and (temporary or not name.startswith(TEMPORARY))
+
+    page, more = _page(broker, asked, broker.destinations, wanted)
+    return {"destinations": [_destination(broker.destinations[name]) for name in page], "next": more}
+
+
+def clients(broker: Broker, asked: Ask) -> dict[str, Any]:
+    """``clients.ls``: the connections, those whose session, user or address matches ``match`` (with ``*``)."""
+    match = asked.text("match", "*")
+    sessions = broker.sessions
+
+    def wanted(name: str) -> bool:
+        session = sessions[name]
+        return any(fnmatchcase(text, match) for text in (name, session.user, session.address))
+
+    page, more = _page(broker, asked, sessions, wanted)
+    return {"clients": [_client(broker.sessions[name]) for name in page], "next": more}
+
+
+def stats(broker: Broker, asked: Ask) -> dict[str, Any]:
+    """``stats``: the counters since the start, and facts."""
+    return {"version": broker.server_name, **readiness.figures(broker)}
+
+
+def _page(
+    broker: Broker, asked: Ask, there: Collection[str], wanted: Callable[[str], bool]
+) -> tuple[list[str], str | None]:
+    limit = asked.number("limit", PAGE, 1, PAGE)
+    after = asked.text("after", "")
+    broker.work += PAGE_WORK
+    verb, names = asked.session.listing
+    if not after or verb != asked.verb:
+        names = sorted(there)
+        asked.session.listing = (asked.verb, names)
+    start = bisect_right(names, after)
+    found: list[str] = []
+    for at in range(start, min(start + LOOKED_AT_MAX, len(names))):
+        if names[at] in there and wanted(names[at]):
+            found.append(names[at])
+            if len(found) == limit:
+                break
+    else:
+        at = min(start + LOOKED_AT_MAX, len(names)) - 1
+    broker.work += max(0, at + 1 - start) + ENTRY_WORK * len(found)
+    if at + 1 < len(names):
+        return found, names[at]
+    asked.session.listing = ("", [])
+    return found, None
+
+
+def _destination(destination: Destination) -> dict[str, Any]:
+    partitions = [feed.partition for feed in destination.feeds]
+    return {
+        "name": destination.name,
+        "kind": destination.policy.kind,
+        "store": destination.policy.store,
+        "subscribers": destination.subscribers,
+        **_waiting(destination.queue),
+        "bytes": sum(partition.size_bytes for partition in partitions),
+        "partition_count": len(partitions),
+        "partitions": [
+            {"name": each.name, "first_offset": each.log_start_offset, "next_offset": each.high_watermark}
+            for each in partitions[:PARTITIONS_SHOWN]
+        ],
+    }
+
+
+def _waiting(queue: Queue | None) -> dict[str, Any]:
+    """Of a queue: what waits and what is with consumers. In a log that other destinations share it is not known without
+    reading it, so it is null."""
+    if queue is None:
+        return {}
+    if any(source.shared for source in queue.sources):
+        return {"consumers": len(queue.consumers), "ready": None, "in_flight": None, "delayed": None, "total": None}
+    ready = delayed = total = 0
+    for source in queue.sources:
+        cursor = source.cursor
+        settled = cursor.settled_above + cursor.floor
+        ready += back(source) + source.fresh
+        delayed += len(source.deferred)
+        total += source.feed.partition.next_offset - settled - len(source.settled)
+    in_flight = max(0, total - ready - delayed)
+    return {
+        "consumers": len(queue.consumers),
+        "ready": ready,
+        "in_flight": in_flight,
+        "delayed": delayed,
+        "total": total,
+    }
+
+
+def _client(session: Session) -> dict[str, Any]:
+    subscriptions = list(session.subscriptions.values())
+    return {
+        "session": session.id,
+        "user": session.user,
+        "address": session.address,
+        "version": session.version,
+        "since_ns": session.since_ns,
+        "window": session.window,
+        "in_flight": sum(len(each.in_flight) for each in subscriptions),
+        "unsent_bytes": session.outbox_bytes,
+        "transactions": len(session.transactions),
+        "subscription_count": len(subscriptions),
+        "subscriptions": [
+            {
+                "id": each.id,
+                "destination": each.patterns.text,
+                "ack": each.ack,
+                "browser": each.browser,
+                "window": each.window,
+                "in_flight": len(each.in_flight),
+            }
+            for each in subscriptions[:SUBSCRIPTIONS_SHOWN]
+        ],
+    }

@@ -1,0 +1,156 @@
+"""``fan_out``: queues that get the messages of another destination, the parent, without a copy of them.
+
+The parent's log is written once. Each child is a queue like any other, with a log and a cursor of its own for what is
+sent to it directly, and one more cursor over each of the parent's logs; what of these is its own says its claim. So a
+child obeys its own rule, and what all children have settled may be reclaimed.
+
+Where a child's cursor over a log of the parent begins:
+
+    the parent is new                       with its first message, whoever is there
+    the parent was a queue of its own       where that queue had come to, acknowledgements included
+    the child is new in the parent's rule   at the end: from now on
+
+A queue that leaves the rule keeps its own log; its cursors over the parent's are deleted at the next start. A parent
+that becomes a queue of its own begins where the slowest of its children had come to.
+
+Knows: the registry. Must not know: subscriptions, but that those of a child are among those of the parent.
+Invariant: a parent is never dropped, and neither is a child.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from radiator.broker.destinations.claim import Names
+from radiator.broker.named import cursor_names
+from radiator.broker.queues.source import QueueSource
+from radiator.errors import ProtocolError
+from radiator.storage.cursor import Cursor
+from radiator.storage.memory import MemoryPartition
+from radiator.storage.store import SyncPolicy
+
+if TYPE_CHECKING:
+    from radiator.broker.destinations.destination import Destination
+    from radiator.broker.destinations.feed import Feed
+    from radiator.broker.destinations.opening import Opening
+    from radiator.broker.destinations.registry import Registry
+    from radiator.routing.pattern import PatternSet
+    from radiator.routing.policy import Policy
+
+    Fed = dict[Feed, list[tuple[Destination, Cursor]]]
+
+
+def children_of(registry: Registry, name: str, policy: Policy) -> list[Destination]:
+    """The queues of a parent that is about to be; those that are new are made. Raises ProtocolError."""
+    children = []
+    for child in policy.fan_out:
+        theirs = registry.rules.policy_for(child)
+        wrong = "is itself fed to others" if theirs.fan_out else "has priorities" if theirs.priority else ""
+        wrong = wrong or ("" if theirs.kind == "queue" else "is a topic")
+        if wrong or child == name:
+            raise ProtocolError(
+                "bad-destination",
+                f"{name[:200]!r} cannot be fed to {child[:200]!r}: that {wrong or 'is the same'}",
+                f"The rule on line {policy.rule.line} of the configuration has it in fan_out; expected other queues.",
+            )
+        children.append(registry.destinations.get(child) or registry.add(child, theirs))
+    return children
+
+
+def attach(registry: Registry, parent: Destination, children: list[Destination], fed: Fed) -> None:
+    """Let the children read the parent's logs, with these cursors."""
+    for child in children:
+        queue = child.queue
+        assert queue is not None
+        assert isinstance(queue.claim, Names)
+        queue.claim.owned.add(parent.name)
+        child.parents.append(parent)
+        for consumer in queue.consumers:
+            consumer.enter(parent)
+    for feed in parent.feeds:
+        for child, cursor in fed[feed]:
+            queue = child.queue
+            assert queue is not None
+            source = QueueSource(queue, feed, cursor, registry.dirty_sources)
+            source.fed = True
+            queue.add(source)
+            feed.join(source)
+        if parent.policy.kind == "queue":
+            registry.cursors.delete(cursor_names.of_queue(parent.name), feed.partition.name)
+        feed.claims_changed()
+        feed.pin()
+    registry.cursors.hurry()
+
+
+def cursors_of(registry: Registry, opening: Opening, parent: Destination, children: list[Destination]) -> Fed:
+    """The cursors of the children over the logs of a parent that is about to be. Raises StorageError."""
+    return {
+        feed: _cursors_over(registry, opening, parent, feed, [child for child in children if feed not in child.feeds])
+        for feed in parent.feeds
+    }
+
+
+def _cursors_over(
+    registry: Registry, opening: Opening, parent: Destination, feed: Feed, children: list[Destination]
+) -> list[tuple[Destination, Cursor]]:
+    cursors = registry.cursors
+    partition = feed.partition
+    new = partition.whole and parent.name not in partition.destinations
+    known = any(cursors.get(cursor_names.of_queue(child.name), partition.name) for child in children)
+    own = cursors.get(cursor_names.of_queue(parent.name), partition.name) if parent.policy.kind == "queue" else None
+    found = []
+    for child in children:
+        start = (
+            partition.high_watermark if new or known else own.floor if own is not None else partition.log_start_offset
+        )
+        if isinstance(partition, MemoryPartition):
+            cursor = Cursor(start)
+        else:
+            name, sync = cursor_names.of_queue(child.name), SyncPolicy(child.policy.fsync_interval_ns)
+            cursor, fresh = opening.open(name, partition.name, start, sync)
+            if fresh and not new and not known and own is not None:
+                for first, stop in own.intervals:
+                    cursor.ack_range(first, stop)
+                cursor.delivered = max(cursor.delivered, own.delivered)
+                for offset, count in own.counts.items():
+                    cursor.set_count(offset, count)
+        found.append((child, cursor))
+    return found
+
+
+def left_at(registry: Registry, partition: Any) -> int:
+    """Where a queue begins in a log that has messages of it, and no cursor: if it fed others until now, where the
+    slowest of them had come to."""
+    prefix = cursor_names.QUEUE
+    floors = [
+        cursor.floor
+        for name, where in registry.cursors.names()
+        if where == partition.name and name.removeprefix(prefix) not in partition.destinations
+        if name.startswith(prefix) and (cursor := registry.cursors.get(name, where)) is not None
+    ]
+    start: int = partition.log_start_offset
+    return max(start, min(floors, default=0))
+
+
+def read_for(destination: Destination) -> list[Feed]:
+    """The logs that have what somebody wants who looks at this destination."""
+    feeds = list(destination.feeds)
+    for parent in destination.parents:
+        feeds += [feed for feed in parent.feeds if feed not in feeds]
+    return feeds
+
+
+def without_parents(destinations: list[Destination], patterns: PatternSet, browser: bool) -> list[Destination]:
+    """What a SUBSCRIBE takes part in: parents that are queues have no consumers, and patterns pass them over. Raises
+    ProtocolError for one that is named."""
+    if browser:
+        return destinations
+    for each in destinations:
+        if each.is_parent and each.name in patterns.names:
+            raise ProtocolError(
+                "bad-destination",
+                f"the messages of {each.name[:200]!r} go to other queues",
+                f"Expected one of {', '.join(each.policy.fan_out)}; or browser:true, to look at them without taking "
+                f"them. The rule on line {each.policy.rule.line} of the configuration says fan_out.",
+            )
+    return [each for each in destinations if not each.is_parent]

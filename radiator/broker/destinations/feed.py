@@ -1,0 +1,220 @@
+"""A feed: the broker's side of one partition, where readers and queues wait for its high watermark.
+
+It joins three things: the partition (storage), the wire form of its messages, and who reads it. A cold read is asked
+for once however many readers want the same place, and its result is handed to each of them.
+
+Invariants: a reader listed in ``readers`` is woken by every commit; ``loading`` has at most one job per offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from heapq import heapify, heappush, heapreplace
+from typing import Any, Protocol
+
+from radiator import limits
+from radiator.broker.destinations.claim import Claims
+from radiator.broker.queues import forcing
+from radiator.broker.wire import PartitionWire
+from radiator.storage.batch import RecordBatch
+from radiator.storage.layout import encode_name
+from radiator.storage.memory import MemoryPartition
+
+
+class Waiter(Protocol):
+    """Who can wait for a feed: a topic reader or a queue's source."""
+
+    @property
+    def waits(self) -> bool:
+        """False if the answer is not needed any more."""
+
+    def loaded(self, offset: int, batch: RecordBatch | None, skip_to: int | None) -> None:
+        """The cold read that was asked for at ``offset`` has ended."""
+
+
+class Read:
+    """Disk work for a reader: ``run`` on a read thread, then ``Broker.read_done`` on the loop."""
+
+    __slots__ = ("_wanted", "job", "then")
+
+    def __init__(self, job: Any, then: Callable[[Any], None], wanted: Callable[[], bool] | None = None) -> None:
+        self.job = job
+        self.then = then
+        self._wanted = wanted
+
+    def run(self) -> None:
+        """On a read thread; errors stay in the job."""
+        if self._wanted is None or self._wanted():
+            self.job.run()
+
+
+class Feed:
+    """One partition and those who read it. ``start_read`` is given each cold read to run off the loop."""
+
+    __slots__ = (
+        "_claims",
+        "_floors",
+        "_joined",
+        "_judged",
+        "_queues_only",
+        "_start_read",
+        "committed_to",
+        "destinations",
+        "failures",
+        "loading",
+        "partition",
+        "readers",
+        "sources",
+        "topics",
+        "wire",
+    )
+
+    def __init__(self, partition: Any, start_read: Callable[[Feed, Any], None]) -> None:
+        self.partition = partition
+        self.wire = PartitionWire(partition.name, encode_name(partition.name))
+        self.readers: dict[Any, None] = {}
+        self.sources: list[Any] = []
+        self.committed_to: int = partition.high_watermark  # as far as the sources have been told
+        self._claims = Claims()
+        self._floors: list[tuple[int, int, Any]] = []  # a heap: a floor that a source had, a number, the source
+        self._joined = 0
+        self.destinations = 0
+        self.topics = 0  # of these
+        self.loading: dict[int, list[Waiter]] = {}
+        self.failures: dict[int, int] = {}  # cold reads that the disk failed, and how often
+        self._start_read = start_read
+        self._judged = (-1, -1)  # sources and stored names when it was last asked what the log holds
+        self._queues_only = False
+        partition.on_forced = self.forced
+        partition.settled_in = self.settled_in
+
+    def load(self, offset: int, waiter: Waiter) -> None:
+        """Ask for the batch that holds ``offset``; the answer comes to ``waiter.loaded``."""
+        waiters = self.loading.get(offset)
+        if waiters is not None:
+            waiters.append(waiter)
+            return
+        self.loading[offset] = [waiter]
+        self._start_read(self, self.partition.fetch(offset, limits.READ_CHUNK_BYTES))
+
+    def read_done(self, offset: int, job: Any) -> None:
+        """A cold read has ended: hand its result to all who wait for it."""
+        self.failures.pop(offset, None)
+        for waiter in self.loading.pop(offset, ()):
+            waiter.loaded(offset, job.result, job.skip_to)
+
+    def failed(self, offset: int) -> int:
+        """The disk failed a cold read; returns how often now. Who waits for it goes on waiting."""
+        self.failures[offset] = self.failures.get(offset, 0) + 1
+        return self.failures[offset]
+
+    def retry(self, offset: int) -> None:
+        """Ask again for the place of a read that failed, if anybody still waits for it."""
+        waiters = [waiter for waiter in self.loading.get(offset, ()) if waiter.waits]
+        if not waiters:
+            for waiter in self.loading.pop(offset, ()):
+                waiter.loaded(offset, None, None)
+            self.failures.pop(offset, None)
+            return
+        self._start_read(self, self.partition.fetch(offset, limits.READ_CHUNK_BYTES))
+
+    def committed(self, batch: RecordBatch, failed: bool) -> Iterable[Any]:
+        """A batch was stored, or could not be: then its offsets, and all after it, will be given to other messages, and
+        nobody may already stand behind them. Returns the sources whose queues have something to do by that."""
+        if not failed:
+            concerned = self._concerned(batch)
+            for source in concerned:
+                source.pass_by(batch)
+                if source.early:
+                    source.committed(0)
+            self.committed_to = batch.next_offset
+            return concerned
+        high_watermark = self.partition.high_watermark
+        for reader in self.readers:
+            reader.take_back(high_watermark)
+        for source in self.sources:
+            firsts = source.queue.claim.firsts(self.partition.name, batch)
+            ids = zip(batch.offsets, batch.destination_ids, strict=True)
+            source.queue.claim.take_back(self.partition.name, high_watermark)
+            source.committed(sum(offset >= firsts[each] for offset, each in ids))
+        return self.sources
+
+    def _concerned(self, batch: RecordBatch) -> Iterable[Any]:
+        """Those of which the batch has something. In memory all are told: what they have not passed over takes room."""
+        if len(self.sources) == 1 or isinstance(self.partition, MemoryPartition):
+            return self.sources
+        return self._claims.of(batch.names)
+
+    def forced(self, start: int) -> None:
+        """Retention has taken what lies below ``start``, as the rule forces it to, whoever still needs it."""
+        for source in self.sources:
+            forcing.forced(source, start)
+        self.pin()
+
+    def join(self, source: Any, pins: bool = True) -> None:
+        """Another queue reads here, and unless it takes what it can get, what it needs is kept."""
+        self.sources.append(source)
+        self._claims.add(source)
+        if not pins:
+            return
+        self._joined += 1
+        heappush(self._floors, (source.cursor.floor, self._joined, source))
+
+    def claims_changed(self) -> None:
+        """A queue here claims more than it did."""
+        self._judged = (-1, -1)
+        self._claims = Claims(self.sources)
+
+    def leave(self, queue: Any) -> None:
+        """That queue does not any more."""
+        self.sources = [source for source in self.sources if source.queue is not queue]
+        self._claims = Claims(self.sources)
+        self._floors = [each for each in self._floors if each[2].queue is not queue]
+        heapify(self._floors)
+
+    def settled_in(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """The intervals from ``start`` up to, not including, ``stop`` that every queue here has settled."""
+        if not self.sources:
+            return []
+        if len(self.sources) == 1:
+            only: list[tuple[int, int]] = self.sources[0].cursor.settled_in(start, stop)
+            return only
+        needed: list[tuple[int, int]] = []
+        for source in self.sources:
+            needed += between(source.cursor.settled_in(start, stop), start, stop)
+        return between(sorted(needed), start, stop)
+
+    def pin(self) -> None:
+        """Tell the partition the lowest offset that a queue still needs. Floors only rise, so only the lowest one that
+        is remembered is asked whether it has."""
+        floors = self._floors
+        while floors and floors[0][0] != floors[0][2].cursor.floor:
+            _, number, source = floors[0]
+            heapreplace(floors, (source.cursor.floor, number, source))
+        self.partition.history = not self._holds_queues_only()  # topics are here too, and may be replayed
+        self.partition.pins = len(floors)
+        self.partition.retain_from = floors[0][0] if floors else None
+
+    def _holds_queues_only(self) -> bool:
+        """Whether all that is stored here, or will be, belongs to the queues that read it."""
+        if self.topics or not self.partition.whole:
+            return False
+        stored = self.partition.destinations
+        judged = (len(self.sources), len(stored))
+        if self._judged != judged:
+            self._judged = judged
+            owned: set[str] = set().union(*(source.queue.claim.owned for source in self.sources))
+            self._queues_only = stored <= owned
+        return self._queues_only
+
+
+def between(intervals: list[tuple[int, int]], start: int, stop: int) -> list[tuple[int, int]]:
+    """What is in none of them; they are sorted, and may overlap."""
+    found: list[tuple[int, int]] = []
+    for first, end in intervals:
+        if first > start:
+            found.append((start, first))
+        start = max(start, end)
+    if start < stop:
+        found.append((start, stop))
+    return found

@@ -1,0 +1,248 @@
+"""Names to destinations: which exist, and what a new one is made of.
+
+The first message or subscription makes a destination: its rule gives its policy, the policy its partitions, each
+partition its feed, and for a queue each feed a cursor. At start the registry is filled with what the log already holds,
+so that patterns match destinations of earlier runs before anybody sends to them again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from radiator.broker.destinations import fan_out
+from radiator.broker.destinations.claim import Names
+from radiator.broker.destinations.destination import Destination
+from radiator.broker.destinations.feed import Feed
+from radiator.broker.destinations.lanes import at_birth, highest_first
+from radiator.broker.destinations.opening import Opening
+from radiator.broker.due.timing import Timing
+from radiator.broker.named import cursor_names
+from radiator.broker.queues import idling
+from radiator.broker.queues.queue import Queue
+from radiator.broker.queues.source import QueueSource
+from radiator.broker.queues.terms import Terms
+from radiator.errors import ProtocolError
+from radiator.routing.index import NameIndex
+from radiator.routing.policy import Policy
+from radiator.routing.rules import TEMPORARY, Rules
+from radiator.storage.cursor import Cursor
+from radiator.storage.layout import encode_name
+from radiator.storage.memory import MemoryPartition
+from radiator.storage.store import PartitionOptions, Store, SyncPolicy
+
+log = logging.getLogger("radiator.broker")
+
+
+class Registry:
+    """``start_read`` runs a feed's cold reads, ``on_born`` is told of new destinations (not of temporary queues),
+    ``on_lost`` of queue messages that the log no longer had, ``on_lane`` of lanes that queues had not at their birth.
+    """
+
+    def __init__(
+        self,
+        rules: Rules,
+        store: Store,
+        start_read: Callable[[Feed, Any], None],
+        on_born: Callable[[Destination], None],
+        on_lost: Callable[[str, int], None],
+        on_lane: Callable[[Destination, Feed], None],
+        timing: Timing,
+    ) -> None:
+        self.destinations: dict[str, Destination] = {}
+        self.names = NameIndex()  # of all that are not temporary
+        self.dirty_sources: dict[QueueSource, None] = {}  # queues whose cursors have something to be told
+        self.rules = rules
+        self.cursors = store.cursors
+        self._store = store
+        self._start_read = start_read
+        self._on_born = on_born
+        self._on_lost = on_lost
+        self._on_lane = on_lane
+        self._timing = timing
+        self._feeds: dict[str, Feed] = {}
+
+    def revive(self) -> None:
+        """The destinations that the log knows. Where its list may not be whole, a queue is also known by its cursor."""
+        for cursor, partition_name in self._store.cursors.names():
+            held = self._store.partitions.get(partition_name)
+            if held is not None and not held.whole and cursor.startswith(cursor_names.QUEUE):
+                held.destinations.add(cursor.removeprefix(cursor_names.QUEUE))
+        for partition in list(self._store.partitions.values()):
+            for name in sorted(partition.destinations):
+                policy = self.rules.policy_for(name)
+                if partition.name in policy.partitions and name not in self.destinations:
+                    try:
+                        self.add(name, policy)
+                    except ProtocolError as error:  # the rules have changed; whoever uses it is told
+                        log.warning("%s: %s %s", name, error.message, error.detail)
+        for cursor, partition_name in self._store.cursors.names():
+            if partition_name not in self._store.partitions:  # made by a subscription, and nothing was ever sent
+                self._store.cursors.delete(cursor, partition_name)
+            elif cursor.startswith(cursor_names.QUEUE) and self._released(cursor, partition_name):
+                self._store.cursors.delete(cursor, partition_name)
+                log.warning("%s gets the messages of %s no more: its cursor is deleted", cursor, partition_name)
+
+    def _released(self, cursor: str, partition_name: str) -> bool:
+        """True if this is the cursor of a queue that a ``fan_out`` does not feed any more."""
+        feed = self._feeds.get(partition_name)
+        name = cursor.removeprefix(cursor_names.QUEUE)
+        if feed is None or name in feed.partition.destinations or not feed.partition.whole:
+            return False
+        return not any(source.queue.name == name for source in feed.sources)
+
+    def create(self, name: str) -> Destination:
+        """A destination that does not exist yet. Raises ProtocolError if its rule forbids it or it cannot be stored."""
+        policy = self.rules.policy_for(name)
+        if not policy.create:
+            raise ProtocolError(
+                "not-found",
+                f"destination {name[:200]!r} does not exist, and may not be created",
+                f"The rule on line {policy.rule.line} of the configuration says create: deny.",
+            )
+        most = self.rules.config.limits.destinations
+        if len(self.destinations) >= most:
+            raise ProtocolError("too-many", "too many destinations", f"limits.destinations in the YAML file is {most}.")
+        return self.add(name, policy)
+
+    def feed_of(self, partition: Any) -> Feed | None:
+        """The feed of a partition, if anybody has asked for it."""
+        return self._feeds.get(partition.name)
+
+    def advance_idle_queues(self) -> None:
+        """Queues in shared partitions do not hold back the retention of what is not theirs."""
+        for feed in self._feeds.values():
+            if feed.destinations > 1:
+                for source in feed.sources:
+                    idling.advance(source)
+                feed.pin()
+
+    def drop_unused(self, destination: Destination) -> bool:
+        """Forget a destination that only subscriptions made, so that names of clients do not pile up for ever."""
+        if destination.name not in self.destinations:
+            return False
+        if any(feed.readers or feed.loading for feed in destination.feeds if feed.destinations == 1):
+            return False
+        del self.destinations[destination.name]
+        self.names.remove(destination.name)
+        for feed in destination.feeds:
+            feed.leave(destination.queue)
+            feed.destinations -= 1
+            feed.topics -= destination.policy.kind == "topic"
+            feed.pin()
+            if feed.destinations == 0 and not (feed.partition.next_offset or feed.partition.last_receive_ns):
+                del self._feeds[feed.partition.name]
+                self._store.forget(feed.partition)
+        if destination.queue is not None and destination.policy.store == "file":
+            self._store.cursors.delete(cursor_names.of_queue(destination.name))
+        for source in destination.queue.sources if destination.queue is not None else ():
+            self.dirty_sources.pop(source, None)
+            source.close()
+        return True
+
+    def drop_temporary(self, name: str) -> None:
+        """The connection that a temporary queue belonged to is gone."""
+        destination = self.destinations.pop(name, None)
+        if destination is not None:
+            for feed in destination.feeds:
+                del self._feeds[feed.partition.name]
+                self._store.forget(feed.partition)
+            for source in destination.queue.sources if destination.queue is not None else ():
+                source.close()
+
+    def add(self, name: str, policy: Policy) -> Destination:
+        """A destination that does not exist yet, whether its rule lets clients make it or not. Raises ProtocolError."""
+        try:
+            encode_name(name)
+            names = at_birth(policy, self._store.partitions) if policy.priority else policy.partitions
+            feeds = [self._feed(partition, policy) for partition in names]
+        except ValueError as error:
+            raise ProtocolError("bad-destination", f"the name cannot be stored: {error}") from None
+        children = fan_out.children_of(self, name, policy) if policy.fan_out else []
+        destination = Destination(name, policy, feeds, self._open_lane)
+        if policy.kind == "queue" and not policy.fan_out:
+            destination.queue = Queue(name, Names(name), self._on_lost, self._timing, Terms.of(policy))
+        with Opening(self.cursors) as opening:
+            cursors = [self._cursor(opening, destination, feed) for feed in feeds]
+            fed = fan_out.cursors_of(self, opening, destination, children)
+        for feed, cursor in zip(feeds, cursors, strict=True):
+            self._attach(destination, feed, cursor)
+        self.destinations[name] = destination
+        if not name.startswith(TEMPORARY):
+            self.names.add(name)
+        if children:
+            fan_out.attach(self, destination, children, fed)
+        if not name.startswith(TEMPORARY):
+            self._on_born(destination)
+        return destination
+
+    def _open_lane(self, destination: Destination, partition_name: str) -> Feed:
+        """A queue with priorities is sent the first message of one."""
+        feed = self._feed(partition_name, destination.policy)
+        with Opening(self.cursors) as opening:
+            cursor = self._cursor(opening, destination, feed)
+        destination.feeds.append(feed)
+        self._attach(destination, feed, cursor)
+        self._on_lane(destination, feed)
+        return feed
+
+    def _attach(self, destination: Destination, feed: Feed, cursor: Cursor | None) -> None:
+        policy, queue = destination.policy, destination.queue
+        feed.destinations += 1
+        feed.topics += policy.kind == "topic"
+        if queue is not None:
+            source = QueueSource(queue, feed, cursor, self.dirty_sources)
+            queue.add(source)
+            if policy.priority:
+                queue.ordered = True
+                queue.sources = deque(sorted(queue.sources, key=partial(highest_first, policy)))
+            feed.join(source)
+        feed.pin()
+
+    def _feed(self, partition_name: str, policy: Policy) -> Feed:
+        options = PartitionOptions(
+            store=policy.store,
+            sync=SyncPolicy(policy.fsync_interval_ns),
+            segment_bytes=policy.segment_bytes,
+            roll_at_seconds=policy.roll_at_seconds,
+            retention_age_ns=policy.retention_age_ns,
+            retention_bytes=policy.retention_bytes,
+            retention_count=policy.retention_count,
+            dedup_window_ns=policy.dedup_window_ns,
+            dedup_count=policy.dedup_count,
+            reclaim_acked=policy.reclaim_acked,
+            retention_force=policy.retention_force,
+            wait_for_archive=policy.wait_for_archive,
+            compress=policy.compress,
+            compact_by=policy.compact_by,
+        )
+        feed = self._feeds.get(partition_name)
+        if feed is None:
+            partition = self._store.partition(partition_name, options)
+            feed = self._feeds[partition_name] = Feed(partition, self._start_read)
+        elif feed.partition.options != options:
+            raise ProtocolError(
+                "bad-destination",
+                f"partition {partition_name[:200]!r} is kept in another way already",
+                f"The rule on line {policy.rule.line} of the configuration and that of another destination store into "
+                "it, with different values of store, fsync, segment, retention, dedup, compress or compact_by: make "
+                "them agree, or name another.",
+            )
+        return feed
+
+    def _cursor(self, opening: Opening, destination: Destination, feed: Feed) -> Cursor | None:
+        """None: it is no queue, or one whose messages only others hand out."""
+        if destination.queue is None:
+            return None
+        partition, name = feed.partition, cursor_names.of_queue(destination.name)
+        start = partition.high_watermark
+        known = self.cursors.get(name, partition.name) is not None
+        # What others have stored in the log of a new queue is nothing to it.
+        if not known and not (partition.whole and destination.name not in partition.destinations):
+            start = fan_out.left_at(self, partition)
+        if isinstance(partition, MemoryPartition):
+            return Cursor(start)
+        return opening.open(name, partition.name, start, SyncPolicy(destination.policy.fsync_interval_ns))[0]

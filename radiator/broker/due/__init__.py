@@ -1,0 +1,1 @@
+"""What happens at a moment: delays, expiry, answers that do not come."""

@@ -1,0 +1,93 @@
+"""Deliveries of one source that have to be answered in time (``ack_timeout``).
+
+All of a source have the same time, so the order of handing out is the order of their deadlines: only the first is ever
+looked at. Who touches a delivery puts it at the end.
+
+Invariants: what is settled or has gone back is not here; a delivery that is here and not in its subscription's window
+is on its way to be settled (a COMMIT) and is left alone.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from radiator.broker.due.timing import NEVER_NS, Timing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from radiator.broker.queues.source import QueueSource
+    from radiator.broker.subscriptions.subscription import Subscription
+
+DUE_MAX = 4_096  # in one visit: some milliseconds
+
+
+class Timeouts:
+    """See the top of the file."""
+
+    __slots__ = ("_deadlines", "_source", "_timing", "timeout_ns", "wake_ns")
+
+    def __init__(self, source: QueueSource, timing: Timing, timeout_ns: int, before: Timeouts | None = None) -> None:
+        """``before``: another time was set, and what was handed out then has this one from its beginning."""
+        self._source = source
+        self._timing = timing
+        self.timeout_ns = timeout_ns
+        self._deadlines: OrderedDict[int, tuple[int, Subscription]] = OrderedDict()
+        self.wake_ns = NEVER_NS
+        if before is not None:
+            self._deadlines.update(before._deadlines)
+            self.clock_went_back(before.timeout_ns - timeout_ns)
+
+    def __len__(self) -> int:
+        return len(self._deadlines)
+
+    def start(self, subscription: Subscription, offsets: Iterable[int]) -> None:
+        """These have just been delivered, or their consumer says that it is still at work."""
+        deadline_ns = self._timing.now_ns + self.timeout_ns
+        deadlines = self._deadlines
+        for offset in offsets:
+            deadlines[offset] = (deadline_ns, subscription)
+            deadlines.move_to_end(offset)
+        self._timing.at(deadline_ns, self)
+
+    def forget(self, offsets: Iterable[int]) -> None:
+        """These are answered."""
+        deadlines = self._deadlines
+        for offset in offsets:
+            deadlines.pop(offset, None)
+
+    def due(self, now_ns: int) -> None:
+        """Take back what was not answered in time."""
+        deadlines = self._deadlines
+        overdue: dict[Subscription, list[int]] = {}
+        for _ in range(min(DUE_MAX, len(deadlines))):
+            offset = next(iter(deadlines))
+            deadline_ns, subscription = deadlines[offset]
+            if deadline_ns > now_ns:
+                break
+            del deadlines[offset]
+            overdue.setdefault(subscription, []).append(offset)
+        if deadlines:
+            self._timing.at(next(iter(deadlines.values()))[0], self)
+        for subscription, offsets in overdue.items():
+            self._timing.returns.timed_out(self._source, subscription, offsets)
+
+    def clock_went_back(self, by_ns: int) -> None:
+        """They have as long as before."""
+        self._deadlines = OrderedDict(
+            (offset, (deadline_ns - by_ns, subscription))
+            for offset, (deadline_ns, subscription) in self._deadlines.items()
+        )
+        if self._deadlines:
+            self._timing.at(next(iter(self._deadlines.values()))[0], self)
+
+
+def timeouts_of(source: QueueSource, timeout_ns: int | None, old: Timeouts | None = None) -> Timeouts | None:
+    """Those of a source, if its deliveries have to be answered in time. ``old``: those it had until now."""
+    if old is not None and old.timeout_ns == timeout_ns:
+        return old
+    timing = source.queue.timing
+    if old is not None:
+        timing.forget(old)
+    return None if timeout_ns is None else Timeouts(source, timing, timeout_ns, old)

@@ -1,0 +1,1 @@
+"""Named subscriptions: whose they are, where they stand, what is kept of them."""

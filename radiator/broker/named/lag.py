@@ -1,0 +1,77 @@
+"""Where every cursor stands, and how far behind: of queues, durable subscriptions and groups.
+
+Knows: queues and their sources. Must not know: how the answer travels. Reads only; on the hub.
+A log that other destinations share is not read for this: there ``lag`` counts theirs too that were not passed over yet.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from radiator.broker.named import cursor_names
+from radiator.routing.rules import TEMP_QUEUE_PREFIX
+
+if TYPE_CHECKING:
+    from radiator.broker.broker import Broker
+    from radiator.broker.queues.queue import Queue
+    from radiator.broker.queues.source import QueueSource
+
+LOOKED_AT = 2_000  # some milliseconds
+
+
+def queues(broker: Broker) -> dict[str, Queue]:
+    """Everything that has cursors, by their name, but for temporary queues."""
+    found = {
+        cursor_names.of_queue(name): each.queue
+        for name, each in broker.destinations.items()
+        if each.queue is not None and not name.startswith(TEMP_QUEUE_PREFIX)
+    }
+    return found | {key: named.queue for key, named in broker.names.by_key.items()}
+
+
+def rows(broker: Broker, key: str, queue: Queue) -> Iterator[dict[str, Any]]:
+    """One for each log. ``position``: everything below is settled; ``end``: what is committed; ``lag``: what is not
+    settled, of which ``in_flight`` is with consumers."""
+    held = Counter(source for each in queue.consumers for source, _ in each.in_flight.values())
+    named = broker.names.by_key.get(key)
+    for source in sorted(queue.sources, key=lambda each: each.feed.partition.name):
+        yield {
+            "cursor": key,
+            "partition": source.feed.partition.name,
+            "position": source.cursor.floor,
+            "end": source.feed.partition.high_watermark,
+            "lag": unsettled(source),
+            "in_flight": held[source],
+            "members": len(queue.consumers),
+            "stored": source.cursor.stored,
+            "shared": source.shared,
+            "user": named.user if named is not None else None,
+            "destination": named.patterns.text if named is not None else key.removeprefix(cursor_names.QUEUE),
+            "used_ns": named.used_ns if named is not None else None,
+        }
+
+
+def unsettled(source: QueueSource) -> int:
+    """Records between the cursor and the end that are not settled."""
+    cursor, partition = source.cursor, source.feed.partition
+    floor = max(cursor.floor, partition.log_start_offset)
+    settled = sum(max(0, stop - max(start, floor)) for start, stop in cursor.intervals)
+    waiting: int = partition.high_watermark - floor - settled - len(source.settled)
+    return max(0, waiting)
+
+
+def furthest_behind(broker: Broker, most: int) -> list[dict[str, Any]]:
+    """The rows with the largest lag, for those who watch: of the first LOOKED_AT, named subscriptions before queues, as
+    to ask a hundred thousand takes too long."""
+    known = [(key, named.queue) for key, named in broker.names.by_key.items()]
+    known += [
+        (cursor_names.of_queue(name), each.queue)
+        for name, each in islice(broker.destinations.items(), LOOKED_AT)
+        if each.queue is not None and not name.startswith(TEMP_QUEUE_PREFIX)
+    ]
+    every = islice((row for key, queue in known for row in rows(broker, key, queue)), LOOKED_AT)
+    found = [row for row in every if row["lag"]]
+    return sorted(found, key=lambda row: (-row["lag"], row["cursor"], row["partition"]))[:most]

@@ -1,0 +1,289 @@
+"""A named subscription: a queue over topics, whose cursors stay when its subscribers go.
+
+``join`` lets it take part in topics, from a position on; ``leave`` lets go of them. A position that has to be looked up
+on disk is found off the loop, and its source waits for it (``seeking``).
+
+Knows: the queue, its claim, its cursors. Must not know: sessions, headers, who may use it.
+Invariants: there is one source for each log of its topics; in a log kept in memory it pins nothing and has no stored
+cursor; a position that was asked for some topics holds for no others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from radiator.broker.destinations.claim import Topics
+from radiator.broker.named.seeking import Make, Seeking
+from radiator.broker.queues import idling
+from radiator.broker.queues.queue import Queue
+from radiator.broker.queues.source import QueueSource
+from radiator.broker.queues.terms import Terms
+from radiator.broker.subscriptions import newest
+from radiator.broker.subscriptions.positions import NEXT, Position
+from radiator.routing.rights import Permitted
+from radiator.storage.cursor import Cursor
+from radiator.storage.memory import MemoryPartition
+from radiator.storage.store import SyncPolicy
+
+if TYPE_CHECKING:
+    from radiator.broker.destinations.destination import Destination
+    from radiator.broker.destinations.feed import Feed
+    from radiator.broker.destinations.registry import Registry
+    from radiator.broker.due.timing import Timing
+    from radiator.broker.named.naming import Asked
+    from radiator.broker.subscriptions.reading import Ends, Reading
+    from radiator.routing.pattern import PatternSet
+    from radiator.routing.policy import Policy
+
+Starts = dict[str, dict[str, int]]  # an offset by partition and destination
+ADJUSTED = b"start-adjusted:true\n"
+
+
+class Means(NamedTuple):
+    """What a named subscription needs of the broker. ``matches`` says whether these patterns want that topic."""
+
+    registry: Registry
+    timing: Timing
+    on_lost: Callable[[str, int], None]
+    reading: Reading
+    matches: Callable[[PatternSet, str], bool]
+
+
+class Named:
+    """See the top of the file. ``user`` is whose it is; ``used_ns`` when it was last in use."""
+
+    def __init__(self, means: Means, asked: Asked, user: str, patterns: PatternSet, now_ns: int) -> None:
+        self.asked = asked
+        self.key = asked.key
+        self.user = user
+        self.patterns = patterns
+        self.made_ns = self.used_ns = now_ns
+        self.claim = Topics(partial(means.matches, patterns))
+        self.queue = Queue(self.key, self.claim, means.on_lost, means.timing, Terms())
+        self.destinations: dict[Destination, None] = {}
+        self._sources: dict[Feed, QueueSource] = {}
+        self.starts: Starts = {}  # of the claim's, those that hold after a restart too
+        self.wished: Starts = {}  # the same, where it is an offset that was asked for: there or not
+        self.seeking = Seeking(means.reading)
+        self.gone = False
+        self._means = means
+
+    @property
+    def active(self) -> bool:
+        """True while somebody is subscribed."""
+        return bool(self.queue.consumers)
+
+    # --- what it is about -------------------------------------------------------------------------------------------
+
+    def ask(self, patterns: PatternSet) -> None:
+        """It is about these from now on; the caller lets it leave and join."""
+        self.patterns = patterns
+        self.claim.ask_anew(partial(self._means.matches, patterns))
+
+    def revive(self, destination: Destination) -> None:
+        """A topic is there, of an earlier run or just born: go on where the cursors are, or begin with its first
+        message."""
+        self._enter(destination)
+        for feed in destination.feeds:
+            if self._source(feed) is None:
+                partition = feed.partition
+                new = partition.whole and destination.name not in partition.destinations
+                self._open(feed, partition.high_watermark if new else partition.log_start_offset, destination)
+
+    def join(self, destinations: Iterable[Destination], position: Position, now_ns: int, anew: bool = False) -> None:
+        """Take part in these as well, from there on. In a log that it reads already its cursor goes on: of what is new
+        there it gets all from the cursor's place on, or with ``next`` all that comes from now on. ``anew``: there were
+        no others, and a moment to come holds for those too that are born until then."""
+        destinations = list(destinations)
+        to_come_ns = position.value if position.kind == "time" and position.value > now_ns else 0
+        if anew:
+            self.claim.want_since(to_come_ns)
+        elif to_come_ns or self.claim.since_ns:
+            self.claim.want_since(to_come_ns, [each.name for each in destinations])
+        names: dict[Feed, list[str]] = {}
+        made_of: dict[Feed, Destination] = {}
+        topics = list(destinations)
+        for destination in topics:
+            self._enter(destination)
+            for feed in destination.feeds:
+                names.setdefault(feed, []).append(destination.name)
+                made_of[feed] = destination
+        new = {feed: made_of[feed] for feed in names if self._source(feed) is None}
+        if position.kind == "last":
+            self._begin_at_last(new, newest.parts(topics), position.value)
+        for feed, wanted in names.items():
+            if feed in new and position.kind != "last":
+                self._begin(feed, new[feed], wanted, position, now_ns)
+            elif feed not in new and position == NEXT:
+                self._want_from(feed, wanted, feed.partition.next_offset, self.starts)
+
+    def leave(self, destinations: Iterable[Destination]) -> list[Destination]:
+        """Let go of these; in a log where others of it are, what comes from these is passed over. Returns them."""
+        left = [destination for destination in destinations if destination in self.destinations]
+        for destination in left:
+            del self.destinations[destination]
+            destination.subscribers -= 1
+            self.claim.since.pop(destination.name, None)
+        needed = {feed for destination in self.destinations for feed in destination.feeds}
+        closing = {source: None for source in self.queue.sources if source.feed not in needed}
+        self.queue.drop(closing)
+        for source in closing:
+            self._close(source)
+        return left
+
+    def end(self) -> list[Destination]:
+        """Let go of everything, for good. Returns what it was about."""
+        self.gone = True
+        left = self.leave(list(self.destinations))
+        self._means.registry.cursors.delete(self.key)
+        self._means.registry.cursors.hurry()
+        self.seeking.tell(None)
+        return left
+
+    def move(self, destinations: Iterable[Destination], position: Position, now_ns: int) -> None:
+        """Begin anew, from there on, everywhere: in these, which are all."""
+        self.starts.clear()
+        self.wished.clear()
+        self.claim.begin_anew()
+        self.leave(list(self.destinations))
+        self._means.registry.cursors.delete(self.key)
+        self.join(dict.fromkeys(destinations), position, now_ns, anew=True)
+
+    def _enter(self, destination: Destination) -> None:
+        if destination not in self.destinations:
+            self.destinations[destination] = None
+            destination.subscribers += 1
+            for feed in destination.feeds:
+                source = self._source(feed)
+                if source is not None:
+                    source.agree(Terms.of_all([source.terms, self._terms(destination.policy)]))
+
+    def permit(self, patterns: PatternSet | Permitted) -> None:
+        """What the one who uses it may read."""
+        self.claim.permitted = patterns if isinstance(patterns, Permitted) else None
+
+    def _terms(self, policy: Policy) -> Terms:
+        # Whoever has a place of its own comes back for what it held; what a member of a group held is a queue's.
+        terms = Terms.of(policy)
+        return terms if self.asked.is_group else terms._replace(on_unacked="requeue")
+
+    # --- its cursors ------------------------------------------------------------------------------------------------
+
+    def _source(self, feed: Feed) -> QueueSource | None:
+        return self._sources.get(feed)
+
+    def _open(self, feed: Feed, start: int, destination: Destination) -> QueueSource:
+        partition = feed.partition
+        in_memory = isinstance(partition, MemoryPartition)
+        registry = self._means.registry
+        if in_memory:
+            cursor = Cursor(start)
+        else:
+            sync = SyncPolicy(destination.policy.fsync_interval_ns)
+            cursor = registry.cursors.open(self.key, partition.name, start, sync)
+            registry.cursors.hurry()
+        terms = self._terms(destination.policy)
+        if len(partition.destinations) > 1:  # none of them is to be judged by the terms of another
+            others = (registry.rules.policy_for(each) for each in partition.destinations if self.claim.wants(each))
+            terms = Terms.of_all([terms, *map(self._terms, others)])
+        source = QueueSource(self.queue, feed, cursor, registry.dirty_sources, terms)
+        self.queue.add(source)
+        self._sources[feed] = source
+        if self.asked.is_group and len(destination.feeds) > 1:
+            self.queue.share_out(source, partial(self._means.timing.wake, self.queue))
+        feed.join(source, pins=not in_memory)
+        feed.pin()
+        self._means.timing.wake(self.queue)
+        return source
+
+    def _close(self, source: QueueSource) -> None:
+        del self._sources[source.feed]
+        source.close()
+        source.feed.leave(self.queue)
+        source.feed.pin()
+        self._means.registry.cursors.delete(self.key, source.feed.partition.name)
+        self._means.registry.dirty_sources.pop(source, None)
+        self.seeking.drop(source)
+        self.claim.forget(source.feed.partition.name)
+        self.starts.pop(source.feed.partition.name, None)
+        self.wished.pop(source.feed.partition.name, None)
+
+    def _want_from(self, feed: Feed, names: Iterable[str], offset: int, kept: Starts | None) -> None:
+        """Of these destinations, what is stored from ``offset`` on. ``kept``: where that is remembered."""
+        starts = dict.fromkeys(names, offset)
+        self.claim.want_from(feed.partition.name, starts)
+        if kept is not None:
+            kept.setdefault(feed.partition.name, {}).update(starts)
+
+    # --- positions --------------------------------------------------------------------------------------------------
+
+    def _begin(self, feed: Feed, destination: Destination, names: list[str], position: Position, now_ns: int) -> None:
+        partition = feed.partition
+        first, end, value = partition.log_start_offset, partition.next_offset, position.value
+        if position.kind == "next" or (position.kind == "time" and value > now_ns):
+            self._place(feed, destination, names, end)
+        elif position.kind == "first":
+            self._open(feed, first, destination)
+        elif position.kind == "offset":
+            if value < first:
+                self.queue.note = ADJUSTED
+            self._place(feed, destination, names, max(value, first), self.wished)
+        else:
+            make = partial(partition.offset_for_time, value)
+            self._look_up({feed: destination}, make, [], lambda job, feed: dict.fromkeys(names, job.offset))
+
+    def _begin_at_last(self, new: dict[Feed, Destination], parts: list[newest.Part], number: int) -> None:
+        for whole in parts:
+            part = {feed: names for feed, names in whole.items() if feed in new}
+            at_once = newest.told(part, number) if part else {}
+            if at_once is None:
+                make, ends = newest.look_up(part, number)
+                found_in = partial(self._found_in, part)
+                self._look_up({feed: new[feed] for feed in part}, make, ends, found_in)
+                continue
+            for feed, names in part.items():
+                self._place(feed, new[feed], list(names), at_once[feed.partition.name][next(iter(names))])
+
+    @staticmethod
+    def _found_in(part: newest.Part, job: Any, feed: Feed) -> dict[str, int]:
+        return newest.found_in(job, feed, part[feed])
+
+    def _place(
+        self, feed: Feed, destination: Destination, names: list[str], offset: int, kept: Starts | None = None
+    ) -> None:
+        """Begin at an offset, which may be one that is not stored yet."""
+        high_watermark = feed.partition.high_watermark
+        self._open(feed, min(offset, high_watermark), destination)
+        if offset > high_watermark:
+            self._want_from(feed, names, offset, kept)
+
+    def _look_up(
+        self,
+        feeds: dict[Feed, Destination],
+        make: Make,
+        ends: Ends,
+        found_in: Callable[[Any, Feed], dict[str, int]],
+    ) -> None:
+        """Begin where this look-up says, in each of these logs, and for each name."""
+
+        def found(finished: Any, source: QueueSource) -> None:
+            starts = found_in(finished, source.feed)
+            first = min(starts.values())
+            for name, start in starts.items() if max(starts.values()) > first else ():
+                self._want_from(source.feed, [name], start, self.starts)
+            self._begin_at(source, first)
+            self._means.timing.wake(self.queue)
+
+        sources = [self._open(feed, feed.partition.log_start_offset, made_of) for feed, made_of in feeds.items()]
+        self.seeking.seek(sources, ends, make, found)
+
+    def _begin_at(self, source: QueueSource, offset: int) -> None:
+        """It is known now where to begin; nothing was handed out before."""
+        cursor = source.cursor
+        cursor.ack_range(cursor.floor, offset)
+        cursor.delivered = source.next_offset = max(source.next_offset, offset)
+        idling.rests(source)
+        source.loading = False
+        self._means.registry.dirty_sources[source] = None

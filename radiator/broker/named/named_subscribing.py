@@ -1,0 +1,95 @@
+"""SUBSCRIBE and UNSUBSCRIBE with a name: what they do to the session, and when they are receipted.
+
+Knows: frames, sessions, the table of names. Must not know: cursors.
+Invariant: the RECEIPT of a SUBSCRIBE comes once the name, and where it begins, would survive the machine.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from radiator.broker.named.naming import Asked, named_in
+from radiator.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from radiator.broker.broker import Broker
+    from radiator.broker.destinations.destination import Destination
+    from radiator.broker.named.named_queue import Named
+    from radiator.broker.session import Session
+    from radiator.broker.subscriptions.positions import Position
+    from radiator.broker.subscriptions.subscription import Subscription
+    from radiator.errors import StorageError
+    from radiator.stomp.frames import Frame
+
+
+def subscribe(
+    broker: Broker,
+    subscription: Subscription,
+    asked: Asked,
+    topics: list[Destination],
+    position: Position | None,
+    frame: Frame,
+    now_ns: int,
+) -> None:
+    """The subscription, which takes part in nothing yet, uses the name."""
+    session = subscription.session
+    reset = frame.head.headers.get("reset") == "true"
+    named = broker.names.subscribe(subscription, asked, topics, position, reset, now_ns)
+    waiting: list[Any] = []
+    if frame.receipt is not None:
+        session.receipts.after(frame.receipt, [waiting, broker.store.cursors.waiters])
+    named.seeking.settled(partial(_settled, broker, session, named, waiting))
+
+
+def _settled(broker: Broker, session: Session, named: Named, waiting: list[Any], error: StorageError | None) -> None:
+    """It is known where the name begins; or that could not be found, or the name was deleted before it was."""
+    if named.gone:
+        for group in waiting:
+            group.settle()
+        return
+    if error is None:
+        broker.names.keep(named, waiting)
+        return
+    failure = ProtocolError("storage", "the position could not be looked up", str(error))
+    for group in waiting:
+        group.settle(failure)
+    if not session.closing:
+        broker.refuse(session, failure)
+    broker.names.give_up(named)
+    if not named.gone:
+        broker.names.keep_once_settled(named)
+
+
+def unsubscribe(
+    broker: Broker, session: Session, frame: Frame, subscription_id: str | None, subscription: Subscription | None
+) -> bool:
+    """UNSUBSCRIBE that names a name deletes it, or lets one of several members of a group go; False if it names none.
+    Raises ProtocolError."""
+    asked = named_in(session, frame.head.headers, subscription_id)
+    if asked is None:
+        return False
+    if subscription is not None:
+        here = next((each for each in broker.names.by_key.values() if each.queue in subscription.queues), None)
+        if here is None:
+            return False  # a queue's, for which a name means nothing
+        if asked.by_id:
+            asked = here.asked
+        elif asked.key != here.key:
+            raise ProtocolError(
+                "bad-subscription", f"the subscription with this id is {here.asked}, not {asked}", "Leave the id out."
+            )
+    named = broker.names.find(session, asked)
+    own = [each for each in named.queue.consumers if each.session is session]
+    if named.active and not own:
+        raise ProtocolError(
+            "bad-subscription",
+            f"{asked} is in use on another connection",
+            "End it there first; or SUBSCRIBE with it here, which takes it over.",
+        )
+    for each in own:
+        broker.unsubscribe(each)
+    waited = [] if named.active else broker.names.delete(named)
+    if frame.receipt is not None:
+        session.receipts.after(frame.receipt, waited + broker.dead_letters.waited())
+    return True

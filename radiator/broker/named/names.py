@@ -1,0 +1,369 @@
+"""All named subscriptions of a broker: who may use a name, what comes of it, what is kept of it.
+
+    subscribe()   a name is made, used by one more member, taken over, moved, or made to be about other topics
+    delete()      for good: its cursors, and what stands in the file
+    born()        a topic joins the names that match it
+    tick()        names that nobody has used for too long go (``cursor_expiry``)
+
+What is written, and when, is ``radiator.storage.definitions``; a SUBSCRIBE is receipted once that and the cursors are.
+
+Knows: sessions and names. Must not know: headers (``naming``), cursors (``named``).
+Invariants: a name has one user; a durable name that is no group has one subscription at a time; what stands in the
+file is what holds, or will be written; nothing is deleted because a file could not be read.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from radiator import limits
+from radiator.broker.destinations import stranded
+from radiator.broker.named import cursor_names
+from radiator.broker.named.named_queue import Means, Named
+from radiator.broker.named.naming import Asked
+from radiator.broker.queues.selection import Selection, text_of
+from radiator.broker.subscriptions.positions import NEXT, Position
+from radiator.clock import NS_PER_SECOND
+from radiator.errors import ProtocolError, StorageError
+from radiator.routing.index import PatternIndex
+from radiator.routing.pattern import PatternSet, parse_list
+
+if TYPE_CHECKING:
+    from radiator.broker.broker import Broker
+    from radiator.broker.destinations.destination import Destination
+    from radiator.broker.session import Session
+    from radiator.broker.subscriptions.subscription import Subscription
+
+log = logging.getLogger("radiator.broker")
+
+LOOK_EVERY_NS = 60 * NS_PER_SECOND
+JOIN_WORK = 10  # of a topic that a name joins or leaves, where looking at a destination is 1
+GRACE_NS = 3_600 * NS_PER_SECOND  # after a start: time for those who use a name to come back
+
+
+class Making:
+    """Receipts that wait for a new name to stand in the file, which is gone if it cannot."""
+
+    batch = None  # as of a receipt that waits for no message
+
+    def __init__(self, names: Names, named: Named, waiters: list[Any]) -> None:
+        self._names = names
+        self._named = named
+        self._waiters = waiters
+
+    def settle(self, failure: ProtocolError | None = None) -> None:
+        """The file was written, or could not be."""
+        for each in self._waiters:
+            each.settle(failure)
+        if failure is not None:
+            self._names.give_up(self._named)
+
+
+class Names:
+    """See the top of the file."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._definitions = broker.store.definitions
+        self._started_ns = self._looked_ns = 0
+        self.by_key: dict[str, Named] = {}
+        self._counts: Counter[str] = Counter()  # of each user
+        self._index: PatternIndex[Named] = PatternIndex()
+
+    # --- a start ----------------------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """What the file says, before any topic is known: each of them joins as it is found."""
+        for key, entry in self._definitions.entries.items():
+            prefix = next(
+                (each for each in (cursor_names.SUBSCRIPTION, cursor_names.GROUP) if key.startswith(each)), None
+            )
+            try:
+                assert prefix is not None
+                asked = Asked(prefix, key.removeprefix(prefix))
+                named = self._new(asked, str(entry["user"]), parse_list(entry["destination"]), int(entry["made_ns"]))
+                named.used_ns = int(entry["used_ns"])
+                named.queue.selection = Selection(entry["selector"]) if "selector" in entry else None
+                named.claim.want_since(int(entry.get("since_ns", 0)))
+                for topic, since_ns in dict(entry.get("since", {})).items():
+                    named.claim.want_since(int(since_ns), [topic])
+                named.starts = {where: dict(starts) for where, starts in entry.get("starts", {}).items()}
+                named.wished = {where: dict(starts) for where, starts in entry.get("wished", {}).items()}
+            except (AssertionError, KeyError, TypeError, ValueError, ProtocolError) as error:
+                log.error("subscription %s: its definition cannot be used: %r", key, error)
+                continue
+            for where, starts in named.starts.items():
+                partition = self._broker.store.partitions.get(where)
+                end = partition.next_offset if partition is not None else 0  # what was there may be gone: a power cut
+                named.claim.want_from(where, {name: min(start, end) for name, start in starts.items()})
+            for where, starts in named.wished.items():
+                named.claim.want_from(where, starts)
+            self._add(named)
+
+    def loaded(self) -> None:
+        """All topics are known: cursors of names that are not are what a crash has left of making or deleting one."""
+        cursors = self._broker.store.cursors
+        if self._definitions.whole:
+            for name, where in cursors.names():
+                if name.startswith((cursor_names.SUBSCRIPTION, cursor_names.GROUP)) and name not in self.by_key:
+                    cursors.delete(name, where)
+        queues = [each.queue for each in self._broker.destinations.values() if each.queue is not None]
+        named = {key: each.queue for key, each in self.by_key.items()}
+        stranded.tell(stranded.stranded(self._broker.store, queues, named))
+
+    def born(self, destination: Destination) -> int:
+        """A topic is there: an old one at a start, or a new one before its first message. Returns how many names want
+        it, about."""
+        if destination.policy.kind != "topic":
+            return 0
+        found = self._index.find(destination.name)
+        for named in found:
+            if named.claim.has(destination.name):
+                try:
+                    named.revive(destination)
+                except StorageError as error:  # the sender is not at fault
+                    self._broker.stats.cursors_refused += 1
+                    log.error("%s gets nothing of %s: %s", named.key, destination.name, error)
+        return len(found)
+
+    # --- using a name -----------------------------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        subscription: Subscription,
+        asked: Asked,
+        topics: list[Destination],
+        position: Position | None,
+        reset: bool,
+        now_ns: int,
+    ) -> Named:
+        """Let a subscription that takes part in nothing yet use the name. ``check`` was called before."""
+        patterns = subscription.asked
+        named = self.by_key.get(asked.key)
+        if named is None or reset or named.patterns.text != patterns.text:
+            self._broker.work += JOIN_WORK * (len(topics) if named is None else len(topics) + len(named.destinations))
+        if named is None:
+            named = self._add(self._new(asked, subscription.session.user, patterns, now_ns))
+            named.join(topics, position or NEXT, now_ns, anew=True)
+        else:
+            if not asked.is_group:
+                self._take_over(named)
+            if named.patterns.text != patterns.text:
+                self._index.remove(named, named.patterns.patterns)
+                named.ask(patterns)
+                self._index.add(named, patterns.patterns)
+                self._narrow(named, topics)
+                if not reset:
+                    named.join([each for each in topics if each not in named.destinations], position or NEXT, now_ns)
+            elif not reset:
+                self._narrow(named, topics)
+                named.join([each for each in topics if each not in named.destinations], NEXT, now_ns)
+            if reset:
+                named.move([*named.destinations, *topics], position or NEXT, now_ns)
+        named.queue.selection, subscription.selection = subscription.selection, None
+        named.used_ns = now_ns
+        named.permit(subscription.patterns)
+        self._broker.take_part(subscription, named.queue, subscription.alone)
+        return named
+
+    def check(
+        self, session: Session, asked: Asked, patterns: PatternSet, selection: Selection | None, reset: bool
+    ) -> None:
+        """What could refuse it, before anything is changed. Raises ProtocolError."""
+        named = self.by_key.get(asked.key)
+        if named is None:
+            if len(self.by_key) >= limits.SUBSCRIPTION_NAMES_MAX:
+                raise ProtocolError(
+                    "too-many",
+                    f"there are {len(self.by_key)} named subscriptions",
+                    "Delete some: UNSUBSCRIBE with their name, or `radiator cursors rm`; or set cursor_expiry.",
+                )
+            most = limits.SUBSCRIPTION_NAMES_PER_USER_MAX
+            if self._counts[session.user] >= most and not session.rights.everything:
+                raise ProtocolError(
+                    "too-many",
+                    f"this user has {self._counts[session.user]} named subscriptions, and may have {most}",
+                    "Delete some: UNSUBSCRIBE with their name. Who may do everything may have more.",
+                )
+            return
+        self._check_user(session, named)
+        if any(each.session is session for each in named.queue.consumers):
+            raise ProtocolError("bad-subscription", f"{asked} is in use on this connection", "Expected it once.")
+        if asked.is_group and named.active and (reset or patterns.text != named.patterns.text):
+            raise ProtocolError(
+                "bad-subscription",
+                f"{asked} has members, who are subscribed to {named.patterns.text[:300]!r}",
+                "All members say the same destination; to change it, or to reset the group, let them go first.",
+            )
+        if asked.is_group and named.active and text_of(selection) != text_of(named.queue.selection):
+            raise ProtocolError(
+                "bad-subscription",
+                f"{asked} has members, whose selector is {text_of(named.queue.selection)[:300]!r}",
+                "All members say the same selector; to change it, let them go first.",
+            )
+
+    def keep(self, named: Named, waiters: Iterable[Any] = ()) -> None:
+        """Write down what it is about; ``waiters`` are told when that is done. If it is known already nothing is
+        written: who comes back on a full disk must be let in."""
+        entry: dict[str, Any] = {
+            "user": named.user,
+            "destination": named.patterns.text,
+            "made_ns": named.made_ns,
+            "used_ns": named.used_ns,
+        }
+        for field, kept in (("starts", named.starts), ("wished", named.wished)):
+            if kept:
+                entry[field] = {where: dict(starts) for where, starts in kept.items()}
+        if named.claim.since_ns:
+            entry["since_ns"] = named.claim.since_ns
+        if named.claim.since:
+            entry["since"] = dict(named.claim.since)
+        if named.queue.selection is not None:
+            entry["selector"] = named.queue.selection.given
+        old = self._definitions.entries.get(named.key)
+        if old is None or entry != old | {"used_ns": named.used_ns}:
+            self._definitions.put(named.key, entry)
+        else:
+            self._definitions.note(named.key, entry)
+        if not self._definitions.written_down(named.key):
+            waiting = list(waiters)
+            made = named.key not in self._definitions.stored
+            self._definitions.waiters += [Making(self, named, waiting)] if made and waiting else waiting
+            return
+        for group in waiters:
+            group.settle()
+
+    def give_up(self, named: Named) -> None:
+        """Whoever made it was told that it could not be: it goes, unless it was there before or others use it."""
+        if not named.active and not named.gone and named.key not in self._definitions.stored:
+            self.delete(named)
+
+    def keep_once_settled(self, named: Named) -> None:
+        """What it is about has changed, though a look-up has failed: written down when its places are known."""
+
+        def settled(error: StorageError | None) -> None:
+            if error is not None and not named.gone:
+                self.keep_once_settled(named)
+            elif not named.gone:
+                self.keep(named)
+
+        named.seeking.settled(settled)
+
+    def permit(self, subscription: Subscription) -> None:
+        """Its user may read other topics now than before."""
+        for named in self.by_key.values() if subscription.queues else ():
+            if named.queue in subscription.queues:
+                named.permit(subscription.patterns)
+
+    def delete(self, named: Named) -> list[list[Any]]:
+        """For good; whoever uses it has gone before. Returns where a receipt has to wait."""
+        del self.by_key[named.key]
+        self._counts[named.user] -= 1
+        if not self._counts[named.user]:
+            del self._counts[named.user]
+        self._broker.work += JOIN_WORK * len(named.destinations)
+        self._index.remove(named, named.patterns.patterns)
+        self._forget(named.end())
+        self._definitions.put(named.key, None)
+        return [self._definitions.waiters, self._broker.store.cursors.waiters]
+
+    def find(self, session: Session, asked: Asked) -> Named:
+        """An existing one that this session may use. Raises ProtocolError."""
+        named = self.by_key.get(asked.key)
+        if named is None:
+            raise ProtocolError("bad-subscription", f"there is no {asked}")
+        self._check_user(session, named)
+        return named
+
+    def _check_user(self, session: Session, named: Named) -> None:
+        if named.user != session.user:
+            raise ProtocolError(
+                "denied",
+                f"{named.asked} belongs to another user",
+                "A name belongs to the user who made it; `radiator cursors rm` deletes it.",
+            )
+
+    def _take_over(self, named: Named) -> None:
+        for older in list(named.queue.consumers):
+            self._broker.stats.taken_over += 1
+            self._broker.refuse(
+                older.session,
+                ProtocolError(
+                    "taken-over",
+                    f"another connection goes on with {named.asked}",
+                    "A durable name has one subscription at a time. For several, say group:<name> in its place.",
+                ),
+            )
+
+    def _narrow(self, named: Named, topics: list[Destination]) -> None:
+        """It lets go of what is not among these: it does not match any more, or its user may not read it."""
+        kept = set(topics)
+        self._forget(named.leave([each for each in named.destinations if each not in kept]))
+
+    def _add(self, named: Named) -> Named:
+        self.by_key[named.key] = named
+        self._counts[named.user] += 1
+        self._index.add(named, named.patterns.patterns)
+        return named
+
+    def _new(self, asked: Asked, user: str, patterns: PatternSet, now_ns: int) -> Named:
+        broker = self._broker
+        means = Means(broker.registry, broker.timing, broker.lost, broker.reading, self._matches)
+        return Named(means, asked, user, patterns, now_ns)
+
+    def _matches(self, patterns: PatternSet, name: str) -> bool:
+        if not patterns.matches(name):
+            return False
+        try:
+            return self._broker.rules.policy_for(name).kind == "topic"
+        except ProtocolError:
+            return False
+
+    def _forget(self, destinations: list[Destination]) -> None:
+        """Of those that only this name was about nothing may be left."""
+        for destination in destinations:
+            if destination.unused and self._broker.registry.drop_unused(destination):
+                self._broker.generation += 1
+
+    # --- time -------------------------------------------------------------------------------------------------------
+
+    def tick(self, now_ns: int) -> None:
+        """Names that are in use are used now; others may have waited for too long."""
+        if not self._started_ns:
+            self._started_ns = self._looked_ns = now_ns
+        if abs(now_ns - self._looked_ns) < LOOK_EVERY_NS:
+            return
+        self._looked_ns = now_ns
+        for named in list(self.by_key.values()):
+            expiry_ns = self._expiry_ns(named)
+            if named.active:
+                named.used_ns = now_ns
+            if expiry_ns is None:
+                continue
+            if named.active:
+                entry = self._definitions.entries.get(named.key)
+                if entry is not None:
+                    self._definitions.note(named.key, entry | {"used_ns": now_ns}, soon=True)
+                continue
+            unused_ns, up_ns = now_ns - named.used_ns, now_ns - self._started_ns
+            if unused_ns > expiry_ns and up_ns > min(expiry_ns, GRACE_NS):
+                self._broker.stats.names_expired += 1
+                log.warning(
+                    "%s of user %s is deleted: nobody has used it for %d s, and cursor_expiry is %d s",
+                    named.key,
+                    named.user or "anonymous",
+                    unused_ns // NS_PER_SECOND,
+                    expiry_ns // NS_PER_SECOND,
+                )
+                self.delete(named)
+
+    def _expiry_ns(self, named: Named) -> int | None:
+        """The longest that the rules of its topics say; None, which is never, counts as longer than all."""
+        said = [each.policy.cursor_expiry_ns for each in named.destinations]
+        if not said:
+            return self._broker.config.defaults.cursor_expiry_ns
+        known = [each for each in said if each is not None]
+        return max(known) if len(known) == len(said) else None

@@ -1,0 +1,157 @@
+"""What stands between a SEND and the log where a rule says so: the operator's middleware, and a schema.
+
+    SEND -> middleware of its rule, in order -> (its new destination's rule, if it was sent on) -> schema -> as usual
+
+Middleware comes first, as it may repair what a schema would refuse. Both run once per message, for a transaction when
+its SEND comes and not again at COMMIT. What is changed here is a new frame: heads are shared by other frames.
+
+Knows: messages and functions. Must not know: files, JSON, where functions come from (``radiator.server.hooks``).
+Invariants: an exception of a hook is an ERROR to the sender and nothing else; what is dropped is counted.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from radiator.broker.admin import channel
+from radiator.errors import ProtocolError
+from radiator.middleware import DROP, Message, Middleware, Reject
+from radiator.stomp.frames import Frame, Head
+from radiator.stomp.headers import join
+
+if TYPE_CHECKING:
+    from radiator.broker.broker import Broker
+    from radiator.broker.session import Session
+
+log = logging.getLogger("radiator.broker")
+
+HOPS_MAX = 8  # how often one message may be sent on by middleware before that is taken for a circle
+
+Validate = Callable[[bytes], str | None]  # what is wrong with a body, in words; None: nothing
+
+
+class RuleHooks(NamedTuple):
+    """What one rule wants done. ``middleware`` pairs a name for messages and logs with each function."""
+
+    middleware: tuple[tuple[str, Middleware], ...] = ()
+    validate: Validate | None = None
+
+
+def pass_through(broker: Broker, session: Session, frame: Frame) -> Frame | None:
+    """The frame as it shall be stored; None if it was dropped, and dealt with. Raises ProtocolError (rejected)."""
+    name = frame.head.headers.get("destination", "")
+    hooks = hooks_for(broker, name)
+    if hooks is None or name == channel.DESTINATION:
+        return frame
+    session.require("write", name)
+    message: Message | None = None
+    for _ in range(HOPS_MAX):
+        if hooks.middleware:
+            if message is None:
+                message = Message(name, dict(frame.head.headers), frame.body, session.user, session.address)
+            if not _run(broker, hooks, message):
+                _dropped(broker, session, frame)
+                return None
+            if message.destination != name:
+                name = message.destination
+                if (hooks := hooks_for(broker, name)) is None:
+                    return _changed(broker, frame, message)
+                continue
+        if hooks.validate is not None:
+            body = frame.body if message is None else message.body
+            complaint = _judge(hooks.validate, body, name)
+            if complaint is not None:
+                broker.stats.rejected += 1
+                raise ProtocolError("rejected", f"the message does not fit the schema of {name[:200]}", complaint)
+        return frame if message is None else _changed(broker, frame, message)
+    broker.stats.rejected += 1
+    raise ProtocolError(
+        "rejected",
+        f"the middleware sends the message on and on, {HOPS_MAX} times so far, at last to {name[:200]!r}",
+        "Its rules are at fault; see middleware: in the YAML file.",
+    )
+
+
+def hooks_for(broker: Broker, name: str) -> RuleHooks | None:
+    """What the rule of this destination wants done."""
+    hooks: Mapping[int, RuleHooks] = broker.hooks
+    return hooks.get(broker.rules.policy_for(name).rule_index) if hooks and name else None
+
+
+def _run(broker: Broker, hooks: RuleHooks, message: Message) -> bool:
+    """Let the functions of a rule change the message; False if one of them drops it."""
+    for name, function in hooks.middleware:
+        destination = message.destination
+        try:
+            answer = function(message)
+            if answer is message:
+                _check(message)
+        except Reject as refusal:
+            broker.stats.rejected += 1
+            raise ProtocolError("rejected", f"{name} refuses the message", str(refusal)[:2_000]) from None
+        except Exception:
+            broker.stats.middleware_failures += 1
+            log.exception("middleware %s failed on a message to %s", name, destination)
+            raise _failed(name) from None
+        if answer is DROP:
+            return False
+        if answer is not message:
+            broker.stats.middleware_failures += 1
+            log.error("middleware %s: expected the message that it was given, or DROP, got %r", name, answer)
+            raise _failed(name)
+        if message.destination != destination:
+            return True
+    return True
+
+
+def _judge(validate: Validate, body: bytes, destination: str) -> str | None:
+    try:
+        return validate(body)
+    except Exception as error:
+        log.exception("the schema of %s failed on a message", destination)
+        return f"The body could not be held against it: {type(error).__name__}."
+
+
+def _failed(name: str) -> ProtocolError:
+    return ProtocolError(
+        "rejected", f"the middleware {name} failed; the message was not stored", "The broker's log says more."
+    )
+
+
+def _check(message: Message) -> None:
+    """A function may have put anything there."""
+    if not isinstance(message.destination, str) or not message.destination:
+        raise TypeError(f"destination: expected a name, got {message.destination!r}")
+    if not isinstance(message.body, bytes):
+        raise TypeError(f"body: expected bytes, got {type(message.body).__name__}")
+    for name, value in message.headers.items():
+        if not isinstance(name, str) or not isinstance(value, str) or not name or "\0" in name + value:
+            raise TypeError(f"headers: expected text without NUL, got {name!r}: {value!r}")
+
+
+def _changed(broker: Broker, frame: Frame, message: Message) -> Frame:
+    """The frame with what middleware has made of it. What belongs to the conversation stays as it was."""
+    most = broker.config.limits.message
+    if len(message.body) > most:
+        raise ProtocolError(
+            "rejected",
+            f"middleware made a body of {len(message.body)} bytes",
+            f"limits.message in the YAML file is {most}.",
+        )
+    headers = {**message.headers, "destination": message.destination}
+    transaction = frame.head.headers.get("transaction")
+    headers.pop("transaction", None)
+    if transaction is not None:
+        headers["transaction"] = transaction
+    headers.pop("content-length", None)
+    raw = join(headers.items(), "1.2")[1:].encode()
+    return Frame(Head("SEND", headers, raw, "1.2", len(message.body)), frame.receipt, message.body)
+
+
+def _dropped(broker: Broker, session: Session, frame: Frame) -> None:
+    broker.stats.dropped_by_middleware += 1
+    if frame.receipt is not None:
+        told = b"" if "transaction" in frame.head.headers else b"\ndropped:true"
+        session.receipts.now(frame.receipt + told)

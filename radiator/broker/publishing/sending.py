@@ -1,0 +1,348 @@
+"""SEND: the hot path.
+
+A SEND's headers are understood once: the result, a *plan*, is left in ``head.memo``, and heads are shared by all frames
+with the same header block (``radiator.stomp.heads``). So a repeated SEND costs one attribute look-up, an append to the
+open batch and a place in the line of receipts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from radiator import limits
+from radiator.broker import transactions
+from radiator.broker.admin import channel
+from radiator.broker.destinations import temporary
+from radiator.broker.publishing import hooks, idempotence, overflow, scheduling, throttle
+from radiator.broker.publishing.overflow import Verdict
+from radiator.broker.publishing.throttle import Wait
+from radiator.broker.queues import settling
+from radiator.broker.subscriptions import subscribing
+from radiator.broker.subscriptions.positions import parse_time
+from radiator.errors import MemoryFull, ProtocolError, StorageError
+from radiator.routing.pattern import is_pattern
+from radiator.routing.rules import TEMPORARY
+from radiator.stomp.headers import escape, stored_block
+from radiator.storage.batch import RECORD_OVERHEAD_BYTES
+
+if TYPE_CHECKING:
+    from radiator.broker.broker import Broker
+    from radiator.broker.destinations.destination import Destination
+    from radiator.broker.destinations.feed import Feed
+    from radiator.broker.queues.queue import Queue
+    from radiator.broker.session import Session
+    from radiator.routing.rights import Rights
+    from radiator.stomp.frames import Frame, Head
+    from radiator.storage.partition import Partition
+
+RESERVED_PREFIX = "/radiator/"
+HEADERS = idempotence.HEADERS
+
+
+class Plan:
+    """What the header block of a SEND means, under one generation of the rules."""
+
+    __slots__ = (
+        "block",
+        "counted",
+        "delayed",
+        "destination",
+        "event_ns",
+        "feed",
+        "generation",
+        "identity",
+        "name",
+        "rated",
+        "rights",
+        "special",
+        "sync",
+        "transmit_ns",
+    )
+
+    def __init__(self, generation: int, destination: Destination, head: Head, rights: Rights) -> None:
+        headers = head.headers
+        self.generation = generation
+        self.rights = rights  # of the session that was last found to be allowed this
+        self.destination = destination
+        destination.sent = True
+        self.name = destination.name
+        self.feed: Feed | None = destination.choose(headers)
+        self.identity: bytes | None = None
+        if not HEADERS.isdisjoint(headers) and destination.policy.dedup_window_ns is not None:
+            self.identity = idempotence.identity_of(self.name, headers)
+            self.feed = self.feed or idempotence.feed_for(destination, headers)
+        self.block = stored_block(head)
+        self.event_ns = _time(headers, "event-time")
+        self.transmit_ns = _time(headers, "transmit-time")
+        self.sync = headers.get("durability") == "fsync"
+        policy = destination.policy
+        limited = policy.max_messages is not None or policy.max_bytes is not None
+        self.counted: Queue | None = destination.queue if limited else None
+        self.delayed = False
+        self.rated = policy.rule.rate_messages is not None and not self.name.startswith(TEMPORARY)
+        # Anything beyond "append, maybe receipt" takes the slow path.
+        self.special = self.sync or "mandatory" in headers or limited or self.rated
+
+
+def send(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
+    """SEND: append to the open batch of its partition; the receipt waits for that batch."""
+    head = frame.head
+    plan = head.memo
+    if plan is None or plan.generation != broker.generation:
+        if not session.connected:
+            raise not_connected("SEND")
+        if broker.hooks and frame is not broker.throttle.passed:
+            passed = hooks.pass_through(broker, session, frame)
+            if passed is None:
+                return
+            frame = passed
+        plan = _plan(broker, session, frame, now_ns)
+        if plan is None:
+            return
+    elif plan.rights is not session.rights:  # somebody else's: what it means is the same, who may do it is not
+        session.require("write", plan.name)
+        plan.rights = session.rights
+    if plan.identity is not None and idempotence.is_repeat(broker, session, plan, frame, now_ns):
+        return
+    if broker.disk_full is not None and plan.destination.policy.store == "file":
+        raise broker.disk_full
+    if plan.special:
+        try:
+            verdict = admit(plan, frame)
+            if plan.rated:
+                policy = plan.destination.policy
+                throttle.spend(session, {policy.rule_index: (policy, 1)}, now_ns)
+        except Wait as wait:
+            wait.frame = frame
+            raise
+        if verdict is not Verdict.STORE and not make_room(broker, session, plan, frame, verdict):
+            return
+    feed = plan.feed or plan.destination.next_feed()
+    try:
+        offset = append(broker, plan, feed.partition, frame.body, now_ns)
+    except StorageError as error:
+        if not plan.name.startswith(TEMPORARY):
+            raise no_memory(broker, plan, feed.partition, error, frame) from error
+        drop_reply(broker, session, frame)  # whoever asked does not read: not the fault of who answers
+        return
+    if frame.receipt is not None:
+        batch = feed.partition.open_batch
+        suffix = plan.destination.receipt_suffix(feed, session.version)
+        broker.pending_bytes += session.receipts.stored(frame.receipt, offset, batch, suffix)
+
+
+def no_memory(
+    broker: Broker, plan: Plan, partition: Partition, error: StorageError, frame: Frame | None = None
+) -> Exception:
+    """The error of a partition that takes no more, or Wait: for memory that others give back it may wait."""
+    if not isinstance(error, MemoryFull):
+        return error
+    if error.everywhere:
+        broker.throttle.memory_is_full(broker.config.limits.memory)
+    wait = overflow.no_memory(plan.destination.policy, partition, error, error.everywhere)
+    if wait is None:
+        return error
+    wait.frame = frame
+    return wait
+
+
+def append(broker: Broker, plan: Plan, partition: Partition, body: bytes, now_ns: int) -> int:
+    """Put a message into the open batch of its partition, and count it. Returns its offset."""
+    offset = partition.append(plan.name, plan.block, body, now_ns, plan.event_ns, plan.transmit_ns)
+    size = len(body)
+    stats = broker.stats
+    stats.messages_in += 1
+    stats.body_bytes_in += size
+    broker.pending_bytes += size + len(plan.block) + RECORD_OVERHEAD_BYTES
+    if plan.identity is not None:
+        partition.remember(plan.identity, offset)
+    if plan.sync:
+        partition.open_batch.sync_requested = True
+    if plan.counted is not None:
+        plan.counted.appended(partition)
+    return offset
+
+
+def _plan(broker: Broker, session: Session, frame: Frame, now_ns: int) -> Plan | None:
+    """Understand a SEND's headers; None if the frame was dealt with here."""
+    head = frame.head
+    headers = head.headers
+    name = headers.get("destination")
+    if not name:
+        raise ProtocolError("bad-destination", "SEND needs a destination", "Expected a header destination:<name>.")
+    if name == settling.TOUCH:
+        settling.touch(broker, session, frame)
+        return None
+    if name == channel.DESTINATION:
+        channel.ask(broker, session, frame, now_ns)
+        return None
+    transaction = headers.get("transaction")
+    if transaction is not None:
+        _check_send(session, name, headers)
+        transactions.add(session, transaction, frame)
+        if frame.receipt is not None:
+            session.receipts.now(frame.receipt)
+        return None
+    return plan_for(broker, session, frame, name)
+
+
+def plan_for(broker: Broker, session: Session, frame: Frame, name: str) -> Plan | None:
+    head = frame.head
+    _check_send(session, name, head.headers)
+    is_temporary = name.startswith(TEMPORARY)
+    reply_to = head.headers.get("reply-to", "")
+    if is_temporary:
+        name = temporary.full_name(session, name)
+        if name not in broker.destinations and name.rpartition("@")[2] != session.id:
+            drop_reply(broker, session, frame)
+            return None
+        if name not in broker.destinations:
+            temporary.keep(broker, session, name)
+    plan = Plan(broker.generation, broker.destination(name), head, session.rights)
+    own = ""
+    if reply_to.startswith(TEMPORARY):
+        own = subscribing.own_reply_queue(broker, session, reply_to)
+        plan.block = _replace_header(plan.block, "reply-to", own)
+    delay = _schedule(plan, head.headers, broker.timing.now_ns)
+    if (
+        not (delay or is_temporary or own)
+        and plan.identity is None
+        and "transaction" not in head.headers
+        and plan.destination.policy.rule_index not in broker.hooks
+    ):
+        head.memo = plan
+    return plan
+
+
+def _no_route(name: str) -> ProtocolError:
+    return ProtocolError(
+        "no-route", f"nobody is subscribed to {name[:200]}", "The message has mandatory:true and was not stored."
+    )
+
+
+def _schedule(plan: Plan, headers: Mapping[str, str], now_ns: int) -> bool:
+    """Obey the headers about time; True if they mean another moment each time."""
+    if scheduling.HEADERS.isdisjoint(headers):
+        return False
+    due_ms = scheduling.check(headers, now_ns)
+    if due_ms is None:
+        return False
+    if plan.destination.queue is None and scheduling.is_none(headers):
+        plan.block = scheduling.bare(plan.block)
+        return False
+    if plan.destination.queue is None:
+        if plan.destination.policy.kind == "queue":
+            raise ProtocolError(
+                "unsupported",
+                f"a delay has no meaning on {plan.name[:200]!r}, which is a queue with fan_out",
+                "Its messages are read by the queues that it feeds; send those with a delay to these.",
+            )
+        raise ProtocolError(
+            "unsupported",
+            f"a delay has no meaning on {plan.name[:200]!r}, which is a topic",
+            "A topic is a log that everybody reads in its order; delay and deliver-at are for queues.",
+        )
+    plan.block = scheduling.stamp(plan.block, due_ms)
+    plan.delayed = plan.special = True
+    return True
+
+
+def drop_reply(broker: Broker, session: Session, frame: Frame) -> None:
+    """A message to a temporary queue that is gone, or full because nobody reads it: counted. Raises ProtocolError if it
+    was mandatory."""
+    if frame.head.headers.get("mandatory") == "true":
+        raise _no_route(frame.head.headers["destination"])
+    broker.stats.dropped_replies += 1
+    if frame.receipt is not None and "transaction" not in frame.head.headers:
+        session.receipts.now(frame.receipt + b"\ndropped:true")
+
+
+def _check_send(session: Session, name: str, headers: Mapping[str, str]) -> None:
+    if is_pattern(name):
+        raise ProtocolError(
+            "bad-destination",
+            f"a message cannot be sent to a pattern: {name[:200]!r}",
+            "Expected one concrete name; *, > and # as whole segments, and commas, are for SUBSCRIBE.",
+        )
+    if name.startswith(RESERVED_PREFIX):
+        raise ProtocolError("bad-destination", f"{name[:200]!r} is reserved", "Names under it are the broker's own.")
+    if name != name.strip(" "):
+        raise ProtocolError(
+            "bad-destination",
+            f"a destination has no blanks around it: {name[:200]!r}",
+            f"STOMP 1.1 and 1.2 do not trim headers: write destination:{name.strip(' ')[:200]}, without a blank.",
+        )
+    if "\0" in name:
+        raise ProtocolError("bad-destination", "a destination cannot contain NUL")
+    session.require("write", name)
+    durability = headers.get("durability")
+    if durability not in (None, "fsync"):
+        raise ProtocolError("bad-header", f"header durability: expected fsync, got {durability[:100]!r}")
+
+
+def admit(plan: Plan, frame: Frame, ahead: tuple[int, int] | None = None) -> Verdict:
+    """The checks that only some destinations or messages need; changes nothing. Raises ProtocolError and Wait.
+
+    ``ahead``: messages, and their bytes, that the same transaction sends to this destination before this one.
+    """
+    destination = plan.destination
+    if frame.head.headers.get("mandatory") == "true" and destination.subscribers == 0:
+        raise _no_route(destination.name)
+    queue = destination.queue
+    if plan.delayed and queue is not None and queue.timing.full:
+        raise ProtocolError(
+            "full",
+            "too many messages wait for their time",
+            f"The broker keeps {limits.DEFERRED_MAX} of them at most (DEFERRED_MAX), and takes no more with a delay.",
+        )
+    if plan.counted is None:
+        return Verdict.STORE
+    return overflow.judge(plan.counted, len(frame.body), ahead)
+
+
+def make_room(broker: Broker, session: Session, plan: Plan, frame: Frame, verdict: Verdict) -> bool:
+    """Do what the verdict says. False: this message is the one that was dropped, counted and told."""
+    if verdict is Verdict.DROP_OLDEST and plan.counted is not None:
+        broker.stats.dropped_oldest += overflow.make_room(plan.counted, len(frame.body))
+    elif verdict is Verdict.DROP_NEWEST:
+        broker.stats.dropped_newest += 1
+        if frame.receipt is not None and "transaction" not in frame.head.headers:  # there it was receipted already
+            session.receipts.now(frame.receipt + b"\ndropped:true")
+        return False
+    return True
+
+
+def _time(headers: Mapping[str, str], header: str) -> int | None:
+    text = headers.get(header)
+    if text is None:
+        return None
+    time_ns = parse_time(text)
+    if time_ns is None:
+        raise ProtocolError(
+            "bad-time",
+            f"header {header}: not a time: {text[:100]!r}",
+            "Expected nanoseconds since 1970-01-01 UTC in decimal, or RFC 3339 such as 2013-01-01T05:15:00Z.",
+        )
+    return time_ns
+
+
+def _replace_header(block: bytes, name: str, value: str) -> bytes:
+    head = name.encode() + b":"
+    line = head + escape(value, "1.2").encode()
+    return b"\n".join([line if each.startswith(head) else each for each in block.split(b"\n")])
+
+
+def not_connected(command: str) -> ProtocolError:
+    """What a frame before CONNECT is answered."""
+    return ProtocolError(
+        "bad-command", f"{command[:50]} before CONNECT", "Expected CONNECT or STOMP as the first frame."
+    )
+
+
+def goes_to_disk(frame: Frame) -> bool:
+    """Whether a frame leaves something for the disk, as far as can be seen at once."""
+    if frame.head.command != "SEND":
+        return frame.head.command == "COMMIT"
+    plan = frame.head.memo
+    return plan is None or plan.destination.policy.store == "file"

@@ -1,0 +1,53 @@
+"""Messages that are delivered no more although their dead-letter destination takes none now: noted with the cursor, so
+that a restart does not deliver them.
+
+The note is in the delivery count of the message, above the bits that count: why it came to its end. What has expired,
+or was delivered as often as its rule allows, needs none: that is found again.
+
+Knows: cursors, reasons. Must not know: what becomes of a letter.
+Invariants: a count with a note belongs to a message that is a letter, or, just after a start, becomes one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from radiator.broker.queues.source import QueueSource
+    from radiator.storage.cursor import Cursor
+
+MAX_DELIVERIES, REJECTED, EXPIRED, UNACKED = "max-deliveries", "rejected", "expired", "unacked"
+NOTED: Final = 1 << 30  # a count from here on has a note; what counts lies below
+NOTES: Final = {REJECTED: NOTED, UNACKED: 2 * NOTED}
+
+
+def note(source: QueueSource, offset: int, reason: str, deliveries: int) -> bool:
+    """It waits for its dead-letter destination. True if that is something to be stored."""
+    bits = NOTES.get(reason)
+    if bits is None or source.cursor.counts.get(offset, 0) >= NOTED:
+        return False
+    source.cursor.set_count(offset, bits | min(deliveries, NOTED - 1))
+    source.settle([])  # nothing: but the cursor is to be written in this turn
+    return True
+
+
+def reach(cursor: Cursor) -> int:
+    """What lies below has been delivered, as the notes tell: after a power cut the hint of the cursor may be stale."""
+    return max((offset + 1 for offset, count in cursor.counts.items() if count >= NOTED), default=0)
+
+
+def resume(source: QueueSource) -> None:
+    """After a start: those that came to their end before it are not given out; and a broker or a consumer that dies of
+    a message gets it as often as the rule says, and no more."""
+    counts, most = source.cursor.counts, source.terms.max_deliveries
+    for reason, bits in NOTES.items():
+        _end(source, [each for each in source.returned if counts.get(each, 0) // NOTED == bits // NOTED], reason)
+    if most is not None:
+        _end(source, [each for each in source.returned if source.deliveries(each) >= most], MAX_DELIVERIES)
+
+
+def _end(source: QueueSource, offsets: list[int], reason: str) -> None:
+    if not offsets:
+        return
+    source.returned = sorted(set(source.returned).difference(offsets))  # which is a heap
+    source.queue.timing.returns.ended(source, offsets, reason)

@@ -1,0 +1,171 @@
+"""Owners: who alone may take from a source, where not everybody may.
+
+Two things make owners. A consumer that is *exclusive* takes everything of its queue until it leaves, then the next one
+does. In a *group* each partition of a destination that has several belongs to one member, so that the order of a key is
+kept; the members' shares differ by one at most, and a partition moves only where it must.
+
+A change never lets two work on one partition: what is to move is handed out to nobody until its last owner holds
+nothing of it any more, by ACK, NACK or its end (Kafka's "eager" rebalancing stops everybody; this stops one partition).
+Under ``ack:auto`` it holds what was not written to its socket yet: if it dies, that comes back. Whether somebody holds
+something is not counted with each message; one that was found is *proof* for as long as it is there.
+
+Knows: members, sources. Must not know: messages, windows.
+Invariants: a source has at most one owner; an owner is a member; the owner changes only while nobody else holds
+anything of the source.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from radiator.broker.session import AutoAck
+    from radiator.broker.subscriptions.subscription import Subscription
+
+
+class Proof:
+    """That a consumer holds something of a source: a delivery in flight, or (``ack:auto``) a run not written yet."""
+
+    __slots__ = ("_consumer", "_message_id", "_run", "_source")
+
+    def __init__(self, consumer: Subscription, source: Any, message_id: bytes, run: AutoAck | None) -> None:
+        self._consumer = consumer
+        self._source = source
+        self._message_id = message_id
+        self._run = run
+
+    def stands(self, wanted: Subscription) -> bool:
+        """Whether it does still, and that keeps the source from the ``wanted`` consumer."""
+        consumer = self._consumer
+        if self._run is not None:
+            session = consumer.session  # what leaves through the same socket stays in order
+            return not session.closed and session is not wanted.session and self._run.ends_at > session.written_total
+        return consumer is not wanted and consumer.in_flight.get(self._message_id, (None, 0))[0] is self._source
+
+
+class Owners:
+    """The owners of one queue's sources. ``wake`` is called when a source has got a new one."""
+
+    __slots__ = ("_alone", "_members", "_owner", "_proofs", "_sources", "_wake", "_wanted")
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._members: dict[Subscription, None] = {}  # as they came
+        self._alone: dict[Subscription, None] = {}  # those that are exclusive
+        self._sources: dict[Any, None] = {}  # to be owned by one member each
+        self._wanted: dict[Any, Subscription] = {}
+        self._owner: dict[Any, Subscription | None] = {}
+        self._proofs: dict[Any, Proof] = {}  # why a source cannot move yet, as far as it was asked
+
+    def add(self, source: Any) -> None:
+        """This source is owned from now on."""
+        self._sources[source] = None
+        self._share()
+
+    def remove(self, source: Any) -> None:
+        """The queue reads it no more."""
+        self._sources.pop(source, None)
+        self._proofs.pop(source, None)
+        self._owner.pop(source, None)
+        self._share()
+
+    def replaced(self, old: Any, new: Any) -> None:
+        """Another cursor over the same log: it is owned as the old one was, once nobody holds anything of that."""
+        if old in self._sources:
+            self._sources = {new if source is old else source: None for source in self._sources}
+        if old in self._wanted:
+            self._wanted[new] = self._wanted.pop(old)
+        self._proofs.pop(old, None)
+        self._owner.pop(old, None)
+
+    def joined(self, member: Subscription, alone: bool) -> None:
+        """One more consumer; ``alone``: it wants to be the only one."""
+        self._members[member] = None
+        if alone:
+            self._alone[member] = None
+        self._share()
+
+    def left(self, member: Subscription) -> None:
+        """A consumer is gone; what it held is on its way back, but what is not written yet may still be."""
+        self._members.pop(member, None)
+        self._alone.pop(member, None)
+        for source, owner in self._owner.items():
+            if owner is member:
+                self._owner[source] = None
+                if member.ack == "auto" and (proof := holding(member, source)) is not None:
+                    self._proofs[source] = proof
+        self._share()
+
+    @property
+    def active(self) -> Subscription | None:
+        """The one exclusive consumer that has its turn."""
+        return next(iter(self._alone), None)
+
+    def owner(self, source: Any) -> Subscription | None:
+        """Who has it now; None where it is nobody's, or everybody's."""
+        return self._owner.get(source)
+
+    def takers(self, source: Any, consumers: Iterable[Subscription]) -> Iterable[Subscription]:
+        """Who may be handed something from this source now."""
+        wanted = self.active or self._wanted.get(source)
+        if wanted is None:
+            self._owner.pop(source, None)
+            return () if source in self._sources else consumers
+        if self._owner.get(source) is not wanted:
+            if self._held(source, wanted, consumers):
+                return ()
+            self._owner[source] = wanted
+            self._wake()
+        return (wanted,)
+
+    def _held(self, source: Any, wanted: Subscription, consumers: Iterable[Subscription]) -> bool:
+        """Whether somebody else than who is ``wanted`` holds something of it."""
+        proof = self._proofs.get(source)
+        if proof is not None and proof.stands(wanted):
+            return True
+        self._proofs.pop(source, None)
+        for each in consumers:
+            found = None if each is wanted else holding(each, source)
+            if found is not None and found.stands(wanted):
+                self._proofs[source] = found
+                return True
+        return False
+
+    def _share(self) -> None:
+        """Give each member its share of the sources, moving as few as can be."""
+        members = self._members
+        if not members:
+            self._wanted.clear()
+            return
+        least, more = divmod(len(self._sources), len(members))
+        shares: dict[Subscription, list[Any]] = {member: [] for member in members}
+        free = []
+        for source in self._sources:
+            owner = self._wanted.get(source)
+            if owner in shares:
+                shares[owner].append(source)
+            else:
+                free.append(source)
+        for share in sorted(shares.values(), key=len, reverse=True):  # those with most keep the shares that are larger
+            keep = least + (more > 0 and len(share) > least)
+            more -= keep > least
+            free += share[keep:]
+            del share[keep:]
+        for source in free:
+            min(shares.values(), key=len).append(source)
+        self._wanted = {source: member for member, share in shares.items() for source in share}
+
+
+def holding(consumer: Subscription, source: Any) -> Proof | None:
+    """Proof that a message of this source is with this consumer, if one is: the latest, as that is mostly the last to
+    be acknowledged."""
+    for message_id in reversed(consumer.in_flight):
+        if consumer.in_flight[message_id][0] is source:
+            return Proof(consumer, source, message_id, None)
+    if consumer.ack == "auto":
+        for run in reversed(consumer.session.auto_acks):
+            if run.queue_source is source:
+                return Proof(consumer, source, b"", run)
+    return None

@@ -1,0 +1,205 @@
+"""What is ready to be delivered, and the pump that delivers it.
+
+Everything that can make a delivery possible (a commit, credit, room in an outbox, a finished cold read) puts the
+reader, queue or session concerned in here; ``pump`` gives each of them one bounded run. So a turn costs what happened
+in it and not how much exists. Sessions that share one window among their queues come first, so that a queue with new
+messages cannot keep taking the window from one that has waited longer.
+
+Order is that of insertion (dicts, not sets): the same input gives the same deliveries, whatever the hash seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from radiator import limits
+from radiator.broker.queues.selection import Selection
+
+if TYPE_CHECKING:
+    from radiator.broker.destinations.feed import Feed
+    from radiator.broker.queues.queue import Queue
+    from radiator.broker.queues.source import QueueSource
+    from radiator.broker.session import Session
+    from radiator.broker.subscriptions.reader import Reader
+    from radiator.broker.subscriptions.subscription import Subscription
+
+RUNS_MAX = 16  # of one queue for one session, in which nothing for it was found: a few ms, then others have their turn
+
+
+class Ready:
+    """``on_done`` is called with each reader that has reached its stop position; ``on_error`` with what nobody foresaw:
+    who raised it has to wait for what comes next, and the others go on."""
+
+    __slots__ = ("_on_done", "_on_error", "_queues", "_readers", "_refused", "_shared")
+
+    def __init__(self, on_done: Callable[[Reader], None], on_error: Callable[[Exception], None]) -> None:
+        self._on_done = on_done
+        self._on_error = on_error
+        self._refused: dict[Queue, Session] = {}
+        self._shared: dict[Session, None] = {}
+        self._queues: dict[Queue, None] = {}
+        self._readers: dict[Reader, None] = {}
+
+    # --- what has become possible -----------------------------------------------------------------------------------
+
+    def queue(self, queue: Queue) -> None:
+        """A queue has a message or a consumer that it had not before."""
+        self._queues[queue] = None
+
+    def reader(self, reader: Reader) -> None:
+        """What held a reader back is gone."""
+        self._readers[reader] = None
+
+    def feed(self, feed: Feed, sources: Iterable[QueueSource] | None = None) -> None:
+        """A partition has more to read; of its sources these, or all."""
+        readers = self._readers
+        for reader in feed.readers:
+            readers[reader] = None
+        for source in feed.sources if sources is None else sources:
+            source.queue.rota.rouse(source)
+            self._queues[source.queue] = None
+
+    def refused(self, subscription: Subscription, queues: Iterable[Queue]) -> None:
+        """NACK: the queue deals the message out again, to other consumers first; and to the refuser its other queues
+        come first."""
+        ring = subscription.session.queue_ring
+        for queue in queues:
+            self._refused[queue] = subscription.session
+            if (subscription, queue) in ring:
+                ring.remove((subscription, queue))
+                ring.append((subscription, queue))
+        self.credit(subscription)
+
+    def credit(self, subscription: Subscription) -> None:
+        """Something that held this subscription back is gone: let it be pumped."""
+        for reader in subscription.readers.values():
+            self._readers[reader] = None
+        if subscription.session.capped:
+            self.credit_session(subscription.session)
+        elif not subscription.queues:
+            return
+        elif subscription.window is None and subscription.ack != "auto":
+            self._shared[subscription.session] = None
+        else:
+            for queue in subscription.queues:
+                self._queues[queue] = None
+
+    def credit_session(self, session: Session) -> None:
+        """The window that a session's subscriptions share may have room again."""
+        if session.queue_ring or session.capped:
+            self._shared[session] = None
+        if session.capped:
+            for subscription in session.subscriptions.values():
+                for queue in subscription.queues:
+                    self._queues[queue] = None
+                for reader in subscription.readers.values():
+                    self._readers[reader] = None
+
+    def forget_session(self, session: Session) -> None:
+        """A session holds nothing any more."""
+        self._shared.pop(session, None)
+
+    def forget_reader(self, reader: Reader) -> None:
+        """A reader has ended."""
+        self._readers.pop(reader, None)
+
+    # --- the pump ---------------------------------------------------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        """True if ``pump`` has something to do."""
+        return bool(self._shared or self._queues or self._readers or self._refused)
+
+    def pump(self) -> bool:
+        """Deliver one bounded run to everything that is ready, or until selectors were enough work; True if there is
+        more to do at once."""
+        enough = Selection.spent_chars + limits.SELECTOR_RUN_CHARS
+        if self._refused:
+            refused, self._refused = self._refused, {}
+            for queue, session in refused.items():
+                self._queues[queue] = None
+                try:
+                    queue.pump(but=session)
+                except Exception as error:
+                    self._on_error(error)
+        if self._shared:
+            shared, self._shared = self._shared, {}
+            for session in shared:
+                try:
+                    self._serve(session)
+                except Exception as error:
+                    self._on_error(error)
+        if self._queues:
+            queues, self._queues = iter(self._queues), {}
+            for queue in queues:
+                try:
+                    if queue.consumers and queue.pump():
+                        self._queues[queue] = None
+                except Exception as error:
+                    self._on_error(error)
+                if Selection.spent_chars > enough:
+                    self._queues = dict.fromkeys(queues) | self._queues  # the others come first the next time
+                    break
+        if self._readers:
+            readers, self._readers = iter(self._readers), {}
+            for reader in readers:
+                try:
+                    if reader.pump():
+                        self._readers[reader] = None
+                    elif reader.done:
+                        self._on_done(reader)
+                except Exception as error:
+                    self._on_error(error)
+                if Selection.spent_chars > enough:
+                    self._readers = dict.fromkeys(readers) | self._readers
+                    break
+        return self.busy
+
+    def _serve(self, session: Session) -> None:
+        """Fill the window that a session's queues share: one message from each in turn, none starves."""
+        if session.capped:
+            self._serve_topics(session)
+        ring = session.queue_ring
+        share = 1 if len(ring) > 1 else session.window
+        while session.held < session.window and not session.closing:
+            if session.room() <= 0:
+                for subscription, _ in ring:
+                    session.waiting[subscription] = None
+                return
+            for _ in range(len(ring)):
+                subscription, queue = ring[0]
+                ring.rotate(-1)
+                before = session.held
+                for _ in range(RUNS_MAX):
+                    if session.held != before or not queue.pump(subscription, share):
+                        break
+                else:
+                    self._shared[session] = None
+                if session.held > before:
+                    break
+            else:
+                return
+
+    def _serve_topics(self, session: Session) -> None:
+        """Under max-in-flight topics and queues take from one window: every other time the topics come first, and of
+        them the one behind that which had the last turn."""
+        session.topics_turn += 1
+        if session.topics_turn % 2 and session.queue_ring:
+            return
+        readers = [
+            reader
+            for subscription in session.subscriptions.values()
+            if subscription.ack != "auto"
+            for reader in subscription.readers.values()
+        ]
+        last = session.topic_served
+        first = readers.index(last) + 1 if last in readers else 0
+        for reader in readers[first:] + readers[:first]:
+            held = session.held
+            if held >= session.window:
+                return
+            reader.pump()
+            if session.held > held:
+                session.topic_served = reader
+            self._readers[reader] = None  # whether it goes on, or has come to its end, is seen there

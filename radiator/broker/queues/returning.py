@@ -1,0 +1,187 @@
+"""What becomes of messages that come back unsettled, and of those whose time is over.
+
+    a consumer is lost or leaves    at once to their places; each delivery counts. Unless the rule says otherwise
+    NACK                            the same after a back-off, by the rule or the frame; to others first. At once if
+                                    too many wait already (DEFERRED_MAX)
+    not answered in time            at once; the window of who did not answer is free
+    delivered often enough          not any more: to the dead letters, or dropped if the rule has none
+    NACK with requeue:false         the same, at once
+    expired                         settled, or to the dead letters if the rule wants them
+
+Invariants: every message is settled, given back, deferred or on its way to the dead letters, and only one of these;
+what is dropped is counted and told in the log, with the key that would keep it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from radiator.broker.publishing import overflow
+from radiator.broker.queues import ended
+from radiator.broker.queues.dead_letters import DeadLetters, Letter
+from radiator.broker.subscriptions.subscription import by_source
+from radiator.clock import NS_PER_SECOND
+
+if TYPE_CHECKING:
+    from radiator.broker.broker import Broker
+    from radiator.broker.queues.source import QueueSource
+    from radiator.broker.subscriptions.subscription import Subscription
+
+log = logging.getLogger("radiator.broker")
+
+TELL_EVERY_NS = 10 * NS_PER_SECOND
+TOLD_MAX = 1_000  # queues and reasons that are remembered as told
+
+
+class Refusal(NamedTuple):
+    """What a NACK asks for; ``delay_ns`` None is what the rule says."""
+
+    requeue: bool = True
+    delay_ns: int | None = None
+
+
+class Returns:
+    """All of one broker."""
+
+    __slots__ = ("_broker", "_told", "dead_letters")
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.dead_letters = DeadLetters(broker)
+        self._told: dict[tuple[str, str], tuple[int, int]] = {}  # when it was told last, and how many since
+
+    def back(self, source: QueueSource, offsets: list[int], attempted: bool = True) -> None:
+        """These were in flight and are not settled. ``attempted``: their consumer may have begun with them."""
+        if not offsets or source.closed:
+            return
+        self._broker.stats.returned += len(offsets)
+        source.released(offsets)
+        if attempted:
+            offsets = self._may_go_on(source, offsets)
+        self.due(source, offsets)
+
+    def left(self, source: QueueSource, offsets: list[int]) -> None:
+        """The consumer that held these is gone; a broker that stops takes nobody's work for failed."""
+        if source.closed:
+            return
+        what = source.terms.on_unacked
+        if what == "requeue" or self._broker.stopping:
+            self.back(source, offsets)
+            return
+        source.released(offsets)
+        if what == "dead_letter":
+            self.ended(source, offsets, ended.UNACKED)
+        else:
+            source.settle(offsets)
+            self._broker.stats.dropped_unacked += len(offsets)
+
+    def due(self, source: QueueSource, offsets: list[int]) -> None:
+        """These take their places again."""
+        source.give_back(offsets)
+        if source.queue.terms.on_full == "drop_oldest":
+            self._broker.stats.dropped_oldest += overflow.trim(source.queue)
+        self._broker.ready.queue(source.queue)
+
+    def refused(
+        self, subscription: Subscription, settled: Sequence[tuple[QueueSource | None, int]], refusal: Refusal
+    ) -> None:
+        """NACK: these deliveries were refused."""
+        broker = self._broker
+        groups = by_source(settled)
+        for source, offsets in groups.items():
+            if source.closed:  # its cursor was set, or its name deleted: these mean nothing any more
+                continue
+            source.released(offsets)
+            if refusal.requeue:
+                broker.stats.returned += len(offsets)
+                self._later(source, self._may_go_on(source, offsets), refusal.delay_ns)
+            else:
+                self.ended(source, offsets, ended.REJECTED)
+            source.queue.served(subscription)
+        broker.ready.refused(subscription, [source.queue for source in groups])
+
+    def timed_out(self, source: QueueSource, subscription: Subscription, offsets: list[int]) -> None:
+        """These were not answered in time; what is on its way to be settled is not concerned."""
+        taken = [offset for offset in offsets if subscription.take_back(source, offset)]
+        if not taken:
+            return
+        broker = self._broker
+        broker.stats.ack_timeouts += len(taken)
+        session = subscription.session
+        log.info(
+            "session %s %s: %d messages of %s were not acknowledged within ack_timeout and went back",
+            session.id,
+            session.address,
+            len(taken),
+            source.queue.name,
+        )
+        self.back(source, taken)
+        source.queue.served(subscription)
+        broker.ready.refused(subscription, [source.queue])
+
+    def expired(self, source: QueueSource, offset: int, deliveries: int) -> None:
+        """Its time is over."""
+        self._broker.stats.expired += 1
+        to = source.terms.dead_letter if source.terms.keeps_expired else None
+        if to is not None:
+            self.dead_letters.bury([Letter(source, offset, ended.EXPIRED, deliveries, to)])
+        else:
+            source.settle([offset])
+
+    def spent(self, source: QueueSource, offsets: list[int]) -> None:
+        """These were delivered as often as their rule allows."""
+        self.ended(source, offsets, ended.MAX_DELIVERIES)
+
+    def _may_go_on(self, source: QueueSource, offsets: list[int]) -> list[int]:
+        """Those of these that may be delivered once more."""
+        most = source.terms.max_deliveries
+        if most is None:
+            return offsets
+        spent = [offset for offset in offsets if source.deliveries(offset) >= most and offset >= source.forced_to]
+        if not spent:
+            return offsets
+        self.spent(source, spent)
+        left = set(offsets).difference(spent)
+        return [offset for offset in offsets if offset in left]
+
+    def _later(self, source: QueueSource, offsets: list[int], delay_ns: int | None) -> None:
+        terms, now_ns = source.terms, self._broker.timing.now_ns
+        at_once = []
+        for offset in offsets:
+            pause_ns = terms.pause_ns(source.deliveries(offset), offset) if delay_ns is None else delay_ns
+            if pause_ns <= 0 or offset < source.forced_to:
+                at_once.append(offset)
+            elif source.deferred.refuses:
+                at_once.append(offset)
+                self._broker.stats.delays_not_kept += 1
+            else:
+                source.deferred.add(now_ns + pause_ns, offset, pause=True)
+        self.due(source, at_once)
+
+    def ended(self, source: QueueSource, offsets: list[int], reason: str) -> None:
+        """These are delivered no more."""
+        to = source.terms.dead_letter
+        if to is not None:
+            self.dead_letters.bury([Letter(source, each, reason, source.deliveries(each), to) for each in offsets])
+            return
+        source.settle(offsets)
+        stats = self._broker.stats
+        if reason == ended.REJECTED:
+            stats.dropped_rejected += len(offsets)
+        else:
+            stats.dropped_max_deliveries += len(offsets)
+        self.tell(source.queue.name, reason, len(offsets), "dead_letter: in its rule keeps them")
+
+    def tell(self, name: str, reason: str, number: int, hint: str) -> None:
+        """So many were dropped."""
+        now_ns = self._broker.timing.now_ns
+        last_ns, count = self._told.get((name, reason), (-TELL_EVERY_NS, 0))
+        count += number
+        if abs(now_ns - last_ns) >= TELL_EVERY_NS:
+            log.warning("%s: %d messages were dropped (%s); %s", name, count, reason, hint)
+            last_ns, count = now_ns, 0
+        if len(self._told) >= TOLD_MAX:
+            self._told.clear()
+        self._told[name, reason] = (last_ns, count)

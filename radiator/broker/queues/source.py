@@ -1,0 +1,367 @@
+"""A queue's source: its cursor over one partition, and what it has handed out and got back.
+
+The log is the queue: nothing is kept here but offsets. *Fresh* messages come in the order of the log; before them come
+those that were *returned* (nack, lost consumer, restart), lowest offset first, so each takes its original place again.
+What is not due yet is *deferred* until it is, and then returned; what no consumer with credit wants is *parked*.
+
+Invariants: every offset below ``next_offset`` is settled, in flight to exactly one subscription, in ``returned``, in
+``deferred`` or in ``parked`` (or in ``early``, on its way to be settled); ``cursor.delivered`` is at least the highest
+fresh offset handed out, before its bytes leave. Offsets whose messages were removed from the log on purpose (holes that
+a batch covers) are settled as they are passed; those that the log has lost are settled and counted.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from radiator.broker.due.deferred import Deferred
+from radiator.broker.due.expiry import Expiry
+from radiator.broker.due.moments import EXPIRED, NOW, judge, marks
+from radiator.broker.due.timeouts import timeouts_of
+from radiator.broker.queues import ended, idling
+
+if TYPE_CHECKING:
+    from radiator.broker.destinations.feed import Feed
+    from radiator.broker.queues.parked import Parked
+    from radiator.broker.queues.queue import Queue
+    from radiator.broker.queues.terms import Terms
+    from radiator.storage.batch import RecordBatch
+
+
+class QueueSource:
+    """A queue's cursor over one partition."""
+
+    __slots__ = (
+        "_dirty",
+        "batch",
+        "counted_to",
+        "closed",
+        "cursor",
+        "deferred",
+        "early",
+        "expiry",
+        "fed",
+        "feed",
+        "forced_to",
+        "known_to",
+        "idle",
+        "loading",
+        "mine_at",
+        "next_offset",
+        "owed",
+        "parked",
+        "queue",
+        "returned",
+        "settled",
+        "stuck",
+        "terms",
+        "timeouts",
+        "waiting",
+    )
+
+    def __init__(
+        self, queue: Queue, feed: Feed, cursor: Any, dirty: dict[QueueSource, None], terms: Terms | None = None
+    ) -> None:
+        self.queue = queue
+        self.terms = queue.terms if terms is None else terms  # of the messages here: those of a name's topics differ
+        self.closed = False
+        self.feed = feed
+        self.cursor = cursor
+        self.fed = False  # the messages were sent to another destination: they count against no limit of ours
+        self._dirty = dirty
+        self.settled: list[int] = []
+        self.early: list[int] = []  # dropped before they were stored
+        self.owed = 0  # dropped, in a log of many: so many of ours are to be passed over when they are found
+        end: int = feed.partition.high_watermark  # what is above, if anything, is others'
+        unsettled: int = end - cursor.floor - cursor.settled_above
+        self.waiting = max(0, unsettled)
+        # Below this offset other destinations' records may be among those that are counted as waiting.
+        self.counted_to = 0 if queue.claim.all_of(feed.partition.destinations) else end
+        self.mine_at = -1  # a message of ours that nobody has come for is known to be here
+        self.forced_to = 0  # what lies below was taken, whether it was settled or not
+        self.batch: RecordBatch | None = None
+        self.loading = False
+        self.deferred = Deferred(self, queue.timing)
+        self.parked: Parked | None = None  # only while some consumer has a selector
+        self.stuck = False  # there is no room to defer the next message
+        reached = max(cursor.delivered, cursor.ceiling, cursor.floor, ended.reach(cursor))
+        self.next_offset: int = min(reached, max(end, cursor.floor))
+        self.known_to: int = 0  # from next_offset up to here there is nothing of ours
+        self.idle = False  # nor up to the end
+        idling.rests(self)
+        self.returned = list(cursor.unacked(self.next_offset))
+        heapify(self.returned)
+        self.timeouts = timeouts_of(self, self.terms.ack_timeout_ns)
+        self.expiry = Expiry(self, queue.timing)
+        if self.returned or self.next_offset < end:
+            self.expiry.revive()
+        ended.resume(self)
+
+    def agree(self, terms: Terms) -> None:
+        """Other terms hold from now on, for what is with consumers too."""
+        self.terms = terms
+        self.timeouts = timeouts_of(self, terms.ack_timeout_ns, self.timeouts)
+
+    @property
+    def backlog(self) -> int:
+        """Messages not settled, as far as they are known to be ours."""
+        return self.waiting - max(0, self.counted_to - self.next_offset)
+
+    @property
+    def fresh(self) -> int:
+        """How many of these were never handed out."""
+        if not self.shared:
+            end: int = self.feed.partition.next_offset
+            return end - self.next_offset
+        settled: int = self.cursor.settled_above + self.cursor.floor
+        return self.backlog - (self.next_offset - settled - len(self.settled) - len(self.early))
+
+    @property
+    def shared(self) -> bool:
+        """True if other destinations store in the same log."""
+        return self.feed.destinations > 1 or not self.queue.claim.all_of(self.feed.partition.destinations)
+
+    @property
+    def ready(self) -> bool:
+        """True if a message could be handed out now."""
+        if self.loading:
+            return False
+        if self.returned:
+            return True
+        full = self.stuck or (self.parked is not None and self.parked.full)
+        return not full and bool(self.next_offset < self.feed.partition.high_watermark)
+
+    def rest(self) -> None:
+        """An idle queue does not hold on to a batch."""
+        if not self.ready:
+            self.batch = None
+            idling.rests(self)
+
+    def settle(self, offsets: list[int]) -> None:
+        """These messages are done with, for ever; the cursor learns of it once per turn."""
+        if self.forced_to and min(offsets, default=self.forced_to) < self.forced_to:
+            offsets = [offset for offset in offsets if offset >= self.forced_to]
+        self.waiting -= len(offsets)
+        if self.timeouts is not None:
+            self.timeouts.forget(offsets)
+        self._settle(offsets)
+
+    def skip(self, offsets: list[int]) -> None:
+        """These records of a shared partition are other destinations'."""
+        if offsets[0] < self.counted_to:
+            self.waiting -= sum(offset < self.counted_to for offset in offsets)
+        self._settle(offsets)
+
+    def _settle(self, offsets: list[int]) -> None:
+        self.settled += offsets
+        self._dirty[self] = None
+
+    def drop_next(self) -> None:
+        """Settle the next fresh message undelivered. One that is not stored yet is settled when it is; where others'
+        records are in between, once it is found."""
+        if self.shared:
+            self.waiting -= 1
+            self.owed += 1
+            return
+        if self.next_offset < self.feed.partition.high_watermark:
+            self.settle([self.next_offset])
+        else:
+            self.waiting -= 1
+            self.early.append(self.next_offset)
+        self.next_offset += 1
+
+    def committed(self, lost: int) -> None:
+        """The high watermark has moved, or a batch with ``lost`` messages of this queue could not be stored: then the
+        offsets from the high watermark on will be given to other messages."""
+        high_watermark = self.feed.partition.high_watermark
+        if lost:
+            owed = min(self.owed, max(0, self.fresh + self.owed - lost))
+            self.waiting -= lost - sum(offset >= high_watermark for offset in self.early) - (self.owed - owed)
+            self.owed = owed
+            self.early = [offset for offset in self.early if offset < high_watermark]
+            self.next_offset = min(self.next_offset, high_watermark)
+            self.known_to = min(self.known_to, high_watermark)
+        stored = [offset for offset in self.early if offset < high_watermark]
+        if stored:
+            self.early = self.early[len(stored) :]
+            self._settle(stored)
+
+    def flush(self) -> None:
+        """Tell the cursor what was settled in this turn, and the partition what it must still keep."""
+        settled, self.settled = self.settled, []
+        self.cursor.ack(settled)
+        self.feed.pin()
+
+    def give_back(self, offsets: list[int]) -> None:
+        """These messages were in flight and are not settled: they take their places again."""
+        gone = []
+        self.queue.rota.rouse(self)
+        for offset in offsets:
+            if offset < self.forced_to:
+                gone.append(offset)
+            else:
+                heappush(self.returned, offset)
+        if gone:
+            self.queue.lost(self, len(gone), min(gone), max(gone))
+
+    def close(self) -> None:
+        """Nobody reads here any more: what waits for a moment need not, and what consumers hold is nobody's."""
+        self.closed = True
+        self.deferred.close()
+        self.expiry.close()
+        if self.timeouts is not None:
+            self.queue.timing.forget(self.timeouts)
+
+    def deliveries(self, offset: int) -> int:
+        """How often this one, which was handed out, has been delivered."""
+        count: int = self.cursor.counts.get(offset, 1)
+        return count % ended.NOTED
+
+    def released(self, offsets: list[int]) -> None:
+        """No consumer holds these any more."""
+        if self.timeouts is not None:
+            self.timeouts.forget(offsets)
+
+    def timed(self, batch: RecordBatch, index: int) -> bool:
+        """True if time has a say in whether the records from ``index`` on may be delivered."""
+        ttl_ns = self.terms.ttl_ns
+        return marks(batch) != 0 or (
+            ttl_ns is not None and batch.receive_ns[index] + ttl_ns <= self.queue.timing.now_ns
+        )
+
+    def may_go(self, batch: RecordBatch, index: int) -> bool:
+        """Whether this record may be delivered now. If not, it is settled, as its time is over, or deferred."""
+        verdict = judge(batch, index, self.terms.ttl_ns, self.queue.timing.now_ns)
+        if verdict != NOW:
+            self._put_off(batch.offsets[index], verdict, self.deliveries(batch.offsets[index]))
+        return verdict == NOW
+
+    def _put_off(self, offset: int, verdict: int, deliveries: int) -> None:
+        if verdict == EXPIRED:
+            self.queue.timing.returns.expired(self, offset, deliveries)
+            return
+        if offset not in self.cursor.counts:
+            self.cursor.set_count(offset, 0)  # nobody has had it, though others behind it may be delivered before it
+        self.deferred.add(verdict, offset)
+
+    @property
+    def waits(self) -> bool:
+        """False if the answer of a cold read is not needed any more (``Waiter``)."""
+        return bool(self.queue.consumers)
+
+    def pass_by(self, batch: RecordBatch) -> None:
+        """A batch was stored. What came before it since we had read everything is others', and need not be read."""
+        if any(map(self.queue.claim.has, batch.names)):
+            idling.jump(self)
+            self.known_to, self.idle = self.next_offset, False
+        self.expiry.stored(batch)
+
+    def pass_over(self, batch: RecordBatch, firsts: list[int], index: int, stop: int) -> int:
+        """Settle, from ``index`` on, the records of other destinations and those that nobody wants, what was dropped
+        and what has expired, and defer what is not due; ``firsts`` is what our claim says of the batch. Returns the
+        index of the first message to be delivered, or ``stop``; or, if the source is ``stuck`` then, of the first for
+        which there was no room."""
+        ids, offsets = batch.destination_ids, batch.offsets
+        timing, selection = self.queue.timing, self.queue.selection
+        timed = index < stop and self.timed(batch, index)
+        verdicts = None if selection is None else selection.verdicts(self.feed.wire, batch, index, stop)
+        unwanted: list[int] = []
+        others: list[int] = []
+        dropped: list[int] = []
+        while index < stop:
+            if offsets[index] < firsts[ids[index]]:
+                others.append(offsets[index])
+            elif self.owed:
+                self.owed -= 1
+                dropped.append(offsets[index])
+            elif verdicts is not None and not verdicts[index]:
+                unwanted.append(offsets[index])
+            elif not timed or (verdict := judge(batch, index, self.terms.ttl_ns, timing.now_ns)) == NOW:
+                break
+            elif self.deferred.full if verdict != EXPIRED else timing.full and self.terms.keeps_expired:
+                self.stuck = True
+                timing.stuck(self)
+                break
+            else:
+                self._put_off(offsets[index], verdict, 0)
+            index += 1
+        if others:
+            self.skip(others)
+        if unwanted:
+            self.settle(unwanted)
+        if dropped:
+            self._settle(dropped)
+        return index
+
+    def move(self, batch: RecordBatch, start: int, stop: int) -> None:
+        """The fresh records with these indexes have been dealt with, and so are the holes between them."""
+        offsets = batch.offsets
+        if offsets[stop - 1] - offsets[start] != stop - 1 - start:
+            for before, offset in pairwise(offsets[start:stop]):
+                if offset > before + 1:
+                    self._removed(before + 1, offset)
+        self.next_offset = offsets[stop - 1] + 1
+
+    def _removed(self, start: int, stop: int) -> None:
+        """Fresh offsets whose messages were taken out of the log on purpose: nothing is delivered, and nothing lost.
+        In a log of many they count as others': a message of ours is not taken out before it is settled."""
+        self.waiting -= stop - start if not self.shared else max(0, min(stop, self.counted_to) - start)
+        self.cursor.ack_range(start, stop)
+        self._dirty[self] = None
+
+    def loaded(self, offset: int, batch: RecordBatch | None, skip_to: int | None) -> None:
+        """A cold read has ended (``Waiter``)."""
+        self.loading = False
+        if batch is not None and len(batch) and batch.next_offset > offset:
+            self.batch = batch
+            self.expiry.loaded()
+            if not self.queue.consumers:
+                idling.look(self)
+        elif skip_to is not None and skip_to > offset:
+            self._lost(offset, skip_to)
+
+    def _lost(self, start: int, stop: int) -> None:
+        """Offsets that the log no longer has: retention or damage took them. They cannot be delivered; counted."""
+        settled = sum(to - since for since, to in self.cursor.settled_in(start, stop))
+        settled += sum(start <= offset < stop for offset in self.settled)
+        count = stop - start - settled
+        if count > 0:
+            self.queue.lost(self, count, start, stop - 1)
+        self.waiting -= count
+        self.cursor.ack_range(start, stop)
+        if self.next_offset >= start:
+            self.next_offset = max(self.next_offset, stop)
+        self.returned = [offset for offset in self.returned if not start <= offset < stop]
+        heapify(self.returned)
+        self.deferred.remove(start, stop)
+        if self.parked is not None:
+            self.parked.remove(start, stop)
+
+    def batch_at(self, offset: int) -> RecordBatch | None:
+        """The batch that holds ``offset``, or None: then a cold read is under way, or the offset is gone."""
+        start = self.feed.partition.log_start_offset
+        if offset < start:
+            self._lost(offset, start)
+            return None
+        batch = self.batch
+        if batch is None or not batch.base_offset <= offset < batch.next_offset:
+            batch = self.batch = self.feed.partition.read(offset)
+            if batch is None:
+                self.loading = True
+                self.feed.load(offset, self)
+                return None
+        index = batch.index_at(offset)
+        found = batch.offsets[index]
+        if found == offset:
+            return batch
+        if offset == self.next_offset:
+            self._removed(offset, found)
+            self.next_offset = found
+        else:
+            gone = []
+            while self.returned and self.returned[0] < found:
+                gone.append(heappop(self.returned))
+            self.settle(gone)
+        return None

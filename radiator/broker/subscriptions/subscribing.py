@@ -1,0 +1,294 @@
+"""SUBSCRIBE: headers to subscriptions, patterns to destinations, positions to readers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from radiator.broker.destinations import fan_out, temporary
+from radiator.broker.named import named_subscribing
+from radiator.broker.named.naming import asked_for
+from radiator.broker.queues.selection import selection_of
+from radiator.broker.subscriptions import newest, regexes, searching
+from radiator.broker.subscriptions.positions import FIRST, NEXT, Position, parse_position
+from radiator.broker.subscriptions.reader import Reader
+from radiator.broker.subscriptions.subscription import ACK_MODES, AUTO, END_ID, Subscription
+from radiator.broker.subscriptions.windows import asked_window, window_of, without_limit
+from radiator.errors import ProtocolError
+from radiator.routing.pattern import PatternSet, is_pattern, parse_list
+from radiator.routing.rules import TEMPORARY
+from radiator.stomp import encoder
+from radiator.storage.layout import parse_message_id
+
+if TYPE_CHECKING:
+    from radiator.broker.broker import Broker
+    from radiator.broker.destinations.destination import Destination
+    from radiator.broker.destinations.feed import Feed
+    from radiator.broker.session import Session
+    from radiator.stomp.frames import Frame
+
+START_HEADERS = ("start-position", "x-stream-offset")
+EXCLUSIVE_HEADERS = ("exclusive", "activemq.exclusive")
+
+
+def subscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
+    """SUBSCRIBE: everything is checked before anything is changed."""
+    headers = frame.head.headers
+    text = headers.get("destination", "").strip(" ")
+    if not text:
+        raise ProtocolError("bad-destination", "SUBSCRIBE needs a destination", "Expected a header destination:<name>.")
+    subscription_id = headers.get("id") or (text if session.version == "1.0" else None)
+    if not subscription_id:
+        raise ProtocolError("bad-header", "SUBSCRIBE needs a header id", "Expected an id unique on this connection.")
+    if subscription_id in session.subscriptions:
+        raise ProtocolError("bad-subscription", f"id {subscription_id[:200]!r} is in use on this connection")
+    ack = headers.get("ack", AUTO)
+    if ack not in ACK_MODES:
+        raise ProtocolError("bad-header", f"header ack: expected {', '.join(ACK_MODES)}, got {ack[:100]!r}")
+    start, stop = _positions(headers, now_ns)
+    starts = _starts(headers.get("start-at", ""))
+    if starts and start is None:
+        start = NEXT
+    browser = headers.get("browser") == "true"
+    selection = selection_of(headers)
+    most = session.limits.in_flight
+    prefetch = asked_window(headers, most)
+    regex = regexes.asked_for(broker, session, headers, text)
+    if regex is None and any(prefix in text for prefix in TEMPORARY):
+        text = ",".join([temporary.own_if_temporary(broker, session, each.strip(" ")) for each in text.split(",")])
+    patterns = regex or parse_list(text)
+    _check_count(session, len(patterns.patterns))
+    asked = asked_for(broker, session, headers, subscription_id, patterns)
+    if asked is not None and regex is not None:
+        detail = f"{asked} is kept with its patterns: expected names, *, > and #, and no header match."
+        raise ProtocolError("bad-header", "a regular expression does not go with a name", detail)
+    if asked is not None:
+        broker.names.check(session, asked, patterns, selection, headers.get("reset") == "true")
+    elif start is not None or stop is not None:
+        browser = True  # of queues; a topic is only ever looked at
+    only_news = start == NEXT and not starts and stop is None and headers.get("browser") != "true"
+    right = "browse" if browser and not only_news else "read"
+    destinations = fan_out.without_parents(_matching(broker, session, patterns, right), patterns, browser)
+    _check_starts(starts, destinations)
+    if asked is not None:
+        destinations = [each for each in destinations if each.policy.kind == "topic"]
+        for each in destinations if start not in (None, NEXT) else ():
+            session.require("browse", each.name)  # what was, beside what will be
+    if prefetch == 0:
+        prefetch = without_limit([] if browser else destinations, asked, ack, most)
+    window = window_of(asked, prefetch, ack, destinations, most)
+    subscription = add(broker, session, subscription_id, patterns, ack, window, right)
+    subscription.prefetch = prefetch
+    subscription.browser = browser
+    subscription.selection = selection
+    subscription.alone = any(headers.get(each) == "true" for each in EXCLUSIVE_HEADERS)
+    if start is not None and start.kind == "time" and start.value > now_ns:
+        subscription.since_ns = start.value
+    if browser and start is None and stop is None:
+        stop = Position("end")
+    if asked is not None:
+        named_subscribing.subscribe(broker, subscription, asked, destinations, start, frame, now_ns)
+        return
+    for destination in destinations:
+        if destination.queue is not None and not browser:
+            broker.consume(subscription, destination)
+        else:
+            subscription.enter(destination)
+            for feed in fan_out.read_for(destination):
+                _read(broker, subscription, destination, feed, start, starts, stop, now_ns)
+    if any(each is not None and each.kind == "last" for each in (start, stop)):
+        newest.place(broker, subscription, destinations, start, stop, starts)
+    if not patterns.is_literal and stop is None:
+        broker.births.watch(subscription)
+    if frame.receipt is not None:
+        session.receipts.now(frame.receipt)
+    if stop is not None and subscription.reading == 0:
+        replay_end(broker, subscription)
+
+
+def add(
+    broker: Broker,
+    session: Session,
+    subscription_id: str,
+    patterns: PatternSet,
+    ack: str,
+    window: int | None,
+    right: str = "read",
+) -> Subscription:
+    """Give a session a subscription that reads and consumes nothing yet."""
+    tag = str(session.next_tag)
+    session.next_tag += 1
+    session.ended.pop(subscription_id, None)
+    subscription = Subscription(session, subscription_id, tag, patterns, ack, window, right)
+    session.subscriptions[subscription_id] = subscription
+    session.patterns += len(patterns.patterns)
+    session.tags[tag] = subscription
+    return subscription
+
+
+def own_reply_queue(broker: Broker, session: Session, name: str) -> str:
+    """The temporary queue behind a ``reply-to``: made, and subscribed to under its own name, at its first use."""
+    if is_pattern(name):
+        raise ProtocolError("bad-destination", f"header reply-to: a pattern is not a name: {name[:200]!r}")
+    if "@" in name:
+        return name  # somebody else's, handed on
+    own = temporary.own(broker, session, name)
+    destination = broker.destination(own)
+    if not any(each.session is session for each in destination.queue.consumers if destination.queue is not None):  # type: ignore[union-attr]
+        if name in session.subscriptions:
+            raise ProtocolError("bad-subscription", f"id {name[:200]!r} is in use on this connection")
+        _check_count(session, 1)
+        broker.consume(add(broker, session, name, parse_list(own), AUTO, None), destination)
+    return own
+
+
+def _check_count(session: Session, patterns: int) -> None:
+    if session.patterns + patterns > session.limits.subscriptions:
+        raise ProtocolError(
+            "too-many",
+            "too many subscriptions",
+            f"limits.subscriptions in the YAML file is {session.limits.subscriptions}; "
+            "each entry of a comma list counts as one.",
+        )
+
+
+def _positions(headers: Mapping[str, str], now_ns: int) -> tuple[Position | None, Position | None]:
+    start = next((parse_position(each, headers[each], now_ns) for each in START_HEADERS if each in headers), None)
+    stop = parse_position("stop-position", headers["stop-position"], now_ns) if "stop-position" in headers else None
+    return start, stop
+
+
+def _starts(text: str) -> dict[str, int]:
+    """The header ``start-at``: offsets by partition."""
+    starts = {}
+    for each in filter(None, map(str.strip, text.split(","))):
+        try:
+            name, offset = parse_message_id(each)
+        except ValueError as error:
+            detail = "Expected message-ids of earlier deliveries, with commas between them."
+            raise ProtocolError("bad-position", f"header start-at: {error}"[:500], detail) from None
+        starts[name] = offset
+    return starts
+
+
+def _check_starts(starts: Mapping[str, int], destinations: list[Destination]) -> None:
+    """A log that ends before is not the one that was followed."""
+    for partition in [feed.partition for destination in destinations for feed in destination.feeds] if starts else ():
+        if starts.get(partition.name, -1) >= partition.next_offset:
+            raise ProtocolError(
+                "bad-position",
+                f"header start-at: {partition.name[:300]} has no offset {starts[partition.name]}, "
+                f"that log ends at {partition.next_offset}",
+                "It was restored from a backup, or lost its end in a power cut, or is kept in memory.",
+            )
+
+
+def _matching(broker: Broker, session: Session, patterns: PatternSet, right: str) -> list[Destination]:
+    """The destinations that exist, match and are permitted; the concrete names among the patterns are created."""
+    found = {}
+    for name in patterns.names:
+        if name.startswith("/radiator/"):
+            raise ProtocolError("bad-destination", f"{name[:200]!r} is reserved")
+        session.require(right, name)
+    matching = [] if patterns.is_literal else searching.names_for(broker, session, patterns)
+    for name in patterns.names:
+        found[name] = broker.destination(name)
+    may = session.rights.may
+    found.update((name, broker.destinations[name]) for name in matching if may(right, name))
+    return list(found.values())
+
+
+def _read(
+    broker: Broker,
+    subscription: Subscription,
+    destination: Destination,
+    feed: Feed,
+    start: Position | None,
+    starts: Mapping[str, int],
+    stop: Position | None,
+    now_ns: int,
+) -> None:
+    """Start a reader on one partition, or let the one that is there already take this destination along."""
+    partition = feed.partition
+    reader = subscription.readers.get(feed)
+    if reader is None:
+        reader = Reader(subscription, feed, partition.next_offset, partition.next_offset)
+        if feed not in destination.feeds:
+            reader.queue = destination.queue
+        if subscription.browser and start is None and destination.policy.kind == "queue":
+            floors = [source.cursor.floor for source in reader.browsed()]
+            reader.next_offset = min(floors, default=partition.log_start_offset)
+            reader.skip_settled = True
+        broker.read(subscription, feed, reader)
+        if stop is not None:
+            _set_stop(broker, reader, stop, now_ns)
+    if partition.name in starts:
+        reader.next_offset = starts[partition.name]
+        if reader.next_offset < partition.log_start_offset:
+            reader.adjust(partition.log_start_offset)
+        return
+    _set_start(broker, reader, destination, start or NEXT)
+
+
+def _set_start(broker: Broker, reader: Reader, destination: Destination, start: Position) -> None:
+    partition = reader.feed.partition
+    first = partition.log_start_offset
+    if reader.skip_settled:
+        return
+    if start == FIRST:
+        reader.next_offset = first
+    elif start.kind == "offset":
+        reader.next_offset = start.value
+        if start.value < first:
+            reader.adjust(first)
+    elif start.kind == "time":
+
+        def begin(found: Any) -> None:
+            reader.next_offset = found.offset
+
+        broker.reading.resolve([reader], partial(partition.offset_for_time, start.value), begin)
+
+
+def _set_stop(broker: Broker, reader: Reader, stop: Position, now_ns: int) -> None:
+    partition = reader.feed.partition
+    first, end = partition.log_start_offset, partition.next_offset
+    if stop.kind in ("end", "next", "last"):
+        reader.stop_offset = end  # of ``last`` for now: where that is has to be found
+    elif stop.kind == "first":
+        reader.stop_offset = first
+    elif stop.kind == "offset":
+        reader.stop_offset = stop.value + 1
+    elif stop.value > now_ns:
+        broker.stop_at(stop.value, reader)
+    else:
+        stop_at(broker, reader, stop.value)
+
+
+def stop_at(broker: Broker, reader: Reader, time_ns: int) -> None:
+    """Let a reader stop before the first record received at ``time_ns``, which is past, or later."""
+
+    def then(found: Any) -> None:
+        reader.stop_offset = found.offset
+
+    if not reader.subscription.closed:
+        broker.reading.resolve([reader], partial(reader.feed.partition.offset_for_time, time_ns), then)
+
+
+def replay_end(broker: Broker, subscription: Subscription) -> None:
+    """A bounded replay has delivered its last message: say so, and end the subscription."""
+    session = subscription.session
+    headers = [
+        ("subscription", subscription.id),
+        ("message-id", f"{subscription.tag}-{END_ID}"),  # like its ack: whoever acknowledges it by this is not at fault
+        ("destination", subscription.patterns.text),
+        ("replay-end", "true"),
+    ]
+    if subscription.ack != AUTO:
+        headers.append(("ack", f"{subscription.tag}-{END_ID}"))
+    headers.append(("content-length", "0"))
+    session.send(encoder.encode("MESSAGE", headers, b"", session.version))
+    broker.unsubscribe(subscription)
+    session.ended[subscription.id] = None
+    if len(session.ended) > session.limits.subscriptions:
+        del session.ended[next(iter(session.ended))]

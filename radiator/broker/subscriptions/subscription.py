@@ -1,0 +1,263 @@
+"""A subscription: one SUBSCRIBE of one session, whatever its pattern matches.
+
+It holds what is in flight to the client, in the order of delivery, and answers one question for those who deliver:
+how many messages may go out now (``credit``). Credit comes back only by ack, nack or requeue.
+
+Invariants: ``in_flight`` maps message ids to (queue source or None, offset) and is empty under ``ack:auto``; a
+subscription that is closed holds nothing and is in no feed, queue or session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import repeat
+from typing import TYPE_CHECKING
+
+from radiator.broker import wire
+from radiator.broker.session import AutoAck
+from radiator.broker.subscriptions.delivered import Delivered
+from radiator.routing.rights import Permitted
+
+if TYPE_CHECKING:
+    from radiator.broker.destinations.destination import Destination
+    from radiator.broker.destinations.feed import Feed
+    from radiator.broker.queues.queue import Queue
+    from radiator.broker.queues.selection import Selection
+    from radiator.broker.queues.source import QueueSource
+    from radiator.broker.session import Session
+    from radiator.broker.subscriptions.reader import Reader
+    from radiator.routing.pattern import PatternSet
+    from radiator.routing.rights import Rights
+
+AUTO, CLIENT, INDIVIDUAL = "auto", "client", "client-individual"
+ACK_MODES = (AUTO, CLIENT, INDIVIDUAL)
+END_ID = "end"  # after the tag: the id of the message that ends a bounded replay
+
+InFlight = tuple["QueueSource | None", int]
+
+
+class Subscription:
+    """One SUBSCRIBE. ``window`` None means: shares the session's window on queues. ``prefetch`` is what the client
+    asked for, if it did; without it topics flow freely."""
+
+    __slots__ = (
+        "_prefixes",
+        "alone",
+        "ack",
+        "asked",
+        "browser",
+        "closed",
+        "destinations",
+        "id",
+        "in_flight",
+        "patterns",
+        "prefetch",
+        "queues",
+        "readers",
+        "reading",
+        "right",
+        "seen",
+        "selection",
+        "session",
+        "since_ns",
+        "tag",
+        "told_slow",
+        "window",
+    )
+
+    def __init__(
+        self,
+        session: Session,
+        subscription_id: str,
+        tag: str,
+        patterns: PatternSet,
+        ack: str,
+        window: int | None,
+        right: str = "read",
+    ) -> None:
+        self.session = session
+        self.id = subscription_id
+        self.tag = tag
+        self.right = right  # that it takes to be sent a message here
+        self.asked = patterns
+        self.permit(session.rights)
+        self.ack = ack
+        self.window = window
+        self.prefetch: int | None = None
+        self.browser = False
+        self.alone = False  # of the consumers of a queue only this one is served, while it is there
+        self.selection: Selection | None = None  # the messages that it wants; None: all of them
+        self.closed = False
+        self.told_slow = False
+        self.since_ns = 0  # a start-position in the future: nothing received before it is wanted
+        self.in_flight: dict[bytes, InFlight] = {}
+        self.seen: dict[bytes, Delivered] = {}  # per partition's id prefix
+        self.readers: dict[Feed, Reader] = {}
+        self.reading = 0  # readers that have not reached their stop position
+        self.queues: list[Queue] = []
+        self.destinations: dict[Destination, None] = {}  # those whose ``subscribers`` counts this one
+        self._prefixes: dict[bytes, bytes] = {}
+
+    def permit(self, rights: Rights) -> None:
+        """What was asked for, as far as the user may have it: also of destinations that are born later."""
+        self.patterns: PatternSet | Permitted = (
+            self.asked if rights.over_all(self.right) else Permitted(self.asked, rights, self.right)
+        )
+
+    def enter(self, destination: Destination) -> None:
+        """Take part in a destination, and be counted there."""
+        if destination not in self.destinations:
+            self.destinations[destination] = None
+            destination.subscribers += 1
+
+    def prefix(self, extra: bytes = b"") -> bytes:
+        """The head of this subscription's MESSAGE frames."""
+        prefix = self._prefixes.get(extra)
+        if prefix is None:
+            prefix = wire.prefix(self.id, self.session.version, extra, None if self.ack == AUTO else self.tag)
+            if len(self._prefixes) < 16:
+                self._prefixes[extra] = prefix
+        return prefix
+
+    def topic_credit(self) -> int:
+        """How many messages of topics may be sent now, by the window alone."""
+        if self.ack == AUTO:
+            return self.session.limits.in_flight
+        session = self.session
+        own = (self.prefetch or session.limits.in_flight) - len(self.in_flight)
+        return min(own, session.window - session.held) if session.capped else own
+
+    @property
+    def shares_window(self) -> bool:
+        """True if what is in flight here counts against the session's window."""
+        return self.ack != AUTO and (self.window is None or self.session.capped)
+
+    def widen(self, window: int) -> None:
+        """A rule lets a consumer hold so many: from now on, a window of its own."""
+        session = self.session
+        if self.shares_window and not session.capped:
+            session.held -= sum(source is not None for source, _ in self.in_flight.values())
+            ring = [pair for pair in session.queue_ring if pair[0] is not self]
+            session.queue_ring.clear()
+            session.queue_ring.extend(ring)
+        self.window = window
+
+    def queue_credit(self) -> int:
+        """How many messages of queues may be sent now; registers for a wake-up when only the outbox is in the way."""
+        session = self.session
+        if session.closing:
+            return 0
+        if session.room() <= 0:
+            session.waiting[self] = None
+            return 0
+        if self.ack == AUTO:
+            return session.limits.in_flight
+        if self.window is None:
+            shared = session.window - session.held
+            return shared if self.prefetch is None else min(shared, self.prefetch - len(self.in_flight))
+        own = self.window - len(self.in_flight)
+        return min(own, session.window - session.held) if session.capped else own
+
+    def deliver(
+        self,
+        feed: Feed,
+        source: QueueSource | None,
+        offsets: list[int] | range,
+        tails: list[bytes],
+        extra: bytes = b"",
+    ) -> None:
+        """Put a run of messages into the session's outbox and, unless acked automatically, in flight."""
+        session = self.session
+        prefix = self.prefix(extra)
+        if self.ack == AUTO:
+            session.send(wire.frames(prefix, tails, None))
+            if source is not None:
+                head = len(prefix)
+                lengths = [head + len(tail) for tail in tails]
+                session.auto_acks.append(AutoAck(session.queued_total, source, list(offsets), lengths))
+            return
+        ids = feed.wire.message_ids(offsets)
+        self.in_flight.update(zip(ids, zip(repeat(source), offsets), strict=False))
+        seen = self.seen.get(feed.wire.id_prefix)
+        if seen is None:
+            seen = self.seen[feed.wire.id_prefix] = Delivered()
+        seen.add(offsets)
+        if self.shares_window and (source is not None or session.capped):
+            session.held += len(tails)
+        session.send(wire.frames(prefix, tails, ids))
+
+    def take(self, message_id: bytes) -> list[InFlight]:
+        """Remove what an ACK or NACK of ``message_id``, which is in flight here, settles.
+
+        Under ``client`` that is everything delivered before it too (STOMP 1.2, "ACK" and "NACK").
+        """
+        if self.ack != CLIENT:
+            return self._release([self.in_flight.pop(message_id)])
+        return self._release([self.in_flight.pop(key) for key in self._keys_up_to(message_id)])
+
+    def take_one(self, message_id: bytes) -> InFlight | None:
+        """The same under ``client-individual``; None if it is not in flight here."""
+        delivery = self.in_flight.pop(message_id, None)
+        if delivery is not None and self.shares_window and (delivery[0] is not None or self.session.capped):
+            self.session.held -= 1
+        return delivery
+
+    def up_to(self, message_id: bytes) -> list[InFlight]:
+        """What ``take`` would remove."""
+        keys = self._keys_up_to(message_id) if self.ack == CLIENT else [message_id]
+        return [self.in_flight[key] for key in keys]
+
+    def _keys_up_to(self, message_id: bytes) -> list[bytes]:
+        keys = []
+        for key in self.in_flight:
+            keys.append(key)
+            if key == message_id:
+                break
+        return keys
+
+    def take_back(self, source: QueueSource, offset: int) -> bool:
+        """Remove one delivery of a queue; False if it is not in flight here."""
+        message_id = source.feed.wire.id_prefix + b"%d" % offset
+        if self.in_flight.get(message_id) != (source, offset):
+            return False
+        self._release([self.in_flight.pop(message_id)])
+        return True
+
+    def take_all(self) -> list[InFlight]:
+        """Remove everything in flight."""
+        settled = list(self.in_flight.values())
+        self.in_flight.clear()
+        return self._release(settled)
+
+    def was_delivered(self, message_id: bytes) -> bool:
+        """True if this message went out here once: its ack is late or repeated, not wrong."""
+        return delivered_in(self.seen, message_id)
+
+    def _release(self, settled: list[InFlight]) -> list[InFlight]:
+        if self.shares_window:
+            counts = self.session.capped
+            self.session.held -= sum(counts or source is not None for source, _ in settled)
+        return settled
+
+
+def delivered_in(seen: dict[bytes, Delivered], message_id: bytes) -> bool:
+    """True if ``seen`` (per partition's id prefix) has the message."""
+    head, _, number = message_id.rpartition(b"@")
+    delivered = seen.get(head + b"@")
+    return delivered is not None and (offset := decimal(number.decode())) is not None and offset in delivered
+
+
+def decimal(text: str) -> int | None:
+    """The number, if this is how it is written in an id: ASCII digits, no zeros ahead, at most 64 bits."""
+    if not (text.isascii() and text.isdigit()) or len(text) > 19 or (text[0] == "0" and text != "0"):
+        return None
+    return int(text)
+
+
+def by_source(settled: Iterable[InFlight]) -> dict[QueueSource, list[int]]:
+    """Group settled messages by the queue source they belong to; those of topics belong to none."""
+    groups: dict[QueueSource, list[int]] = {}
+    for source, offset in settled:
+        if source is not None:
+            groups.setdefault(source, []).append(offset)
+    return groups
