@@ -236,7 +236,7 @@ class Consumer(Actor):
             self.checkers.settled.update(bodies)
         elif frame.command == "MESSAGE" and frame.headers["subscription"] == str(self.subscription):
             self.checkers.observed(frame.headers["partition"], int(frame.headers["offset"]), frame.body)
-            self.checkers.taken(self, frame.body)
+            self.checkers.taken(self, self._known(frame))
             self.held.append(frame)
             if len(self.held) > self.window:
                 raise Violation(f"{self} holds {len(self.held)}, its window is {self.window}")
@@ -271,9 +271,10 @@ class Consumer(Actor):
         ended = []  # for good, once there is a receipt
         for each in answered:
             dropped = requeue is not None and each.headers["destination"] not in CAPPED
-            self.checkers.answered(self, each.body, settles=command == "ACK" or dropped)
+            known = self._known(each)
+            self.checkers.answered(self, known, settles=command == "ACK" or dropped)
             if command == "ACK" or dropped:
-                ended.append(each.body)
+                ended.append(known)
         if receipt is not None:
             self.acking[receipt] = ended
         self._say_answer(command, message, receipt=receipt, requeue=requeue)
@@ -299,10 +300,14 @@ class Consumer(Actor):
         self._say_answer("ACK", message, transaction=name)
         receipt = self.new_receipt()
         self.say("COMMIT", transaction=name, receipt=receipt)
-        for each in answered:
-            self.checkers.answered(self, each.body, settles=False)
-        self.checkers.begun(name, bodies, [each.body for each in answered])
+        acked = [self._known(each) for each in answered]
+        for known in acked:
+            self.checkers.answered(self, known, settles=False)
+        self.checkers.begun(name, bodies, acked)
         self.committing[receipt] = name
+
+    def _known(self, frame: Frame) -> bytes:
+        return self.checkers.known_by(frame.headers["partition"], int(frame.headers["offset"]), frame.body)
 
 
 class Reader(Actor):

@@ -8,34 +8,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.simulation.checkers import CAPPED, DEAD, Checkers, Violation
-from tests.storage.driving import read_all
-
-
-def stored(store: Any, name: str) -> dict[int, bytes]:
-    """The messages of a log, those that wait for room included."""
-    partition = store.partitions.get(name)
-    if partition is None:
-        return {}
-    found: dict[int, bytes] = read_all(partition, memory=False)
-    for batch in getattr(partition, "postponed", ()):
-        found.update(zip(batch.offsets, batch.bodies, strict=True))
-    return found
+from tests.simulation.checkers import CAPPED, DEAD, Checkers, Violation, stored
 
 
 def check(store: Any, checkers: Checkers) -> int:
     """After a start; returns how many dead letters there are."""
-    dead = [body for body in stored(store, DEAD).values() if not checkers.lost_and_sent_again(body)]
-    if len(dead) != len(set(dead)):
-        raise Violation("a message was buried twice")
+    logs = {name: stored(store.partitions[name]) for name in (*CAPPED, DEAD) if name in store.partitions}
+    dead = [checkers.known_by(DEAD, offset, body) for offset, body in logs.get(DEAD, {}).items()]
     buried = set(dead)
+    if len(dead) != len(buried):
+        raise Violation("a message was buried twice")
     for name in CAPPED:
         cursor = store.cursors.get(f"queue:{name}", name)
-        for offset, body in stored(store, name).items():
+        for offset, body in logs.get(name, {}).items():
             settled = cursor is not None and cursor.is_acked(offset)
             if body in buried and not settled:
                 raise Violation(f"{name}@{offset} {body[:30]!r} was buried, and is still in its queue")
             acked = body in checkers.settled or body in checkers.maybe_settled or checkers.acked_in[body]
-            if settled and not (acked or body in buried or checkers.lost_and_sent_again(body)):
+            if settled and not (acked or body in buried):
                 raise Violation(f"{name}@{offset} {body[:30]!r} is settled, by nobody, and was not buried")
     return len(buried)

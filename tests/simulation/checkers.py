@@ -11,6 +11,10 @@
     settled is settled          an ack that was receipted never comes back
     unacked comes back          what nobody settled is delivered in the end
 
+A message is known by its body. One exception: a dead letter under ``fsync: always`` may outlive a power cut that takes
+its original, in a queue under a weaker promise. Its producer, who has no receipt, sends that body again: then there are
+two messages, and the letter is known by its place (``outlived``).
+
 A *strong* partition is under ``fsync: always``. A power cut may take the end of the others, and then what had been
 promised and seen of them is forgotten here as well; what is in memory ends with the process.
 """
@@ -29,6 +33,14 @@ RECLAIMED = ("/queue/strong", "/queue/done")
 
 class Violation(AssertionError):
     """A promise was broken."""
+
+
+def stored(partition: Any) -> dict[int, bytes]:
+    """The messages of a log by offset: those in its files, and those that are decided and wait for room there."""
+    found: dict[int, bytes] = read_all(partition, memory=False)
+    for batch in getattr(partition, "postponed", ()):
+        found.update(zip(batch.offsets, batch.bodies, strict=True))
+    return found
 
 
 class Transaction:
@@ -59,7 +71,13 @@ class Checkers:
         self.sent_again: set[bytes] = set()  # with the same identity
         self.transactions: dict[str, Transaction] = {}
         self.acked_in: dict[bytes, list[Transaction]] = defaultdict(list)
+        self.outlived: dict[int, bytes] = {}  # offset of a dead letter -> what it is known by
+        self.settled_before: set[bytes] = set()  # the power cut, where that may have taken the message
         self.crashed = False
+
+    def known_by(self, partition: str, offset: int, body: bytes) -> bytes:
+        """What tells this message from all others."""
+        return self.outlived.get(offset, body) if partition == DEAD else body
 
     # --- what clients are told ----------------------------------------------------------------------------------------
 
@@ -127,6 +145,7 @@ class Checkers:
                 self.seen.pop(partition, None)
         gone = {body for body, partition in self.partition_of.items() if self._forgotten(partition, power_cut)}
         self.kept -= gone - self.synced
+        self.settled_before = self.settled & gone
         self.settled -= gone
 
     def _forgotten(self, partition: str, power_cut: bool) -> bool:
@@ -135,25 +154,24 @@ class Checkers:
     def started(self, store: Any, power_cut: bool = False) -> None:
         """Read everything that is there."""
         self.crashed |= power_cut
+        logs = {name: stored(partition) for name, partition in store.partitions.items()}
+        if power_cut:
+            self._letters_alone(logs)
         present: set[bytes] = set()
         dead: set[bytes] = set()  # a dead letter may stand in its queue's log, too, settled
         for name, partition in store.partitions.items():
-            found = read_all(partition, memory=False)
-            for batch in getattr(partition, "postponed", ()):  # decided, and promised: it waits for room
-                found.update(zip(batch.offsets, batch.bodies, strict=True))
+            found = logs[name]
             whole = (self.strong(name) or not (power_cut or self.crashed)) and name not in (*COMPACTED, *RECLAIMED)
             wanted = range(partition.log_start_offset, partition.next_offset)
             if whole and list(found) != list(wanted):
                 raise Violation(f"{name}: offsets have holes: {sorted(set(wanted) - set(found))}")
+            last: dict[bytes, int] = {}
             for offset, body in found.items():
                 self._same(name, offset, body, "in the log")
-            last: dict[bytes, int] = {}
-            for body in found.values():
-                if body in (dead if name == DEAD else present) and not (
-                    name == DEAD and self.lost_and_sent_again(body)
-                ):
+                known, others = self.known_by(name, offset, body), dead if name == DEAD else present
+                if known in others:
                     raise Violation(f"{name}: {body[:30]!r} is stored twice")
-                (dead if name == DEAD else present).add(body)
+                others.add(known)
                 if name == DEAD:  # in the order in which they were given up
                     continue
                 if body in self.sent_again:  # it may have come behind what was sent later
@@ -169,12 +187,13 @@ class Checkers:
             logged = store.partitions.get(partition_name)
             end = logged.next_offset if logged is not None else 0
             for offset, body in promised.items():
-                there = body in present and known[offset] == body
+                there = self.known_by(partition_name, offset, body) in present and known[offset] == body
                 if offset >= end or not (there or self._may_be_gone(partition_name, offset, body, present)):
                     raise Violation(f"{partition_name}@{offset} {body[:30]!r} was receipted and is gone (end {end})")
         for partition_name, known in self.seen.items():
             for offset, body in known.items():
-                if body not in present and not self._may_be_gone(partition_name, offset, body, present):
+                there = self.known_by(partition_name, offset, body) in present
+                if not there and not self._may_be_gone(partition_name, offset, body, present):
                     raise Violation(f"{partition_name}@{offset} {body[:30]!r} was seen and is gone")
         for body in self.kept:
             if body not in present and not self._given_back(body):
@@ -191,9 +210,28 @@ class Checkers:
             if there:
                 self.settled |= transaction.acked
 
-    def lost_and_sent_again(self, body: bytes) -> bool:
-        """A power cut took it where it was, not where it had gone since; sent once more, it is another message."""
-        return body in self.sent_again and self.crashed and not self.strong(self.partition_of.get(body, ""))
+    def _letters_alone(self, logs: dict[str, dict[int, bytes]]) -> None:
+        """A power cut took a message where it was, and not its dead letter: from now on that has a name of its own, as
+        the body may come once more. What had become of it has become of the letter: the letter's log keeps all."""
+        for offset, body in logs.get(DEAD, {}).items():
+            if offset in self.outlived:
+                continue
+            origin = self.partition_of[body]
+            if body in logs.get(origin, {}).values():
+                self.settled |= self.settled_before & {body}
+                continue
+            if self.strong(origin):
+                raise Violation(f"{body[:30]!r} is gone from {origin}, its dead letter is {DEAD}@{offset}")
+            known = self.outlived[offset] = b"%b (%b@%d)" % (body, DEAD.encode(), offset)
+            self.partition_of[known] = DEAD
+            if body in self.settled_before:
+                self.settled.add(known)
+            if body in self.maybe_settled:
+                self.maybe_settled.add(known)
+            for transaction in self.acked_in.pop(body, ()):
+                if body in transaction.acked:
+                    transaction.acked = transaction.acked - {body} | {known}
+                self.acked_in[known].append(transaction)
 
     def _may_be_gone(self, partition: str, offset: int, body: bytes, present: set[bytes]) -> bool:
         return self._given_back(body) or (partition in COMPACTED and self._replaced(partition, offset, body, present))
@@ -213,8 +251,7 @@ class Checkers:
 
     def at_the_end(self, drained: list[bytes], waiting: set[bytes]) -> None:
         """``drained`` came out of the queues in the end, of the ``waiting`` messages that stand in their logs."""
-        once = [body for body in drained if not self.lost_and_sent_again(body)]
-        if len(once) != len(set(once)):
+        if len(drained) != len(set(drained)):
             raise Violation("a message was delivered twice in the end")
         back = set(drained) & self.settled
         if back:

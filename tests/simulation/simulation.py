@@ -17,16 +17,14 @@ import errno
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from random import Random
-from unittest.mock import patch
 
-from radiator.broker.queues import dead_letters
 from radiator.clock import NS_PER_SECOND
 from radiator.errors import StorageError
-from radiator.storage.partition import Partition
 from radiator.storage.transaction_job import TransactionJob
 from tests.broker.harness import World
 from tests.simulation import burials
 from tests.simulation.actors import Actor, Consumer, Producer, Reader
+from tests.simulation.broken import broken
 from tests.simulation.checkers import Checkers, Violation
 from tests.simulation.followers import Follower
 from tests.storage.driving import read_all
@@ -98,9 +96,8 @@ class Simulation:
         happen: dict[str, Callable[[], None]] = {
             event: getattr(self, f"_{event.replace(' ', '_')}") for event in EVENTS
         }
-        apart = Partition if self.broken == "a dead letter and its ack apart" else dead_letters.MemoryPartition
         try:
-            with patch.object(dead_letters, "MemoryPartition", apart):
+            with broken(self.broken):
                 for step, event in enumerate(self.random.choices(list(EVENTS), list(EVENTS.values()), k=self.steps)):
                     self.trace.append(f"{step} {event}")
                     self.counts[event] += 1
@@ -275,10 +272,10 @@ class Simulation:
         self.random.choice([self._kill, self._power, self._restart])()
         world, checkers = self.world, self.checkers
         waiting = {
-            body
+            checkers.known_by(name, offset, body)
             for name, partition in world.store.partitions.items()
             if name.startswith("/queue/")
-            for body in read_all(partition).values()
+            for offset, body in read_all(partition).items()
         }
         self.counts["buried"] = burials.check(world.store, checkers)
         self.counts["messages"] = sum(partition.high_watermark for partition in world.store.partitions.values())
@@ -299,7 +296,8 @@ class Simulation:
             if not messages:
                 break
             for message in messages:
-                drained.append(message.body)
+                place = message.headers["partition"], int(message.headers["offset"])
+                drained.append(checkers.known_by(*place, message.body))
                 client.ack(message)
         checkers.at_the_end(drained, waiting)
         client.drop()
