@@ -13,8 +13,9 @@ from __future__ import annotations
 import difflib
 import os
 import re
+from collections.abc import Callable
 from collections.abc import Mapping as MappingABC
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from radiator.config import schema
 from radiator.config.listening import Listening, read_url, tls_of
@@ -23,6 +24,7 @@ from radiator.config.schema import Key
 from radiator.config.yaml_lines import Mapping, Node, Scalar, Sequence, YamlError, compose
 from radiator.errors import ConfigError
 
+T = TypeVar("T")
 Tree: TypeAlias = "MappingABC[str, Key | MappingABC[str, Key]]"
 
 EVER: Final = 1 << 63  # nanoseconds
@@ -71,16 +73,20 @@ def read_text(path: str, what: str) -> str:
 
 def load_text(content: str, source: str | None = None, environ: MappingABC[str, str] | None = None) -> Config:
     """The same from text; ``source`` names it in messages."""
-    name = source or "configuration"
+    loader = Loader(os.environ if environ is None else environ)
+    return read_whole(content, source or "configuration", loader, lambda root: loader.config(root, source))
+
+
+def read_whole(content: str, name: str, loader: Loader, read: Callable[[Node | None], T]) -> T:
+    """What ``read`` makes of a text of that name. Raises ConfigError with all faults that ``loader`` has met."""
     try:
         root = compose(content)
     except YamlError as error:
         raise ConfigError(f"{name}:{error.line}: {error}") from None
-    loader = Loader(os.environ if environ is None else environ)
-    config = loader.config(root, source)
+    found = read(root)
     if loader.faults:
         raise ConfigError("\n".join(f"{name}:{line}: {fault}" for line, fault in sorted(loader.faults)))
-    return config
+    return found
 
 
 def parse_listen(url: str) -> Listen:

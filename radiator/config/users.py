@@ -22,9 +22,9 @@ from typing import Any, Final
 
 import msgspec
 
-from radiator.config.load import FAULTY, Loader, read_text
+from radiator.config.load import FAULTY, Loader, read_text, read_whole
 from radiator.config.schema import Key, text, tree
-from radiator.config.yaml_lines import Mapping, Node, Scalar, YamlError, compose
+from radiator.config.yaml_lines import Mapping, Node, Scalar
 from radiator.errors import ConfigError
 
 HASH: Final = re.compile(r"\$argon2(?:id|i|d)\$v=[0-9]+\$m=([0-9]+),t=([0-9]+),p=([0-9]+)\$[\w+/]+\$[\w+/]+")
@@ -83,15 +83,8 @@ def load_users(path: str, environ: MappingABC[str, str] | None = None) -> Users:
 
 def load_users_text(content: str, source: str, environ: MappingABC[str, str] | None = None) -> Users:
     """The same from text; ``source`` names it in messages."""
-    try:
-        root = compose(content)
-    except YamlError as error:
-        raise ConfigError(f"{source}:{error.line}: {error}") from None
     loader = _UsersLoader(os.environ if environ is None else environ)
-    users = loader.users_file(root, source)
-    if loader.faults:
-        raise ConfigError("\n".join(f"{source}:{line}: {fault}" for line, fault in sorted(loader.faults)))
-    return users
+    return read_whole(content, source, loader, lambda root: loader.users_file(root, source))
 
 
 def check_hash(value: str) -> str:

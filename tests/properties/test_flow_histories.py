@@ -10,9 +10,9 @@ from collections import Counter
 
 import pytest
 
+from tests.histories import many, run
 from tests.properties.flow.broken import BROKEN, broken
 from tests.properties.flow.history import OPERATIONS, WEIGHTS, History
-from tests.properties.flow.many import main, run
 from tests.properties.flow.model import Violation
 
 SEEDS = os.environ.get("RADIATOR_FLOW_SEEDS", "0:48")
@@ -23,7 +23,7 @@ EVENTFUL = ["delivered", "returned", "settled", "rests", "late", "lost on the wa
 def test_every_message_goes_to_one_consumer_within_its_window_and_in_its_place() -> None:
     first, _, last = SEEDS.partition(":")
     seeds = range(int(first), int(last))
-    counts, failures = run(seeds)
+    _, counts, failures = run(History, seeds)
     assert not failures, "\n".join(f"seed {seed}\n{text}" for seed, text in failures)
     if len(seeds) * OPERATIONS >= 10_000:  # or it says nothing
         assert all(counts[what] > 0 for what in [*WEIGHTS, *EVENTFUL]), counts
@@ -32,7 +32,7 @@ def test_every_message_goes_to_one_consumer_within_its_window_and_in_its_place()
 
 @pytest.mark.slow
 def test_the_same_over_many_more_seeds() -> None:
-    assert main(*SLOW_SEEDS) == 0
+    assert many(History, "histories", *SLOW_SEEDS) == 0
 
 
 @pytest.mark.parametrize("name", BROKEN)

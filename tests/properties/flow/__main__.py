@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from tests.properties.flow.many import main
+from tests.histories import many
+from tests.properties.flow.history import OPERATIONS, History
 
 if __name__ == "__main__":
     first, _, last = (sys.argv[1] if len(sys.argv) > 1 else "0:1000").partition(":")
-    sys.exit(main(int(first), int(last)))
+    sys.exit(many(History, f"histories of {OPERATIONS} operations", int(first), int(last)))
