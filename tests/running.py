@@ -8,25 +8,45 @@ is for tests that configure, kill or restart it.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
+import random
 import re
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 START_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 20.0
+PORTS = range(20_000, 32_000)  # below those that systems give away for port 0
+WORKERS_MAX = 8  # of pytest-xdist
+
+
+def _candidates() -> Iterator[int]:
+    """Ports that the system gives to nobody by itself, and each worker's other ones, round and round."""
+    own = PORTS[int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % WORKERS_MAX :: WORKERS_MAX]
+    start = random.SystemRandom().randrange(len(own))  # others may run the same tests on this machine
+    return itertools.cycle([*own[start:], *own[:start]])
+
+
+_PORTS = _candidates()
 
 
 def free_port() -> int:
-    """A port of the loopback that was free a moment ago."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+    """A port of the loopback that is free, and stays so until it is used: nobody else is given it."""
+    for port in itertools.islice(_PORTS, len(PORTS)):
+        with socket.socket() as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as a broker does
+            try:
+                sock.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise AssertionError(f"no port of {PORTS} is free")
 
 
 def answers(port: int) -> bool:

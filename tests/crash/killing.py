@@ -31,6 +31,11 @@ STOP_SECONDS_MAX = 0.05  # the same for one that is stopping
 ROOT = Path(__file__).parent.parent.parent
 
 
+def new_seed() -> int:
+    """Another one each time, unless ``RADIATOR_SEED`` says which."""
+    return int(os.environ.get("RADIATOR_SEED", 0)) or random.SystemRandom().randrange(1, 1 << 31)
+
+
 class Kept(AssertionError):
     """What was found, and where the evidence is."""
 

@@ -10,9 +10,8 @@ import random
 import threading
 from pathlib import Path
 
-import pytest
-
 from radiator.client import ClientError, Message, connect
+from tests.crash.killing import new_seed
 from tests.running import BrokerProcess
 
 CONFIG = "destinations: [{match: /queue/all, fan_out: [/queue/all.one, /queue/all.two]}]"
@@ -72,8 +71,8 @@ class Follower:
         self._delivered.add(message.body)
 
 
-@pytest.mark.parametrize("seed", [random.SystemRandom().randrange(1 << 30)])
-def test_nobody_loses_a_message_and_only_what_was_not_acknowledged_comes_again(seed: int, tmp_path: Path) -> None:
+def test_nobody_loses_a_message_and_only_what_was_not_acknowledged_comes_again(tmp_path: Path) -> None:
+    seed = new_seed()
     chance = random.Random(seed)
     broker = BrokerProcess(tmp_path, CONFIG)
     broker.start()

@@ -13,20 +13,14 @@ takes a power cut, which ``tests/simulation`` makes.
 
 from __future__ import annotations
 
-import os
-import random
 import shutil
 
 import pytest
 
-from tests.crash.killing import Kept, Killing
+from tests.crash.killing import Kept, Killing, new_seed
 
 POLICIES = ("always", "50ms", "never")
 SLOW_LIVES, SLOW_ROUNDS = 5, 12  # for each policy: 5 * (12 + 4 kills of a start) = 80 kills
-
-
-def new_seed() -> int:
-    return int(os.environ.get("RADIATOR_SEED", 0)) or random.SystemRandom().randrange(1, 1 << 31)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
