@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, MutableSequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from radiator.storage.handed import Handed
+    from radiator.storage.hints import Hints
 
 
 def ranges(offsets: Iterable[int]) -> list[tuple[int, int]]:
@@ -50,7 +50,7 @@ class Cursor:
     __slots__ = (
         "_changes",
         "_counts",
-        "_handed",
+        "_hints",
         "_mark",
         "_slot",
         "_slots",
@@ -71,16 +71,16 @@ class Cursor:
         self._counts: dict[int, int] = {}
         self._changes: Changes | None = None  # None: nothing since the last take_changes
         self._mark: Callable[[Cursor], Any] | None = None
-        self._handed: Handed | None = None
+        self._hints: Hints | None = None
         self._slots: MutableSequence[int] | memoryview = [start]
         self._slot = 0
 
-    def attach(self, mark: Callable[[Cursor], Any], slots: memoryview, slot: int, handed: Handed | None = None) -> None:
+    def attach(self, mark: Callable[[Cursor], Any], slots: memoryview, slot: int, hints: Hints | None = None) -> None:
         """Makes it a stored one: ``mark`` hears of the first change, ``slots[slot]`` is where ``delivered`` lives, and
-        ``handed`` hears of what is delivered although its count, as it is stored, says 0."""
+        ``hints`` hears of deliveries before the journal does."""
         self.stored = True
         self._mark = mark
-        self._handed = handed
+        self._hints = hints
         self._slots = slots
         self._slot = slot
 
@@ -88,7 +88,7 @@ class Cursor:
         """No longer a stored one: whoever still holds it changes nothing that is stored."""
         self.stored = False
         self._mark = None
-        self._handed = None
+        self._hints = None
         self._changes = None
         self._slots = [self.delivered]
         self._slot = 0
@@ -110,8 +110,8 @@ class Cursor:
         return self._counts
 
     def set_count(self, offset: int, count: int) -> None:
-        if self._handed is not None and count and self._counts.get(offset) == 0:
-            self._handed.note(self._slot, offset)
+        if self._hints is not None and count:
+            self._hints.note(self._slot, offset, self._counts.get(offset), count)
         self._counts[offset] = count
         self._changed().counts[offset] = count
 

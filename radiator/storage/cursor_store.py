@@ -19,12 +19,13 @@ from radiator import limits
 from radiator.errors import StorageError
 from radiator.storage import cursor_journal as journal
 from radiator.storage import cursor_snapshot
+from radiator.storage.counted import HINTS_BYTES
 from radiator.storage.cursor import Cursor, ranges
 from radiator.storage.cursor_journal import CursorState
 from radiator.storage.cursor_log import CursorLog
 from radiator.storage.cursor_snapshot import SNAPSHOT
 from radiator.storage.files import FileSystem, read_file, write_all
-from radiator.storage.handed import HINTS_BYTES, Handed
+from radiator.storage.hints import Hints
 from radiator.storage.jobs import SHORT_BYTES_MAX, Job
 from radiator.storage.open_logs import Again, once
 from radiator.storage.options import SyncPolicy
@@ -118,7 +119,7 @@ class CursorStore:
         self._free_slots: list[int] = []
         self._next_slot = 0
         self._slots: memoryview = memoryview(b"")
-        self._handed: Handed = Handed(self._slots)
+        self._hints = Hints(self._slots)
         self._journal_bytes = 0
         self._generation = 0  # of the journal
         self._unsynced = False  # something of an `always` cursor has been written and not synced
@@ -167,6 +168,7 @@ class CursorStore:
             fold = True
             journal.redo(acks, states)
         self._map_slots()
+        counted = self._hints.counted.revive(generation)
         latest = {(state.name, state.partition): state for state in states.values()}
         fold = fold or len(latest) < len(states)  # a deletion was lost, and the creation that followed was not
         slots: set[int] = set()
@@ -179,13 +181,14 @@ class CursorStore:
             if max([state.floor, *(stop for _, stop in state.changes)]) > end:
                 fold = True
                 notes.append(f"{state.name}: was ahead of the log {state.partition}, which ends at {end}; set back")
-            fold |= self._revive(state, end)
+            fold |= self._revive(state, end, counted.pop(state.slot, {}))
+        fold = fold or bool(counted)
         if fold:
             # Folded into a snapshot: nothing of it hangs on pages that an earlier run failed to sync.
-            self._generation += 1
+            self._generation = self._hints.counted.generation = self._generation + 1
             try:
                 self.log.replace(self._generation, self._snapshot())
-                self._handed.written()
+                self._hints.written()
             except StorageError as error:
                 if not self.log.no_room:
                     raise
@@ -204,12 +207,13 @@ class CursorStore:
             if have < size:  # allocated as a whole: a hole in a mapping on a full disk would be a SIGBUS
                 write_all(fs, fd, [bytes(size - have)], have)
             self._slots = fs.map(fd, size).cast("Q")
-            self._handed = Handed(self._slots)
+            self._hints = Hints(self._slots)
         finally:
             fs.close(fd)
 
-    def _revive(self, state: CursorState, end: int) -> bool:
-        """True if counts that are stored are no longer what they say: that is to be stored before anything else is."""
+    def _revive(self, state: CursorState, end: int, counted: Mapping[int, int]) -> bool:
+        """True if counts that are stored are no longer what they say: that is to be stored before anything else is.
+        ``counted``: those that were not stored in time."""
         cursor = Cursor(min(state.floor, end))
         for start, stop in state.changes:
             cursor.ack_range(start, min(stop, end))
@@ -219,7 +223,7 @@ class CursorStore:
         self._add(cursor, state.number, state.slot, state.name, state.partition)
         self._next_number = max(self._next_number, state.number + 1)
         counts = cursor.counts
-        first, stop = self._handed.revive(state.slot)
+        first, stop = self._hints.handed.revive(state.slot)
         stop = min(stop, end)
         had = max((offset + 1 for offset, count in counts.items() if count), default=stop)
         cursor.delivered = max(cursor.delivered, had, stop)
@@ -227,10 +231,14 @@ class CursorStore:
         void = [each for each, count in counts.items() if not count and (each >= fresh or first <= each < stop)]
         for offset in void:
             del counts[offset]
-        return bool(void)
+        for offset, count in counted.items():
+            if offset < end and not cursor.is_acked(offset):
+                counts[offset] = max(count, counts.get(offset, 0))
+                cursor.delivered = max(cursor.delivered, offset + 1)
+        return bool(void or counted)
 
     def _add(self, cursor: Cursor, number: int, slot: int, name: str, partition: str) -> None:
-        cursor.attach(self._dirty.append, self._slots, slot, self._handed)
+        cursor.attach(self._dirty.append, self._slots, slot, self._hints)
         self._cursors[name, partition] = cursor
         self._partitions.setdefault(name, []).append(partition)
         self._facts[cursor] = (number, slot, name, partition)
@@ -250,7 +258,7 @@ class CursorStore:
                 slot = self._next_slot
                 self._next_slot += 1
             cursor = Cursor(start)
-            self._handed.forget(slot)
+            self._hints.forget(slot)
             self._add(cursor, self._next_number, slot, name, partition_name)
             cursor.delivered = start
             self._records.append(journal.create(self._next_number, slot, start, name, partition_name))
@@ -320,7 +328,7 @@ class CursorStore:
         records, self._records = self._records, []
         dirty, waiters, self.waiters = self._dirty.copy(), self.waiters, []
         self._dirty.clear()
-        self._handed.take()
+        self._hints.take()
         for cursor in dirty:
             changes = cursor.take_changes()
             facts = self._facts.get(cursor)
@@ -340,7 +348,7 @@ class CursorStore:
             self._retry_due_ns = None
             self._journal_bytes = 0
             self._unsynced = False
-            self._generation += 1
+            self._generation = self._hints.counted.generation = self._generation + 1
             return [CursorJob(self, self._snapshot(), self._generation, waiters, bool(together), together)]
         needs_sync = sync_now or bool(together) or (self._unsynced and bool(waiters))
         if needs_sync:
@@ -378,7 +386,7 @@ class CursorStore:
         elif not job.needs_sync and job.data and self.sync_due_ns is None:
             self.sync_due_ns = now_ns + SYNC_WITHIN_NS
         if self.failed is None:
-            self._handed.written()
+            self._hints.written()
 
     def close(self) -> None:
         """Everything has been taken and written; no other thread runs."""

@@ -15,7 +15,7 @@ from radiator import limits
 
 U64_BYTES = 8
 MARKS_BYTES = limits.CURSORS_MAX * U64_BYTES  # ``delivered`` of all cursors
-HINTS_BYTES = MARKS_BYTES + 2 * limits.CURSORS_MAX * U64_BYTES  # then (start, stop) of all
+PAIRS_END_BYTES = MARKS_BYTES + 2 * limits.CURSORS_MAX * U64_BYTES  # then (start, stop) of all
 
 
 class Handed:

@@ -14,11 +14,12 @@ from itertools import pairwise
 
 from radiator import limits
 from radiator.storage import cursor_journal, cursor_snapshot, layout
+from radiator.storage.counted import HINTS_BYTES
 from radiator.storage.cursor_journal import CursorState
 from radiator.storage.cursor_snapshot import COPY, SNAPSHOT
 from radiator.storage.cursor_store import DELIVERED
 from radiator.storage.files import FileSystem, read_file
-from radiator.storage.handed import HINTS_BYTES, U64_BYTES
+from radiator.storage.handed import U64_BYTES
 from radiator.upkeep.cursor_copy import cursor_of
 from radiator.upkeep.findings import Finding, span
 

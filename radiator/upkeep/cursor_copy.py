@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from radiator.errors import StorageError
 from radiator.storage import cursor_journal as journal
+from radiator.storage.counted import counts_in
 from radiator.storage.cursor import Cursor
 from radiator.storage.cursor_journal import JOURNAL, CursorState
 from radiator.storage.cursor_snapshot import SNAPSHOT
@@ -50,6 +51,11 @@ class CursorCopy:
         for state in latest.values():
             start, stop = range_of(delivered, state.slot)
             state.counts = {each: count for each, count in state.counts.items() if count or not start <= each < stop}
+        states_by_slot = {state.slot: state for state in latest.values()}
+        for slot, offset, count, _ in counts_in(delivered, generation):
+            if slot in states_by_slot:
+                counts = states_by_slot[slot].counts
+                counts[offset] = max(count, counts.get(offset, 0))
         self._cursors = [(state, cursor_of(state, 1 << 63)) for state in latest.values()]
         self._delivered = bytearray(delivered[:MARKS_BYTES])
 

@@ -26,7 +26,8 @@ from radiator.storage import (
     salt,
     transaction_log,
 )
-from radiator.storage.handed import MARKS_BYTES, U64_BYTES, range_of
+from radiator.storage.counted import WORDS, counts_in
+from radiator.storage.handed import MARKS_BYTES, PAIRS_END_BYTES, U64_BYTES, range_of
 from radiator.storage.header import HEADER_BYTES, DamagedBatch, decode_header
 
 _NAME = Struct("<II")
@@ -101,11 +102,13 @@ def read_delivered(data: bytes) -> Iterator[Line]:
     for slot, (offset,) in enumerate(_U64.iter_unpack(data[: min(len(data), MARKS_BYTES) & ~7])):
         if offset:
             yield Line(8 * slot, 8 * slot + 8, "delivered", {"slot": slot, "offset": offset})
-    for slot in range(max(0, len(data) - MARKS_BYTES) // (2 * U64_BYTES)):
+    for slot in range(max(0, min(len(data), PAIRS_END_BYTES) - MARKS_BYTES) // (2 * U64_BYTES)):
         start, stop = range_of(data, slot)
         if stop:
             at = MARKS_BYTES + 2 * U64_BYTES * slot
             yield Line(at, at + 2 * U64_BYTES, "handed", {"slot": slot, "start": start, "stop": stop})
+    for slot, offset, count, at in counts_in(data, 0):
+        yield Line(at, at + WORDS * U64_BYTES, "count", {"slot": slot, "offset": offset, "deliveries": count})
 
 
 def read_snapshot(data: bytes) -> Iterator[Line]:

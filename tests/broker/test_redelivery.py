@@ -161,6 +161,23 @@ def test_a_message_that_kills_the_broker_is_not_delivered_for_ever() -> None:
     assert dead.body == b"poison" and dead.headers["dlq-deliveries"] == "3"
 
 
+def test_a_message_that_kills_the_broker_the_moment_it_leaves_is_counted() -> None:
+    world = World(rule("redeliver: {max: 5}, dead_letter: /queue/dead"))
+    client = consumer(world)
+    client.publish("/queue/a", "poison", "good")
+    world.settle()
+    for count in range(2, 6):
+        world.kill()
+        client = world.connect()
+        client.subscribe("/queue/a")
+        while world.reads() | world.pump() | (client.flush() > 0):
+            pass  # but nothing is written
+        (message,) = client.messages()
+        assert message.body == b"poison" and message.headers["delivery-count"] == str(count)
+    world.kill()
+    assert consumer(world).bodies() == ["good"]
+
+
 def test_a_restart_alone_counts_nothing() -> None:
     world = World(rule("redeliver: {max: 2}"))
     client = consumer(world)

@@ -1,0 +1,113 @@
+"""Delivery counts that the journal does not have yet.
+
+A message that comes again has a count, which is written a moment after its bytes may have left. So that what kills the
+broker in that moment is counted too, the count stands meanwhile in the mapping that also holds ``delivered``: a store
+into it outlives the process. Each start believes it, and writes it.
+
+    note() -> take(): an entry of the journal says it -> written(): its place is free
+
+Invariants: a count that was noted and is not written stands in the mapping, unless COUNTS places were taken at once;
+an older generation than that of the snapshot in force is not believed: a power cut may bring an old page back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from radiator.storage.handed import PAIRS_END_BYTES, U64_BYTES
+
+COUNTS = 16_384  # more than consumers that die together mostly hold; beyond, a count is as safe as the journal
+WORDS = 3  # slot + 1 and count, u32 each; offset; generation
+HINTS_BYTES = PAIRS_END_BYTES + COUNTS * WORDS * U64_BYTES
+_FIRST = PAIRS_END_BYTES // U64_BYTES
+
+Key = tuple[int, int]  # slot, offset
+
+
+class Counted:
+    """The table of all cursors. ``words`` is the whole mapping, as u64."""
+
+    __slots__ = ("_free", "_next", "_noted", "_places", "_taken", "_words", "generation")
+
+    def __init__(self, words: memoryview) -> None:
+        self.generation = 0  # of the journal that will have what is noted now
+        self._words = words
+        self._places: dict[Key, int] = {}
+        self._noted: set[Key] = set()  # since the last entry of the journal was made
+        self._taken: set[Key] = set()  # what entries say that may not be written yet
+        self._free: list[int] = []
+        self._next = _FIRST
+
+    def note(self, slot: int, offset: int, count: int) -> None:
+        """Before the bytes of the message leave."""
+        key = slot, offset
+        place = self._places.get(key)
+        if place is None:
+            if not self._free and self._next == _FIRST + COUNTS * WORDS:
+                return
+            if self._free:
+                place = self._free.pop()
+            else:
+                place, self._next = self._next, self._next + WORDS
+            self._places[key] = place
+        self._noted.add(key)
+        words = self._words
+        words[place + 1], words[place + 2] = offset, self.generation
+        words[place] = (slot + 1) << 32 | count  # last: without it there is no entry
+
+    def take(self) -> None:
+        """An entry is made of all that has changed until now."""
+        self._taken |= self._noted
+        self._noted.clear()
+
+    def written(self) -> None:
+        """All entries that were made are written."""
+        for key in self._taken - self._noted:
+            self._drop(key)
+        self._taken.clear()
+
+    def revive(self, generation: int) -> dict[int, dict[int, int]]:
+        """What an earlier run left behind: by slot and offset, the count. It stays until that is written."""
+        found: dict[int, dict[int, int]] = {}
+        self.generation = generation
+        for place, slot, offset, count, noted in _entries(self._words):
+            if noted < generation or (slot, offset) in self._places:
+                self._words[place] = 0
+                continue
+            self._places[slot, offset] = place
+            self._taken.add((slot, offset))
+            found.setdefault(slot, {})[offset] = count
+        taken = set(self._places.values())
+        self._next = max(taken, default=_FIRST - WORDS) + WORDS
+        self._free = [place for place in range(_FIRST, self._next, WORDS) if place not in taken]
+        return found
+
+    def forget(self, slot: int) -> None:
+        """It is another cursor's from now on."""
+        for key in [key for key in self._places if key[0] == slot]:
+            self._drop(key)
+            self._noted.discard(key)
+            self._taken.discard(key)
+
+    def _drop(self, key: Key) -> None:
+        place = self._places.pop(key)
+        self._words[place] = 0
+        self._free.append(place)
+
+
+def counts_in(hints: bytes, generation: int) -> Iterator[tuple[int, int, int, int]]:
+    """(slot, offset, count, position in bytes) of the entries of such a generation or a later one."""
+    usable = len(hints) - len(hints) % (WORDS * U64_BYTES)
+    words = memoryview(hints)[: max(usable, 0)].cast("Q")
+    for place, slot, offset, count, noted in _entries(words):
+        if noted >= generation:
+            yield slot, offset, count, place * U64_BYTES
+
+
+def _entries(words: memoryview) -> Iterator[tuple[int, int, int, int, int]]:
+    used = [index for index, word in enumerate(words[_FIRST:].tolist()[::WORDS]) if word]
+    for index in used:
+        place = _FIRST + index * WORDS
+        if place + WORDS <= len(words):
+            word = words[place]
+            yield place, (word >> 32) - 1, words[place + 1], word & 0xFFFFFFFF, words[place + 2]
