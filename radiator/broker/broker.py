@@ -5,6 +5,7 @@ through years of faults from one seed. The shell (``radiator.server``) calls it 
 
     handle(session, frames, now)     what a client sent
     take(now) -> jobs                the open batches of all dirty partitions, to be written and synced off the loop
+    take_apart(now) -> units         jobs that need not be in the same group, to be done between two groups
     completed(job, now)              a job has ended: the high watermark moves, receipts go out, readers become ready
     next_deadline_ns(now)            when tick should come at the latest
     take_reads() -> reads            cold reads and look-ups, to be run off the loop; then read_done(read)
@@ -257,8 +258,9 @@ class Broker:
 
     # --- the turn ---------------------------------------------------------------------------------------------------
 
-    def take(self, now_ns: int) -> list[Any]:
-        """Disk work of this turn. Memory partitions commit at once and leave nothing to do."""
+    def take(self, now_ns: int, apart: bool = False) -> list[Any]:
+        """Disk work of this turn, but for what ``take_apart`` gives, if that is asked as well. Memory partitions commit
+        at once and leave nothing to do."""
         self.timing.see(now_ns)
         if self.dead_letters.waiting:
             with self.bugs:
@@ -269,12 +271,16 @@ class Broker:
                 source.flush()
             self.dirty_sources.clear()
         jobs = []
-        for job in self.store.take(now_ns):
+        for job in self.store.take(now_ns, apart):
             if job.finished:
                 self.completed(job, now_ns)
             else:
                 jobs.append(job)
         return jobs
+
+    def take_apart(self, now_ns: int) -> list[list[Any]]:
+        """Units of disk work: each is done as a whole, between two groups."""
+        return self.store.take_apart(now_ns)
 
     def take_finished(self, now_ns: int) -> None:
         """Commit what needs no disk, in a turn in which the disk is at work."""

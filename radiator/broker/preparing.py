@@ -1,9 +1,10 @@
 """What a COMMIT to many new destinations needs is made before it, in portions.
 
-Each new destination is some work, and each log that begins a file a millisecond of the disk's, for which everybody's
-receipts wait. All parts of a transaction are written in one group; so where they are many, the destinations are made
-first, some in each visit, and then the files, NEW_FILES_MAX in each group commit. Until then the COMMIT comes again
-(``Unfinished``). Nothing of the transaction has been applied: whether it happens is decided afterwards, at once.
+Each new destination is some work, and each log that begins a file a millisecond of the disk's or many, for which
+everybody's receipts wait. All parts of a transaction are written in one group; so where they are many, the destinations
+are made first, some in each visit, and then the files, one by one between the group commits (``storage.apart``). Until
+then the COMMIT comes again (``Unfinished``). Nothing of the transaction has been applied: whether it happens is decided
+afterwards, at once.
 
 Knows: transactions, names, which logs have files. Must not know: what the messages say.
 Invariants: an empty log and a destination without a message are all that a COMMIT leaves behind that is refused.
@@ -53,7 +54,7 @@ def destinations(broker: Broker, session: Session, transaction: Transaction) -> 
 def files(transaction: Transaction, partitions: Iterable[Partition]) -> None:
     """Where these are to have a message together, not too many of them begin a file with it. Raises Unfinished."""
     unmade = [each for each in partitions if isinstance(each, FilePartition) and _unmade(each)]
-    if len(unmade) > limits.NEW_FILES_MAX:
+    if len(unmade) > limits.NEW_FILES_TOGETHER_MAX:
         for partition in unmade:
             partition.want_file()
         transaction.begun = unmade

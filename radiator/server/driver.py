@@ -21,7 +21,7 @@ from radiator.broker.destinations.feed import Read
 from radiator.broker.session import Session
 from radiator.server import departed
 from radiator.server.beats import Beats
-from radiator.server.group import Shortcut, split, sync_jobs
+from radiator.server.group import Shortcut, run_jobs, split, sync_jobs
 from radiator.server.handshakes import Handshakes
 from radiator.server.pace import Pace, run_care
 from radiator.server.worker import Worker, give_up
@@ -110,14 +110,15 @@ class Driver:
         broker = self.broker
         if not self._committing:
             try:
-                jobs = broker.take(clock.now_ns())
+                jobs = broker.take(clock.now_ns(), apart=True)
             except Exception:
                 give_up()  # some of them would wait for ever
             if broker.dirty_sources and not self._settling:
                 self._settling = True
                 self._settle_timer.again(self._settle)
             if not jobs:
-                self.idle.set()
+                if self._disk.idle:
+                    self.idle.set()
             elif self._disk.idle and self._shortcut.allows(jobs, len(self.transports)):
                 self._committed(self._shortcut.run(jobs))  # what it brings leaves in this very turn
             else:
@@ -126,6 +127,7 @@ class Driver:
                 self._disk.submit(partial(self._run_group, jobs), self._committed)
         else:
             broker.take_finished(clock.now_ns())
+        self._take_apart()
         more = False
         if broker.ready.busy:
             for _ in range(PUMPS_PER_TURN):
@@ -169,6 +171,15 @@ class Driver:
             self.wake()
         if min(broker.timing.next_ns, broker.throttle.next_ns) < self._deadline_ns:
             self._meet_deadline(clock.now_ns())
+
+    def _take_apart(self) -> None:
+        """What many logs have to do, one log at a time: a group that comes meanwhile waits for one of them at most."""
+        try:
+            units = self.broker.take_apart(clock.now_ns())
+        except Exception:
+            give_up()  # some of them would wait for ever
+        for unit in units:
+            self._disk.submit(partial(run_jobs, unit), self._completed, behind=True)
 
     def _settle(self) -> None:
         """Acks that were gathered are due."""

@@ -37,21 +37,25 @@ JOIN_SECONDS_MAX = 10.0
 
 
 class Worker:
-    """One thread; work is done in the order it was submitted."""
+    """One thread; work is done in the order it was submitted, but for what can wait (``behind``)."""
 
     def __init__(self, name: str) -> None:
         self._under_way = 0  # submitted, ``then`` not yet run
-        self._todo: SimpleQueue[Work | None] = SimpleQueue()
+        self._todo: deque[Work] = deque()
+        self._behind: deque[Work] = deque()
+        self._calls: SimpleQueue[bool] = SimpleQueue()  # True for each piece of work, False for the end
         self._done: deque[tuple[Callable[[Any], None], Any]] = deque()
         self._async = gevent.get_hub().loop.async_()
         self._async.start(self._deliver)
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    def submit(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
-        """Run ``work()`` on the thread, then ``then(result)`` on the loop. ``work`` must not raise."""
+    def submit(self, work: Callable[[], Any], then: Callable[[Any], None], behind: bool = False) -> None:
+        """Run ``work()`` on the thread, then ``then(result)`` on the loop. ``work`` must not raise. What is ``behind``
+        is begun when there is nothing else to do."""
         self._under_way += 1
-        self._todo.put((work, then))
+        (self._behind if behind else self._todo).append((work, then))
+        self._calls.put(True)
 
     @property
     def idle(self) -> bool:
@@ -65,7 +69,7 @@ class Worker:
 
     def stop(self, seconds: float = JOIN_SECONDS_MAX) -> None:
         """Let the thread end after what was submitted; waits for it, but not for a disk that hangs."""
-        self._todo.put(None)
+        self._calls.put(False)
         self._thread.join(seconds)
         if self._thread.is_alive():
             log.error("%s is still at work after %.0f s; left behind", self._thread.name, seconds)
@@ -74,8 +78,8 @@ class Worker:
         self._async.close()
 
     def _run(self) -> None:
-        while (item := self._todo.get()) is not None:
-            work, then = item
+        while self._calls.get():
+            work, then = (self._todo or self._behind).popleft()
             try:
                 result = work()
             except BaseException:

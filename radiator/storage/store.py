@@ -2,6 +2,7 @@
 
     open()       lock, recover; then any number of times:
     take(now)    -> jobs: everything that was appended and acked since the last time
+    take_apart(now) -> units of jobs: what need not be in the same group (``apart``)
     tick(now)    what time brings: interval syncs, rolls, retention; they come with the next take()
     close()      what is open is written and synced
 
@@ -19,6 +20,7 @@ from typing import Any
 from radiator import limits
 from radiator.errors import StorageError
 from radiator.storage import dedup_file, dedup_recovery, layout, salt, transaction_log
+from radiator.storage.apart import Apart, logs_of
 from radiator.storage.care import Caretaker
 from radiator.storage.care_jobs import SettledJob
 from radiator.storage.cursor import Cursor
@@ -74,7 +76,7 @@ class Store:
         self._budget = Budget(tail_bytes_max)
         self._memory = MemoryBudget(memory_bytes_max)
         self._cold = ColdCache(min(limits.COLD_BYTES_MAX, tail_bytes_max))
-        self._makers: dict[Partition, None] = {}  # logs that wait for their turn to begin a file, in order
+        self._apart = Apart()
         self._lock = -1
         self._key = b""  # of the salts
         self._transactions = TransactionLog(files, root, self._open_logs.again)
@@ -242,30 +244,34 @@ class Store:
 
     # --- the turn -----------------------------------------------------------------------------------------------------
 
-    def take(self, now_ns: int) -> list[Job]:
-        """What there is to do, in the order in which it must be done. Everything, except that only NEW_FILES_MAX logs
-        begin a file; then ``dirty`` stays, and the next call goes on with the others."""
+    def take(self, now_ns: int, apart: bool = False) -> list[Job]:
+        """What there is to do, in order. Only NEW_FILES_MAX logs begin a file; then ``dirty`` stays, and
+        the next call goes on. ``apart``: only a transaction's do; ``take_apart`` has the others."""
         self._see(now_ns)
+        under_way, waiting = self._apart.under_way, self._apart.makers
+        if under_way and any(each in under_way for each in (*self._together, *(each for each, _ in self._awaited))):
+            return []  # parts of one transaction are written in one group, and this one's would not be all there
         jobs: list[Job] = []
-        makers: list[Partition] = [partition for partition in self._together if partition in self._makers]
-        for partition in makers:  # parts of one transaction are written in one group
-            del self._makers[partition]
-        while self._makers and len(makers) < NEW_FILES_MAX:
-            makers.append(partition := next(iter(self._makers)))
-            del self._makers[partition]
+        files_max = 0 if apart else NEW_FILES_MAX
+        makers: list[Partition] = [partition for partition in self._together if partition in waiting]
+        makers += [each for each in waiting if each not in self._together][: max(files_max - len(makers), 0)]
+        for partition in makers:
+            self._apart.leave(partition)
         dirty = self._agenda.dirty
         visit = dirty.copy()
         dirty.clear()
         for partition in visit:
-            if not partition.makes_files:
+            if partition in under_way:
+                dirty.append(partition)
+            elif not partition.makes_files:
                 jobs += partition.take(now_ns)
-            elif len(makers) < NEW_FILES_MAX or partition in self._together:
+            elif len(makers) < files_max or partition in self._together:
                 makers.append(partition)
             else:
-                self._makers[partition] = None
+                waiting[partition] = None
                 if partition.segments:  # it only rolls: messages need not wait for that
                     jobs += partition.take(now_ns, may_roll=False)
-        new = [partition.log for partition in makers if isinstance(partition, FilePartition) and not partition.segments]
+        new = logs_of(makers)
         if len(new) > 1:
             jobs.append(DirectoriesJob(new))
         for partition in makers:
@@ -282,6 +288,11 @@ class Store:
             jobs += removals
             removals.clear()
         return jobs
+
+    def take_apart(self, now_ns: int) -> list[list[Job]]:
+        """Units of jobs, each of which is to be done as a whole, in order, between two group commits. None while a
+        transaction waits for its group: that takes its logs from among those that wait here."""
+        return [] if self._together else self._apart.take(now_ns)
 
     def _transaction(self, jobs: list[Job]) -> TransactionJob:
         appends = [job for job in jobs if isinstance(job, AppendJob) and job.atomic]
@@ -329,8 +340,8 @@ class Store:
 
     @property
     def dirty(self) -> bool:
-        """Whether take() would find something in a partition."""
-        return bool(self._agenda.dirty or self._makers)
+        """Whether there is something to do for a partition, or being done apart."""
+        return bool(self._agenda.dirty or self._apart)
 
     def tick(self, now_ns: int) -> None:
         """Marks what is due."""

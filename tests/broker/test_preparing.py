@@ -15,7 +15,7 @@ FILES = 20
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "NEW_FILES_MAX", 4)
+    monkeypatch.setattr(limits, "NEW_FILES_TOGETHER_MAX", 4)
     monkeypatch.setattr(store_module, "NEW_FILES_MAX", 4)
 
 

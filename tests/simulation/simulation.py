@@ -5,6 +5,7 @@ when. So a failing seed fails again, and ``trace`` says what happened before.
 
     clients act                  network carries some bytes, cut anywhere, connection by connection in any order
     a connection breaks          the broker's turn goes one step on: take, write one job, sync one job, done, pump
+    a unit of disk work that is done apart goes one step on, between two groups
     a sync or a write fails      the broker is killed / the power fails / a clean restart, between any two steps
     time passes                  intervals end, segments roll
 
@@ -17,6 +18,7 @@ import errno
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from random import Random
+from typing import Any
 
 from radiator.clock import NS_PER_SECOND
 from radiator.errors import StorageError
@@ -50,6 +52,7 @@ EVENTS = {  # weights
     "act": 280,
     "carry out": 220,
     "turn": 330,
+    "apart": 150,
     "pump": 90,
     "memory": 40,
     "reads": 40,
@@ -86,6 +89,10 @@ class Simulation:
         fs.short_writes = self.random.random() < 0.2
         self.world = World(CONFIG, fs, tail_bytes_max=self.random.choice([1, 20_000, 64 << 20]))
         self.turn: Iterator[str] | None = None
+        self.apart = self.random.random() < 0.7  # as the driver does it; else all is in the groups
+        self.units: deque[list[Any]] = deque()  # submitted to the disk thread
+        self.unit: Iterator[str] | None = None  # what it is at
+        self.group_begun = False  # it has a group
         self.actors: list[Actor] = [
             kind(f"{kind.__name__[0].lower()}{number}", self.world, self.random, self.checkers)
             for number, kind in enumerate(KINDS)
@@ -148,8 +155,11 @@ class Simulation:
     def _steps_of_a_turn(self) -> Iterator[str]:
         """What the driver and the disk thread do, with a place to die between any two steps."""
         world = self.world
-        jobs = world.take()
+        jobs = world.take(self.apart)
+        self.group_begun = bool(jobs)  # no unit is begun before it, and the one that was begun is ended
         yield f"take {len(jobs)}"
+        for _ in (self.unit or ()) if jobs else ():
+            yield "apart"
         for job in jobs:
             if self.broken == "acks forgotten" and job.partition is None:
                 continue
@@ -166,13 +176,47 @@ class Simulation:
             if job.needs_sync and job.error is None:
                 job.sync()
                 yield "sync"
+        self.group_begun = False
+        yield "told"
         world.completed()
+        yield "done"
+
+    def _apart(self) -> None:
+        """The same for what is done between the groups, each unit as a whole."""
+        if not self.apart:
+            return
+        self.units.extend(self.world.broker.take_apart(self.world.now))
+        if self.group_begun:  # the turn's steps go on with what was begun
+            return
+        if self.unit is None and self.units:
+            self.counts["units"] += 1
+            self.unit = self._steps_of_a_unit(self.units.popleft())
+        if self.unit is not None:
+            self.trace[-1] += f": {next(self.unit, None)}"
+
+    def _steps_of_a_unit(self, jobs: list[Any]) -> Iterator[str]:
+        for job in jobs:
+            job.write()
+            yield f"write {type(job).__name__}"
+        for job in jobs:
+            if job.needs_sync and job.error is None:
+                job.sync()
+                yield "sync"
+        self.unit = None
+        for job in jobs:
+            self.world.broker.completed(job, self.world.now)
         yield "done"
 
     def _finish_turn(self) -> None:
         for _ in self.turn or ():
             pass
         self.turn = None
+        for _ in self.unit or ():
+            pass
+        self.unit = None
+        while self.units:
+            for _ in self._steps_of_a_unit(self.units.popleft()):
+                pass
 
     def _memory(self) -> None:
         """What needs no disk is committed while the disk is at work."""
@@ -260,7 +304,9 @@ class Simulation:
         burials.check(self.world.store, self.checkers)
 
     def _dies(self) -> None:
-        self.turn = None
+        self.turn = self.unit = None
+        self.units.clear()
+        self.group_begun = False
         for actor in self.actors:
             actor.broker_died()
 

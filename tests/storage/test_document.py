@@ -130,7 +130,7 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert f"{limits.DESTINATION_BYTES_MAX} B" in TEXT
     assert f"{limits.BATCH_RECORDS_MAX:,}" in TEXT
     assert f"| destinations in a batch | {limits.BATCH_NAMES_MAX:,} |" in TEXT
-    assert f"file in one group commit | {limits.NEW_FILES_MAX} |" in TEXT
+    assert f"file in one group commit | {limits.NEW_FILES_TOGETHER_MAX} |" in TEXT
     assert f"{limits.BATCH_BYTES_MAX // limits.MIB} MiB" in TEXT
     assert f"{limits.SEGMENT_BYTES_MIN // limits.KIB} KiB and up, {limits.SEGMENT_BYTES // limits.MIB} MiB" in TEXT
     assert f"cursors | {limits.CURSORS_MAX:,}" in TEXT and f"an array of {limits.CURSORS_MAX:,} u64" in TEXT
