@@ -25,7 +25,6 @@ from radiator.clock import NS_PER_SECOND
 from radiator.config import Config
 from radiator.config.load import load_text
 from radiator.routing.rules import Rules
-from radiator.server import group
 from radiator.stomp.connection import ClientConnection, ServerConnection
 from radiator.stomp.encoder import encode
 from radiator.stomp.frames import Frame
@@ -234,20 +233,10 @@ class World:
     # --- the steps of a turn ------------------------------------------------------------------------------------------
 
     def take(self, apart: bool = False) -> list[Any]:
-        """The group of disk work of this turn; ``apart``: without what ``take_apart`` has."""
+        """The group of disk work of this turn; ``apart``: without what the broker's ``take_apart`` has."""
         assert not self.jobs, "one group at a time"
         self.jobs = self.broker.take(self.now, apart)
         return self.jobs
-
-    def units(self) -> bool:
-        """Do what is done apart from the groups, until nothing of it is left; False if there was nothing."""
-        worked = False
-        while units := self.broker.take_apart(self.now):
-            for unit in units:
-                for job in group.run_jobs(unit):
-                    self.broker.completed(job, self.now)
-            worked = True
-        return worked
 
     def write(self) -> None:
         for job in self.jobs:
