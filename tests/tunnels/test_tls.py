@@ -23,15 +23,21 @@ def records(data: bytes) -> list[int]:
     return sizes
 
 
-def test_no_record_is_larger_than_a_client_reads_at_once(tmp_path: Path) -> None:
-    """Net::Stomp asks the socket before it reads 8192 bytes, and would not see the rest of a larger record."""
-    authority = Authority(tmp_path)
+def connected(folder: Path) -> tuple[Tls, Tls]:
+    """A server's end and a client's that have shaken hands."""
+    authority = Authority(folder)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*authority.issue("localhost"))
     server, client = Tls(context), Tls(authority.trusting(), "localhost")
     while not (server.ready and client.ready):
         server.receive(client.outgoing())
         client.receive(server.outgoing())
+    return server, client
+
+
+def test_no_record_is_larger_than_a_client_reads_at_once(tmp_path: Path) -> None:
+    """Net::Stomp asks the socket before it reads 8192 bytes, and would not see the rest of a larger record."""
+    server, client = connected(tmp_path)
     body = bytes(range(256)) * 400
     sealed = server.seal(body)
     assert max(records(sealed)) <= 8192 + SEAL_BYTES_MAX
@@ -39,13 +45,7 @@ def test_no_record_is_larger_than_a_client_reads_at_once(tmp_path: Path) -> None
 
 
 def test_tiny_records_are_looked_at_a_bounded_number_at_a_time(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(*authority.issue("localhost"))
-    server, client = Tls(context), Tls(authority.trusting(), "localhost")
-    while not (server.ready and client.ready):
-        server.receive(client.outgoing())
-        client.receive(server.outgoing())
+    server, client = connected(tmp_path)
     body = bytes(range(256)) * 2
     heard = [server.receive(b"".join(client.seal(body[place : place + 1]) for place in range(len(body))))]
     while server.behind:
