@@ -26,10 +26,10 @@ clients: ## install the STOMP clients of other languages that tests/interop trie
 	@tests/interop/install.sh
 
 test: $(STAMP) ## run the tests, all but those marked slow
-	$(BIN)/python -m pytest -q -m "not slow" $(ARGS)
+	$(BIN)/python -m tests $(ARGS)
 
 slow: $(STAMP) ## run the tests marked slow
-	$(BIN)/python -m pytest -q -m slow $(ARGS)
+	$(BIN)/python -m tests slow $(ARGS)
 
 check: lint types test ## everything a change must pass: ruff, mypy --strict, tests
 

@@ -49,6 +49,7 @@ DEV = [
     *SCHEMA,
     *REGEX,
     "pytest>=8.0",
+    "pytest-xdist>=3.6",  # as many tests at a time as there are cores
     "hypothesis>=6.100",
     "stomp.py>=8.1",  # clients of other makes: tests/interop
     "stompest>=2.3",

@@ -1,6 +1,6 @@
 """What ``test_clients.py`` and ``test_restart.py`` share: cases, a broker that listens in every way, and runs.
 
-A *run* is one process of a client that does all scenarios of one case. Three go on at the same time, since most of a
+A *run* is one process of a client that does all scenarios of one case. Some go on at the same time, since most of a
 run is waiting; their outcomes are kept until a test asks.
 """
 
@@ -22,7 +22,7 @@ from tests.interop.driver import Connection, Driver, DriverError, Endpoint
 from tests.interop.tap import Tap
 from tests.running import BrokerProcess, free_port
 
-AT_ONCE = 3
+AT_ONCE = 6
 CONFIG = """
 heart_beat: {{send: 100ms, expect: 100ms, grace: 3.0}}
 tls: {{cert: {cert}, key: {key}}}

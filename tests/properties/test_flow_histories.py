@@ -30,6 +30,7 @@ def test_every_message_goes_to_one_consumer_within_its_window_and_in_its_place()
         assert counts["delivered"] > 5_000
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_the_same_over_many_more_seeds() -> None:
     assert many(History, "histories", *SLOW_SEEDS) == 0

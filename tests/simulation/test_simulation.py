@@ -30,10 +30,12 @@ def run(seeds: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.alone
 def test_every_promise_is_kept() -> None:
     run(SEEDS)
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_every_promise_is_kept_over_many_more_seeds() -> None:
     run(SLOW_SEEDS)

@@ -1,0 +1,58 @@
+"""``python -m tests [ARGUMENTS OF PYTEST]``: all tests but those marked slow, in two steps and with one result.
+
+First those that can share a machine, side by side, each worker a file at a time; then, one after the other, those
+marked ``alone``. The last line counts both steps, and the exit code is 0 only where both passed. ``python -m tests
+slow`` does the same with those marked slow.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+
+import pytest
+
+WORKERS_MAX = 4  # each starts brokers, and clients of them, so that two cores have enough with two
+KINDS = ("failed", "error", "passed", "skipped", "xfailed", "xpassed")
+NONE_SELECTED = pytest.ExitCode.NO_TESTS_COLLECTED
+NOT_RUN = (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR)
+
+
+class Tally:
+    """A plug-in that counts what came of the tests of one step."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        self.counts = Counter({kind: len(terminalreporter.stats.get(kind, ())) for kind in KINDS})
+
+    def __str__(self) -> str:
+        return ", ".join(f"{self.counts[kind]} {kind}" for kind in KINDS if self.counts[kind]) or "none"
+
+
+def main(arguments: list[str]) -> int:
+    which = "slow" if arguments[:1] == ["slow"] else "not slow"
+    more = arguments[which == "slow" :]
+    steps = {
+        "side by side": ["-n", "auto", "--maxprocesses", str(WORKERS_MAX), "--dist", "loadfile", "-m", "not alone"],
+        "alone": ["-m", "alone"],
+    }
+    begun, total, codes, told = time.monotonic(), Tally(), [], []
+    for name, options in steps.items():
+        tally = Tally()
+        *others, mark = options
+        codes.append(pytest.main(["-q", *others, f"{which} and {mark}", *more], plugins=[tally]))
+        total.counts += tally.counts
+        told.append(f"{name}: {tally}")
+        if codes[-1] in NOT_RUN:
+            break
+    code = max((code for code in codes if code != NONE_SELECTED), default=NONE_SELECTED)
+    minutes, seconds = divmod(round(time.monotonic() - begun), 60)
+    print(f"\n{'passed' if code == 0 else 'FAILED'} in {minutes}:{seconds:02}: {total} ({'; '.join(told)})", flush=True)
+    return int(code)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,52 @@
+"""``python -m tests``, what ``make test`` is: two steps, one result, and a failure in either is one of the whole."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+BESIDE = "def test_beside_others(): assert {}\n"
+ALONE = "import pytest\n\n@pytest.mark.alone\ndef test_by_itself(): assert {}\n"
+CONFIG = "[pytest]\nmarkers =\n    alone: by itself\n    slow: takes long\n"
+
+
+def result(folder: Path, **files: str) -> tuple[int, str]:
+    """Exit code and last line, for a folder with these tests in it."""
+    (folder / "pytest.ini").write_text(CONFIG)
+    for name, text in files.items():
+        (folder / f"test_{name}.py").write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-m", "tests"], cwd=folder, env={"PYTHONPATH": str(ROOT), "PATH": ""}, capture_output=True,
+        text=True,
+    )  # fmt: skip
+    return done.returncode, done.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("beside", "alone", "code", "told"),
+    [
+        (True, True, 0, "2 passed (side by side: 1 passed; alone: 1 passed)"),
+        (False, True, 1, "1 failed, 1 passed (side by side: 1 failed; alone: 1 passed)"),
+        (True, False, 1, "1 failed, 1 passed (side by side: 1 passed; alone: 1 failed)"),
+    ],
+)
+def test_both_steps_count(beside: bool, alone: bool, code: int, told: str, tmp_path: Path) -> None:
+    found, last = result(tmp_path, beside=BESIDE.format(beside), alone=ALONE.format(alone))
+    assert found == code
+    assert last.startswith("FAILED in " if code else "passed in ")
+    assert last.endswith(told)
+
+
+def test_a_step_without_tests_is_no_failure_and_no_tests_at_all_are(tmp_path: Path) -> None:
+    assert result(tmp_path)[0] == pytest.ExitCode.NO_TESTS_COLLECTED
+    assert result(tmp_path, beside=BESIDE.format(True))[0] == 0
+
+
+def test_a_file_that_cannot_be_imported_fails_the_whole(tmp_path: Path) -> None:
+    code, last = result(tmp_path, beside=BESIDE.format(True), wrong="import nothing_of_that_name\n")
+    assert code != 0
+    assert last.startswith("FAILED in ")
