@@ -71,7 +71,7 @@ def node(name: str, program: str, **more: object) -> Client:
 CLIENTS = (
     python("raw", "raw.py", "socket", "Python's socket", transports=TCP + WEBSOCKET),
     python(
-        "stomp.py", "stomp_py.py", "stomp", "PyPI: stomp.py", transports=(*TCP, "ws"), websocket_versions=("1.2",),
+        "stomp.py", "stomp_py.py", "stomp", "PyPI: stomp.py", transports=TCP + WEBSOCKET, websocket_versions=("1.2",),
         lacks={"reconnect/tls-1.0": "notices a lost TLS connection by missing heart-beats only"},
     ),
     python("stompest", "stompest_sync.py", "stompest.sync", "PyPI: stompest"),
