@@ -1,4 +1,5 @@
-"""Delivery against a model: thousands of operations of several clients, in any order, on every kind of queue and topic.
+"""Delivery against a model: thousands of operations of several clients, in any order, on every kind of queue and
+topic, with every way in which a message may end.
 
 RADIATOR_FLOW_SEEDS=1000:2000 tries others; python -m tests.properties.flow 0:100000 is a long night.
 """
@@ -11,13 +12,15 @@ from collections import Counter
 import pytest
 
 from tests.histories import many, run
-from tests.properties.flow.broken import BROKEN, broken
+from tests.properties.flow.broken import broken
+from tests.properties.flow.broken_rules import BROKEN
 from tests.properties.flow.history import OPERATIONS, WEIGHTS, History
-from tests.properties.flow.model import Violation
+from tests.properties.flow.parts import Violation
 
-SEEDS = os.environ.get("RADIATOR_FLOW_SEEDS", "0:48")
+SEEDS = os.environ.get("RADIATOR_FLOW_SEEDS", "0:40")
 SLOW_SEEDS = (1_000, 5_000)
-EVENTFUL = ["delivered", "returned", "settled", "rests", "late", "lost on the way"]
+EVENTFUL = ["delivered", "returned", "settled", "rests", "late", "lost on the way", "timed out", "taken over"]
+EVENTFUL += ["max-deliveries", "rejected", "expired", "unacked", "deleted"]
 
 
 def test_every_message_goes_to_one_consumer_within_its_window_and_in_its_place() -> None:

@@ -1,8 +1,9 @@
 """Owners: who alone may take from a source, where not everybody may.
 
 Two things make owners. A consumer that is *exclusive* takes everything of its queue until it leaves, then the next one
-does. In a *group* each partition of a destination that has several belongs to one member, so that the order of a key is
-kept; the members' shares differ by one at most, and a partition moves only where it must.
+does; it begins when the others hold nothing of the queue, in whichever of its logs. In a *group* each partition of a
+destination that has several belongs to one member, so that the order of a key is kept; the members' shares differ by
+one at most, and a partition moves only where it must.
 
 A change never lets two work on one partition: what is to move is handed out to nobody until its last owner holds
 nothing of it any more, by ACK, NACK or its end (Kafka's "eager" rebalancing stops everybody; this stops one partition).
@@ -48,7 +49,7 @@ class Proof:
 class Owners:
     """The owners of one queue's sources. ``wake`` is called when a source has got a new one."""
 
-    __slots__ = ("_alone", "_members", "_owner", "_proofs", "_sources", "_wake", "_wanted")
+    __slots__ = ("_alone", "_members", "_owner", "_parting", "_proofs", "_sources", "_wake", "_wanted")
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
@@ -58,6 +59,7 @@ class Owners:
         self._wanted: dict[Any, Subscription] = {}
         self._owner: dict[Any, Subscription | None] = {}
         self._proofs: dict[Any, Proof] = {}  # why a source cannot move yet, as far as it was asked
+        self._parting: Proof | None = None  # what an exclusive consumer that left was not sent yet
 
     def add(self, source: Any) -> None:
         """This source is owned from now on."""
@@ -90,12 +92,13 @@ class Owners:
     def left(self, member: Subscription) -> None:
         """A consumer is gone; what it held is on its way back, but what is not written yet may still be."""
         self._members.pop(member, None)
-        self._alone.pop(member, None)
+        whole = self._alone.pop(member, self) is None
         for source, owner in self._owner.items():
             if owner is member:
                 self._owner[source] = None
-                if member.ack == "auto" and (proof := holding(member, source)) is not None:
+                if member.ack == "auto" and (proof := holding(member, source, whole)) is not None:
                     self._proofs[source] = proof
+                    self._parting = proof if whole else self._parting
         self._share()
 
     @property
@@ -122,12 +125,13 @@ class Owners:
 
     def _held(self, source: Any, wanted: Subscription, consumers: Iterable[Subscription]) -> bool:
         """Whether somebody else than who is ``wanted`` holds something of it."""
-        proof = self._proofs.get(source)
-        if proof is not None and proof.stands(wanted):
+        if any(proof is not None and proof.stands(wanted) for proof in (self._proofs.get(source), self._parting)):
             return True
         self._proofs.pop(source, None)
+        self._parting = None
+        whole = wanted in self._alone
         for each in consumers:
-            found = None if each is wanted else holding(each, source)
+            found = None if each is wanted else holding(each, source, whole)
             if found is not None and found.stands(wanted):
                 self._proofs[source] = found
                 return True
@@ -158,14 +162,16 @@ class Owners:
         self._wanted = {source: member for member, share in shares.items() for source in share}
 
 
-def holding(consumer: Subscription, source: Any) -> Proof | None:
-    """Proof that a message of this source is with this consumer, if one is: the latest, as that is mostly the last to
-    be acknowledged."""
+def holding(consumer: Subscription, source: Any, whole: bool = False) -> Proof | None:
+    """Proof that a message of this source, or of its ``whole`` queue, is with this consumer, if one is: the latest, as
+    that is mostly the last to be acknowledged."""
     for message_id in reversed(consumer.in_flight):
-        if consumer.in_flight[message_id][0] is source:
-            return Proof(consumer, source, message_id, None)
+        found = consumer.in_flight[message_id][0]
+        if found is source or (whole and found is not None and found.queue is source.queue):
+            return Proof(consumer, found, message_id, None)
     if consumer.ack == "auto":
         for run in reversed(consumer.session.auto_acks):
-            if run.queue_source is source:
-                return Proof(consumer, source, b"", run)
+            held: Any = run.queue_source
+            if held is source or (whole and held.queue is source.queue):
+                return Proof(consumer, held, b"", run)
     return None

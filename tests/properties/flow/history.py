@@ -1,56 +1,33 @@
 """One seed, one history: clients do whatever they may in any order, while the broker's turn is cut into its steps.
 
 Everything is drawn from ``Random(seed)``, so a seed that fails fails again, and the text of the violation says what
-happened before. One operation is one thing that a client does, a lost connection included.
+happened before. One operation is one thing that a client does, a lost connection or the passing of time included.
+What a history is about, which destinations and which features, is drawn first: few of each, so that they meet.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from dataclasses import dataclass, field
 from random import Random
-from typing import Any
 
 from radiator.stomp.frames import Frame
-from tests.broker.harness import Client as Connection
 from tests.broker.harness import World
-from tests.properties.flow.model import Client, Model, Subscription, Violation
+from tests.properties.flow import rules
+from tests.properties.flow.acts import Acts, Person
+from tests.properties.flow.model import Model
+from tests.properties.flow.parts import Client, Message, Violation
 
 OPERATIONS = 250
-CONFIG = """
-defaults: {redeliver: {delay: 0ms}}
-destinations:
-  - {match: /queue/wide, prefetch: 5}
-  - {match: '/queue/parts,/topic/parts', partitions: 2}
-  - {match: /queue/lanes, priority: true}
-  - {match: '/queue/shared.*,/topic/shared', partition: shared}
-  - {match: '/queue/memory,/topic/memory', store: memory}
-"""
-QUEUES = ["a", "b", "wide", "parts", "lanes", "memory", "shared.x", "shared.y", "late.1", "late.2"]
-TOPICS = ["a", "parts", "memory", "shared", "late.1"]
-NAMES = [*(f"/queue/{each}" for each in QUEUES), *(f"/topic/{each}" for each in TOPICS)]
-BUSY = ["/queue/a", "/queue/b", "/queue/shared.x", "/queue/lanes"]
-PRIORITIES = [0, 4, 4, 9]
-PATTERNS = [
-    *NAMES,
-    *BUSY,
-    *BUSY,
-    "/queue/*",
-    "/queue/shared.*",
-    "/queue/late.*",
-    "/topic/*",
-    "/queue/a,/queue/b",
-    "/queue/wide,/topic/a",
-    "/queue/shared.*,/topic/*",
-]
-FORGOTTEN = {"/queue/memory", "/topic/memory"}
 CLIENTS = 5
-SUBSCRIPTIONS_MAX = 4
-MODES = ["client-individual", "client-individual", "client", "auto"]
+FEATURES = ["selectors", "time", "exclusive", "names"]
 WEIGHTS = {
     "send": 34,
     "ack": 26,
     "nack": 8,
+    "reject": 1,
+    "nack for later": 1,
+    "touch": 1,
+    "long work": 1,
     "ack twice": 1,
     "subscribe": 7,
     "unsubscribe": 4,
@@ -59,51 +36,52 @@ WEIGHTS = {
     "abort": 1,
     "drop": 3,
     "disconnect": 1,
+    "wait": 1,
     "wrong ack": 0.3,
     "restart": 0.2,
 }
 
 
-@dataclass(eq=False)
-class Person:
-    """A client: its connection, what the model knows of it, and what it has not committed yet."""
-
-    connection: Connection
-    known: Client
-    messages: dict[tuple[str, int], Frame] = field(default_factory=dict)  # by subscription and number
-    answered: list[Frame] = field(default_factory=list)
-    transactions: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)
-    serial: int = 0
-
-    def next(self) -> str:
-        self.serial += 1
-        return str(self.serial)
-
-
-class History:
+class History(Acts):
     """``run`` raises Violation."""
 
     def __init__(self, seed: int, operations: int = OPERATIONS) -> None:
         self.random = Random(seed)
         self.operations = operations
-        self.trace: deque[str] = deque(maxlen=80)
+        self.trace = deque(maxlen=80)
         self.counts: Counter[str] = Counter()
-        self.world = World(CONFIG, tail_bytes_max=self.random.choice([1, 64 << 20]))
-        self.model = Model({"/queue/wide": 5})
-        self.people: list[Person] = []
-        self.names = 0
-        self.bodies = 0
-        self.number_of: dict[bytes, int] = {}
-        self.crowded = self.random.random() < 0.5  # few destinations: everybody meets everybody
+        self.world = World(rules.CONFIG, tail_bytes_max=self.random.choice([1, 64 << 20]))
+        self.model = Model()
+        self.people = []
+        self.joined = 0
+        self._choose()
         for _ in range(CLIENTS):
             self._join()
-        for name in NAMES:  # else what rules say of a pattern depends on who was there first
+        for name in rules.NAMES:  # else what rules say of a pattern depends on who was there first
             if "late" not in name:
-                self._publish(self.people[0], name, None)
+                self.publish(self.people[0], name, None)
+
+    def _choose(self) -> None:
+        """What it is about."""
+        self.features = {each for each in FEATURES if self.random.random() < 0.35}
+        self.names, self.patterns, self.naming = rules.NAMES, rules.PATTERNS, []
+        if self.random.random() < 0.75:  # few destinations: everybody meets everybody
+            few = self.random.sample(rules.NAMES, 5)
+            for name in list(few):
+                few += rules.rule_of(name).children
+            graves = [grave for name in few if (grave := rules.rule_of(name).dead_letter) is not None]
+            wanted = [name for name in few if name != "/queue/parent"]
+            self.names = [*few, *few, *few, *self.random.sample(rules.NAMES, 2)]
+            self.patterns = [*wanted, *wanted, *graves, *self.random.sample(rules.PATTERNS, 4)]
+        often = {"wait", "long work", "nack for later"} if "time" in self.features else set()
+        self.weights = [3 * weight if what in often else weight for what, weight in WEIGHTS.items()]
+        if "names" in self.features:
+            self.naming = self.random.sample(rules.NAMED, 3)
+            self.names = [*self.names, *(each for naming in self.naming for each in naming.topics)]
 
     def run(self) -> None:
         try:
-            for what in self.random.choices(list(WEIGHTS), list(WEIGHTS.values()), k=self.operations):
+            for what in self.random.choices(list(WEIGHTS), self.weights, k=self.operations):
                 self.counts[what] += 1
                 self._operation(what)
                 self._turns()
@@ -116,138 +94,31 @@ class History:
         if what == "restart":
             self._restart()
             return
+        if what == "wait":
+            self._wait()
+            return
         person = self.random.choice(self.people)
         if what == "drop":
             self._drop(person)
             return
-        self._hear(person)
+        self.hear(person)
         getattr(self, "_" + what.replace(" ", "_"))(person)
 
-    # --- what clients do ----------------------------------------------------------------------------------------------
+    # --- who goes, and who comes --------------------------------------------------------------------------------------
 
     def _join(self) -> None:
         cap = self.random.choice([None, None, None, 1, 2, 4])
         version = self.random.choice(["1.0", "1.1", "1.2", "1.2", "1.2"])
         headers = {} if cap is None else {"max_in_flight": str(cap)}
-        self.names += 1
-        known = Client(f"c{self.names}", cap)
+        self.joined += 1
+        known = Client(f"c{self.joined}", cap)
         self.trace.append(f"{known.name} connects, {version}, cap {cap}")
         self.model.clients[known.name] = known
         person = Person(self.world.connect(version, **headers), known)
         self.people.append(person)
         for _ in range(self.random.randrange(3)):
-            self._subscribe(person)
-
-    def _say(self, person: Person, command: str, body: bytes = b"", **headers: Any) -> None:
-        receipt = None
-        if self.random.random() < 0.3:
-            receipt = f"r{person.next()}"
-            person.known.receipts.append(receipt)
-        self.trace.append(f"{person.known.name} {command} {body.decode()} {headers}")
-        person.connection.say(command, body, receipt, **headers)
-
-    def _destination(self) -> str:
-        return self.random.choice(BUSY if self.crowded and self.random.random() < 0.8 else NAMES)
-
-    def _send(self, person: Person) -> None:
-        destination = self._destination()
-        for _ in range(self.random.choice([1, 1, 1, 2, 5])):
-            self._publish(person, destination, self._transaction(person))
-
-    def _publish(self, person: Person, destination: str, transaction: str | None) -> None:
-        self.bodies += 1
-        body = b"m%d" % self.bodies
-        priority = self.random.choice(PRIORITIES) if destination == "/queue/lanes" else None
-        more: dict[str, Any] = {} if priority is None else {"priority": priority}
-        if transaction is None:
-            self.number_of[body] = self.model.sent(destination, priority).number
-            self._say(person, "SEND", body, destination=destination, **more)
-        else:
-            person.transactions[transaction].append(("SEND", (destination, priority), body))
-            self._say(person, "SEND", body, destination=destination, transaction=transaction, **more)
-
-    def _transaction(self, person: Person) -> str | None:
-        open_ones = list(person.transactions)
-        return self.random.choice(open_ones) if open_ones and self.random.random() < 0.6 else None
-
-    def _held(self, person: Person) -> tuple[Subscription, int] | None:
-        held = [(subscription, message.number) for subscription, message in person.known.holds()]
-        return self.random.choice(held) if held else None
-
-    def _ack(self, person: Person, command: str = "ACK") -> None:
-        choice = self._held(person)
-        if choice is None:
-            return
-        subscription, number = choice
-        frame = person.messages[subscription.name, number]
-        transaction = self._transaction(person)
-        if transaction is None:
-            self.model.answered(subscription, number, command == "ACK")
-            person.answered.append(frame)
-        else:
-            person.transactions[transaction].append((command, subscription, number))
-        self._answer(person, frame, command, transaction)
-
-    def _nack(self, person: Person) -> None:
-        self._ack(person, "NACK")
-
-    def _ack_twice(self, person: Person) -> None:
-        """Late, which changes nothing: unless the same message is held again."""
-        if person.answered:
-            frame = self.random.choice(person.answered[-20:])
-            name, number = frame.headers["subscription"], self.number_of[frame.body]
-            if not any(message.number == number for _, message in person.known.holds()):
-                self.trace.append(f"late: {name} {number}")
-                self._answer(person, frame, "ACK", None)
-
-    def _answer(self, person: Person, frame: Frame, command: str, transaction: str | None) -> None:
-        more = {} if transaction is None else {"transaction": transaction}
-        if person.connection.version == "1.2":
-            self._say(person, command, id=frame.headers["ack"], **more)
-        else:
-            named = {name.replace("-", "_"): frame.headers[name] for name in ("message-id", "subscription")}
-            self._say(person, command, **named, **more)
-
-    def _subscribe(self, person: Person) -> None:
-        if len(person.known.subscriptions) >= SUBSCRIPTIONS_MAX:
-            return
-        text = self.random.choice(BUSY if self.crowded and self.random.random() < 0.7 else PATTERNS)
-        mode = self.random.choice(MODES)
-        asked = self.random.choice([None, None, None, 1, 2, 3, 10])
-        name = f"s{person.next()}"
-        self.model.subscribed(person.known, name, text, mode, asked)
-        more = {} if asked is None else {"prefetch_count": asked}
-        self._say(person, "SUBSCRIBE", destination=text, id=name, ack=mode, **more)
-
-    def _unsubscribe(self, person: Person) -> None:
-        if person.known.subscriptions:
-            subscription = self.random.choice(list(person.known.subscriptions.values()))
-            self.model.unsubscribed(subscription)
-            self._say(person, "UNSUBSCRIBE", id=subscription.name)
-
-    def _begin(self, person: Person) -> None:
-        name = f"t{person.next()}"
-        person.transactions[name] = []
-        self._say(person, "BEGIN", transaction=name)
-
-    def _commit(self, person: Person) -> None:
-        if not person.transactions:
-            return
-        name = self.random.choice(list(person.transactions))
-        self._say(person, "COMMIT", transaction=name)
-        for what, where, which in person.transactions.pop(name):
-            if what == "SEND":
-                self.number_of[which] = self.model.sent(*where).number
-            else:
-                self.model.answered(where, which, what == "ACK")
-
-    def _abort(self, person: Person) -> None:
-        if person.transactions:
-            name = self.random.choice(list(person.transactions))
-            del person.transactions[name]
-            self._say(person, "ABORT", transaction=name)
-
-    # --- who goes, and who comes --------------------------------------------------------------------------------------
+            if person in self.people:  # or a later one has taken over its name already
+                self._subscribe(person)
 
     def _leave(self, person: Person) -> None:
         self.model.left(person.known)
@@ -263,17 +134,35 @@ class History:
         self._heard(person, inbox)
         for frame in connection.end.receive(b"".join(connection.session.take_outbox())):
             if frame.command == "MESSAGE":
-                self.model.lost_on_the_way(self.number_of[frame.body], *_count(frame), frame.headers["partition"])
+                message, where = self._message(frame), frame.headers["partition"]
+                self.model.lost_on_the_way(person.known, frame.headers["subscription"], message, where, *_count(frame))
         self._leave(person)
         if not stays_away:
             self._join()
 
     def _disconnect(self, person: Person) -> None:
-        self._say(person, "DISCONNECT")
+        self.say(person, "DISCONNECT")
         self._finish_turn()
         self.world.settle()
-        self._hear(person)
+        self.hear(person)
         self._leave(person)
+        self._join()
+
+    def _goes(self, person: Person) -> None:
+        """Its name is about to be used by another."""
+        self.hear(person)
+        self.model.left(person.known)
+        self.people.remove(person)
+
+    def _has_gone(self, person: Person) -> None:
+        self._finish_turn()
+        self.world.settle()
+        heard = person.connection.take()
+        if [frame.headers.get("error-code") for frame in heard if frame.command != "RECEIPT"] != ["taken-over"]:
+            raise Violation(f"{person.known.name}: its name was taken over, and it hears {heard}")
+        person.connection.drop()
+        self.world.clients.remove(person.connection)
+        self.counts["taken over"] += 1
         self._join()
 
     def _wrong_ack(self, person: Person) -> None:
@@ -281,12 +170,15 @@ class History:
         person.connection.say("ACK", id="nonsense", message_id="nonsense")
         self._finish_turn()
         self.world.settle()
-        heard = person.connection.take()
-        if [frame.headers["error-code"] for frame in heard if frame.command == "ERROR"] != ["bad-ack"]:
-            raise Violation(f"{person.known.name}: a wrong ack was not answered ERROR bad-ack")
-        self._heard(person, [frame for frame in heard if frame.command != "ERROR"])
+        self._ends_with(person, "bad-ack")
         self._leave(person)
         self._join()
+
+    def _ends_with(self, person: Person, code: str) -> None:
+        heard = person.connection.take()
+        if [frame.headers["error-code"] for frame in heard if frame.command == "ERROR"] != [code]:
+            raise Violation(f"{person.known.name}: was not answered ERROR {code}")
+        self._heard(person, [frame for frame in heard if frame.command != "ERROR"])
 
     def _restart(self) -> None:
         self.trace.append("restart")
@@ -294,31 +186,49 @@ class History:
         for person in list(self.people):
             self._drop(person, stays_away=True)
         self.world.restart()
-        self.model.restarted(FORGOTTEN)
+        self.model.restarted(rules.FORGOTTEN)
         for _ in range(CLIENTS):
             self._join()
 
     # --- what clients hear --------------------------------------------------------------------------------------------
 
-    def _hear(self, person: Person) -> None:
+    def hear(self, person: Person) -> None:
         self._heard(person, person.connection.take())
+        for each in person.known.subscriptions.values():
+            each.grace = False
 
     def _heard(self, person: Person, frames: list[Frame]) -> None:
         for frame in frames:
             if frame.command == "RECEIPT":
                 self.model.receipt(person.known, frame.headers["receipt-id"])
             elif frame.command == "MESSAGE":
-                if frame.body not in self.number_of:
-                    raise Violation(f"{frame.body!r} came, and was never sent, or not committed")
-                name, number = frame.headers["subscription"], self.number_of[frame.body]
-                self.trace.append(f"{person.known.name}/{name} hears {frame.body.decode()}, number {number}")
+                message, name = self._message(frame), frame.headers["subscription"]
+                self.trace.append(f"{person.known.name}/{name} hears {frame.body.decode()}, {message}")
                 where = frame.headers["destination"], frame.headers["partition"]
-                self.model.delivered(person.known, name, number, *where, *_count(frame))
-                person.messages[name, number] = frame
+                self.model.delivered(person.known, name, message, *where, *_count(frame))
+                person.messages[name, message.number] = frame
             else:
                 raise Violation(f"{person.known.name} hears {frame.command} {dict(frame.headers)}")
 
+    def _message(self, frame: Frame) -> Message:
+        destination = frame.headers["destination"]
+        if "dlq-reason" in frame.headers:
+            return self.model.heard_dead(frame.body, destination, frame.headers)
+        message = self.model.of_body.get((frame.body, destination))
+        if message is None:
+            raise Violation(f"{frame.body!r} came from {destination}, and was never sent, or not committed")
+        return message
+
     # --- the broker ---------------------------------------------------------------------------------------------------
+
+    def _wait(self) -> None:
+        """Time goes by. What was decided before is heard before, so that it is known in which while that was."""
+        for person in self.people:
+            self.hear(person)
+        self.trace.append("a while passes")
+        self.world.now += rules.WHILE_NS
+        self.world.broker.tick(self.world.now)
+        self.model.time_passed()
 
     def _turns(self) -> None:
         world = self.world
@@ -349,7 +259,7 @@ class History:
         self._finish_turn()
         self.world.settle()
         for person in self.people:
-            self._hear(person)
+            self.hear(person)
         self.model.rests()
 
     def _end(self) -> None:
@@ -361,16 +271,29 @@ class History:
         (last,) = self.people
         for subscription in list(last.known.subscriptions.values()):
             self.model.unsubscribed(subscription)
-            self._say(last, "UNSUBSCRIBE", id=subscription.name)
-        self.model.subscribed(last.known, "last", "/queue/*,/queue/*.*", "auto", None)
-        self._say(last, "SUBSCRIBE", destination="/queue/*,/queue/*.*", id="last", ack="auto")
+            self.say(last, "UNSUBSCRIBE", id=subscription.name)
+        for number, text in enumerate(rules.EVERYTHING):
+            self._takes_all(last, f"last{number}", text, None)
+        for naming in [each.naming for each in self.model.backlogs.values() if each.naming is not None]:
+            self._takes_all(last, naming.name, naming.destinations, naming)
         self._rest()
-        left = [str(each) for waiting in self.model.waiting.values() for each in waiting.values()]
+        for _ in range(max(rules.DELAYS)):  # what was put off for longest
+            self._wait()
+            self._rest()
+        left = [str(each) for backlog in self.model.backlogs.values() for each in self.model.owed(backlog)]
         if left:
             raise Violation(f"never came: {left[:10]}")
         self._drop(last, stays_away=True)
         self.world.settle()
         self.world.holds_nothing()
+
+    def _takes_all(self, person: Person, name: str, text: str, naming: rules.Naming | None) -> None:
+        selector = None if naming is None else naming.selector
+        self.model.subscribed(person.known, name, text, "auto", None, selector, naming=naming)
+        more = {} if naming is None else dict(naming.headers)
+        if selector is not None:
+            more["selector"] = selector
+        self.say(person, "SUBSCRIBE", destination=text, id=name, ack="auto", **more)
 
 
 def _count(frame: Frame) -> tuple[int, bool]:

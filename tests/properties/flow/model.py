@@ -1,189 +1,172 @@
 """What a broker owes its clients, kept beside it: who holds what, what waits, what was settled, what must come next.
 
 It is told what clients do and what they hear, and nothing else: it never looks into the broker. It knows no logs,
-cursors or outboxes; a queue is a heap of messages in the order in which they were sent.
+cursors or outboxes; a queue is a heap of messages in the order in which they were sent. What is promised of each
+delivery is in ``promises``, how messages end in ``endings``.
 
     hears      a delivery: to whom, was it there to be given, does it keep the order, is there room in the window
-    rests      nothing moves any more: whatever waits, waits only for room
+    rests      nothing moves any more: whatever waits, waits only for room, or for its moment
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter, deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
-ENDLESS = 1 << 30
-IN_FLIGHT_MAX = 65_536  # limits.in_flight
-
-
-class Violation(AssertionError):
-    """The broker broke a promise."""
-
-
-def demand(holds: bool, text: str) -> None:
-    if not holds:
-        raise Violation(text)
-
-
-@dataclass(eq=False)
-class Message:
-    number: int  # in the order of sending
-    destination: str
-    priority: int | None = None
-    partition: str | None = None  # known once it is heard
-    deliveries: int = 0
-    holder: Subscription | None = None
-    settled: bool = False
-    restarted: bool = False  # since the deliveries above the broker was started anew
-
-    @property
-    def is_queued(self) -> bool:
-        return self.destination.startswith("/queue/")
-
-    def __str__(self) -> str:
-        return f"{self.number} of {self.destination}"
+from tests.properties.flow.parts import (
+    IN_FLIGHT_MAX,
+    Backlog,
+    Client,
+    Entry,
+    Message,
+    Subscription,
+    demand,
+    takes,
+)
+from tests.properties.flow.promises import Promises
+from tests.properties.flow.rules import Naming, rule_of
 
 
-@dataclass(eq=False)
-class Subscription:
-    client: Client
-    name: str
-    patterns: list[re.Pattern[str]]
-    mode: str
-    asked: int | None  # prefetch-count
-    window: int | None  # None: shares that of the client
-    held: dict[int, Message] = field(default_factory=dict)  # by number, in the order of delivery
-    due: dict[str, deque[Message]] = field(default_factory=dict)  # of topics, by destination
-
-    def matches(self, destination: str) -> bool:
-        return any(pattern.fullmatch(destination) for pattern in self.patterns)
-
-    def counted(self) -> int:
-        """What is held here and counts against the client's window."""
-        if self.client.cap is not None:
-            return len(self.held)
-        return sum(message.is_queued for message in self.held.values()) if self.window is None else 0
-
-    def room(self, destination: str) -> int:
-        """How many more messages of this destination it may be sent."""
-        if self.mode == "auto":
-            return ENDLESS
-        shared = self.client.window - sum(each.counted() for each in self.client.subscriptions.values())
-        own = ENDLESS if self.asked is None else self.asked - len(self.held)
-        if destination.startswith("/queue/"):
-            if self.window is None:
-                return min(own, shared)
-            own = self.window - len(self.held)
-        else:
-            own = min(own, IN_FLIGHT_MAX - len(self.held))
-        return own if self.client.cap is None else min(own, shared)
-
-
-@dataclass(eq=False)
-class Client:
-    name: str
-    cap: int | None  # max-in-flight
-    subscriptions: dict[str, Subscription] = field(default_factory=dict)
-    receipts: deque[str] = field(default_factory=deque)
-
-    @property
-    def window(self) -> int:
-        return self.cap or 1
-
-    def holds(self) -> Iterator[tuple[Subscription, Message]]:
-        for subscription in self.subscriptions.values():
-            for message in subscription.held.values():
-                yield subscription, message
-
-
-def patterns_of(text: str) -> list[re.Pattern[str]]:
-    return [re.compile(re.escape(each).replace(r"\*", "[^./]*")) for each in text.split(",")]
-
-
-class Model:
-    """``prefetch``: what rules say, by destination; 1 for all others."""
-
-    def __init__(self, prefetch: dict[str, int]) -> None:
-        self.prefetch = prefetch
+class Model(Promises):
+    def __init__(self) -> None:
+        self.now = 0  # in whiles
         self.messages: list[Message] = []
-        self.waiting: dict[str, dict[int, Message]] = {}  # queues: not settled, in nobody's hands
+        self.of_body: dict[tuple[bytes, str], Message] = {}  # and destination
+        self.backlogs: dict[str, Backlog] = {}
         self.clients: dict[str, Client] = {}
         self.destinations: set[str] = set()
         self.counts: Counter[str] = Counter()
-        self.begin_round()
+        self.serial = 0
 
-    def begin_round(self) -> None:
-        self.old = {queue: dict(waiting) for queue, waiting in self.waiting.items()}
-        self.came_back: set[int] = set()
-        self.last: dict[tuple[Subscription, str], int] = {}  # by queue and partition: the highest number heard
-        self.lowest: dict[str, int] = {}  # by queue: the lowest priority that was heard
+    def subscriptions(self) -> Iterator[Subscription]:
+        for client in self.clients.values():
+            yield from client.subscriptions.values()
+
+    def consumers(self, backlog: Backlog) -> list[Subscription]:
+        """As they came."""
+        return sorted((each for each in self.subscriptions() if each.consumes(backlog)), key=lambda each: each.serial)
+
+    def active(self, backlog: Backlog) -> Subscription | None:
+        """The exclusive consumer whose turn it is: the first that came."""
+        alone = (each for each in self.subscriptions() if each.is_exclusive(backlog) and each.consumes(backlog))
+        return min(alone, key=lambda each: each.serial, default=None)
 
     # --- what clients do ----------------------------------------------------------------------------------------------
 
-    def sent(self, destination: str, priority: int | None = None) -> Message:
-        message = Message(len(self.messages), destination, priority)
-        self.messages.append(message)
+    def sent(self, destination: str, body: bytes, delay: int = 0, **more: object) -> Message:
+        message = Message(len(self.messages), destination, body, due=self.now + delay, born=self.now, **more)  # type: ignore[arg-type]
         self._born(destination)
-        if message.is_queued:
-            self.waiting.setdefault(destination, {})[message.number] = message
-        else:
-            for client in self.clients.values():
-                for subscription in client.subscriptions.values():
-                    if subscription.matches(destination):
-                        subscription.due.setdefault(destination, deque()).append(message)
+        self.enters(message)
         return message
+
+    def enters(self, message: Message) -> None:
+        """It is there: in each backlog that hands it out, and for each subscriber."""
+        self.messages.append(message)
+        destination = message.destination
+        self.of_body[message.body, destination] = message
+        is_queue = destination.startswith("/queue/")
+        children = rule_of(destination).children
+        for name in children or ([destination] if is_queue else []):
+            self._waits(self.backlog(name), message)
+        if is_queue:
+            return
+        for backlog in self.backlogs.values():
+            naming = backlog.naming
+            if naming is not None and destination in naming.topics and takes(naming.selector, message):
+                self._waits(backlog, message)
+        for each in self.subscriptions():
+            if each.named is None and each.matches(destination) and each.wants(message):
+                each.due.setdefault(destination, deque()).append(message)
+
+    def _waits(self, backlog: Backlog, message: Message) -> None:
+        entry = Entry(message, backlog)
+        backlog.entries[message.number] = backlog.waiting[message.number] = entry
+        if message.death is not None or not entry.is_due(self.now):
+            backlog.came_back.add(message.number)
+
+    def backlog(self, name: str) -> Backlog:
+        return self.backlogs.setdefault(name, Backlog(name))
 
     def _born(self, destination: str) -> None:
         """It is there, perhaps from now on: then it may widen the windows of patterns."""
         if destination in self.destinations:
             return
         self.destinations.add(destination)
-        prefetch = self.prefetch.get(destination, 1)
-        for client in self.clients.values():
-            for each in client.subscriptions.values():
-                if each.mode != "auto" and each.asked is None and each.matches(destination):
-                    each.window = None if max(each.window or 1, prefetch) == 1 else max(each.window or 1, prefetch)
+        prefetch = rule_of(destination).prefetch
+        for each in self.subscriptions():
+            if each.mode != "auto" and each.asked is None and each.named is None and each.matches(destination):
+                each.window = None if max(each.window or 1, prefetch) == 1 else max(each.window or 1, prefetch)
 
-    def subscribed(self, client: Client, name: str, text: str, mode: str, asked: int | None) -> Subscription:
-        patterns = patterns_of(text)
-        subscription = Subscription(client, name, patterns, mode, asked, None)
+    def subscribed(
+        self,
+        client: Client,
+        name: str,
+        text: str,
+        mode: str,
+        asked: int | None,
+        selector: str | None = None,
+        exclusive: bool = False,
+        naming: Naming | None = None,
+    ) -> Subscription:
+        self.serial += 1
+        subscription = Subscription(client, name, text, mode, asked, None, selector, exclusive, serial=self.serial)
+        if naming is not None:
+            subscription.named = self.backlogs.setdefault(naming.name, Backlog(naming.name, naming))
         for each in text.split(","):
             if "*" not in each:
                 self._born(each)
-        if mode != "auto":
-            rules = [self.prefetch.get(each, 1) for each in self.destinations if subscription.matches(each)]
-            window = asked or max(rules, default=1)
+        if naming is not None and not naming.is_group:
+            subscription.window = asked or IN_FLIGHT_MAX
+        elif mode != "auto":
+            matching = [each for each in self.destinations if subscription.matches(each)]
+            window = asked or max((rule_of(each).prefetch for each in matching), default=1)
             subscription.window = None if window == 1 else window
         client.subscriptions[name] = subscription
+        for each in self.subscriptions():  # what is on its way to others was given to them by right
+            each.grace = True
         return subscription
 
-    def answered(self, subscription: Subscription, number: int, settles: bool) -> None:
-        """ACK or NACK of a message; one that is not held any more changes nothing."""
+    def answered(
+        self, subscription: Subscription, number: int, settles: bool, requeue: bool = True, pause: int = -1
+    ) -> None:
+        """ACK or NACK of a message; one that is not held any more changes nothing. ``pause`` -1: as the rule says."""
         if number not in subscription.held:
             self.counts["late"] += 1
             return
-        covered = [number]
-        if subscription.mode == "client":
-            held = list(subscription.held)
-            covered = held[: held.index(number) + 1]
-        for each in covered:
-            message = subscription.held.pop(each)
-            message.holder = None
-            if settles or not message.is_queued:
-                message.settled = message.is_queued
+        for entry in self._covered(subscription, number):
+            self._released(subscription, entry)
+            if settles or entry.backlog is None:
+                entry.settled = entry.backlog is not None
                 self.counts["settled"] += 1
+            elif not requeue:
+                self.ends(entry, "rejected")
             else:
-                self._returned(message)
+                self.returns(entry, entry.rule.pause if pause < 0 else pause)
+
+    def touched(self, subscription: Subscription, number: int) -> None:
+        """ACK with ``touch``: the time to answer begins anew."""
+        for entry in self._covered(subscription, number):
+            entry.age = 0
+
+    def _covered(self, subscription: Subscription, number: int) -> list[Entry]:
+        held = list(subscription.held)
+        covered = held[: held.index(number) + 1] if subscription.mode == "client" else [number]
+        return [subscription.held[each] for each in covered]
+
+    def _released(self, subscription: Subscription, entry: Entry) -> None:
+        del subscription.held[entry.message.number]
+        entry.holder = None
 
     def unsubscribed(self, subscription: Subscription) -> None:
-        for message in subscription.held.values():
-            message.holder = None
-            if message.is_queued:
-                self._returned(message)
-        subscription.held.clear()
+        for entry in list(subscription.held.values()):
+            self._released(subscription, entry)
+            if entry.backlog is not None:
+                self.consumer_lost(entry)
         del subscription.client.subscriptions[subscription.name]
+
+    def deleted(self, naming: Naming) -> None:
+        """A named subscription, for good."""
+        del self.backlogs[naming.name]
 
     def left(self, client: Client) -> None:
         for subscription in list(client.subscriptions.values()):
@@ -192,119 +175,48 @@ class Model:
 
     def restarted(self, forgotten: set[str]) -> None:
         """All have left, and the broker was started anew; these destinations were in memory only."""
-        for message in self.messages:
-            message.restarted = True
-        for destination in forgotten:
-            self.waiting.pop(destination, None)
-        self.begin_round()
+        for backlog in self.backlogs.values():
+            for entry in backlog.entries.values():
+                entry.restarted = True
+                entry.not_before = 0
+            backlog.waiting = {
+                number: each for number, each in backlog.waiting.items() if each.message.destination not in forgotten
+            }
+            backlog.begin_round(self.now)
 
-    def _returned(self, message: Message) -> None:
-        self.counts["returned"] += 1
-        self.came_back.add(message.number)
-        self.waiting[message.destination][message.number] = message
+    def time_passed(self) -> None:
+        """One while more. Everybody has heard everything that was on its way."""
+        self.now += 1
+        for _, entry in [pair for client in self.clients.values() for pair in client.holds()]:
+            if not entry.is_timed:
+                continue
+            entry.age += 1
+            if entry.age >= (entry.rule.ack_timeout or 0):
+                assert entry.holder is not None
+                self._released(entry.holder, entry)
+                self.counts["timed out"] += 1
+                self.returns(entry, 0)
 
     # --- what clients hear --------------------------------------------------------------------------------------------
-
-    def delivered(
-        self, client: Client, name: str, number: int, destination: str, partition: str, count: int, marked: bool
-    ) -> None:
-        self.counts["delivered"] += 1
-        message = self.messages[number]
-        where = f"{message}, to {client.name}/{name}"
-        demand(message.destination == destination, f"{where}: came from {destination}")
-        demand(name in client.subscriptions, f"{where}: no such subscription")
-        subscription = client.subscriptions[name]
-        demand(subscription.matches(destination), f"{where}: the subscription does not match")
-        if subscription.mode != "auto":
-            demand(subscription.room(destination) > 0, f"{where}: there is no room in the window")
-            subscription.held[number] = message
-        if not message.is_queued:
-            self._of_topic(subscription, message, where)
-            return
-        demand(not message.settled, f"{where}: it was settled before")
-        holder = message.holder
-        demand(holder is None, f"{where}: it is held by {holder and holder.client.name}/{holder and holder.name}")
-        self._counted(message, count, marked, where)
-        message.partition = partition
-        self._in_order(subscription, message, where)
-        del self.waiting[destination][number]
-        if subscription.mode == "auto":
-            message.settled = True
-        else:
-            message.holder = subscription
-
-    def lost_on_the_way(self, number: int, count: int, marked: bool, partition: str) -> None:
-        """A delivery that was under way to a client when its connection broke: it goes back."""
-        message = self.messages[number]
-        if message.is_queued:
-            self.counts["lost on the way"] += 1
-            demand(not message.settled and message.holder is None, f"{message}: it was not there to be given")
-            self._counted(message, count, marked, str(message))
-            message.partition = partition
-            self.came_back.add(number)
 
     def receipt(self, client: Client, name: str) -> None:
         demand(bool(client.receipts), f"{client.name}: receipt {name} was not asked for")
         expected = client.receipts.popleft()
         demand(name == expected, f"{client.name}: receipt {name} before {expected}")
 
-    def _of_topic(self, subscription: Subscription, message: Message, where: str) -> None:
-        due = subscription.due.get(message.destination)
-        demand(bool(due), f"{where}: came once too often, or before its time")
-        assert due is not None
-        if due[0] is not message:  # of several partitions each has an order of its own
-            demand("parts" in message.destination, f"{where}: before {due[0]}")
-        demand(message in due, f"{where}: came twice")
-        due.remove(message)
-
-    def _counted(self, message: Message, count: int, marked: bool, where: str) -> None:
-        before, message.deliveries = message.deliveries, count
-        right = count > before if message.restarted else count == before + 1
-        demand(right, f"{where}: delivery-count {count} after {before}")
-        demand(marked == (count > 1), f"{where}: redelivered {marked} in delivery {count}")
-
-    def _in_order(self, subscription: Subscription, message: Message, where: str) -> None:
-        number = message.number
-        key = (subscription, f"{message.destination} {message.partition}")
-        before = self.last.get(key, -1)
-        if number not in self.came_back:
-            demand(number > before, f"{where}: after {before}")
-        self.last[key] = max(before, number)
-        if message.priority is not None:
-            lowest = self.lowest.get(message.destination, message.priority)
-            self.lowest[message.destination] = min(lowest, message.priority)
-
     # --- what must hold when nothing moves ----------------------------------------------------------------------------
 
     def rests(self) -> None:
         """Everybody has heard everything."""
         self.counts["rests"] += 1
-        subscriptions = [each for client in self.clients.values() for each in client.subscriptions.values()]
-        for queue, waiting in self.waiting.items():
-            if not waiting:
-                continue
-            for each in subscriptions:
-                if each.matches(queue):
-                    stalled = each.room(queue) > 0
-                    demand(not stalled, f"{len(waiting)} messages of {queue} wait, {each.client.name} has room")
-            self._oldest_went_first(queue, waiting)
-        for each in subscriptions:
+        for backlog in self.backlogs.values():
+            self.nobody_starves(backlog)
+            self.oldest_went_first(backlog)
+        for each in self.subscriptions():
             for destination, due in each.due.items():
-                stalled = bool(due) and each.room(destination) > 0
+                stalled = bool(due) and each.room(False) > 0
                 demand(not stalled, f"{len(due)} messages of {destination} have not come to {each.client.name}")
         for client in self.clients.values():
             demand(not client.receipts, f"{client.name}: receipts did not come: {list(client.receipts)[:5]}")
-        self.begin_round()
-
-    def _oldest_went_first(self, queue: str, waiting: dict[int, Message]) -> None:
-        """What waited all the time is never passed over for a later message of the same partition."""
-        if "parts" in queue:  # where those are that nobody has heard yet is not known
-            return
-        patient = [number for number in waiting if number in self.old.get(queue, ()) and number not in self.came_back]
-        if patient and queue in self.lowest:
-            highest = max(self.messages[number].priority or 0 for number in patient)
-            demand(self.lowest[queue] >= highest, f"priority {highest} of {queue} was passed over")
-        elif patient:
-            for (_, key), number in self.last.items():
-                if key.startswith(queue + " "):
-                    demand(number < min(patient), f"{number} of {queue} went out, and {min(patient)} still waits")
+        for backlog in self.backlogs.values():
+            backlog.begin_round(self.now)

@@ -1,0 +1,58 @@
+"""An exclusive consumer begins when the others hold nothing of the queue, in whichever of its logs that lies."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.broker.harness import World
+
+PARTS = "destinations: [{match: /queue/a, partitions: 2, prefetch: 10}]"
+LANES = "destinations: [{match: /queue/a, priority: true, prefetch: 10}]"
+FED = "destinations: [{match: /queue/p, fan_out: [/queue/a]}, {match: /queue/a, prefetch: 10}]"
+
+
+def send(world: World, config: str) -> None:
+    """One message into each of two logs of the queue."""
+    client = world.connect()
+    for number in range(2):
+        headers = {"priority": str(9 * number)} if config is LANES else {}
+        destination = "/queue/p" if config is FED and number else "/queue/a"
+        client.say("SEND", b"m%d" % number, destination=destination, **headers)
+    world.settle()
+
+
+@pytest.mark.parametrize("config", [PARTS, LANES, FED])
+@pytest.mark.parametrize("ack", ["client", "client-individual", "auto"])
+def test_it_does_not_begin_with_one_log_while_others_hold_something_of_another(config: str, ack: str) -> None:
+    world = World(config)
+    first, alone = world.connect(), world.connect()
+    first.subscribe("/queue/a")
+    send(world, config)
+    held, other = first.messages()
+    alone.subscribe("/queue/a", ack=ack, exclusive="true")
+    first.ack(held)
+    send(world, config)
+    assert alone.messages() == []
+    first.ack(other)
+    world.settle()
+    assert len(alone.messages()) == 2
+
+
+@pytest.mark.parametrize("config", [PARTS, LANES, FED])
+def test_the_next_one_waits_for_what_the_last_one_has_not_been_sent_yet(config: str) -> None:
+    world = World(config)
+    first, other = world.connect(), world.connect()
+    for client in (first, other):
+        client.subscribe("/queue/a", ack="auto", exclusive="true")
+    client = world.connect()
+    client.publish("/queue/a", "1", priority="9")
+    world.commit()
+    world.pump()
+    first.say("UNSUBSCRIBE", id="0")
+    client.say("SEND", b"2", destination="/queue/p" if config is FED else "/queue/a", priority="0")
+    world.commit()
+    world.pump()
+    other.flush()
+    assert other.bodies() == []  # "1" is still on its way to the first
+    world.settle()
+    assert (first.bodies(), other.bodies()) == (["1"], ["2"])

@@ -1,0 +1,210 @@
+"""More brokers with a bug each: in what rules, names, selectors and time say about a message. See ``broken``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from radiator.broker.due import timeouts
+from radiator.broker.due.deferred import Deferred
+from radiator.broker.due.moments import EXPIRED, NOW
+from radiator.broker.named.names import Names
+from radiator.broker.queues import dead_letters, ended, selective, settling, source
+from radiator.broker.queues.dead_letters import DeadLetters
+from radiator.broker.queues.owners import Owners
+from radiator.broker.queues.returning import Refusal, Returns
+from radiator.broker.queues.selection import Selection
+from radiator.broker.queues.source import QueueSource
+from radiator.broker.queues.terms import Terms
+from radiator.broker.subscriptions.subscription import Subscription
+from tests.properties.flow.broken import BROKEN, Around, bug
+
+# --- how messages end -----------------------------------------------------------------------------------------------
+
+
+@bug(Returns, "_may_go_on")
+def once_more_than_the_rule_allows(right: Any) -> Around:
+    def may_go_on(self: Returns, source: QueueSource, offsets: list[int]) -> list[int]:
+        most = source.terms.max_deliveries
+        if most is None:
+            return offsets
+        allowed = [offset for offset in offsets if source.deliveries(offset) == most]
+        return allowed + list(right(self, source, [offset for offset in offsets if offset not in allowed]))
+
+    return may_go_on
+
+
+@bug(Returns, "_may_go_on")
+def a_message_ends_one_delivery_early(right: Any) -> Around:
+    def may_go_on(self: Returns, source: QueueSource, offsets: list[int]) -> list[int]:
+        most = source.terms.max_deliveries
+        early = [offset for offset in offsets if most is not None and source.deliveries(offset) == most - 1]
+        if early:
+            self.spent(source, early)
+        return list(right(self, source, [offset for offset in offsets if offset not in early]))
+
+    return may_go_on
+
+
+@bug(settling, "refusal")
+def what_is_rejected_comes_back(right: Any) -> Around:
+    return lambda frame: Refusal(True, right(frame).delay_ns)
+
+
+@bug(Returns, "ended")
+def every_death_has_the_same_reason(right: Any) -> Around:
+    return lambda self, source, offsets, reason: right(self, source, offsets, ended.MAX_DELIVERIES)
+
+
+@bug(DeadLetters, "decided")
+def a_dead_letter_is_delivered_where_it_was(right: Any) -> Around:
+    def decided(self: DeadLetters, letter: Any, together: bool, holds: bool) -> None:
+        letter.source.give_back([letter.offset])
+        letter.end(not together)
+
+    return decided
+
+
+@bug(DeadLetters, "bury")
+def one_of_two_dead_letters_is_lost(right: Any) -> Around:
+    def bury(self: DeadLetters, letters: list[Any]) -> None:
+        for letter in letters:
+            if letter.offset % 2:
+                letter.source.settle([letter.offset])
+        right(self, [letter for letter in letters if letter.offset % 2 == 0])
+
+    return bury
+
+
+@bug(dead_letters, "stamp")
+def a_dead_letter_forgets_how_often_it_was_delivered(right: Any) -> Around:
+    return lambda block, letter, *more: right(block, letter._replace(deliveries=1), *more)
+
+
+@bug(Returns, "left")
+def on_unacked_means_nothing(right: Any) -> Around:
+    return lambda self, source, offsets: self.back(source, offsets)
+
+
+# --- time -----------------------------------------------------------------------------------------------------------
+
+
+@bug(Returns, "timed_out")
+def nobody_minds_who_does_not_answer(right: Any) -> Around:
+    return lambda self, source, subscription, offsets: None
+
+
+@bug(timeouts.Timeouts, "start")
+def a_redelivery_may_take_for_ever(right: Any) -> Around:
+    def start(self: Any, subscription: Subscription, offsets: Any) -> None:
+        right(self, subscription, [offset for offset in offsets if self._source.deliveries(offset) == 1])
+
+    return start
+
+
+@bug(settling, "touch")
+def a_touch_means_nothing(right: Any) -> Around:
+    return lambda broker, session, frame: settling.receipt_now(session, frame)
+
+
+@bug(source, "judge")
+def what_has_expired_is_delivered(right: Any) -> Around:
+    def judge(*args: Any) -> int:
+        verdict = int(right(*args))
+        return NOW if verdict == EXPIRED else verdict
+
+    return judge
+
+
+@bug(source, "judge")
+def nothing_waits_for_its_moment(right: Any) -> Around:
+    def judge(*args: Any) -> int:
+        verdict = int(right(*args))
+        return verdict if verdict == EXPIRED else NOW
+
+    return judge
+
+
+@bug(Deferred, "due")
+def a_moment_passes_unnoticed(right: Any) -> Around:
+    return lambda self, now_ns: None
+
+
+@bug(Terms, "pause_ns")
+def the_pause_of_the_rule_means_nothing(right: Any) -> Around:
+    return lambda self, deliveries, offset: 0
+
+
+@bug(Returns, "_later")
+def the_delay_of_a_nack_means_nothing(right: Any) -> Around:
+    return lambda self, source, offsets, delay_ns: right(self, source, offsets, None)
+
+
+# --- who gets it ----------------------------------------------------------------------------------------------------
+
+
+@bug(Selection, "verdicts")
+def a_selector_takes_everything(right: Any) -> Around:
+    return lambda self, wire, batch, start, stop: bytearray([1]) * len(batch)
+
+
+@bug(selective, "_park")
+def what_nobody_wants_is_forgotten(right: Any) -> Around:
+    return lambda source, parked, verdicts, batch, index: None
+
+
+@bug(Owners, "takers")
+def an_exclusive_consumer_is_one_of_many(right: Any) -> Around:
+    return lambda self, source, consumers: consumers
+
+
+@bug(Owners, "_held")
+def a_new_owner_does_not_wait_for_the_last(right: Any) -> Around:
+    return lambda self, source, wanted, consumers: False
+
+
+@bug(Owners, "active")
+def the_exclusive_consumer_that_came_last_is_served(right: Any) -> Around:
+    return property(lambda self: next(reversed(self._alone), None))  # type: ignore[return-value]
+
+
+@bug(Names, "_take_over")
+def two_use_one_durable_name(right: Any) -> Around:
+    return lambda self, named: None
+
+
+@bug(Names, "delete")
+def a_name_that_was_deleted_keeps_its_place(right: Any) -> Around:
+    return lambda self, named: []
+
+
+@bug(Names, "subscribe")
+def a_name_begins_anew_each_time(right: Any) -> Around:
+    def subscribe(self: Names, subscription: Any, asked: Any, topics: Any, position: Any, reset: bool, now: int) -> Any:
+        return right(self, subscription, asked, topics, position, asked.key in self.by_key, now)
+
+    return subscribe
+
+
+@bug(Names, "subscribe")
+def the_selector_of_a_name_means_nothing(right: Any) -> Around:
+    def subscribe(self: Names, subscription: Subscription, *args: Any) -> Any:
+        subscription.selection = None
+        return right(self, subscription, *args)
+
+    return subscribe
+
+
+@bug(QueueSource, "settle")
+def what_one_child_settles_is_settled_for_all(right: Any) -> Around:
+    def settle(self: QueueSource, offsets: list[int]) -> None:
+        right(self, offsets)
+        for each in list(self.feed.sources) if self.fed else ():
+            if each is not self:
+                for offset in set(offsets).intersection(each.returned):
+                    each.returned.remove(offset)
+                    right(each, [offset])
+
+    return settle
+
+
+__all__ = ["BROKEN"]
