@@ -30,7 +30,7 @@ MEAN_NOTHING = {"host", "persistent", "content-type", "tag-<key>", "partition_by
 def read_by_name() -> set[str]:
     """The names that the broker looks up in the headers of a frame, as its syntax trees have them."""
     found: set[str] = set()
-    for path in [*sorted((ROOT / "radiator/broker").glob("*.py")), ROOT / "radiator/stomp/connection.py"]:
+    for path in [*sorted((ROOT / "radiator/broker").rglob("*.py")), ROOT / "radiator/stomp/connection.py"]:
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             name: ast.expr | None = None
             where = ""
@@ -59,7 +59,7 @@ def understood() -> set[str]:
 
 def spoken_of() -> set[str]:
     """Every word that stands as a string of its own in the broker's code, a table of headers included."""
-    trees = [ast.parse(path.read_text("utf-8")) for path in (ROOT / "radiator/broker").glob("*.py")]
+    trees = [ast.parse(path.read_text("utf-8")) for path in (ROOT / "radiator/broker").rglob("*.py")]
     nodes = [node for tree in trees for node in ast.walk(tree)]
     return {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
 
