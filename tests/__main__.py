@@ -7,13 +7,14 @@ slow`` does the same with those marked slow.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections import Counter
 
 import pytest
 
-WORKERS_MAX = 4  # each starts brokers, and clients of them, so that two cores have enough with two
+WORKERS = min(4, max(2, os.cpu_count() or 2))  # half of a test is waiting; each starts brokers, and clients of them
 KINDS = ("failed", "error", "passed", "skipped", "xfailed", "xpassed")
 NONE_SELECTED = pytest.ExitCode.NO_TESTS_COLLECTED
 NOT_RUN = (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR)
@@ -36,7 +37,7 @@ def main(arguments: list[str]) -> int:
     which = "slow" if arguments[:1] == ["slow"] else "not slow"
     more = arguments[which == "slow" :]
     steps = {
-        "side by side": ["-n", "auto", "--maxprocesses", str(WORKERS_MAX), "--dist", "loadfile", "-m", "not alone"],
+        "side by side": ["-n", str(WORKERS), "--dist", "loadfile", "-m", "not alone"],
         "alone": ["-m", "alone"],
     }
     begun, total, codes, told = time.monotonic(), Tally(), [], []
