@@ -84,7 +84,7 @@ def settle(log: Log, found: Found, unread: list[SegmentInfo], destinations: set[
             reason = f"takes reading the log, which failed: {error.strerror or error}"
     log.names.whole = not reason
     destinations.update(found.names)
-    if not destinations:
+    if not destinations and log.next_offset:  # where nothing was ever stored, nobody has: not who has its name either
         destinations.add(log.names.own_name)
     if reason:
         log.names.vouch()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import zlib
+from random import Random
 
 import pytest
 
 from tests.broker.harness import World
+from tests.storage.faults import Crash
 
 KEYED = "destinations: [{match: '/topic/a', partitions: 4, partition_by: 'header:user'}]"
 
@@ -289,3 +292,24 @@ def test_a_mandatory_message_that_nobody_would_get_is_refused(world: World) -> N
     world.settle()
     assert client.error() == "no-route"
     assert world.store.partitions["/topic/a"].next_offset == 1
+
+
+# --- after a crash ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("call", range(1, 30))
+def test_a_log_in_which_a_power_cut_left_nothing_is_no_destination_of_that_name(call: int) -> None:
+    """It was a topic's, whose options are others: that topic could never be made again."""
+    for seed in range(5):
+        world = World("destinations: [{match: '/topic/a', partitions: 2, retention: {acked: keep}}]")
+        world.fs.random = Random(seed)
+        world.connect().publish("/topic/a", "1", "2")
+        world.fs.crash_at(call)
+        with contextlib.suppress(Crash):
+            world.commit()
+        world.power_cut()
+        assert set(world.broker.destinations) <= {"/topic/a"}, seed
+        client = world.connect()
+        client.publish("/topic/a", "3", "4")
+        world.settle()
+        assert not client.session.closing
