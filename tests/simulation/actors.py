@@ -68,6 +68,11 @@ class Actor:
             self.client.say_bytes(data)
 
     @property
+    def present(self) -> bool:
+        """True while it has a connection that the broker has not given up."""
+        return self.client is not None and not self.client.session.closing
+
+    @property
     def expects(self) -> bool:
         """True if the broker has something for it, or has closed."""
         client = self.client
@@ -109,6 +114,9 @@ class Actor:
     def broker_died(self) -> None:
         self.client, self.out = None, b""
 
+    def at_the_end(self) -> None:
+        """All is healed: whoever has a name of its own takes what is left."""
+
 
 class Producer(Actor):
     """Sends, waits for receipts now and then, and remembers what it was promised. Some messages say which one they are;
@@ -118,6 +126,7 @@ class Producer(Actor):
 
     def __init__(self, name: str, world: World, random: Random, checkers: Checkers) -> None:
         super().__init__(name, world, random, checkers)
+        self.destinations, self.one_log = DESTINATIONS, ONE_LOG
         self.unsure: dict[bytes, dict[str, str]] = {}  # body -> headers, in order: maybe stored, maybe not
 
     def opened(self) -> None:
@@ -134,27 +143,34 @@ class Producer(Actor):
             self._transaction()
             return
         for _ in range(self.random.choice([1, 1, 2, 6])):
-            destination = self.random.choice(DESTINATIONS)
+            destination = self.random.choice(self.destinations)
             body = self._body(destination)
-            headers = {"destination": destination} | self._priority(destination)
-            if destination in QUEUES and self.random.random() < 0.08:
-                headers["delay"] = str(self.random.choice([0, 1, 700, 5_000]))
-            if destination in QUEUES and self.random.random() < 0.05:
-                headers["expires"] = str(self.world.now // NS_PER_MS + self.random.choice([0, 900, 40_000_000]))
-                self.checkers.maybe_settled.add(body)
-            if destination in ("/topic/keyed", "/topic/state") and self.random.random() < 0.7:
-                headers["key"] = f"k{self.random.randrange(3)}"
-                self.checkers.key_of[body] = headers["key"]
-            if "memory" not in destination and self.random.random() < 0.4:
-                if self.random.random() < 0.5:
-                    headers["dedup-id"] = body[:20].decode()
-                else:
-                    headers |= {"producer-id": self.name, "sequence": str(self.number)}
-                self.unsure[body] = headers
+            headers = {"destination": destination} | self._headers(destination, body)
+            self.checkers.moments.said(body, self.world.now, headers)
             self._send(body, headers)
             if body in self.unsure and self.random.random() < 0.1:
                 self.checkers.sent_again.add(body)
                 self._send(body, headers)
+
+    def _headers(self, destination: str, body: bytes) -> dict[str, str]:
+        """Of the message that was made last."""
+        headers = self._priority(destination)
+        if destination in QUEUES and self.random.random() < 0.08:
+            headers["delay"] = str(self.random.choice([0, 1, 700, 5_000]))
+        if destination in QUEUES and self.random.random() < 0.05:
+            headers["expires"] = str(self.world.now // NS_PER_MS + self.random.choice([0, 900, 40_000_000]))
+        if destination in ("/topic/keyed", "/topic/state") and self.random.random() < 0.7:
+            headers["key"] = f"k{self.random.randrange(3)}"
+            self.checkers.key_of[body] = headers["key"]
+        if "memory" not in destination and self.random.random() < 0.4:
+            headers |= self._identity(body)
+            self.unsure[body] = {"destination": destination} | headers
+        return headers
+
+    def _identity(self, body: bytes) -> dict[str, str]:
+        if self.random.random() < 0.5:
+            return {"dedup-id": body[:20].decode()}
+        return {"producer-id": self.name, "sequence": str(self.number)}
 
     def _send(self, body: bytes, headers: dict[str, str]) -> None:
         receipt = self.new_receipt() if body in self.unsure or self.random.random() < 0.9 else None
@@ -166,7 +182,7 @@ class Producer(Actor):
         self.number += 1
         size = 15_000 if self.random.random() < 0.06 else self.random.randrange(60)
         body = f"{self.name}:{self.number}:{transaction}:".encode() + b"x" * size
-        if destination in ONE_LOG:
+        if destination in self.one_log:
             self.checkers.partition_of[body] = "shared" if "shared" in destination else destination
         if destination == LANES:
             self.checkers.partition_of[body] = f"{LANES}-p{self._priority(destination)['priority']}"
@@ -179,7 +195,7 @@ class Producer(Actor):
     def _transaction(self) -> None:
         """To one destination, or to several, each in its own partition."""
         name = self.new_receipt()
-        destinations = self.random.sample(ONE_LOG, self.random.choice([1, 1, 2, 3]))
+        destinations = self.random.sample(self.one_log, self.random.choice([1, 1, 2, 3]))
         sends = [self.random.choice(destinations) for _ in range(self.random.randrange(1, 5))]
         bodies = []
         self.say("BEGIN", transaction=name)
@@ -235,11 +251,18 @@ class Consumer(Actor):
             bodies = self.acking.pop(frame.headers["receipt-id"], [])
             self.checkers.settled.update(bodies)
         elif frame.command == "MESSAGE" and frame.headers["subscription"] == str(self.subscription):
-            self.checkers.observed(frame.headers["partition"], int(frame.headers["offset"]), frame.body)
-            self.checkers.taken(self, self._known(frame))
-            self.held.append(frame)
-            if len(self.held) > self.window:
-                raise Violation(f"{self} holds {len(self.held)}, its window is {self.window}")
+            self._took(frame)
+
+    def _took(self, frame: Frame) -> None:
+        self.checkers.observed(frame.headers["partition"], int(frame.headers["offset"]), frame.body)
+        fault = self.checkers.moments.fault(frame, self.world.now)
+        if fault:
+            raise Violation(f"{frame.body[:30]!r} {fault}")
+        if self.present:
+            self.checkers.taken(self, self.checkers.of(frame))
+        self.held.append(frame)
+        if len(self.held) > self.window:
+            raise Violation(f"{self} holds {len(self.held)}, its window is {self.window}")
 
     def act(self) -> None:
         chance = self.random.random()
@@ -271,7 +294,7 @@ class Consumer(Actor):
         ended = []  # for good, once there is a receipt
         for each in answered:
             dropped = requeue is not None and each.headers["destination"] not in CAPPED
-            known = self._known(each)
+            known = self.checkers.of(each)
             self.checkers.answered(self, known, settles=command == "ACK" or dropped)
             if command == "ACK" or dropped:
                 ended.append(known)
@@ -300,14 +323,11 @@ class Consumer(Actor):
         self._say_answer("ACK", message, transaction=name)
         receipt = self.new_receipt()
         self.say("COMMIT", transaction=name, receipt=receipt)
-        acked = [self._known(each) for each in answered]
+        acked = [self.checkers.of(each) for each in answered]
         for known in acked:
             self.checkers.answered(self, known, settles=False)
         self.checkers.begun(name, bodies, acked)
         self.committing[receipt] = name
-
-    def _known(self, frame: Frame) -> bytes:
-        return self.checkers.known_by(frame.headers["partition"], int(frame.headers["offset"]), frame.body)
 
 
 class Reader(Actor):

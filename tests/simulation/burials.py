@@ -24,7 +24,7 @@ def check(store: Any, checkers: Checkers) -> int:
             settled = cursor is not None and cursor.is_acked(offset)
             if body in buried and not settled:
                 raise Violation(f"{name}@{offset} {body[:30]!r} was buried, and is still in its queue")
-            acked = body in checkers.settled or body in checkers.maybe_settled or checkers.acked_in[body]
+            acked = checkers.may_be_settled(body) or checkers.acked_in[body]
             if settled and not (acked or body in buried):
                 raise Violation(f"{name}@{offset} {body[:30]!r} is settled, by nobody, and was not buried")
     return len(buried)

@@ -10,6 +10,7 @@
     stored once                 no message stands in the log twice, however often it was sent under one identity
     settled is settled          an ack that was receipted never comes back
     unacked comes back          what nobody settled is delivered in the end
+    in time                     nothing comes before its moment, or after its end; only what has ended is not delivered
 
 A message is known by its body. One exception: a dead letter under ``fsync: always`` may outlive a power cut that takes
 its original, in a queue under a weaker promise. Its producer, who has no receipt, sends that body again: then there are
@@ -21,9 +22,11 @@ promised and seen of them is forgotten here as well; what is in memory ends with
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import Any
 
+from radiator.stomp.frames import Frame
+from tests.simulation.moments import Moments
 from tests.storage.driving import read_all
 
 COMPACTED = ("/topic/state",)
@@ -71,6 +74,9 @@ class Checkers:
         self.sent_again: set[bytes] = set()  # with the same identity
         self.transactions: dict[str, Transaction] = {}
         self.acked_in: dict[bytes, list[Transaction]] = defaultdict(list)
+        self.moments = Moments()
+        self.counts: Counter[str] = Counter()  # of what would otherwise not be seen to happen
+        self.headers_of: dict[bytes, dict[str, str]] = {}  # those that selectors ask for
         self.outlived: dict[int, bytes] = {}  # offset of a dead letter -> what it is known by
         self.settled_before: set[bytes] = set()  # the power cut, where that may have taken the message
         self.crashed = False
@@ -78,6 +84,10 @@ class Checkers:
     def known_by(self, partition: str, offset: int, body: bytes) -> bytes:
         """What tells this message from all others."""
         return self.outlived.get(offset, body) if partition == DEAD else body
+
+    def of(self, frame: Frame) -> bytes:
+        """What a delivered message is known by."""
+        return self.known_by(frame.headers["partition"], int(frame.headers["offset"]), frame.body)
 
     # --- what clients are told ----------------------------------------------------------------------------------------
 
@@ -112,13 +122,12 @@ class Checkers:
             raise Violation(f"{partition}@{offset} was {known[:30]!r}, and {body[:30]!r} is {how}")
 
     def taken(self, who: Any, body: bytes) -> None:
-        """A queue message has come to a client that will answer it."""
-        if who.client.session.closing:
-            return  # sent before the broker gave the client up; it may belong to another by now
+        """A queue message has come to a client that will answer it, and whose connection the broker has not given up:
+        else it was sent before that, and may belong to another by now."""
         if body in self.settled:
             raise Violation(f"{body[:30]!r} was settled, and came back to {who}")
         holder = self.holders.get(body)
-        if holder is not None and holder.client is not None and not holder.client.session.closing:
+        if holder is not None and holder.present:
             raise Violation(f"{body[:30]!r} is held by {holder}, and came to {who}")
         self.holders[body] = who
         for transaction in self.acked_in[body]:
@@ -247,7 +256,11 @@ class Checkers:
         if self.partition_of.get(body) not in RECLAIMED:
             return False
         acked = any(body in transaction.acked for transaction in self.acked_in[body])
-        return acked or body in self.settled or body in self.maybe_settled
+        return acked or self.may_be_settled(body)
+
+    def may_be_settled(self, body: bytes) -> bool:
+        """Somebody has answered it, whether the broker heard that or not, or its time was over."""
+        return body in self.settled or body in self.maybe_settled or self.moments.over(body)
 
     def at_the_end(self, drained: list[bytes], waiting: set[bytes]) -> None:
         """``drained`` came out of the queues in the end, of the ``waiting`` messages that stand in their logs."""
@@ -256,6 +269,6 @@ class Checkers:
         back = set(drained) & self.settled
         if back:
             raise Violation(f"settled, and delivered in the end: {sorted(back)[:3]}")
-        missing = waiting - set(drained) - self.settled - self.maybe_settled
+        missing = {body for body in waiting - set(drained) if not self.may_be_settled(body)}
         if missing:
             raise Violation(f"never settled, and not delivered in the end: {sorted(missing)[:3]}")

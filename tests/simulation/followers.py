@@ -3,7 +3,7 @@
 What a name promises, whatever happens to processes, disks and machines: every message of its topics comes until it is
 acknowledged with a receipt, and none comes after that; within a log what is not marked ``redelivered`` comes in order.
 A follower asks for ``start-position:first`` each time: so a name that a crash has taken before its receipt begins
-where the lost one did.
+where the lost one did. A *rival* shares its name with others, who take it over from one another, and has a selector.
 """
 
 from __future__ import annotations
@@ -15,54 +15,62 @@ from radiator.stomp.frames import Frame
 from tests.broker.harness import World
 from tests.simulation.actors import Actor
 from tests.simulation.checkers import Checkers, Violation
+from tests.simulation.ledgers import Ledger, Place, place_of
+from tests.simulation.pickers import SELECTORS
 from tests.storage.driving import read_all
 
 TOPICS = ("/topic/strong", "/topic/shared.*", "/topic/shared.a", "/topic/keyed")
-Place = tuple[str, int]
 
 
 class Follower(Actor):
     """A durable subscriber of topics under ``fsync: always``."""
 
+    selector = ""
+
     def __init__(self, name: str, world: World, random: Random, checkers: Checkers) -> None:
         super().__init__(name, world, random, checkers)
-        self.topic = random.choice(TOPICS)
-        self.settled: set[Place] = set()
-        self.maybe_settled: set[Place] = set()
+        self.topic = self.choose_topic()
+        self.ledger = Ledger(name, checkers)
+        self.window = 1
+
+    def choose_topic(self) -> str:
+        return self.random.choice(TOPICS)
 
     def opened(self) -> None:
         self.window = self.random.choice([1, 2, 5])
         self.held: list[Frame] = []
         self.last: dict[str, int] = {}
-        self.acking: dict[str, set[Place]] = {}
+        self.acking: dict[str, tuple[set[Place], int]] = {}
         self.mode = self.random.choice(["client", "client-individual"])
         self.subscribe()
 
     def subscribe(self) -> None:
+        self.asking = self.new_receipt()
         self.say(
             "SUBSCRIBE",
             id="f",
             destination=self.topic,
             ack=self.mode,
-            subscription_name=self.name,
+            subscription_name=self.ledger.name,
             start_position="first",
             prefetch_count=self.window,
-            receipt=self.new_receipt(),
+            selector=self.selector or None,
+            receipt=self.asking,
         )
 
     def heard(self, frame: Frame) -> None:
         if frame.command == "RECEIPT":
-            self.settled |= self.acking.pop(frame.headers["receipt-id"], set())
+            self.ledger.receipted(*self.acking.pop(frame.headers["receipt-id"], (set(), 0)))
         elif frame.command == "MESSAGE":
             self._took(frame)
 
     def _took(self, frame: Frame) -> None:
         place = place_of(frame)
         self.checkers.observed(*place, frame.body)
-        if place in self.settled:
-            raise Violation(f"{place} was settled, and came back to {self}")
-        if "gap" in frame.headers:
-            raise Violation(f"{self} was told of a gap at {place}")
+        if not self._wants(frame.body):
+            raise Violation(f"{place} came to {self}, who wants {self.selector}")
+        if self.present:
+            self.ledger.taken(self, frame)
         if "redelivered" not in frame.headers:
             if self.last.get(place[0], -1) >= place[1]:
                 raise Violation(f"{place} came to {self} behind {self.last[place[0]]}")
@@ -86,51 +94,112 @@ class Follower(Actor):
             answered = [self.held.pop(place)]
         command = "NACK" if self.random.random() < 0.1 else "ACK"
         receipt = self.new_receipt() if self.random.random() < 0.7 else None
-        if command == "ACK":
-            places = set(map(place_of, answered))
-            self.maybe_settled |= places
-            if receipt is not None:
-                self.acking[receipt] = places
+        places = set(map(place_of, answered))
+        self.ledger.answered(self, places, settles=command == "ACK")
+        if command == "ACK" and receipt is not None:
+            self.acking[receipt] = places, self.ledger.lives
         assert self.client is not None
         headers: dict[str, Any] = {"id": message.headers["ack"]} if self.client.version == "1.2" else {}
         if not headers:
             headers = {key.replace("-", "_"): message.headers[key] for key in ("message-id", "subscription")}
         self.say(command, **headers, receipt=receipt)
 
+    def _wants(self, body: bytes) -> bool:
+        return SELECTORS[self.selector](self.checkers.headers_of.get(body, {}))
+
+    def lose(self) -> None:
+        super().lose()
+        self.ledger.left(self)
+
+    def broker_died(self) -> None:
+        super().broker_died()
+        self.ledger.died()
+
     def at_the_end(self) -> None:
         """It comes once more, and gets all that is left."""
         world = self.world
         client = world.connect()
-        client.subscribe(self.topic, "f", subscription_name=self.name, start_position="first")
-        drained: set[Place] = set()
+        more = {"selector": self.selector} if self.selector else {}
+        client.subscribe(self.topic, "f", subscription_name=self.ledger.name, start_position="first", **more)
+        drained: list[Frame] = []
         while True:
             world.settle()
             messages = client.messages()
             if not messages:
                 break
             for message in messages:
-                if place_of(message) in self.settled | drained:
-                    raise Violation(f"{place_of(message)} was settled, and came to {self} in the end")
-                drained.add(place_of(message))
+                drained.append(message)
                 client.ack(message)
         client.drop()
-        missing = self._stored() - drained - self.settled - self.maybe_settled
-        if missing:
-            raise Violation(f"never settled, and did not come to {self} in the end: {sorted(missing)[:3]}")
+        if not all(self._wants(message.body) for message in drained):
+            raise Violation(f"{self} was sent what it does not want in the end")
+        self.ledger.at_the_end(drained, self._stored())
 
     def _stored(self) -> set[Place]:
-        wanted = self.world.broker.names.by_key[f"sub:{self.name}"]
-        return {
-            (feed.partition.name, offset)
-            for destination in wanted.destinations
-            for feed in destination.feeds
-            for offset in read_all(feed.partition)
-            if destination.name == named_at(feed.partition, offset)
-        }
+        stored = stored_for(self.world, f"sub:{self.ledger.name}")
+        return {place for place, body in stored.items() if self._wants(body)}
 
 
-def place_of(frame: Frame) -> Place:
-    return frame.headers["partition"], int(frame.headers["offset"])
+class Rival(Follower):
+    """One of several with one name, who deletes it now and then."""
+
+    def __init__(self, name: str, world: World, random: Random, checkers: Checkers, ledger: Ledger, topic: str) -> None:
+        self._topic = topic
+        super().__init__(name, world, random, checkers)
+        self.ledger = ledger
+        self.selector = ledger.selector
+        self.asked = self.confirmed = 0
+        ledger.users.append(self)
+
+    def subscribe(self) -> None:
+        super().subscribe()
+        self.held = []
+        self.last.clear()
+        self.deleting, self.life = "", 0
+        self.asked, self.confirmed = self.ledger.tick(), 0
+
+    def heard(self, frame: Frame) -> None:
+        if frame.command != "RECEIPT":
+            if not self.deleting:
+                super().heard(frame)
+        elif frame.headers["receipt-id"] == self.asking:
+            self.confirmed = self.ledger.tick()
+            self.checkers.counts["named"] += 1
+        elif frame.headers["receipt-id"] == self.deleting:
+            self.ledger.deleted(self.life)
+            self.subscribe()
+        else:
+            super().heard(frame)
+
+    def act(self) -> None:
+        if self.deleting:
+            return
+        if self.confirmed and self.random.random() < 0.1:
+            self.deleting, self.life = self.new_receipt(), self.ledger.deleting()
+            self.ledger.left(self)
+            self.say("UNSUBSCRIBE", id="f", subscription_name=self.ledger.name, receipt=self.deleting)
+        else:
+            super().act()
+
+    def _took(self, frame: Frame) -> None:
+        for other in self.ledger.users:
+            if self.present and 0 < self.confirmed < other.asked and other.confirmed:
+                raise Violation(f"{self} was sent something after {other} had taken {self.ledger.name} over")
+        super()._took(frame)
+
+    def choose_topic(self) -> str:
+        return self._topic
+
+
+def stored_for(world: World, key: str) -> dict[Place, bytes]:
+    """What is in the logs of the topics that a name is about."""
+    return {
+        (feed.partition.name, offset): body
+        for destination in world.broker.names.by_key[key].destinations
+        for feed in destination.feeds
+        for offset, body in read_all(feed.partition).items()
+        if destination.name == named_at(feed.partition, offset)
+    }
 
 
 def named_at(partition: Any, offset: int) -> str:

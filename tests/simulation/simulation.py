@@ -25,28 +25,13 @@ from radiator.errors import StorageError
 from radiator.storage.transaction_job import TransactionJob
 from tests.broker.harness import World
 from tests.simulation import burials
-from tests.simulation.actors import Actor, Consumer, Producer, Reader
 from tests.simulation.broken import broken
+from tests.simulation.casts import CASTS
 from tests.simulation.checkers import Checkers, Violation
-from tests.simulation.followers import Follower
+from tests.simulation.endings import drain
 from tests.storage.driving import read_all
 from tests.storage.faults import FaultyFileSystem
 
-CONFIG = """
-defaults: {segment: {size: 64KiB}, retention: {acked: keep}, dedup: {window: 36500d}}
-destinations:
-  - {match: '/queue/weak,/topic/weak', fsync: 2s, segment: {roll_at: "00:00"}}
-  - {match: '/queue/memory,/topic/memory', store: memory}
-  - {match: '/queue/strong,/queue/done', segment: {roll_at: "12:00"}, retention: {acked: reclaim}, compress: zstd}
-  - {match: /topic/packed, segment: {roll_at: "06:00"}, compress: zstd}
-  - {match: /topic/state, segment: {roll_at: "06:00"}, compact_by: 'header:key', compress: zstd}
-  - {match: '/topic/shared.*', partition: shared}
-  - {match: /queue/capped, redeliver: {max: 2, delay: 0ms}, dead_letter: /queue/dead}
-  - {match: /queue/capped-weak, fsync: 2s, redeliver: {max: 1}, dead_letter: /queue/dead}
-  - {match: /queue/dead, partitions: 1}
-  - {match: /queue/lanes, priority: true}
-  - {match: /topic/keyed, partitions: 2, partition_by: 'header:key'}
-"""
 STEPS = 1_500
 EVENTS = {  # weights
     "act": 280,
@@ -67,7 +52,6 @@ EVENTS = {  # weights
     "power": 2,
     "restart": 1,
 }
-KINDS: list[type[Actor]] = [Producer, Consumer, Consumer, Consumer, Reader, Reader, Follower, Follower]
 FAULTS = ["fdatasync", "fdatasync", "pwritev", "open", "sync_dir", "pread", "open_read"]
 
 
@@ -76,9 +60,10 @@ class Died(BaseException):
 
 
 class Simulation:
-    """``broken`` names a deliberate bug, for the test of the checkers."""
+    """``cast`` is who takes part (``casts``); ``broken`` names a deliberate bug, for the test of the checkers."""
 
-    def __init__(self, seed: int, broken: str = "", steps: int = STEPS) -> None:
+    def __init__(self, seed: int, broken: str = "", steps: int = STEPS, cast: str = "plain") -> None:
+        self.cast = cast
         self.random = Random(seed)
         self.steps = steps
         self.broken = broken
@@ -87,16 +72,13 @@ class Simulation:
         self.checkers = Checkers(lambda partition: "weak" not in partition and "memory" not in partition)
         fs = FaultyFileSystem(Random(seed + 1))
         fs.short_writes = self.random.random() < 0.2
-        self.world = World(CONFIG, fs, tail_bytes_max=self.random.choice([1, 20_000, 64 << 20]))
+        self.world = World(CASTS[cast].config, fs, tail_bytes_max=self.random.choice([1, 20_000, 64 << 20]))
         self.turn: Iterator[str] | None = None
         self.apart = self.random.random() < 0.7  # as the driver does it; else all is in the groups
         self.units: deque[list[Any]] = deque()  # submitted to the disk thread
         self.unit: Iterator[str] | None = None  # what it is at
         self.group_begun = False  # it has a group
-        self.actors: list[Actor] = [
-            kind(f"{kind.__name__[0].lower()}{number}", self.world, self.random, self.checkers)
-            for number, kind in enumerate(KINDS)
-        ]
+        self.actors = CASTS[cast].meet(self.world, self.random, self.checkers)
 
     def run(self) -> None:
         """Raises Violation with the trace."""
@@ -265,8 +247,10 @@ class Simulation:
         self.world.fs.capacity = None
 
     def _time(self) -> None:
-        world = self.world
+        world, moments = self.world, self.checkers.moments
+        moments.shows(world.now)
         world.now += int(self.random.choice([0.01, 1, 5, 40_000, 400_000, -3_600]) * NS_PER_SECOND)
+        moments.shows(world.now)
         world.broker.tick(world.now)
 
     def _kill(self) -> None:
@@ -328,26 +312,10 @@ class Simulation:
         self.counts["segments"] = sum(len(partition.segments) for partition in world.store.partitions.values())
         self.counts["settled"] = len(checkers.settled)
         self.counts["promised"] = sum(map(len, checkers.promised.values())) + len(checkers.kept)
-        drained: list[bytes] = []
-        idle = 0
-        client = world.connect()
-        client.subscribe("/queue/*", prefetch_count=20)
-        while len(drained) <= len(waiting):
-            world.settle()
-            messages = client.messages()
-            if not messages and idle < 3:
-                idle += 1
-                world.tick(40_000)  # delays, of clocks that were set back since, too; dead letters that had no place
-                continue
-            if not messages:
-                break
-            for message in messages:
-                place = message.headers["partition"], int(message.headers["offset"])
-                drained.append(checkers.known_by(*place, message.body))
-                client.ack(message)
-        checkers.at_the_end(drained, waiting)
-        client.drop()
+        drained = drain(world, checkers, len(waiting), choosy=self.cast == "choosy")
+        checkers.moments.shows(world.now)
+        checkers.at_the_end([checkers.of(message) for message in drained], waiting)
         for actor in self.actors:
-            if isinstance(actor, Follower):
-                actor.at_the_end()
+            actor.at_the_end()
+        self.counts += checkers.counts
         world.holds_nothing()
