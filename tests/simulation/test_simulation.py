@@ -63,7 +63,7 @@ def test_a_history_is_the_same_every_time(cast: str) -> None:
     assert list(runs[0].trace) == list(runs[1].trace)
 
 
-PLAIN = {"messages": 500, "promised": 200, "settled": 50, "segments": 150, "cared": 20, "buried": 20}
+PLAIN = {"messages": 500, "promised": 200, "settled": 50, "segments": 150, "cared": 15, "buried": 10}
 CHOOSY = PLAIN | {"settled": 30, "cared": 5, "for crew": 50, "moved": 5}
 
 
