@@ -31,6 +31,7 @@ from radiator.broker.destinations import lanes
 from radiator.broker.destinations.births import Births
 from radiator.broker.destinations.destination import Destination
 from radiator.broker.destinations.feed import Feed, Read
+from radiator.broker.destinations.former import FormerLogs
 from radiator.broker.destinations.keys import header_value
 from radiator.broker.destinations.registry import Registry
 from radiator.broker.due.timing import NEVER_NS, Timing
@@ -108,6 +109,7 @@ class Broker:
         self.names.load()
         self.registry.revive()
         self.names.loaded()
+        self.former = FormerLogs(self)
 
     def destination(self, name: str) -> Destination:
         """The destination of that name, created if its rule allows it. Raises ProtocolError."""
@@ -388,6 +390,7 @@ class Broker:
         if abs(now_ns - self._advanced_ns) >= ADVANCE_EVERY_NS:
             self._advanced_ns = now_ns
             self.registry.advance_idle_queues()
+            self.former.look()
         due = [pair for pair in self._timed_stops if pair[0] <= now_ns or pair[1].subscription.closed]
         if due:
             self._timed_stops = [pair for pair in self._timed_stops if pair not in due]

@@ -104,9 +104,16 @@ def _show(found: list[dict[str, Any]], as_json: bool) -> None:
         [
             each["cursor"],
             each["destination"],
-            each["partition"],
+            each["partition"] + _remark(each),
             *(f"{each[column]:,}" for column in columns),
         ]
         for each in found
     ]
     table(("cursor", "destination", "partition"), [column.replace("_", " ") for column in columns], rows)
+
+
+def _remark(row: dict[str, Any]) -> str:
+    """Of a log that the rule does not name any more."""
+    if row.get("stranded"):
+        return f" (not delivered: {row['stranded']})"
+    return " (former)" if row.get("former") else ""

@@ -9,7 +9,7 @@ Knows: queues, sources, positions. Must not know: who may ask.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 from heapq import nsmallest
 from typing import TYPE_CHECKING, Any
@@ -36,10 +36,18 @@ def ls(broker: Broker, asked: Ask) -> dict[str, Any]:
     limit = asked.number("limit", PAGE, 1, PAGE)
     known = lag.queues(broker)
     broker.work += len(known) // NAMES_A_FRAME
-    names = (key for key in known if key > after and (fnmatchcase(key, match) or fnmatchcase(_bare(key), match)))
+    stranded: dict[str, list[dict[str, Any]]] = {}
+    for each in broker.former.stranded:
+        stranded.setdefault(each.cursor, []).append(each.row)
+    there = known | stranded
+    names = (key for key in there if key > after and (fnmatchcase(key, match) or fnmatchcase(_bare(key), match)))
     found = nsmallest(limit + 1, names)
+
+    def rows(key: str) -> Iterable[dict[str, Any]]:
+        return lag.rows(broker, key, known[key]) if key in known else ()
+
     return {
-        "cursors": [row for key in found[:limit] for row in lag.rows(broker, key, known[key])],
+        "cursors": [row for key in found[:limit] for row in (*rows(key), *stranded.get(key, ()))],
         "next": found[limit - 1] if len(found) > limit else None,
     }
 
@@ -93,7 +101,8 @@ def move(broker: Broker, asked: Ask) -> dict[str, Any] | None:
 
 def _move_queue(broker: Broker, asked: Ask, key: str, position: Position, wanted: str) -> None:
     queue = lag.queues(broker)[key]
-    feeds = None if not wanted else broker.destinations[wanted].feeds
+    destination = broker.destinations.get(wanted)
+    feeds = None if destination is None else [*destination.feeds, *destination.former]
     sources = [each for each in queue.sources if feeds is None or each.feed in feeds]
     if not sources:
         raise ProtocolError("bad-request", f"{key} has no cursor over {wanted[:200]!r}")
@@ -153,7 +162,8 @@ def _replace(broker: Broker, key: str, queue: Queue, old: QueueSource, start: in
     old.close()
     feed.leave(queue)
     new = QueueSource(queue, feed, cursor, registry.dirty_sources, old.terms)
-    new.fed = old.fed
+    new.fed, new.former, new.first, new.lane = old.fed, old.former, old.first, old.lane
+    broker.former.replaced(old, new)
     queue.replaced(old, new)
     feed.join(new)
     feed.pin()

@@ -31,6 +31,7 @@ def figures(broker: Broker) -> dict[str, Any]:
         "destinations": len(broker.destinations),
         "named_subscriptions": len(broker.names.by_key),
         "held_back": len(broker.throttle.held),  # sessions whose frames wait: on_full: block, rate_limit, limits.memory
+        **broker.former.figures,
         "memory_full": broker.store.memory_is_full,
         "outbox_bytes": sum(session.outbox_bytes for session in broker.sessions.values()),
     }

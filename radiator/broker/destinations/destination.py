@@ -34,6 +34,7 @@ class Destination:
         "_round_robin",
         "_suffixes",
         "feeds",
+        "former",
         "name",
         "parents",
         "policy",
@@ -48,6 +49,7 @@ class Destination:
         self.name = name
         self.policy = policy
         self.feeds = feeds
+        self.former: list[Feed] = []  # logs that its rule does not name any more, which have something to hand out
         self.queue: Queue | None = None
         self.parents: list[Destination] = []  # whose messages it gets as well
         self.subscribers = 0
@@ -69,7 +71,7 @@ class Destination:
     @property
     def unused(self) -> bool:
         """True if nobody is subscribed and nothing was sent, not even in vain: only its name is left of it then."""
-        if self.subscribers or self.parents or self.policy.fan_out:
+        if self.subscribers or self.parents or self.former or self.policy.fan_out:
             return False
         partitions = [feed.partition for feed in self.feeds]
         if not any(each.next_offset or each.last_receive_ns for each in partitions):

@@ -10,7 +10,8 @@ Where a child's cursor over a log of the parent begins:
     the parent was a queue of its own       where that queue had come to, acknowledgements included
     the child is new in the parent's rule   at the end: from now on
 
-A queue that leaves the rule keeps its own log; its cursors over the parent's are deleted at the next start. A parent
+Logs of the parent that its rule names no more are drained by each child for itself (``former``). A queue
+that leaves the rule keeps its own log; its cursors over the parent's are deleted at the next start. A parent
 that becomes a queue of its own begins where the slowest of its children had come to.
 
 Knows: the registry. Must not know: subscriptions, but that those of a child are among those of the parent.
@@ -71,6 +72,14 @@ def attach(registry: Registry, parent: Destination, children: list[Destination],
         for child, cursor in fed[feed]:
             queue = child.queue
             assert queue is not None
+            there = next((each for each in queue.sources if each.feed is feed), None)
+            if there is not None:  # it has something of its own in the log, from before; it stays for the parent's
+                queue.rota.drop(there)
+                there.former = there.first = False
+                child.former.remove(feed)
+                queue.rota.rouse(there)
+                there.fed = True
+                continue
             source = QueueSource(queue, feed, cursor, registry.dirty_sources)
             source.fed = True
             queue.add(source)
@@ -134,7 +143,7 @@ def left_at(registry: Registry, partition: Any) -> int:
 
 def read_for(destination: Destination) -> list[Feed]:
     """The logs that have what somebody wants who looks at this destination."""
-    feeds = list(destination.feeds)
+    feeds = [*destination.former, *destination.feeds]
     for parent in destination.parents:
         feeds += [feed for feed in parent.feeds if feed not in feeds]
     return feeds

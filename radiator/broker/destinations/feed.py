@@ -61,6 +61,7 @@ class Feed:
         "committed_to",
         "destinations",
         "failures",
+        "former",
         "loading",
         "partition",
         "readers",
@@ -79,6 +80,7 @@ class Feed:
         self._floors: list[tuple[int, int, Any]] = []  # a heap: a floor that a source had, a number, the source
         self._joined = 0
         self.destinations = 0
+        self.former = 0  # of these: their rules do not name it any more
         self.topics = 0  # of these
         self.loading: dict[int, list[Waiter]] = {}
         self.failures: dict[int, int] = {}  # cold reads that the disk failed, and how often
@@ -171,6 +173,11 @@ class Feed:
         self._claims = Claims(self.sources)
         self._floors = [each for each in self._floors if each[2].queue is not queue]
         heapify(self._floors)
+
+    def release_settled(self) -> None:
+        """Others store here from now on: who is done with the log, and has it kept as one of its own, lets go of it."""
+        for source in [each for each in self.sources if each.former and each not in each.queue.sources]:
+            self.leave(source.queue)
 
     def settled_in(self, start: int, stop: int) -> list[tuple[int, int]]:
         """The intervals from ``start`` up to, not including, ``stop`` that every queue here has settled."""

@@ -11,7 +11,8 @@ Invariant: the lane of the default priority exists with the queue, so whoever wa
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from radiator.broker.subscriptions.reader import Reader
@@ -22,9 +23,11 @@ if TYPE_CHECKING:
     from radiator.broker.broker import Broker
     from radiator.broker.destinations.destination import Destination
     from radiator.broker.destinations.feed import Feed
+    from radiator.broker.queues.queue import Queue
     from radiator.broker.queues.source import QueueSource
     from radiator.routing.policy import Policy
 
+_LANE = re.compile(r"-p([0-9])\Z", re.ASCII)
 _NUMBER = re.compile(r"-?\d{1,9}", re.ASCII)
 
 
@@ -48,9 +51,28 @@ def at_birth(policy: Policy, stored: Mapping[str, object]) -> list[str]:
     return [name for priority, name in enumerate(names) if priority == DEFAULT_PRIORITY or name in stored]
 
 
-def highest_first(policy: Policy, source: QueueSource) -> int:
-    """The key by which the sources of a queue with priorities are sorted."""
-    return -policy.partitions.index(source.feed.partition.name)
+def lane_of(partition: str) -> int:
+    """The priority of what a former log has: its name tells if it was a lane."""
+    found = _LANE.search(partition)
+    return DEFAULT_PRIORITY if found is None else int(found[1])
+
+
+def put_in_order(queue: Queue) -> None:
+    """Sort its sources: by priority, the highest first; former logs before others, of each priority or at all."""
+    ordered = queue.ordered
+    queue.sources = deque(
+        sorted(
+            queue.sources,
+            key=lambda each: (-each.lane, not each.former) if ordered else (not each.former, -each.lane),
+        )
+    )
+
+
+def given_up(queue: Queue) -> Iterable[QueueSource]:
+    """In which order its sources give up a message to make room: the oldest, of the lowest priority."""
+    if not queue.ordered:
+        return [each for each in queue.sources if not each.fed]
+    return sorted(queue.sources, key=lambda each: (each.lane, not each.former))
 
 
 def holds(source: QueueSource) -> bool:

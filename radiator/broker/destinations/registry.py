@@ -8,16 +8,15 @@ so that patterns match destinations of earlier runs before anybody sends to them
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
-from radiator.broker.destinations import fan_out
+from radiator.broker.destinations import fan_out, lanes
 from radiator.broker.destinations.claim import Names
 from radiator.broker.destinations.destination import Destination
 from radiator.broker.destinations.feed import Feed
-from radiator.broker.destinations.lanes import at_birth, highest_first
+from radiator.broker.destinations.former import Left
 from radiator.broker.destinations.opening import Opening
 from radiator.broker.due.timing import Timing
 from radiator.broker.named import cursor_names
@@ -71,14 +70,17 @@ class Registry:
             held = self._store.partitions.get(partition_name)
             if held is not None and not held.whole and cursor.startswith(cursor_names.QUEUE):
                 held.destinations.add(cursor.removeprefix(cursor_names.QUEUE))
+        left = Left(self._store)
         for partition in list(self._store.partitions.values()):
             for name in sorted(partition.destinations):
-                policy = self.rules.policy_for(name)
-                if partition.name in policy.partitions and name not in self.destinations:
-                    try:
+                if name in self.destinations:
+                    continue
+                try:
+                    policy = self.rules.policy_for(name)
+                    if partition.name in policy.partitions or left.concerns(name, policy, partition):
                         self.add(name, policy)
-                    except ProtocolError as error:  # the rules have changed; whoever uses it is told
-                        log.warning("%s: %s %s", name, error.message, error.detail)
+                except ProtocolError as error:  # the rules have changed; whoever uses it is told
+                    log.warning("%s: %s %s", name, error.message, error.detail)
         for cursor, partition_name in self._store.cursors.names():
             if partition_name not in self._store.partitions:  # made by a subscription, and nothing was ever sent
                 self._store.cursors.delete(cursor, partition_name)
@@ -136,8 +138,8 @@ class Registry:
             if feed.destinations == 0 and not (feed.partition.next_offset or feed.partition.last_receive_ns):
                 del self._feeds[feed.partition.name]
                 self._store.forget(feed.partition)
-        if destination.queue is not None and destination.policy.store == "file":
-            self._store.cursors.delete(cursor_names.of_queue(destination.name))
+        for feed in destination.feeds if destination.queue is not None else ():  # in a former log it is remembered
+            self._store.cursors.delete(cursor_names.of_queue(destination.name), feed.partition.name)
         for source in destination.queue.sources if destination.queue is not None else ():
             self.dirty_sources.pop(source, None)
             source.close()
@@ -157,7 +159,7 @@ class Registry:
         """A destination that does not exist yet, whether its rule lets clients make it or not. Raises ProtocolError."""
         try:
             encode_name(name)
-            names = at_birth(policy, self._store.partitions) if policy.priority else policy.partitions
+            names = lanes.at_birth(policy, self._store.partitions) if policy.priority else policy.partitions
             feeds = [self._feed(partition, policy) for partition in names]
         except ValueError as error:
             raise ProtocolError("bad-destination", f"the name cannot be stored: {error}") from None
@@ -195,34 +197,33 @@ class Registry:
         feed.topics += policy.kind == "topic"
         if queue is not None:
             source = QueueSource(queue, feed, cursor, self.dirty_sources)
+            if policy.priority:
+                source.first, source.lane = True, policy.partitions.index(feed.partition.name)
             queue.add(source)
             if policy.priority:
                 queue.ordered = True
-                queue.sources = deque(sorted(queue.sources, key=partial(highest_first, policy)))
+                lanes.put_in_order(queue)
             feed.join(source)
         feed.pin()
 
+    def former_feed(self, partition: Any, policy: Policy) -> Feed:
+        """The feed of a log that the rule of one who has something there does not name; if no other names it either,
+        it is kept as that rule says."""
+        feed = self._feeds.get(partition.name)
+        if feed is None:
+            partition.set_options(replace(_options(policy), store="file"))
+            feed = self._feeds[partition.name] = Feed(partition, self._start_read)
+        return feed
+
     def _feed(self, partition_name: str, policy: Policy) -> Feed:
-        options = PartitionOptions(
-            store=policy.store,
-            sync=SyncPolicy(policy.fsync_interval_ns),
-            segment_bytes=policy.segment_bytes,
-            roll_at_seconds=policy.roll_at_seconds,
-            retention_age_ns=policy.retention_age_ns,
-            retention_bytes=policy.retention_bytes,
-            retention_count=policy.retention_count,
-            dedup_window_ns=policy.dedup_window_ns,
-            dedup_count=policy.dedup_count,
-            reclaim_acked=policy.reclaim_acked,
-            retention_force=policy.retention_force,
-            wait_for_archive=policy.wait_for_archive,
-            compress=policy.compress,
-            compact_by=policy.compact_by,
-        )
+        options = _options(policy)
         feed = self._feeds.get(partition_name)
         if feed is None:
             partition = self._store.partition(partition_name, options)
             feed = self._feeds[partition_name] = Feed(partition, self._start_read)
+        elif feed.destinations == feed.former and not isinstance(feed.partition, MemoryPartition):  # it was given up
+            feed.partition.set_options(options)
+            feed.release_settled()
         elif feed.partition.options != options:
             raise ProtocolError(
                 "bad-destination",
@@ -246,3 +247,22 @@ class Registry:
         if isinstance(partition, MemoryPartition):
             return Cursor(start)
         return opening.open(name, partition.name, start, SyncPolicy(destination.policy.fsync_interval_ns))[0]
+
+
+def _options(policy: Policy) -> PartitionOptions:
+    return PartitionOptions(
+        store=policy.store,
+        sync=SyncPolicy(policy.fsync_interval_ns),
+        segment_bytes=policy.segment_bytes,
+        roll_at_seconds=policy.roll_at_seconds,
+        retention_age_ns=policy.retention_age_ns,
+        retention_bytes=policy.retention_bytes,
+        retention_count=policy.retention_count,
+        dedup_window_ns=policy.dedup_window_ns,
+        dedup_count=policy.dedup_count,
+        reclaim_acked=policy.reclaim_acked,
+        retention_force=policy.retention_force,
+        wait_for_archive=policy.wait_for_archive,
+        compress=policy.compress,
+        compact_by=policy.compact_by,
+    )

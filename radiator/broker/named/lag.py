@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from radiator.broker.destinations import former
 from radiator.broker.named import cursor_names
 from radiator.routing.rules import TEMP_QUEUE_PREFIX
 
@@ -48,6 +49,8 @@ def rows(broker: Broker, key: str, queue: Queue) -> Iterator[dict[str, Any]]:
             "members": len(queue.consumers),
             "stored": source.cursor.stored,
             "shared": source.shared,
+            "former": source.former,
+            "stranded": None,
             "user": named.user if named is not None else None,
             "destination": named.patterns.text if named is not None else key.removeprefix(cursor_names.QUEUE),
             "used_ns": named.used_ns if named is not None else None,
@@ -56,11 +59,7 @@ def rows(broker: Broker, key: str, queue: Queue) -> Iterator[dict[str, Any]]:
 
 def unsettled(source: QueueSource) -> int:
     """Records between the cursor and the end that are not settled."""
-    cursor, partition = source.cursor, source.feed.partition
-    floor = max(cursor.floor, partition.log_start_offset)
-    settled = sum(max(0, stop - max(start, floor)) for start, stop in cursor.intervals)
-    waiting: int = partition.high_watermark - floor - settled - len(source.settled)
-    return max(0, waiting)
+    return max(0, former.unsettled(source.cursor, source.feed.partition) - len(source.settled))
 
 
 def furthest_behind(broker: Broker, most: int) -> list[dict[str, Any]]:

@@ -127,6 +127,8 @@ class Named:
             destination.subscribers -= 1
             self.claim.since.pop(destination.name, None)
         needed = {feed for destination in self.destinations for feed in destination.feeds}
+        names = {destination.name for destination in self.destinations}
+        needed |= {feed for feed, each in self._sources.items() if each.former and names & feed.partition.destinations}
         closing = {source: None for source in self.queue.sources if source.feed not in needed}
         self.queue.drop(closing)
         for source in closing:
@@ -171,10 +173,23 @@ class Named:
 
     # --- its cursors ------------------------------------------------------------------------------------------------
 
+    def drain(self, feed: Feed, destination: Destination) -> QueueSource:
+        """Go on in a log that the rule of this topic does not name any more, where it has something unsettled. In a
+        group one member at a time does."""
+        return self._open(feed, feed.partition.high_watermark, destination, former=True)
+
+    def drained(self, source: QueueSource) -> None:
+        """It has settled everything there. The cursor stays: should the rule name the log again, it goes on there."""
+        self.queue.drop([source])
+        del self._sources[source.feed]
+        source.close()
+        source.feed.leave(self.queue)
+        source.feed.pin()
+
     def _source(self, feed: Feed) -> QueueSource | None:
         return self._sources.get(feed)
 
-    def _open(self, feed: Feed, start: int, destination: Destination) -> QueueSource:
+    def _open(self, feed: Feed, start: int, destination: Destination, former: bool = False) -> QueueSource:
         partition = feed.partition
         in_memory = isinstance(partition, MemoryPartition)
         registry = self._means.registry
@@ -189,9 +204,10 @@ class Named:
             others = (registry.rules.policy_for(each) for each in partition.destinations if self.claim.wants(each))
             terms = Terms.of_all([terms, *map(self._terms, others)])
         source = QueueSource(self.queue, feed, cursor, registry.dirty_sources, terms)
+        source.former, source.first = former, former and not self.asked.is_group
         self.queue.add(source)
         self._sources[feed] = source
-        if self.asked.is_group and len(destination.feeds) > 1:
+        if self.asked.is_group and (former or len(destination.feeds) > 1):
             self.queue.share_out(source, partial(self._means.timing.wake, self.queue))
         feed.join(source, pins=not in_memory)
         feed.pin()

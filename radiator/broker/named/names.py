@@ -20,7 +20,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from radiator import limits
-from radiator.broker.destinations import stranded
 from radiator.broker.named import cursor_names
 from radiator.broker.named.named_queue import Means, Named
 from radiator.broker.named.naming import Asked
@@ -110,9 +109,6 @@ class Names:
             for name, where in cursors.names():
                 if name.startswith((cursor_names.SUBSCRIPTION, cursor_names.GROUP)) and name not in self.by_key:
                     cursors.delete(name, where)
-        queues = [each.queue for each in self._broker.destinations.values() if each.queue is not None]
-        named = {key: each.queue for key, each in self.by_key.items()}
-        stranded.tell(stranded.stranded(self._broker.store, queues, named))
 
     def born(self, destination: Destination) -> int:
         """A topic is there: an old one at a start, or a new one before its first message. Returns how many names want

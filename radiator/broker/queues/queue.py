@@ -74,7 +74,7 @@ class Queue:
         self.rota = Rota()  # those of them that have something
         self.consumers: deque[Subscription] = deque()
         self.owners: Owners | None = None  # where not everybody may take from every source
-        self.ordered = False  # nothing is taken from a source while one before it has something: priorities
+        self.ordered = False  # its sources are looked at in their order: priorities
         self.selection: Selection | None = None  # what it does not take is settled: a named subscription's selector
         self.shares: Shares | None = None  # once there were several consumers
         self.gap = 0  # messages that were lost, and no consumer has been told yet
@@ -165,8 +165,7 @@ class Queue:
 
     def drop_oldest(self) -> bool:
         """Settle the oldest message that no consumer holds, to make room; False if there is none."""
-        sources = reversed(self.sources) if self.ordered else [each for each in self.sources if not each.fed]
-        for source in sources:
+        for source in lanes.given_up(self):
             lowest = take_lowest(source)
             if lowest is not None:
                 source.settle([lowest])
@@ -190,10 +189,10 @@ class Queue:
         there was progress of another kind (something was skipped), so that 0 means: nothing to do until something
         happens."""
         handed = 0
-        ordered = self.ordered
-        for source in tuple(self.sources) if ordered else self.rota.turns():
+        for source in tuple(self.sources) if self.ordered else self.rota.turns():
+            first = source.first
             if source.loading or not (source.ready or source.parked is not None):
-                if ordered and source.loading:
+                if first and source.loading:
                     break
                 continue
             consumers = self.takers(source)
@@ -203,7 +202,7 @@ class Queue:
                 consumers = [consumer for consumer in consumers if consumer.session is not but]
             credits = _credits(consumers)
             if not credits:
-                if self.owners is None or ordered:
+                if self.owners is None or first:
                     break
                 continue
             if source.parked is None and not any(consumer.selection for consumer, _ in credits):
@@ -218,7 +217,7 @@ class Queue:
                 if source.parked is not None and (only is not None or but is not None):
                     self.timing.wake(self)  # others may want what these did not
             source.rest()
-            if handed >= count_max or (ordered and lanes.holds(source)):
+            if handed >= count_max or (first and lanes.holds(source)):
                 break
         return handed
 

@@ -44,9 +44,12 @@ class QueueSource:
         "expiry",
         "fed",
         "feed",
+        "first",
         "forced_to",
+        "former",
         "known_to",
         "idle",
+        "lane",
         "loading",
         "mine_at",
         "next_offset",
@@ -70,6 +73,9 @@ class QueueSource:
         self.feed = feed
         self.cursor = cursor
         self.fed = False  # the messages were sent to another destination: they count against no limit of ours
+        self.former = False  # the rule does not name this log any more: nothing comes, and what is here is handed out
+        self.first = False  # nothing is taken from those behind it while it has something
+        self.lane = 0  # the priority of what is here, where there are such
         self._dirty = dirty
         self.settled: list[int] = []
         self.early: list[int] = []  # dropped before they were stored
