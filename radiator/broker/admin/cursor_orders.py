@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from radiator.broker.named import cursor_names, lag
 from radiator.broker.named.names import JOIN_WORK
+from radiator.broker.queues import rewound
 from radiator.broker.queues.source import QueueSource
 from radiator.broker.subscriptions.positions import Position, parse_position
 from radiator.errors import ProtocolError, StorageError
@@ -80,8 +81,7 @@ def move(broker: Broker, asked: Ask) -> dict[str, Any] | None:
         raise ProtocolError("bad-request", f"{key} is not about {wanted[:200]!r}", f"It reads {named.patterns.text}.")
     broker.work += JOIN_WORK * len(topics)
     if wanted:
-        named.leave(topics)
-        named.join(topics, position, asked.now_ns)
+        named.move_in(topics, position, asked.now_ns)
     else:
         named.move(list(named.destinations), position, asked.now_ns)
 
@@ -159,10 +159,12 @@ def _replace(broker: Broker, key: str, queue: Queue, old: QueueSource, start: in
         cursor = registry.cursors.open(key, feed.partition.name, start, sync)
         registry.cursors.hurry()
     registry.dirty_sources.pop(old, None)
+    handed = rewound.handed_out(old)
     old.close()
     feed.leave(queue)
     new = QueueSource(queue, feed, cursor, registry.dirty_sources, old.terms)
     new.fed, new.former, new.first, new.lane = old.fed, old.former, old.first, old.lane
+    rewound.remember(new, handed)
     broker.former.replaced(old, new)
     queue.replaced(old, new)
     feed.join(new)

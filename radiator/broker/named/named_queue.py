@@ -10,13 +10,14 @@ cursor; a position that was asked for some topics holds for no others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from radiator.broker.destinations.claim import Topics
 from radiator.broker.named.seeking import Make, Seeking
-from radiator.broker.queues import idling
+from radiator.broker.queues import idling, rewound
 from radiator.broker.queues.queue import Queue
 from radiator.broker.queues.source import QueueSource
 from radiator.broker.queues.terms import Terms
@@ -64,6 +65,7 @@ class Named:
         self.queue = Queue(self.key, self.claim, means.on_lost, means.timing, Terms())
         self.destinations: dict[Destination, None] = {}
         self._sources: dict[Feed, QueueSource] = {}
+        self._handed: dict[Feed, dict[int, int]] = {}
         self.starts: Starts = {}  # of the claim's, those that hold after a restart too
         self.wished: Starts = {}  # the same, where it is an offset that was asked for: there or not
         self.seeking = Seeking(means.reading)
@@ -149,9 +151,24 @@ class Named:
         self.starts.clear()
         self.wished.clear()
         self.claim.begin_anew()
-        self.leave(list(self.destinations))
-        self._means.registry.cursors.delete(self.key)
-        self.join(dict.fromkeys(destinations), position, now_ns, anew=True)
+        with self._rewinding():
+            self.leave(list(self.destinations))
+            self._means.registry.cursors.delete(self.key)
+            self.join(dict.fromkeys(destinations), position, now_ns, anew=True)
+
+    def move_in(self, destinations: Iterable[Destination], position: Position, now_ns: int) -> None:
+        """Begin anew, from there on, in these of its topics."""
+        destinations = list(destinations)
+        with self._rewinding():
+            self.leave(destinations)
+            self.join(destinations, position, now_ns)
+
+    @contextmanager
+    def _rewinding(self) -> Iterator[None]:
+        """Cursors that are made meanwhile know what those that go have handed out."""
+        self._handed = {source.feed: rewound.handed_out(source) for source in self.queue.sources}
+        yield
+        self._handed = {}
 
     def _enter(self, destination: Destination) -> None:
         if destination not in self.destinations:
@@ -204,6 +221,7 @@ class Named:
             others = (registry.rules.policy_for(each) for each in partition.destinations if self.claim.wants(each))
             terms = Terms.of_all([terms, *map(self._terms, others)])
         source = QueueSource(self.queue, feed, cursor, registry.dirty_sources, terms)
+        rewound.remember(source, self._handed.get(feed, {}))
         source.former, source.first = former, former and not self.asked.is_group
         self.queue.add(source)
         self._sources[feed] = source

@@ -21,6 +21,7 @@ from radiator.broker.destinations import lanes
 from radiator.broker.queues import selective
 from radiator.broker.queues.owners import Owners
 from radiator.broker.queues.parked import take_lowest
+from radiator.broker.queues.rewound import bound
 from radiator.broker.queues.rota import Rota
 from radiator.broker.queues.shares import CONSUMERS_MAX, Shares
 from radiator.broker.queues.source import QueueSource
@@ -233,8 +234,9 @@ class Queue:
         stop = len(batch) if batch.next_offset <= high_watermark else batch.index_at(high_watermark)
         room = min(RUN_BYTES, *(consumer.session.room() for consumer, _ in credits))
         chosen = self.selection is not None
-        if chosen or not self.claim.whole(source.feed.partition.name, batch) or source.timed(batch, start):
-            stop = start + run_length(batch, start, stop, room)
+        whole = not source.rewound and self.claim.whole(source.feed.partition.name, batch)
+        if chosen or not whole or source.timed(batch, start):
+            stop = bound(source, batch, start, start + run_length(batch, start, stop, room))
             if self.selection is not None:
                 stop = min(stop, start + self.selection.run)
             return self._hand_out_slow(source, batch, start, stop, credits, count_max)

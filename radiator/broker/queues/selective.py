@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from radiator import limits
 from radiator.broker.queues.parked import Parked
+from radiator.broker.queues.rewound import bound
 from radiator.broker.queues.selection import YES, text_of
 from radiator.broker.wire import run_length
 
@@ -181,6 +182,7 @@ def _fresh(queue: Queue, source: QueueSource, parked: Parked, takers: Takers, co
     stop = len(batch) if batch.next_offset <= partition.high_watermark else batch.index_at(partition.high_watermark)
     run = limits.SELECTOR_RUN_CHARS // max(1, sum(map(len, takers.present)))
     stop = start + min(run_length(batch, start, stop, limits.SELECTOR_RUN_BYTES), max(1, run))
+    stop = bound(source, batch, start, stop)
     firsts = queue.claim.firsts(partition.name, batch)
     verdicts = takers.verdicts(source, batch, start, stop)
     shares: dict[Subscription, list[int]] = {}

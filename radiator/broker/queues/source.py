@@ -57,6 +57,7 @@ class QueueSource:
         "parked",
         "queue",
         "returned",
+        "rewound",
         "settled",
         "stuck",
         "terms",
@@ -75,6 +76,7 @@ class QueueSource:
         self.fed = False  # the messages were sent to another destination: they count against no limit of ours
         self.former = False  # the rule does not name this log any more: nothing comes, and what is here is handed out
         self.first = False  # nothing is taken from those behind it while it has something
+        self.rewound: dict[int, int] = {}  # fresh to this cursor, but not to consumers
         self.lane = 0  # the priority of what is here, where there are such
         self._dirty = dirty
         self.settled: list[int] = []
@@ -273,6 +275,7 @@ class QueueSource:
         timing, selection = self.queue.timing, self.queue.selection
         timed = index < stop and self.timed(batch, index)
         verdicts = None if selection is None else selection.verdicts(self.feed.wire, batch, index, stop)
+        rewound = self.rewound
         unwanted: list[int] = []
         others: list[int] = []
         dropped: list[int] = []
@@ -284,6 +287,9 @@ class QueueSource:
                 dropped.append(offsets[index])
             elif verdicts is not None and not verdicts[index]:
                 unwanted.append(offsets[index])
+            elif rewound and offsets[index] in rewound:
+                self.cursor.set_count(offsets[index], rewound.pop(offsets[index]))
+                heappush(self.returned, offsets[index])
             elif not timed or (verdict := judge(batch, index, self.terms.ttl_ns, timing.now_ns)) == NOW:
                 break
             elif self.deferred.full if verdict != EXPIRED else timing.full and self.terms.keeps_expired:
