@@ -43,7 +43,7 @@ def destinations(broker: Broker, session: Session, transaction: Transaction) -> 
             name = head.headers["destination"]
             if name not in there and not name.startswith(TEMPORARY):
                 session.require("write", name)
-                broker.destination(name)
+                broker.births.receiver(name)
     begun = transaction.begun
     while begun and not _unmade(begun[-1]):
         begun.pop()

@@ -53,6 +53,16 @@ class Births:
             if permitted is asked or permitted.matches(destination.name):
                 self._join(subscription, destination)
 
+    def receiver(self, name: str) -> Destination:
+        """The destination of that name, created if its rule allows it, of one who is about to send to it: names over
+        topics have joined it by then. Raises ProtocolError."""
+        broker = self._broker
+        destination = broker.destination(name)
+        if not destination.sent:
+            destination.sent = True
+            broker.work += broker.names.born(destination)
+        return destination
+
     def _join(self, subscription: Subscription, destination: Destination) -> None:
         broker = self._broker
         if destination.policy.kind == "queue" and not subscription.browser:

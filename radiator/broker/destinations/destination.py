@@ -73,10 +73,15 @@ class Destination:
         """True if nobody is subscribed and nothing was sent, not even in vain: only its name is left of it then."""
         if self.subscribers or self.parents or self.former or self.policy.fan_out:
             return False
-        partitions = [feed.partition for feed in self.feeds]
-        if not any(each.next_offset or each.last_receive_ns for each in partitions):
+        if not any(feed.partition.next_offset or feed.partition.last_receive_ns for feed in self.feeds):
             return True
-        return not self.sent and not any(self.name in each.destinations for each in partitions)  # others use the log
+        return self.silent
+
+    @property
+    def silent(self) -> bool:
+        """True if nothing was ever sent to it, as far as is known for certain; others may use its log."""
+        partitions = [feed.partition for feed in self.feeds]
+        return not self.sent and not any(self.name in each.destinations or not each.whole for each in partitions)
 
     def choose(self, headers: Mapping[str, str]) -> Feed | None:
         """The feed for a message with these headers, or None: each message takes the next one (``next_feed``).

@@ -98,23 +98,24 @@ class Named:
         """Take part in these as well, from there on. In a log that it reads already its cursor goes on: of what is new
         there it gets all from the cursor's place on, or with ``next`` all that comes from now on. ``anew``: there were
         no others, and a moment to come holds for those too that are born until then."""
-        destinations = list(destinations)
         to_come_ns = position.value if position.kind == "time" and position.value > now_ns else 0
+        destinations = list(destinations)
+        if position.kind != "offset" and (anew or not to_come_ns):  # what it means for those that are born later
+            destinations = [each for each in destinations if not each.silent or each.name in self.patterns.names]
         if anew:
             self.claim.want_since(to_come_ns)
         elif to_come_ns or self.claim.since_ns:
             self.claim.want_since(to_come_ns, [each.name for each in destinations])
         names: dict[Feed, list[str]] = {}
         made_of: dict[Feed, Destination] = {}
-        topics = list(destinations)
-        for destination in topics:
+        for destination in destinations:
             self._enter(destination)
             for feed in destination.feeds:
                 names.setdefault(feed, []).append(destination.name)
                 made_of[feed] = destination
         new = {feed: made_of[feed] for feed in names if self._source(feed) is None}
         if position.kind == "last":
-            self._begin_at_last(new, newest.parts(topics), position.value)
+            self._begin_at_last(new, newest.parts(destinations), position.value)
         for feed, wanted in names.items():
             if feed in new and position.kind != "last":
                 self._begin(feed, new[feed], wanted, position, now_ns)

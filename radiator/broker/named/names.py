@@ -2,7 +2,7 @@
 
     subscribe()   a name is made, used by one more member, taken over, moved, or made to be about other topics
     delete()      for good: its cursors, and what stands in the file
-    born()        a topic joins the names that match it
+    born()        a topic joins the names that match it: once somebody sends to it, or if they say what it is called
     tick()        names that nobody has used for too long go (``cursor_expiry``)
 
 What is written, and when, is ``radiator.storage.definitions``; a SUBSCRIBE is receipted once that and the cursors are.
@@ -112,12 +112,12 @@ class Names:
 
     def born(self, destination: Destination) -> int:
         """A topic is there: an old one at a start, or a new one before its first message. Returns how many names want
-        it, about."""
+        it, about. One that others are subscribed to, and nobody sends to, is nothing to a pattern."""
         if destination.policy.kind != "topic":
             return 0
-        found = self._index.find(destination.name)
+        found, silent = self._index.find(destination.name), destination.silent
         for named in found:
-            if named.claim.has(destination.name):
+            if named.claim.has(destination.name) and not (silent and destination.name not in named.patterns.names):
                 try:
                     named.revive(destination)
                 except StorageError as error:  # the sender is not at fault

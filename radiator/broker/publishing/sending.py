@@ -65,7 +65,6 @@ class Plan:
         self.generation = generation
         self.rights = rights  # of the session that was last found to be allowed this
         self.destination = destination
-        destination.sent = True
         self.name = destination.name
         self.feed: Feed | None = destination.choose(headers)
         self.identity: bytes | None = None
@@ -199,7 +198,7 @@ def plan_for(broker: Broker, session: Session, frame: Frame, name: str) -> Plan 
             return None
         if name not in broker.destinations:
             temporary.keep(broker, session, name)
-    plan = Plan(broker.generation, broker.destination(name), head, session.rights)
+    plan = Plan(broker.generation, broker.births.receiver(name), head, session.rights)
     own = ""
     if reply_to.startswith(TEMPORARY):
         own = subscribing.own_reply_queue(broker, session, reply_to)

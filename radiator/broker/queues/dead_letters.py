@@ -198,8 +198,7 @@ class DeadLetters:
 
     def _append(self, letter: Letter, batch: RecordBatch, index: int, hops: int) -> None:
         broker, source = self._broker, letter.source
-        destination = broker.destination(letter.to)
-        destination.sent = True  # as if by a client: a name that something is on its way to is not forgotten
+        destination = broker.births.receiver(letter.to)
         if broker.disk_full is not None and destination.policy.store == "file":
             raise broker.disk_full
         origin = source.queue.name
