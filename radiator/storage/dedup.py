@@ -51,11 +51,6 @@ class Generation:
     def __len__(self) -> int:
         return len(self.offsets)
 
-    @property
-    def arrays(self) -> tuple[array[int], ...]:
-        """Everything of a size, to be measured."""
-        return (self.first, self.second, self.offsets, self.receive_ns, self._slots, self._old)
-
     def find(self, first: int, second: int) -> int:
         """The number of the latest entry with that id; -1 if there is none."""
         found, end, firsts, seconds = -1, len(self.offsets), self.first, self.second

@@ -295,16 +295,3 @@ class ArchivedJob(Job):
 
     def done(self, now_ns: int) -> None:
         self.partition.archived(self)
-
-
-class CloseJob(Job):
-    """The clean end of a partition's files."""
-
-    __slots__ = ()
-    partition: FilePartition
-
-    def write(self) -> None:
-        try:
-            self.partition.log.close()
-        except StorageError as error:
-            self.error = error

@@ -234,17 +234,6 @@ def _only_zeros(window: Window, position: int, size: int) -> bool:
     return True
 
 
-def read_batch(path: str, position: int, fs: FileSystem | None = None) -> RecordBatch:
-    """The batch at ``position`` of a segment file. Raises DamagedBatch."""
-    fs = fs or FileSystem()
-    fd = fs.open_read(path)
-    try:
-        window = Window(fs, fd, 4096)
-        return _records(window, position, batch_at(window, position))
-    finally:
-        fs.close(fd)
-
-
 def batches(
     partition: StoredPartition,
     start_offset: int = 0,

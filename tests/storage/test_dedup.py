@@ -25,7 +25,12 @@ def dedup(window_ns: int = WINDOW_NS, count: int = 1_000_000) -> Dedup:
 
 
 def memory(table: Dedup) -> int:
-    return sum(sys.getsizeof(each) for part in (table.current, table.previous) for each in part.arrays)
+    return sum(sys.getsizeof(each) for part in (table.current, table.previous) for each in _values(part))
+
+
+def _values(part: Generation) -> list[object]:
+    """Everything that it is made of."""
+    return [getattr(part, name) for name in Generation.__slots__]
 
 
 # --- against a model --------------------------------------------------------------------------------------------------

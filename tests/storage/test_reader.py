@@ -89,8 +89,7 @@ def test_a_segment_file_is_walked_with_its_damage() -> None:
     items = list(reader.segment_batches(path, fs))  # type: ignore[arg-type]
     damage = items[1][1]
     assert isinstance(damage, Damage) and "crc" in damage.reason and damage.end == items[2][0]
-    batch = reader.read_batch(path, items[2][0], fs)  # type: ignore[arg-type]
-    assert batch.bodies == [b"2"]
+    assert [getattr(item, "base_offset", None) for _, item in items] == [0, None, 2, 3, 4]
     store.close()
 
 

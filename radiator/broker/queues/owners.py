@@ -106,10 +106,6 @@ class Owners:
         """The one exclusive consumer that has its turn."""
         return next(iter(self._alone), None)
 
-    def owner(self, source: Any) -> Subscription | None:
-        """Who has it now; None where it is nobody's, or everybody's."""
-        return self._owner.get(source)
-
     def takers(self, source: Any, consumers: Iterable[Subscription]) -> Iterable[Subscription]:
         """Who may be handed something from this source now."""
         wanted = self.active or self._wanted.get(source)
