@@ -16,6 +16,7 @@ from radiator.broker.subscriptions.subscription import (
     AUTO,
     END_ID,
     INDIVIDUAL,
+    TWIN,
     InFlight,
     Subscription,
     by_source,
@@ -168,12 +169,13 @@ def locate(session: Session, frame: Frame) -> tuple[Subscription, bytes] | None:
     if not headers.get("id"):  # a message id may look like the ack id of another message
         found = _by_message_id(session, message_id, headers.get("subscription"))
         if found is not None:
-            return found, message_id
+            return found
     if subscription is not None and rest_id in subscription.in_flight:
         return subscription, rest_id
+    rest_id = rest_id.rstrip(TWIN)
     found = _by_message_id(session, message_id, headers.get("subscription"))
     if found is not None:
-        return found, message_id
+        return found
     number = decimal(tag) if dash else None
     ended = number is not None and number < session.next_tag and tag not in session.tags
     if ended and (rest == END_ID or delivered_in(session.past, rest_id) or session.forgetful):
@@ -192,10 +194,10 @@ def locate(session: Session, frame: Frame) -> tuple[Subscription, bytes] | None:
     )
 
 
-def _by_message_id(session: Session, message_id: bytes, named: str | None) -> Subscription | None:
+def _by_message_id(session: Session, message_id: bytes, named: str | None) -> tuple[Subscription, bytes] | None:
     for candidate in session.subscriptions.values():
-        if (named is None or candidate.id == named) and message_id in candidate.in_flight:
-            return candidate
+        if (named is None or candidate.id == named) and (key := candidate.find(message_id)) is not None:
+            return candidate, key
     return None
 
 

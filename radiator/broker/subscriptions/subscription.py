@@ -3,8 +3,9 @@
 It holds what is in flight to the client, in the order of delivery, and answers one question for those who deliver:
 how many messages may go out now (``credit``). Credit comes back only by ack, nack or requeue.
 
-Invariants: ``in_flight`` maps message ids to (queue source or None, offset) and is empty under ``ack:auto``; a
-subscription that is closed holds nothing and is in no feed, queue or session.
+Invariants: ``in_flight`` maps message ids to (queue source or None, offset) and is empty under ``ack:auto``; a message
+that several queues have handed out here is there several times, with TWIN behind its id; a subscription that is closed
+holds nothing and is in no feed, queue or session.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 AUTO, CLIENT, INDIVIDUAL = "auto", "client", "client-individual"
 ACK_MODES = (AUTO, CLIENT, INDIVIDUAL)
+TWIN = b"+"  # behind the id of a message that is in flight here already, from another queue
 END_ID = "end"  # after the tag: the id of the message that ends a bounded replay
 
 InFlight = tuple["QueueSource | None", int]
@@ -62,6 +64,7 @@ class Subscription:
         "since_ns",
         "tag",
         "told_slow",
+        "twins",
         "window",
     )
 
@@ -91,6 +94,7 @@ class Subscription:
         self.told_slow = False
         self.since_ns = 0  # a start-position in the future: nothing received before it is wanted
         self.in_flight: dict[bytes, InFlight] = {}
+        self.twins = 0  # how many deliveries of one message were in flight here at a time, beside the first
         self.seen: dict[bytes, Delivered] = {}  # per partition's id prefix
         self.readers: dict[Feed, Reader] = {}
         self.reading = 0  # readers that have not reached their stop position
@@ -177,6 +181,9 @@ class Subscription:
                 session.auto_acks.append(AutoAck(session.queued_total, source, list(offsets), lengths))
             return
         ids = feed.wire.message_ids(offsets)
+        apart = source.fed if source is not None else bool(self.queues)  # another queue may hand out the same message
+        if apart:
+            ids = self._apart(ids)
         self.in_flight.update(zip(ids, zip(repeat(source), offsets), strict=False))
         seen = self.seen.get(feed.wire.id_prefix)
         if seen is None:
@@ -185,6 +192,27 @@ class Subscription:
         if self.shares_window and (source is not None or session.capped):
             session.held += len(tails)
         session.send(wire.frames(prefix, tails, ids))
+
+    def _apart(self, ids: list[bytes]) -> list[bytes]:
+        """Ids that tell deliveries of one message apart."""
+        keys = []
+        for message_id in ids:
+            key, twins = message_id, 0
+            while key in self.in_flight:
+                key, twins = key + TWIN, twins + 1
+            self.twins = max(self.twins, twins)
+            keys.append(key)
+        return keys
+
+    def _keys_of(self, message_id: bytes) -> list[bytes]:
+        """Of all deliveries of this message that are in flight here."""
+        return [key for each in range(self.twins + 1) if (key := message_id + TWIN * each) in self.in_flight]
+
+    def find(self, message_id: bytes) -> bytes | None:
+        """The id of a delivery of this message that is in flight here."""
+        if message_id in self.in_flight:
+            return message_id
+        return next(iter(self._keys_of(message_id)), None) if self.twins else None
 
     def take(self, message_id: bytes) -> list[InFlight]:
         """Remove what an ACK or NACK of ``message_id``, which is in flight here, settles.
@@ -217,11 +245,11 @@ class Subscription:
 
     def take_back(self, source: QueueSource, offset: int) -> bool:
         """Remove one delivery of a queue; False if it is not in flight here."""
-        message_id = source.feed.wire.id_prefix + b"%d" % offset
-        if self.in_flight.get(message_id) != (source, offset):
-            return False
-        self._release([self.in_flight.pop(message_id)])
-        return True
+        for key in self._keys_of(source.feed.wire.id_prefix + b"%d" % offset):
+            if self.in_flight[key] == (source, offset):
+                self._release([self.in_flight.pop(key)])
+                return True
+        return False
 
     def take_all(self) -> list[InFlight]:
         """Remove everything in flight."""
