@@ -301,8 +301,11 @@ class World:
 
     def _waits_for_another(self) -> bool:
         """Whether a consumer is held back for a moment, for the sake of another: the shell has a timer for that."""
+        return any(queue.shares is not None and queue.shares.waiting for queue in self._queues())
+
+    def _queues(self) -> list[Any]:
         queues = [each.queue for each in self.broker.destinations.values() if each.queue is not None]
-        return any(queue.shares is not None and queue.shares.waiting for queue in queues)
+        return queues + [named.queue for named in self.broker.names.by_key.values()]
 
     def tick(self, seconds: float = 1.0) -> None:
         """Time passes, and what that brings is done."""
@@ -325,8 +328,7 @@ class World:
 
     def nothing_is_overlooked(self) -> None:
         """Whatever has something to hand out is where its queue looks."""
-        queues = [each.queue for each in self.broker.destinations.values() if each.queue is not None]
-        for queue in queues + [named.queue for named in self.broker.names.by_key.values()]:
+        for queue in self._queues():
             for source in queue.sources:
                 others = source.idle and not source.returned and source.parked is None
                 assert spent(source) or others or source in queue.rota, queue.name

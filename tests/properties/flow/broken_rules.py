@@ -207,4 +207,9 @@ def what_one_child_settles_is_settled_for_all(right: Any) -> Around:
     return settle
 
 
+@bug(Subscription, "_apart")
+def two_deliveries_of_one_message_are_taken_for_one(right: Any) -> Around:
+    return lambda self, ids: ids
+
+
 __all__ = ["BROKEN"]

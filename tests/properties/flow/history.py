@@ -68,9 +68,10 @@ class History(Acts):
         if self.random.random() < 0.75:  # few destinations: everybody meets everybody
             few = self.random.sample(rules.NAMES, 5)
             for name in list(few):
-                few += rules.rule_of(name).children
+                few += [child for child in rules.rule_of(name).children if not rules.rule_of(child).is_twin]
+            twins = [rules.TWINS] if "/queue/pair" in few else []
             graves = [grave for name in few if (grave := rules.rule_of(name).dead_letter) is not None]
-            wanted = [name for name in few if name != "/queue/parent"]
+            wanted = [*(name for name in few if name not in ("/queue/parent", "/queue/pair")), *twins]
             self.names = [*few, *few, *few, *self.random.sample(rules.NAMES, 2)]
             self.patterns = [*wanted, *wanted, *graves, *self.random.sample(rules.PATTERNS, 4)]
         often = {"wait", "long work", "nack for later"} if "time" in self.features else set()
@@ -205,8 +206,8 @@ class History(Acts):
                 message, name = self._message(frame), frame.headers["subscription"]
                 self.trace.append(f"{person.known.name}/{name} hears {frame.body.decode()}, {message}")
                 where = frame.headers["destination"], frame.headers["partition"]
-                self.model.delivered(person.known, name, message, *where, *_count(frame))
-                person.messages[name, message.number] = frame
+                entry = self.model.delivered(person.known, name, message, *where, *_count(frame))
+                person.messages[name, entry.key] = frame
             else:
                 raise Violation(f"{person.known.name} hears {frame.command} {dict(frame.headers)}")
 

@@ -18,6 +18,7 @@ from tests.properties.flow.parts import (
     Backlog,
     Client,
     Entry,
+    Key,
     Message,
     Subscription,
     demand,
@@ -81,7 +82,7 @@ class Model(Promises):
     def _waits(self, backlog: Backlog, message: Message) -> None:
         entry = Entry(message, backlog)
         backlog.entries[message.number] = backlog.waiting[message.number] = entry
-        if message.death is not None or not entry.is_due(self.now):
+        if entry.has_no_order or not entry.is_due(self.now):
             backlog.came_back.add(message.number)
 
     def backlog(self, name: str) -> Backlog:
@@ -127,13 +128,13 @@ class Model(Promises):
         return subscription
 
     def answered(
-        self, subscription: Subscription, number: int, settles: bool, requeue: bool = True, pause: int = -1
+        self, subscription: Subscription, key: Key, settles: bool, requeue: bool = True, pause: int = -1
     ) -> None:
         """ACK or NACK of a message; one that is not held any more changes nothing. ``pause`` -1: as the rule says."""
-        if number not in subscription.held:
+        if key not in subscription.held:
             self.counts["late"] += 1
             return
-        for entry in self._covered(subscription, number):
+        for entry in self._covered(subscription, key):
             self._released(subscription, entry)
             if settles or entry.backlog is None:
                 entry.settled = entry.backlog is not None
@@ -143,18 +144,18 @@ class Model(Promises):
             else:
                 self.returns(entry, entry.rule.pause if pause < 0 else pause)
 
-    def touched(self, subscription: Subscription, number: int) -> None:
+    def touched(self, subscription: Subscription, key: Key) -> None:
         """ACK with ``touch``: the time to answer begins anew."""
-        for entry in self._covered(subscription, number):
+        for entry in self._covered(subscription, key):
             entry.age = 0
 
-    def _covered(self, subscription: Subscription, number: int) -> list[Entry]:
+    def _covered(self, subscription: Subscription, key: Key) -> list[Entry]:
         held = list(subscription.held)
-        covered = held[: held.index(number) + 1] if subscription.mode == "client" else [number]
+        covered = held[: held.index(key) + 1] if subscription.mode == "client" else [key]
         return [subscription.held[each] for each in covered]
 
     def _released(self, subscription: Subscription, entry: Entry) -> None:
-        del subscription.held[entry.message.number]
+        del subscription.held[entry.key]
         entry.holder = None
 
     def unsubscribed(self, subscription: Subscription) -> None:

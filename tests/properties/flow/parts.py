@@ -14,6 +14,7 @@ from functools import cache
 
 from tests.properties.flow.rules import SELECTORS, Naming, Rule, rule_of
 
+Key = tuple[int, str]  # number and backlog: which entry
 ENDLESS = 1 << 30
 IN_FLIGHT_MAX = 65_536  # limits.in_flight
 
@@ -68,6 +69,10 @@ class Entry:
     age: int = 0  # whiles since it was delivered
 
     @property
+    def key(self) -> Key:
+        return self.message.number, "" if self.backlog is None else self.backlog.name
+
+    @property
     def rule(self) -> Rule:
         """That of the queue; in a named subscription that of the topic."""
         assert self.backlog is not None
@@ -84,6 +89,11 @@ class Entry:
     def is_lapsed(self, now: int) -> bool:
         ttl = self.rule.ttl
         return now >= self.message.lapses or (ttl is not None and now >= self.message.born + ttl)
+
+    @property
+    def has_no_order(self) -> bool:
+        """Dead letters are in that of their dying, which nobody sees; and twins cannot be told apart."""
+        return self.message.death is not None or self.rule.is_twin
 
     def __str__(self) -> str:
         return f"{self.message} in {self.backlog.name if self.backlog else 'a topic'}"
@@ -102,7 +112,7 @@ class Backlog:
 
     def begin_round(self, now: int) -> None:
         self.old = {number for number, each in self.waiting.items() if each.is_due(now)}
-        self.came_back = {number for number, each in self.waiting.items() if not each.is_due(now) or is_dead(each)}
+        self.came_back = {number for number, each in self.waiting.items() if not each.is_due(now) or each.has_no_order}
         self.last.clear()
         self.lowest.clear()
 
@@ -112,11 +122,6 @@ class Backlog:
             if each.holder not in (None, but) and partition in (None, each.message.partition):
                 return each
         return None
-
-
-def is_dead(entry: Entry) -> bool:
-    """The order of dead letters is that of their dying, which nobody sees."""
-    return entry.message.death is not None
 
 
 @dataclass(eq=False)
@@ -132,7 +137,7 @@ class Subscription:
     named: Backlog | None = None
     serial: int = 0
     grace: bool = False  # it lost a right since it heard something last
-    held: dict[int, Entry] = field(default_factory=dict)  # by number, in the order of delivery
+    held: dict[Key, Entry] = field(default_factory=dict)  # in the order of delivery
     due: dict[str, deque[Message]] = field(default_factory=dict)  # of topics, by destination
 
     @property

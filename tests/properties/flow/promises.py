@@ -24,7 +24,7 @@ class Promises(Endings):
 
     def delivered(
         self, client: Client, name: str, message: Message, destination: str, partition: str, count: int, marked: bool
-    ) -> None:
+    ) -> Entry:
         self.counts["delivered"] += 1
         where = f"{message}, to {client.name}/{name}"
         demand(message.destination == destination, f"{where}: came from {destination}")
@@ -32,7 +32,7 @@ class Promises(Endings):
         subscription = client.subscriptions[name]
         demand(subscription.wants(message), f"{where}: the selector {subscription.selector} does not take it")
         message.partition = partition
-        entry = self._entry(subscription, message)
+        entry = self._entry(subscription, message, count)
         is_queued = destination.startswith("/queue/") or subscription.named is not None or entry is not None
         if entry is None or entry.backlog is None:
             demand(not destination.startswith("/queue/"), f"{where}: it is not a consumer of that")
@@ -42,10 +42,10 @@ class Promises(Endings):
         if subscription.mode != "auto":
             free = not subscription.is_durable and is_queued
             demand(subscription.room(free) > 0, f"{where}: there is no room in the window")
-            subscription.held[message.number] = entry
+            subscription.held[entry.key] = entry
         if entry.backlog is None:
             self._of_topic(subscription, message, where)
-            return
+            return entry
         self._may_be_given(subscription, entry, where)
         self._counted(entry, count, marked, where)
         self._in_order(subscription, entry.backlog, message)
@@ -55,8 +55,9 @@ class Promises(Endings):
             entry.settled = True
         else:
             entry.holder = subscription
+        return entry
 
-    def _entry(self, subscription: Subscription, message: Message) -> Entry | None:
+    def _entry(self, subscription: Subscription, message: Message, count: int) -> Entry | None:
         """Which backlog it came from."""
         if subscription.named is not None:
             return subscription.named.entries.get(message.number)
@@ -70,7 +71,8 @@ class Promises(Endings):
         mine = [each for each in found if each.backlog is not None and subscription.consumes(each.backlog)]
         if not mine or (subscription.matches(message.destination) and not message.destination.startswith("/queue/")):
             return None
-        return next((each for each in mine if each.backlog and message.number in each.backlog.waiting), mine[0])
+        there = [each for each in mine if each.backlog is not None and message.number in each.backlog.waiting]
+        return next((each for each in there if each.deliveries + 1 == count), (there or mine)[0])
 
     def _may_be_given(self, subscription: Subscription, entry: Entry, where: str) -> None:
         backlog, holder = entry.backlog, entry.holder
@@ -95,7 +97,7 @@ class Promises(Endings):
         """A delivery that was under way to a client when its connection broke: it goes back, as any other that was
         not acknowledged; with ack:auto as if it had not been delivered, but counted."""
         subscription = client.subscriptions[name]
-        entry = self._entry(subscription, message)
+        entry = self._entry(subscription, message, count)
         if entry is None or entry.backlog is None:
             return
         self.counts["lost on the way"] += 1

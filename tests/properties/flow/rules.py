@@ -29,6 +29,7 @@ destinations:
   - {match: /queue/timed, ack_timeout: 60m, redeliver: {delay: 30m, max: 4}, dead_letter: /queue/dead.1}
   - {match: /queue/first, exclusive: true}
   - {match: /queue/parent, fan_out: [/queue/kid.1, /queue/kid.2]}
+  - {match: /queue/pair, fan_out: [/queue/twin.1, /queue/twin.2]}
   - {match: /topic/parent, fan_out: [/queue/kid.3]}
   - {match: /queue/kid.2, redeliver: {max: 2}, dead_letter: /queue/dead.1, prefetch: 2}
   - {match: /topic/named, redeliver: {max: 3}, ack_timeout: 60m, dead_letter: /queue/dead.3}
@@ -50,6 +51,7 @@ class Rule:
     exclusive: bool = False
     children: tuple[str, ...] = ()
     partitions: int = 1
+    is_twin: bool = False  # whoever consumes it consumes the other one too
 
 
 PLAIN = Rule()
@@ -64,6 +66,9 @@ RULES = {
     "/queue/timed": Rule(ack_timeout=2, pause=1, deliveries_max=4, dead_letter="/queue/dead.1"),
     "/queue/first": Rule(exclusive=True),
     "/queue/parent": Rule(children=("/queue/kid.1", "/queue/kid.2")),
+    "/queue/pair": Rule(children=("/queue/twin.1", "/queue/twin.2")),
+    "/queue/twin.1": Rule(is_twin=True),
+    "/queue/twin.2": Rule(is_twin=True),
     "/topic/parent": Rule(children=("/queue/kid.3",)),
     "/queue/kid.2": Rule(deliveries_max=2, dead_letter="/queue/dead.1", prefetch=2),
     "/topic/named": Rule(deliveries_max=3, ack_timeout=2, dead_letter="/queue/dead.3"),
@@ -78,11 +83,14 @@ def rule_of(destination: str) -> Rule:
 
 QUEUES = ["a", "b", "wide", "parts", "lanes", "memory", "shared.x", "shared.y", "late.1", "late.2"]
 ENDING = ["thrice", "twice", "watched", "once", "timed"]
-QUEUES += [*ENDING, "first", "parent", "kid.1", "kid.2", "kid.3"]
+QUEUES += [*ENDING, "first", "parent", "pair", "kid.1", "kid.2", "kid.3"]
 TOPICS = ["a", "parts", "memory", "shared", "late.1", "parent", "named"]
 NAMES = [*(f"/queue/{each}" for each in QUEUES), *(f"/topic/{each}" for each in TOPICS)]
-PATTERNS = [  # none of them has two children of one parent
-    *(name for name in NAMES if name != "/queue/parent"),
+TWINS = "/queue/twin.*"
+PATTERNS = [  # none of them has two children of one parent, but those that are twins
+    *(name for name in NAMES if name not in ("/queue/parent", "/queue/pair")),
+    TWINS,
+    TWINS,
     "/queue/*",
     "/queue/shared.*",
     "/queue/late.*",
@@ -94,7 +102,13 @@ PATTERNS = [  # none of them has two children of one parent
     "/queue/kid.1,/queue/kid.3,/queue/a",
     "/queue/shared.*,/topic/*",
 ]
-EVERYTHING = ["/queue/*,/queue/shared.*,/queue/late.*,/queue/dead.*", "/queue/kid.1", "/queue/kid.2", "/queue/kid.3"]
+EVERYTHING = [
+    "/queue/*,/queue/shared.*,/queue/late.*,/queue/dead.*",
+    "/queue/kid.1",
+    "/queue/kid.2",
+    "/queue/kid.3",
+    TWINS,
+]
 DELAYS = {1: "30m", 2: "70m"}  # whiles, and how to say it
 EXPIRES_NS, EXPIRES = 60 * NS_PER_MINUTE, 2
 PRIORITIES = [0, 4, 4, 9]
