@@ -62,6 +62,7 @@ class Entry:
     message: Message
     backlog: Backlog | None
     deliveries: int = 0
+    unsent: int = 0  # of these; with ack:auto, never written to the socket: they end nothing
     holder: Subscription | None = None
     settled: bool = False
     restarted: bool = False  # since the deliveries above the broker was started anew

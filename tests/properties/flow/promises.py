@@ -72,7 +72,7 @@ class Promises(Endings):
         if not mine or (subscription.matches(message.destination) and not message.destination.startswith("/queue/")):
             return None
         there = [each for each in mine if each.backlog is not None and message.number in each.backlog.waiting]
-        return next((each for each in there if each.deliveries + 1 == count), (there or mine)[0])
+        return max(there or mine, key=lambda each: (each.is_due(self.now), each.deliveries + 1 == count))
 
     def _may_be_given(self, subscription: Subscription, entry: Entry, where: str) -> None:
         backlog, holder = entry.backlog, entry.holder
@@ -106,6 +106,7 @@ class Promises(Endings):
         message.partition = partition
         del entry.backlog.waiting[message.number]
         if subscription.mode == "auto":
+            entry.unsent += 1
             entry.backlog.waiting[message.number] = entry
             entry.backlog.came_back.add(message.number)
         else:
@@ -126,7 +127,7 @@ class Promises(Endings):
         demand(right, f"{where}: delivery-count {count} after {before}")
         demand(marked == (count > 1), f"{where}: redelivered {marked} in delivery {count}")
         most = entry.rule.deliveries_max
-        demand(most is None or count <= most, f"{where}: delivery {count} of {most} at most")
+        demand(most is None or count <= most + entry.unsent, f"{where}: delivery {count} of {most} at most")
 
     def _in_order(self, subscription: Subscription, backlog: Backlog, message: Message) -> None:
         number = message.number
