@@ -67,8 +67,11 @@ RECLAIM_ROLL_BYTES = 4 * MIB  # an active segment of which queues have settled e
 TAIL_BYTES_MAX = 32 * MIB  # recent batches kept in memory for readers, over all partitions
 COLD_BYTES_MAX = 16 * MIB  # batches read back from disk, kept for the next reader, over all partitions
 NEW_FILES_MAX = 64  # new logs whose directories share a sync; all that a group commit would begin files for
+TOGETHER_SYNCED_MAX = 16  # files of transactions that a group syncs itself; of more, each is synced later
+DEFERRED_BYTES_MAX = 8 * MIB  # of the redo log, for the sake of those; then they are synced at once
 NEW_FILES_TOGETHER_MAX = 4  # of one COMMIT's: a millisecond each and more, and everybody's receipts wait
 OPEN_LOGS_MAX = 256  # partitions whose files are open for writing: two descriptors each
+DEFERRING_FACTOR = 4  # so many times as many may be open beside them while their syncs are left for later
 ZSTD_LEVEL = 3  # of sealed segments: higher levels cost several times as much for a few per cent
 DEFERRED_MAX = (
     1_000_000  # messages sent with a delay, or refused, that are not due: 250 bytes each, all queues together

@@ -30,8 +30,8 @@ BIRTHS_WORK = 1_500  # of one visit: as long as this has not been spent, there i
 
 
 def destinations(broker: Broker, session: Session, transaction: Transaction) -> None:
-    """Those that the transaction sends to exist afterwards, and their files do that were begun. Raises Unfinished, and
-    ProtocolError."""
+    """Those that the transaction sends to exist afterwards, and what was waited for is done with. Raises Unfinished,
+    and ProtocolError."""
     frames, there = transaction.frames, broker.destinations
     while transaction.named < len(frames):
         if broker.work > BIRTHS_WORK:
@@ -44,22 +44,28 @@ def destinations(broker: Broker, session: Session, transaction: Transaction) -> 
             if name not in there and not name.startswith(TEMPORARY):
                 session.require("write", name)
                 broker.births.receiver(name)
-    begun = transaction.begun
-    while begun and not _unmade(begun[-1]):
-        begun.pop()
-    if begun:
+    waited = transaction.waited
+    while waited and not _unready(waited[-1]):
+        waited.pop()
+    if waited:
         raise Unfinished(at_once=False)
 
 
 def files(transaction: Transaction, partitions: Iterable[Partition]) -> None:
-    """Where these are to have a message together, not too many of them begin a file with it. Raises Unfinished."""
-    unmade = [each for each in partitions if isinstance(each, FilePartition) and _unmade(each)]
+    """Where these are to have a message together, not too many of them begin a file with it, or have to be synced
+    before it. Raises Unfinished."""
+    unready = [each for each in partitions if isinstance(each, FilePartition) and _unready(each)]
+    unmade = [each for each in unready if not each.segments]
     if len(unmade) > limits.NEW_FILES_TOGETHER_MAX:
         for partition in unmade:
             partition.want_file()
-        transaction.begun = unmade
+        transaction.waited = unmade
+    elif len(unready) > limits.TOGETHER_SYNCED_MAX:
+        transaction.waited = [each for each in unready if each.segments]
+    if transaction.waited:
         raise Unfinished(at_once=False)
 
 
-def _unmade(partition: FilePartition) -> bool:
-    return not partition.segments and partition.failed is None
+def _unready(partition: FilePartition) -> bool:
+    """It has no file, or its last batch is to be synced before anything is written behind it (``transaction_job``)."""
+    return partition.failed is None and (not partition.segments or bool(partition.owed))

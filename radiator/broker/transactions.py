@@ -25,11 +25,11 @@ assert min(limits.BATCH_BYTES_MAX, FRAME_OVERHEAD_BYTES * limits.BATCH_RECORDS_M
 class Transaction:
     """The frames of one open transaction and what they weigh, in bytes."""
 
-    __slots__ = ("begun", "frames", "named", "size_bytes")
+    __slots__ = ("frames", "named", "size_bytes", "waited")
 
     def __init__(self) -> None:
         self.named = 0  # COMMIT has come: of so many frames the destination exists
-        self.begun: list[FilePartition] = []  # logs whose files are made ahead, a portion in each group commit
+        self.waited: list[FilePartition] = []  # logs whose files are made, or synced, one by one before
         self.frames: list[Frame] = []
         self.size_bytes = 0
 

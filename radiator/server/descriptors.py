@@ -1,9 +1,10 @@
 """File descriptors: as many as the configuration needs, or as many connections and open logs as there are some for.
 
-Each connection is one, each log that is written two. A process that runs out of them cannot even say no: connections
-wait in the kernel without a word, and files cannot be opened. So the soft limit is raised at the start, and where the
-hard one is lower still, what remains beside OTHERS is halved: fewer connections are taken than ``limits.connections``
-says, and the next one gets its ERROR; fewer logs are kept open, which costs time where many are written.
+Each connection is one, each log that is written two; after a transaction over many logs these are more for a while. A
+process that runs out of them cannot even say no: connections wait in the kernel without a word, and files cannot be
+opened. So the soft limit is raised at the start, and where the hard one is lower still, what remains beside OTHERS is
+halved: fewer connections are taken than ``limits.connections`` says, and the next one gets its ERROR; fewer logs are
+kept open, which costs time where many are written.
 """
 
 from __future__ import annotations
@@ -42,9 +43,10 @@ def provide(connections: int) -> Room:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     enough = Room(connections, limits.OPEN_LOGS_MAX)
     wanted = connections + PER_LOG * limits.OPEN_LOGS_MAX + OTHERS
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
+    best = wanted + PER_LOG * limits.DEFERRING_FACTOR * limits.OPEN_LOGS_MAX
+    if soft == resource.RLIM_INFINITY or soft >= best:
         return enough
-    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    most = best if hard == resource.RLIM_INFINITY else min(best, hard)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
     except (OSError, ValueError) as error:

@@ -2,9 +2,10 @@
 
     take() -> units ...disk thread, between two group commits... -> the jobs of a unit are done, ``UnitDone`` the last
 
-A unit is all that one log has to do: its file is begun and what waits for that is written and synced. At most
-AT_ONCE_MAX units are under way: so the thread has something to do while one comes back, and a group commit that needs
-one of these logs waits for no more than that. What is new meanwhile in their logs stays where it is.
+A unit is all that one log has to do: its file is begun and what waits for that is written and synced; or it is
+synced, as the group that wrote to it has left that for later (``transaction_job``). At most AT_ONCE_MAX units are
+under way: so the thread has something to do while one comes back, and a group commit that needs one of these logs waits
+for no more than that. What is new meanwhile in their logs stays where it is.
 
 Knows: which logs wait for their turn. Must not know: what is in their jobs. Hub only.
 Invariants: a log that has a unit under way is in no group commit; each that waits has its turn, in order.
@@ -12,17 +13,17 @@ Invariants: a log that has a unit under way is in no group commit; each that wai
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from radiator import limits
 from radiator.storage.file_partition import FilePartition
-from radiator.storage.jobs import DirectoriesJob, Job
+from radiator.storage.jobs import DirectoriesJob, Job, SyncJob
 
 if TYPE_CHECKING:
     from radiator.storage.log import Log
-    from radiator.storage.partition import Partition
+    from radiator.storage.partition import Agenda, Partition
 
 AT_ONCE_MAX = 2
 
@@ -44,9 +45,10 @@ class UnitDone(Job):
 class Apart:
     """See the top of the file."""
 
-    __slots__ = ("_named", "makers", "under_way")
+    __slots__ = ("_named", "_owing", "makers", "under_way")
 
-    def __init__(self) -> None:
+    def __init__(self, agenda: Agenda) -> None:
+        self._owing = agenda.owing
         self.makers: dict[Partition, None] = {}  # they wait for their turn to begin a file, in order
         self.under_way: dict[Partition, None] = {}
         self._named: set[Partition] = set()  # new ones whose directories are there, or have been asked for
@@ -56,10 +58,21 @@ class Apart:
 
     def take(self, now_ns: int) -> list[list[Job]]:
         """The units that may be under way beside those that are."""
-        units = []
-        while self.makers and len(self.under_way) < AT_ONCE_MAX:
-            units.append(self._begun(next(iter(self.makers)), now_ns))
+        units: list[list[Job]] = []
+        while len(self.under_way) < AT_ONCE_MAX:
+            owing = next(iter(self.owing()), None)
+            if owing is not None and not (self.makers and units):  # in turns
+                self.under_way[owing] = None
+                units.append([SyncJob(owing, needs_sync=True), UnitDone(self, owing)])
+            elif self.makers:
+                units.append(self._begun(next(iter(self.makers)), now_ns))
+            else:
+                break
         return units
+
+    def owing(self) -> Iterator[Partition]:
+        """Those that can be synced now."""
+        return (each for each in self._owing if each.failed is None and each not in self.under_way)
 
     def _begun(self, partition: Partition, now_ns: int) -> list[Job]:
         jobs: list[Job] = []

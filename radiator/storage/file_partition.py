@@ -39,8 +39,8 @@ class FilePartition(Partition):
         "_cut_due_ns",
         "_cuts",
         "_cutting",
-        "_archive_error",
-        "_archive_known",
+        "archive_error",
+        "archive_known",
         "_postponed",
         "_reclaim_at",
         "_retain_from",
@@ -54,6 +54,7 @@ class FilePartition(Partition):
         "decided_to",
         "dedup_file",
         "log",
+        "owed",
         "retention_wanted",
         "rewriting",
         "roll_due_ns",
@@ -74,8 +75,8 @@ class FilePartition(Partition):
         self.log = log
         self.rewriting: int | None = None  # base offset of the segment that the caretaker has
         self.archived_to = 0  # as of the last look
-        self._archive_known = False  # that look was for the retention that comes next
-        self._archive_error = ""
+        self.archive_known = False  # that look was for the retention that comes next
+        self.archive_error = ""
         self._rolled_ns = 0  # the daily moment that was last met: no clock brings it back
         self.sync_wanted = self.roll_wanted = self.retention_wanted = False
         self.sync_due_ns: int | None = None
@@ -83,10 +84,10 @@ class FilePartition(Partition):
         self.age_due_ns: int | None = None
         self._retry_due_ns: int | None = None
         self._retry_wanted = False
-        self._postponed: list[
-            tuple[RecordBatch, list[Any]]
-        ] = []  # of decided transactions: they will be there, at these offsets
+        # Of decided transactions: they will be there, at these offsets.
+        self._postponed: list[tuple[RecordBatch, list[Any]]] = []
         self.decided_to = 0  # where the last batch of those ends
+        self.owed: list[RecordBatch] = []  # the last one, decided and written: in memory until it is synced
         self._cuts: list[tuple[int, int]] = []  # failed files, and how much of them is still of use
         self._cutting: set[int] = set()  # those whose job is under way
         self._cut_due_ns: int | None = None
@@ -180,30 +181,20 @@ class FilePartition(Partition):
             jobs.append(SyncJob(self, needs_sync=True))
         if self._retry_wanted and may_roll:
             self._retry_wanted = False
-            jobs.append(RetryJob(self, self.tail.newest_first()[::-1]))
+            jobs.append(RetryJob(self, self.tail.newest_first()[::-1] or self.owed))
         if self._cuts and self._cut_due_ns is None:
             jobs += self.take_cuts()
         if self.retention_wanted:
             self.retention_wanted = False
-            if self.options.wait_for_archive and not self._archive_known:
+            if self.options.wait_for_archive and not self.archive_known:
                 jobs.append(ArchivedJob(self))
             else:
-                self._archive_known = False
+                self.archive_known = False
                 bases = self.undeleted + to_drop(self, now_ns)
                 if bases:
                     self.undeleted = []
                     self._agenda.removals.append(RemoveJob(self, bases))
         return jobs
-
-    def archived(self, job: ArchivedJob) -> None:
-        """How far the archive has come; retention goes on with it."""
-        text = "" if job.error is None else str(job.error)
-        if text == self._archive_error:
-            job.error = None  # told once
-        self._archive_error = text
-        self.archived_to = job.next_offset
-        self._archive_known = True
-        self.want_retention()
 
     def committed(self, job: AppendJob, now_ns: int) -> None:
         """An append came back: its records become visible, or the partition has failed."""
@@ -238,7 +229,11 @@ class FilePartition(Partition):
             dedup_file.committed(self, batch)
         if job.decided and not self._postponed:
             self._agenda.postponing.pop(self, None)
-        if self.sync_due_ns is None and not job.needs_sync and self.options.sync.interval_ns is not None:
+        self.was_synced()  # what was deferred, before this was written
+        if job.deferred:
+            self.owed.append(batch)
+            self._agenda.owing[self] = None
+        elif self.sync_due_ns is None and not job.needs_sync and self.options.sync.interval_ns is not None:
             self.sync_due_ns = now_ns + self.options.sync.interval_ns
             self._agenda.wake(self, self.sync_due_ns)
 
@@ -250,6 +245,12 @@ class FilePartition(Partition):
         self._postponed.append((job.batch, waiters))
         self.decided_to = max(self.decided_to, job.batch.next_offset)
         self._agenda.postponing[self] = None
+
+    def was_synced(self) -> None:
+        """What was owed is safe."""
+        if self.owed:
+            self.owed = []
+            del self._agenda.owing[self]
 
     @property
     def postponed(self) -> list[RecordBatch]:

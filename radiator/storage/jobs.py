@@ -98,7 +98,18 @@ class DirectoriesJob(Job):
 class AppendJob(Job):
     """One batch of one partition."""
 
-    __slots__ = ("again", "atomic", "decided", "pieces", "position", "postponed", "refused", "roll", "rolled")
+    __slots__ = (
+        "again",
+        "atomic",
+        "decided",
+        "deferred",
+        "pieces",
+        "position",
+        "postponed",
+        "refused",
+        "roll",
+        "rolled",
+    )
     partition: FilePartition
 
     def __init__(
@@ -106,6 +117,7 @@ class AppendJob(Job):
     ) -> None:
         self.atomic = False  # part of a transaction over several files (``TransactionJob``)
         self.decided = False  # whatever happens to this partition's files, this batch will be there
+        self.deferred = False  # decided, to be written now and synced later: the redo log has it until then
         self.postponed = False  # decided, but could not be written yet
         self.again = False  # it was postponed before
         self.refused = False  # its transaction could not be decided: nothing is wrong with this partition
@@ -122,7 +134,13 @@ class AppendJob(Job):
     @property
     def short(self) -> bool:
         batch, partition = self.batch, self.partition
-        if self.roll or self.atomic or len(batch.blocks) > SHORT_RECORDS_MAX or batch.size_bytes > SHORT_BYTES_MAX:
+        if (
+            self.roll
+            or self.atomic
+            or partition.owed
+            or len(batch.blocks) > SHORT_RECORDS_MAX
+            or batch.size_bytes > SHORT_BYTES_MAX
+        ):
             return False
         segments = partition.segments  # no file is begun, now or by rolling
         return bool(segments) and segments[-1].size_bytes + 2 * SHORT_BYTES_MAX <= partition.options.segment_bytes
@@ -135,8 +153,10 @@ class AppendJob(Job):
         try:
             if len(batch.blocks) >= DENSIFY_RECORDS_MIN:
                 densify(batch)
-            self.rolled = log.append(batch, self.needs_sync, self.roll, self.pieces)
+            self.rolled = log.append(batch, self.needs_sync or self.deferred, self.roll, self.pieces)
             self.position = log.position
+            if self.deferred:
+                log.defer()
         except StorageError as error:
             self.error = error
 
@@ -152,7 +172,7 @@ class AppendJob(Job):
 
 
 class SyncJob(Job):
-    """An interval is over: what was written is to be synced."""
+    """What was written is to be synced: an interval is over, or it was decided with others and this was left."""
 
     __slots__ = ()
     partition: FilePartition
@@ -166,6 +186,8 @@ class SyncJob(Job):
     def done(self, now_ns: int) -> None:
         if self.error is not None:
             self.partition.fail(self.error, now_ns)
+        else:
+            self.partition.was_synced()
 
 
 class RollJob(Job):
@@ -294,4 +316,8 @@ class ArchivedJob(Job):
             self.error = error
 
     def done(self, now_ns: int) -> None:
-        self.partition.archived(self)
+        partition, text = self.partition, "" if self.error is None else str(self.error)
+        if text == partition.archive_error:
+            self.error = None  # told once
+        partition.archive_error, partition.archived_to, partition.archive_known = text, self.next_offset, True
+        partition.want_retention()

@@ -41,6 +41,7 @@ class Log:
     __slots__ = (
         "ahead",
         "base_offset",
+        "deferred",
         "directory",
         "entries",
         "exists",
@@ -51,6 +52,7 @@ class Log:
         "head",
         "index_count",
         "indexed_position",
+        "made",
         "names",
         "next_offset",
         "open_logs",
@@ -75,12 +77,16 @@ class Log:
         self.failed: StorageError | None = None
         self.file_failed = False  # then that is final for the file; a write that found the disk full may be repeated
         self.exists = False  # the directory does
+        self.made = -1  # base offset of the last file that was begun, its name synced
         self.base_offset = 0  # of the active segment
         self.next_offset = 0
         self.position = 0  # where the next batch goes
         self.synced = 0  # position up to which fdatasync has covered the active segment
         self.synced_offset = 0  # the offset that follows there
         self.owes_sync = False  # something was written that is to be synced, whatever the rule says
+        self.deferred = (
+            False  # the last batch is in the redo log until it is synced: nothing is written behind it before
+        )
         self.ahead = 0  # position up to which zeros have been written
         self.small_syncs = 0
         self.unreadable = 0  # attempts to read a failed file that failed as well
@@ -96,7 +102,7 @@ class Log:
     # --- the three things a job does ----------------------------------------------------------------------------------
 
     def encode(self, batch: RecordBatch) -> list[bytes]:
-        """The batch as it will stand in this log; sparse, if offsets before its first have been given up (``redo``)."""
+        """The batch as it will stand here; sparse, if offsets before its first have been given up (``redo``)."""
         base = batch.base_offset
         deltas = [offset - base for offset in batch.offsets] if batch.offsets[0] != base else None
         return batch.encode(self.salt, deltas)
@@ -112,11 +118,11 @@ class Log:
         """Writes the batch; True if it is the first of its segment. Raises StorageError, until ``retry`` succeeds."""
         if self.failed is not None:
             raise StorageError(str(self.failed))
-        if pieces is None:
-            pieces = self.encode(batch)
-        size = len(pieces[0]) + len(pieces[1])
+        if self.deferred:
+            self.sync()
+        pieces = pieces or self.encode(batch)
+        size, position = len(pieces[0]) + len(pieces[1]), self.position
         try:
-            position = self.position
             if position and (roll or position + size > self.options.segment_bytes):
                 self._roll(batch.base_offset)
                 position = 0
@@ -140,6 +146,11 @@ class Log:
         if not will_sync and self.options.sync.never:
             self._covered()
         return position == 0  # whatever failed between the first attempt and this one
+
+    def defer(self, deferred: bool = True) -> None:
+        """The sync of what was just appended comes later; or nothing is left of that."""
+        self.open_logs.deferring += deferred - self.deferred
+        self.deferred = deferred
 
     def sync(self) -> None:
         """Everything appended so far is on disk when this returns, and the head says so. Raises StorageError, and that
@@ -200,8 +211,9 @@ class Log:
         self.fd = -1
         self.fd = fs.open(layout.segment_path(self.directory, self.base_offset), create=new)
         self.map_head()
-        if new:
+        if new and self.made != self.base_offset:
             fs.sync_dir(self.directory)
+            self.made = self.base_offset
 
     def map_head(self) -> None:
         """From now on this log counts among the open ones."""
@@ -253,6 +265,7 @@ class Log:
     def _begin(self, base_offset: int) -> None:
         self.base_offset = self.next_offset = self.synced_offset = base_offset
         self.position = self.synced = self.ahead = self.index_count = self.small_syncs = self.unreadable = 0
+        self.defer(False)
         self.entries = []
         self.indexed_position = -limits.INDEX_INTERVAL_BYTES
 
@@ -278,6 +291,7 @@ class Log:
             raise
         self.synced, self.synced_offset = self.position, self.next_offset
         self.owes_sync = False
+        self.defer(False)
 
     def retry(self, next_offset: int) -> None:
         """After a write that found no room: if there is some again, the log goes on behind its last whole batch."""

@@ -2,7 +2,8 @@
 
 Knows: which logs are open, in the order in which they were opened. Must not know: files. Disk thread only, but for the
 count of syncs, which the hub may read. Invariants: at most ``limit`` logs are open, one more while another is opening;
-when the process has no descriptor left, logs are closed before anything is refused.
+when the process has no descriptor left, logs are closed before anything is refused. Those whose sync is deferred come
+on top of that: to close one would be to sync it in the middle of a group.
 """
 
 from __future__ import annotations
@@ -29,16 +30,17 @@ def once(work: Callable[[], None]) -> None:
 class OpenLogs:
     """Bounds the descriptors: when too many logs are open, the one that has not been used for longest is closed."""
 
-    __slots__ = ("limit", "queue", "syncs")
+    __slots__ = ("deferring", "limit", "queue", "syncs")
 
     def __init__(self, limit: int = limits.OPEN_LOGS_MAX) -> None:
         self.limit = limit
         self.syncs = 0  # made so far, for metrics (the hub may read it)
+        self.deferring = 0  # logs whose sync is deferred
         self.queue: deque[Log] = deque()
 
     def opened(self, log: Log) -> None:
         self.queue.append(log)
-        while len(self.queue) > self.limit:
+        while len(self.queue) > self.limit + min(self.deferring, limits.DEFERRING_FACTOR * self.limit):
             self._release_oldest(log)
 
     def again(self, work: Callable[[], None]) -> None:
@@ -49,15 +51,17 @@ class OpenLogs:
         except OSError as error:
             if error.errno not in NO_DESCRIPTORS or not self.queue:
                 raise
-            self.limit = max(1, len(self.queue) - SPARED_LOGS)
+            self.limit = min(self.limit, max(1, len(self.queue) - SPARED_LOGS))
             for _ in range(min(SPARED_LOGS, len(self.queue))):
                 self._release_oldest()
             work()
 
     def _release_oldest(self, besides: Log | None = None) -> None:
         queue = self.queue
-        while (oldest := queue.popleft()) is besides or oldest.used:
+        spared = 2 * len(queue)  # then also those that owe a sync
+        while (oldest := queue.popleft()) is besides or oldest.used or (oldest.deferred and spared > 0):
             oldest.used = False  # a second chance
+            spared -= 1
             queue.append(oldest)
         oldest.release()
 

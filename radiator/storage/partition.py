@@ -51,9 +51,10 @@ class Agenda:
     Of each partition one deadline counts: the earliest that it has asked for since it was last met.
     """
 
-    __slots__ = ("_armed", "_numbers", "dirty", "failed", "moved", "postponing", "removals", "timers")
+    __slots__ = ("_armed", "_numbers", "dirty", "failed", "moved", "owing", "postponing", "removals", "timers")
 
     def __init__(self) -> None:
+        self.owing: dict[Partition, None] = {}  # those with decided batches that are written, and not synced yet
         self.postponing: dict[Partition, None] = {}  # those that hold decided batches back
         self.failed: dict[Partition, None] = {}  # those that refuse messages
         self.moved: dict[

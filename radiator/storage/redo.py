@@ -94,6 +94,10 @@ class _Part:
             for one, other in both
         )
 
+    def end(self) -> int:
+        """The offset behind it."""
+        return self._columns().offsets[-1] + 1
+
     def append(self, now_ns: int) -> bool:
         """False if it has to wait."""
         partition, columns = self.partition, self._columns()
@@ -124,9 +128,14 @@ class Redo:
                 self._missing += [part for part in parts if part.state is _State.MISSING]
                 self.acks.append(entry.acks)
 
+    def ends(self) -> dict[str, int]:
+        """Where the logs will end to which something is appended. Cursors may be that far: if the sync of a batch was
+        left for later, it has been delivered, and maybe settled, and then a power cut has taken it."""
+        return {part.partition.name: part.end() for part in self._missing}
+
     def append(self, notes: list[RecoveryNote], now_ns: int) -> None:
-        """Writes and syncs the batches that are not there. Before that, cursors must have been set back to where their
-        logs end: what is appended has not been delivered to anybody."""
+        """Writes and syncs the batches that are not there. Before that, cursors must have been set back to these
+        ends."""
         for part in self._missing:
             count, directory = part.header.records, part.partition.directory
             text = f"{count} messages of a transaction that was decided were not there yet: "

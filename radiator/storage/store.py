@@ -19,7 +19,7 @@ from typing import Any
 
 from radiator import limits
 from radiator.errors import StorageError
-from radiator.storage import dedup_file, dedup_recovery, layout, salt, transaction_log
+from radiator.storage import dedup_file, dedup_recovery, layout, missing, salt, transaction_log
 from radiator.storage.apart import Apart, logs_of
 from radiator.storage.care import Caretaker
 from radiator.storage.care_jobs import SettledJob
@@ -30,7 +30,7 @@ from radiator.storage.definitions import Definitions
 from radiator.storage.file_partition import FilePartition
 from radiator.storage.files import FileSystem, close_quietly, lock_holder, storage_error
 from radiator.storage.format import UnknownVersion
-from radiator.storage.jobs import AppendJob, DirectoriesJob, Job, RemoveJob
+from radiator.storage.jobs import AppendJob, DirectoriesJob, Job, RemoveJob, SyncJob
 from radiator.storage.log import Log
 from radiator.storage.memory import MemoryBudget, MemoryPartition
 from radiator.storage.names_recovery import Allowance
@@ -41,7 +41,7 @@ from radiator.storage.recovery import RecoveryNote, partition_names, recover
 from radiator.storage.redo import Redo
 from radiator.storage.sweep import Sweep
 from radiator.storage.tail import Budget, ColdCache, Tail
-from radiator.storage.transaction_job import Outcome, TransactionJob
+from radiator.storage.transaction_job import Outcome, TransactionJob, defer
 from radiator.storage.transaction_log import TransactionLog
 
 __all__ = ["PartitionOptions", "RecoveryNote", "Store", "SyncPolicy"]
@@ -62,6 +62,7 @@ class Store:
         memory_bytes_max: int = limits.MEMORY_BYTES_MAX,
         open_logs_max: int = limits.OPEN_LOGS_MAX,
         identify: Identify | None = None,
+        together_synced_max: int = limits.TOGETHER_SYNCED_MAX,
     ) -> None:
         self.root = root
         self.fs = files
@@ -71,15 +72,16 @@ class Store:
         self.cursors = CursorStore(files, layout.cursors_path(root), self._open_logs.again)
         self.definitions = Definitions(files, layout.subscriptions_path(root))
         self._agenda = Agenda()
+        self._apart = Apart(self._agenda)
         self.care = Caretaker(self._agenda.removals)
         self._sweep = Sweep(self.partitions, self._agenda)
         self._budget = Budget(tail_bytes_max)
         self._memory = MemoryBudget(memory_bytes_max)
         self._cold = ColdCache(min(limits.COLD_BYTES_MAX, tail_bytes_max))
-        self._apart = Apart()
         self._lock = -1
         self._key = b""  # of the salts
         self._transactions = TransactionLog(files, root, self._open_logs.again)
+        self._synced_max = together_synced_max
         self._together: dict[Partition, None] = {}  # whose open batches hold parts of transactions over several files
         self._awaited: list[tuple[Partition, int]] = []  # messages under way without which those do not hold
         self._outcomes: list[Outcome] = []
@@ -109,10 +111,10 @@ class Store:
             decided = transaction_log.load(self.fs, self.root)
             redo = Redo(self._recovered_partition, decided)
             ends = {name: partition.next_offset for name, partition in self.partitions.items()}
-            notes += [RecoveryNote(path, text, "cursors") for text in self.cursors.load(ends, redo.acks)]
+            notes += [RecoveryNote(path, text, "cursors") for text in self.cursors.load(ends | redo.ends(), redo.acks)]
             redo.append(notes, now_ns)
             notes += [RecoveryNote(self.definitions.path, text, "subscriptions") for text in self.definitions.load()]
-            notes += self._missing()
+            notes += missing.notes(self.cursors, self.partitions)
             if self._identify is not None:
                 dedup_recovery.recover_all(self.partitions.values(), ends, notes, self._identify)
             if self._agenda.postponing or self.cursors.failed is not None:
@@ -132,17 +134,6 @@ class Store:
         except StorageError:
             self._unlock()
             raise
-        return notes
-
-    def _missing(self) -> list[RecoveryNote]:
-        """Retention moves a cursor on before it removes anything, so this was done by somebody else."""
-        notes = []
-        for name, partition_name in self.cursors.names():
-            partition, cursor = self.partitions.get(partition_name), self.cursors.get(name, partition_name)
-            gone = cursor.unsettled_below(partition.log_start_offset) if partition is not None and cursor else None
-            if gone is not None and isinstance(partition, FilePartition):
-                text = f"offsets {gone[0]} to {gone[1]}, of which {name} had not settled {gone[2]}, are gone"
-                notes.append(RecoveryNote(partition.directory, text, "missing", gone[0], gone[1]))
         return notes
 
     def _recovered_partition(self, name: str) -> FilePartition | None:
@@ -278,6 +269,8 @@ class Store:
             jobs += partition.take(now_ns)
         before, behind = self.definitions.take(now_ns)
         jobs += [*before, *self.cursors.take(now_ns), *behind]
+        if not apart:
+            jobs += [SyncJob(each, needs_sync=True) for each in self._apart.owing()]
         if self._outcomes:
             jobs.insert(0, self._transaction(jobs))
         removals = self._agenda.removals
@@ -298,12 +291,15 @@ class Store:
         appends = [job for job in jobs if isinstance(job, AppendJob) and job.atomic]
         cursors = next((job for job in jobs if isinstance(job, CursorJob) and job.together), None)
         start_over = not self._agenda.postponing and self.cursors.failed is None
+        if len(appends) > self._synced_max:
+            defer(appends, jobs)
         waiters, outcomes = self.transaction_waiters, self._outcomes
-        missing = [partition for partition, offset in self._awaited if offset >= partition.kept_to]
+        vain = [partition for partition, offset in self._awaited if offset >= partition.kept_to]
         self._together, self._awaited, self.transaction_waiters, self._outcomes = {}, [], [], []
-        job = TransactionJob(self._transactions, appends, cursors, start_over, waiters, outcomes)
-        if missing:
-            job.error = StorageError(f"partition {missing[0].name}: a repeated message was not stored the first time")
+        owing = [each for each in self._agenda.owing if isinstance(each, FilePartition)]
+        job = TransactionJob(self._transactions, appends, cursors, start_over, owing, waiters, outcomes)
+        if vain:
+            job.error = StorageError(f"partition {vain[0].name}: a repeated message was not stored the first time")
         return job
 
     def together(

@@ -15,7 +15,7 @@ from tests.server.wire import Wire
 
 StartBroker = Callable[..., BrokerProcess]
 NONE = resource.RLIM_INFINITY
-ENOUGH = 10_000 + PER_LOG * limits.OPEN_LOGS_MAX + OTHERS
+ENOUGH = 10_000 + PER_LOG * limits.OPEN_LOGS_MAX * (1 + limits.DEFERRING_FACTOR) + OTHERS
 
 
 @pytest.mark.parametrize(

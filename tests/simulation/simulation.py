@@ -72,7 +72,12 @@ class Simulation:
         self.checkers = Checkers(lambda partition: "weak" not in partition and "memory" not in partition)
         fs = FaultyFileSystem(Random(seed + 1))
         fs.short_writes = self.random.random() < 0.2
-        self.world = World(CASTS[cast].config, fs, tail_bytes_max=self.random.choice([1, 20_000, 64 << 20]))
+        self.world = World(
+            CASTS[cast].config,
+            fs,
+            tail_bytes_max=self.random.choice([1, 20_000, 64 << 20]),
+            together_synced_max=self.random.choice([0, 1, 16]),
+        )
         self.turn: Iterator[str] | None = None
         self.apart = self.random.random() < 0.7  # as the driver does it; else all is in the groups
         self.units: deque[list[Any]] = deque()  # submitted to the disk thread
