@@ -42,6 +42,7 @@ class Ledger:
         self.users: list[Any] = []
         self.holders: dict[Place, Any] = {}
         self.owners: dict[str, Any] = {}  # who had something of a partition last
+        self.made = False  # a SUBSCRIBE was receipted: until then a full disk may end it, and it begins anew
         self.last: dict[str, int] = {}
         self.partition_of_key: dict[str, str] = {}
 
@@ -66,7 +67,7 @@ class Ledger:
             if other[0] == partition and holder is not who and holder.present:
                 raise Violation(f"{self.name}: {place} came to {who}, while {holder} holds {other}")
         if "redelivered" not in frame.headers:
-            if self.last.get(partition, -1) >= offset:
+            if self.made and self.last.get(partition, -1) >= offset:
                 raise Violation(f"{self.name}: {place} came to {who} behind {self.last[partition]}")
             self.last[partition] = offset
         if who.window == 1:
@@ -95,6 +96,12 @@ class Ledger:
     def tick(self) -> int:
         self.now += 1
         return self.now
+
+    def joined(self) -> None:
+        """A SUBSCRIBE was receipted."""
+        if not self.made:
+            self.made = True
+            self.last.clear()
 
     def deleting(self) -> int:
         """That was said, and may have happened; returns the life that begins then."""

@@ -73,6 +73,7 @@ class Member(Actor):
         self.held: list[Frame] = []
         self.window = self.random.choice([1, 1, 2, 5])
         self.mode = self.random.choice(["client", "client-individual"])
+        self.asking = self.new_receipt()
         self.say(
             "SUBSCRIBE",
             id=self.subscription,
@@ -81,11 +82,13 @@ class Member(Actor):
             group=self.ledger.name,
             start_position="first",
             prefetch_count=None if self.window == 1 else self.window,
-            receipt=self.new_receipt(),
+            receipt=self.asking,
         )
 
     def heard(self, frame: Frame) -> None:
-        if frame.command == "RECEIPT":
+        if frame.command == "RECEIPT" and frame.headers["receipt-id"] == self.asking:
+            self.ledger.joined()
+        elif frame.command == "RECEIPT":
             self.ledger.receipted(self.acking.pop(frame.headers["receipt-id"], set()))
         elif frame.command == "MESSAGE" and frame.headers["subscription"] == str(self.subscription):
             self.checkers.observed(*place_of(frame), frame.body)
