@@ -41,7 +41,6 @@ OUTBOX_BYTES_MAX = 1 * MIB  # delivery to a socket pauses above this; the backlo
 IN_FLIGHT_MAX = 65_536  # deliveries that one subscription may leave unacknowledged, whatever it asks for
 CHOKED_BYTES = 8 * MIB  # on top of the outbox (a run of deliveries, answers): a client that lets this gather is unread
 RECV_BYTES = 64 * KIB  # per recv: larger buffers were not faster
-HEADER_VISIT_BYTES = 128  # what reading a header one by one (escapes, CRs, long blocks) counts for in a visit: 1.5 us
 RECV_VISIT_BYTES_MAX = 512 * KIB  # a busy connection gives way to the others after this much
 TUNNEL_STEPS = 64  # frames of WebSocket or records of TLS looked at together: some 40 us each, however empty they are
 SEAL_BYTES = 128 * KIB  # encrypted at a time: a tenth of a millisecond, and all that waits in that form

@@ -65,6 +65,7 @@ log = logging.getLogger("radiator.broker")
 SERVER_NAME = f"radiator/{__version__}"
 ADVANCE_EVERY_NS = 10 * NS_PER_SECOND
 WORK_MAX = 2_000  # about 7 ms
+LOOK_EVERY = 7  # frames, a mask: asking whether it is late takes a hundredth of the time of a SEND
 SETTLE_INTERVAL_NS = 2 * NS_PER_MS  # how long acks without a receipt may be gathered under load
 
 
@@ -87,6 +88,7 @@ class Broker:
         self.pending_bytes = 0  # appended, not yet committed
         self.work = 0  # destinations and patterns looked at for the frames of this visit
         self.stopping = False  # set by the shell
+        self.late: Callable[[], bool] = bool  # whether others should have their turn; set by the shell
         self.hooks: Mapping[int, RuleHooks] = {}  # by index of the rule; set by the shell
         self.disk_full: ProtocolError | None = None  # set by the shell while too little space is free
         self._wake = wake
@@ -148,7 +150,7 @@ class Broker:
         for index, frame in enumerate(frames):
             if session.closing:
                 break
-            if self.work > WORK_MAX:
+            if self.work > WORK_MAX or (index & LOOK_EVERY == LOOK_EVERY and self.late()):
                 return frames[index:]
             try:
                 if frame.head.command == "SEND":

@@ -74,6 +74,7 @@ class App:
             raise
         self.broker.hooks = hooks
         self.driver.broker = self.broker
+        self.broker.late = self.driver.visits.over
         self.listeners: list[Listener] = []
         self.admin: Admin | None = None
         self.certificates = Certificates()

@@ -24,6 +24,7 @@ from radiator.server.beats import Beats
 from radiator.server.group import Shortcut, run_jobs, split, sync_jobs
 from radiator.server.handshakes import Handshakes
 from radiator.server.pace import Pace, run_care
+from radiator.server.visits import Visits
 from radiator.server.worker import Worker, give_up
 
 log = logging.getLogger("radiator.server")
@@ -46,6 +47,7 @@ class Driver:
         self.idle = Event()  # set when nothing is on its way to the disk
         self._closing: dict[Any, None] = {}
         self._loop = gevent.get_hub().loop
+        self.visits = Visits()
         self.handshakes = Handshakes(self._loop)
         interval = SETTLE_INTERVAL_NS / clock.NS_PER_SECOND
         self._settle_timer = self._loop.timer(interval, interval)
@@ -53,6 +55,9 @@ class Driver:
         self._deadline_ns = NEVER_NS  # what the timer below is set to
         self._deadline_timer: Any = None
         self._scheduled = False
+        self._turning = False
+        self._again = self._loop.async_()  # a turn behind the next poll: callbacks that make callbacks run before it
+        self._again.start(self._turn)
         self._committing = False
         self._outgoing: dict[Session, None] = {}
         self._disk = Worker("radiator-disk")
@@ -66,7 +71,10 @@ class Driver:
         """Have a turn at the end of this round of the loop."""
         if not self._scheduled:
             self._scheduled = True
-            self._loop.run_callback(self._turn)
+            if self._turning:
+                self._again.send()
+            else:
+                self._loop.run_callback(self._turn)
 
     def outgoing(self, session: Session) -> None:
         """A session has bytes to send (``Broker``'s wake)."""
@@ -106,7 +114,15 @@ class Driver:
         self._reads.submit(partial(run_aside, work), lambda _: None)
 
     def _turn(self) -> None:
+        self._turning = True
+        try:
+            self._move_on()
+        finally:
+            self._turning = False
+
+    def _move_on(self) -> None:
         self._scheduled = False
+        self.visits.next_round()
         broker = self.broker
         if not self._committing:
             try:
@@ -250,6 +266,8 @@ class Driver:
         """End the threads; the caller has seen to it that nothing is under way."""
         self._settle_timer.stop()
         self._settle_timer.close()
+        self._again.stop()
+        self._again.close()
         self.handshakes.stop()
         self._stop_deadline_timer()
         self._disk.stop()

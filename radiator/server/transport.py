@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import gevent
 
-from radiator import clock, limits
+from radiator import clock
 from radiator.broker.access import too_late
 from radiator.broker.publishing.sending import goes_to_disk
 from radiator.errors import ProtocolError
@@ -100,17 +100,17 @@ class Transport:
 
     def _readable(self) -> None:
         try:
-            visited = 0
+            visits = self._driver.visits.begin()
             while not self.closed:
-                data = self.sock.recv(limits.RECV_BYTES)
+                size = visits.recv_bytes
+                data = self.sock.recv(size)
                 if not data:
                     self._peer_ended()
                     return
                 if self._shut:
                     return
                 self._received(data)
-                visited += len(data) + limits.HEADER_VISIT_BYTES * self._connection.take_decoded()
-                if self._paused or len(data) < limits.RECV_BYTES or visited >= limits.RECV_VISIT_BYTES_MAX:
+                if self._paused or len(data) < size or visits.spent(len(data)):
                     return
         except (BlockingIOError, InterruptedError):
             return
@@ -185,6 +185,7 @@ class Transport:
     def go_on(self) -> None:
         """Each turn while paused: handle the frames that were left, and read on when nothing stands against it."""
         if self._rest and self._driver.has_room and not self.session.closing:
+            self._driver.visits.begin()
             before = len(self._rest)
             rest, self._rest = self._rest, []  # whatever happens, no frame is acted on twice
             self._rest = self._driver.broker.handle(self.session, rest, clock.now_ns())

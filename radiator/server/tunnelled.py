@@ -112,6 +112,7 @@ class TunnelledTransport(Transport):
 
     def _look_further(self) -> None:
         self._waits = False
+        self._driver.visits.begin()
         try:
             if self._tunnel.behind and not self.session.closing and super()._may_read():
                 self._received(b"")

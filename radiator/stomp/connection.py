@@ -111,10 +111,6 @@ class ServerConnection:
         frames = self._parser.feed(data)
         return self._checked(frames)
 
-    def take_decoded(self) -> int:
-        """How many headers had to be read one by one since this was asked last."""
-        return self._parser.take_decoded()
-
     def connected_frame(self, headers: Iterable[tuple[str, str]] = ()) -> bytes:
         """The answer to the opening frame; ``headers`` such as ``session`` and ``server`` are added to it."""
         assert self.version is not None

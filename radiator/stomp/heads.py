@@ -56,13 +56,12 @@ class HeadCache:
 class HeadReader:
     """Reads the blocks of one version, through the cache of that version."""
 
-    __slots__ = ("_count_max", "cache", "decoded", "version")
+    __slots__ = ("_count_max", "cache", "version")
 
     def __init__(self, version: str, cache: HeadCache, count_max: int) -> None:
         self.version = version
         self.cache = cache
         self._count_max = count_max
-        self.decoded = 0  # headers read one by one since somebody asked: a microsecond or two each
 
     def quick(self, block: bytes) -> Head | None:
         """The head of a plain block of at most HEAD_CACHE_BLOCK_BYTES_MAX. None: ``read`` must look at it."""
@@ -122,7 +121,6 @@ class HeadReader:
                 "a frame has too many headers",
                 f"expected at most {self._count_max} (limits.header_count in the YAML file), got {count}",
             )
-        self.decoded += count
         headers: dict[str, str] = {}
         for name, value in _opening_pairs(raw) if command in OPENING_COMMANDS else pairs(raw, self.version):
             headers.setdefault(name, value)

@@ -84,11 +84,6 @@ class Parser:
         """How much of an unfinished frame is held."""
         return self._held + (len(self.pending_head.raw) if self.pending_head is not None else 0)
 
-    def take_decoded(self) -> int:
-        """How many headers had to be read one by one since this was asked last."""
-        decoded, self._reader.decoded = self._reader.decoded, 0
-        return decoded
-
     @property
     def idle(self) -> bool:
         """Whether the stream stands between two frames."""

@@ -73,3 +73,15 @@ def test_many_long_selectors_are_not_all_asked_in_one_go(kind: str) -> None:
     assert 0 < served[0] < 10
     assert served[-1] == 30
     assert all(client.bodies() == ["9"] for client in clients)
+
+
+def test_frames_that_are_late_come_again() -> None:
+    world = World()
+    client = world.connect()
+    world.broker.late = lambda: True
+    world.broker.work = 0
+    client.say_bytes(b"".join(encode("SEND", [("destination", "/topic/a"), ("receipt", str(n))]) for n in range(20)))
+    assert 0 < len(client.rest) < 20
+    world.broker.late = bool
+    world.settle()
+    assert client.receipts() == [str(number) for number in range(20)]

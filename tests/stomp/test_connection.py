@@ -307,13 +307,3 @@ def test_a_server_that_misbehaves_is_found_out(data: bytes, code: str) -> None:
     assert client.failed is not None
     assert client.failed.code == code
     assert client.receive(b"MESSAGE\na:b\n\n\0") == []
-
-
-def test_headers_that_are_read_one_by_one_are_counted_for_who_reads() -> None:
-    server = ServerConnection()
-    server.receive(b"CONNECT\naccept-version:1.2\nhost:x\n\n\0")
-    server.take_decoded()
-    escaped = b"".join(b"h%d:a\\nb\n" % number for number in range(100))
-    server.receive(b"SEND\ndestination:/topic/a\n\n\0SEND\ndestination:/topic/a\n" + escaped + b"\n\0")
-    assert server.take_decoded() == 101
-    assert server.take_decoded() == 0
