@@ -23,7 +23,7 @@ from radiator.broker.queues.owners import Owners
 from radiator.broker.queues.parked import take_lowest
 from radiator.broker.queues.rewound import bound
 from radiator.broker.queues.rota import Rota
-from radiator.broker.queues.shares import CONSUMERS_MAX, Shares
+from radiator.broker.queues.shares import CONSUMERS_MAX, Shares, in_turn
 from radiator.broker.queues.source import QueueSource
 from radiator.broker.wire import run_length
 
@@ -88,9 +88,11 @@ class Queue:
         self.consumers.append(consumer)
         for source in self.sources:  # what was others' may be its own now
             self.rota.rouse(source)
-        if self.shares is not None and len(self.consumers) > CONSUMERS_MAX:
-            self.timing.forget(self.shares)
-            self.shares = None
+        if self.shares is not None:
+            self.shares.joined(consumer)
+            if len(self.consumers) > CONSUMERS_MAX:
+                self.timing.forget(self.shares)
+                self.shares = None
         if alone:
             self._own(wake)
         if self.owners is not None:
@@ -110,6 +112,8 @@ class Queue:
     def leave(self, consumer: Subscription) -> None:
         """A consumer is gone."""
         self.consumers.remove(consumer)
+        if self.shares is not None:
+            self.shares.left(consumer)
         if self.owners is not None:
             self.owners.left(consumer)
 
@@ -209,7 +213,7 @@ class Queue:
             if source.parked is None and not any(consumer.selection for consumer, _ in credits):
                 if self.owners is None and 1 < len(self.consumers) <= CONSUMERS_MAX:
                     self.shares = self.shares or Shares(self, self.timing)
-                    credits = self.shares.limit(self.consumers, credits)
+                    credits = self.shares.limit(credits, only is None and but is None, but)
                     if not credits:
                         break
                 handed += self._hand_out(source, credits, count_max - handed)
@@ -282,18 +286,15 @@ class Queue:
         indexes: range | list[int],
         credits: list[tuple[Subscription, int]],
     ) -> None:
-        """Deal fresh messages out, one to each consumer in turn while it has credit."""
+        """Deal fresh messages out, one to each consumer while it has credit, in turn or to whom it makes equal."""
         source.cursor.delivered = source.next_offset
         if len(credits) == 1:
             self.send(source, batch, credits[0][0], indexes)
             return
         shares: list[list[int]] = [[] for _ in credits]
-        ring = deque((share, credit) for share, (_, credit) in zip(shares, credits, strict=True))
-        for index in indexes:
-            share, credit = ring.popleft()
-            share.append(index)
-            if credit > 1:
-                ring.append((share, credit - 1))
+        turns = in_turn(credits) if self.shares is None else self.shares.turns(credits)
+        for index, place in zip(indexes, turns, strict=False):
+            shares[place].append(index)
         for (consumer, _), share in zip(credits, shares, strict=True):
             if share:
                 self.send(source, batch, consumer, share)

@@ -35,6 +35,15 @@ class Rota:
     def __contains__(self, source: object) -> bool:
         return source in self._ring or source in self._first
 
+    def left(self, enough: int) -> int:
+        """How many messages nobody has been given yet, about; ``enough`` or more are not counted."""
+        left = 0
+        for source in self._ring:
+            left += source.fresh + len(source.returned)
+            if left >= enough:
+                break
+        return left
+
     def rouse(self, source: QueueSource) -> None:
         """It may have something."""
         if source.first:

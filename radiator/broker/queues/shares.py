@@ -1,21 +1,28 @@
-"""Equal shares for equal consumers of one queue: nobody gets ahead of one that is as quick and about to answer.
+"""Equal shares for equal consumers of one queue: when its messages are used up, each has had as many as the others,
+give or take one.
 
-A message goes to whoever asks, and who is served longest ago comes first. That alone makes shares drift apart: most of
-the time only one consumer has room, and it is chance whose answer comes first. So a consumer that is ahead of an equal
-one waits a moment for it. Who takes longer over its messages is no equal, and neither, for its next deliveries, is one
-that did not answer within that moment; so a slow consumer costs a quick one next to nothing. What somebody has missed
-for a hiccup is made up for, but no more than ``DEBT_MAX`` deliveries.
+A message goes to whoever asks; of those who ask at once, to who has had fewest. That alone makes shares drift apart:
+most of the time only one consumer has room, and it is chance whose answer comes first. Being ahead costs nobody
+anything while enough messages are left for the others to catch up, so nobody waits then. When what is left is what the
+others lack, it is kept for them for a moment, and who is ahead waits.
+
+It is kept for who is about as quick and about to answer. Who takes longer over its messages is no equal, and neither,
+for its next deliveries, is one that did not answer within that moment; so a slow consumer costs a quick one next to
+nothing. What somebody has missed is made up for as long as that takes ``DEBT_NS`` at most.
 
 Equal means: the same window, the same ack mode, and about the same time for a message. With ``ack:auto`` messages are
 dealt out in turn anyway.
 
 Knows: what went to whom and when. Must not know: messages, logs.
-Invariant: whoever waits here is looked at again, at the latest when ``due`` is called.
+Invariants: whoever waits here is looked at again, at the latest when ``due`` is called; of those who have room, the one
+that has had fewest waits for nobody who has room.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
+from itertools import repeat
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from radiator.broker.due.timing import NEVER_NS
@@ -24,16 +31,16 @@ from radiator.clock import NS_PER_MS
 if TYPE_CHECKING:
     from radiator.broker.due.timing import Timing
     from radiator.broker.queues.queue import Queue
+    from radiator.broker.session import Session
     from radiator.broker.subscriptions.subscription import Subscription
 
-LEAD = 1  # deliveries, of one equal before another
 CONSUMERS_MAX = 16  # among more the looking costs more than the evenness is worth
-PATIENCE_NS = 5 * NS_PER_MS  # the most that a message waits here
+PATIENCE_NS = 50 * NS_PER_MS  # a pause of a quick one's process, on a busy machine
 SLOWER = 3  # who takes so many times as long is no equal
-SERVICE_NS_MAX = 20 * NS_PER_MS
-EXEMPT, EXEMPT_MAX = 4, 256  # deliveries for which one that kept others waiting in vain is not waited for again
-DEBT_MAX = 32
-UNLIMITED = 1 << 30
+SAMPLES = 3  # as few say nothing
+EXEMPT, EXEMPT_MAX = 1, 256  # deliveries for which one that kept others waiting in vain is not waited for again
+DEBT_NS = 100 * NS_PER_MS  # the longest that one may be alone in catching up
+DEBT_MIN, DEBT_MAX = 4, 128  # deliveries
 
 Credits = list[tuple["Subscription", int]]
 
@@ -41,42 +48,88 @@ Credits = list[tuple["Subscription", int]]
 class Share:
     """What one consumer has had. ``service_ns``: how long it takes for a message, about; 0 is not known yet."""
 
-    __slots__ = ("answered", "exempt", "last_ns", "penalty", "served", "service_ns")
+    __slots__ = (
+        "answered",
+        "done",
+        "exempt",
+        "last_ns",
+        "penalty",
+        "samples",
+        "sent",
+        "served",
+        "service_ns",
+        "since_ns",
+        "took_ns",
+    )
 
-    def __init__(self, served: int) -> None:
-        self.served = served
-        self.last_ns = 0
+    def __init__(self, served: int, in_flight: int, now_ns: int) -> None:
+        self.served = served  # this is what is kept equal
+        self.sent = in_flight  # in truth
+        self.done, self.since_ns = 0, now_ns  # how many of these it had acknowledged when the time was taken last
+        self.last_ns = now_ns
         self.answered = True  # it has had room since it was served last
-        self.service_ns = 0
+        self.service_ns = self.samples = 0
+        self.took_ns = 0  # for its last answer
         self.exempt = 0
         self.penalty = EXEMPT
 
-    def asks(self, now_ns: int) -> None:
-        """It has room. What took long may have been a pause: long times count little, short ones at once."""
-        if not self.answered:
-            self.answered = True
-            took_ns = min(SERVICE_NS_MAX, max(1, now_ns - self.last_ns))
-            slower = self.service_ns and took_ns > self.service_ns
-            self.service_ns = self.service_ns + (took_ns - self.service_ns) // 8 if slower else took_ns
+    def asks(self, consumer: Subscription, now_ns: int) -> None:
+        """It has room. Half a window is timed, as answers come in bursts; what took long may have been a pause, so a
+        short time counts at once, a long one little by little."""
+        if self.answered:
+            return
+        self.answered = True
+        self.took_ns = now_ns - self.last_ns
+        done = self.sent - len(consumer.in_flight)
+        answers = done - self.done
+        if answers > 0 and 2 * answers >= (consumer.window or 1):
+            service_ns = max(1, (now_ns - self.since_ns) // answers)
+            self.service_ns = min(service_ns, 1 + 5 * self.service_ns // 4) if self.samples else service_ns
+            self.samples += 1
+            self.done, self.since_ns = done, now_ns
 
-    def waits_for(self, other: Share, now_ns: int) -> bool:
-        """Whether the other one is as quick, and will answer in a moment."""
-        if other.exempt or now_ns - other.last_ns >= PATIENCE_NS:
-            return False
-        known = self.service_ns and other.service_ns
-        return not known or other.service_ns <= SLOWER * self.service_ns + NS_PER_MS // 5
+    def gets(self, consumer: Subscription, messages: int, now_ns: int) -> None:
+        """So many have just gone to it."""
+        self.served += messages
+        self.sent += messages
+        in_flight = len(consumer.in_flight)
+        if in_flight <= messages:  # it had nothing to do
+            self.done, self.since_ns = self.sent - in_flight, now_ns
+        self.last_ns = now_ns
+        self.answered = False
+        self.exempt = max(0, self.exempt - messages)
+
+    @property
+    def debt_max(self) -> int:
+        """How many deliveries may be made up for."""
+        return max(DEBT_MIN, min(DEBT_MAX, DEBT_NS // max(1, self.service_ns)))
+
+    def awaited_to_ns(self, by: Share, now_ns: int) -> int:
+        """Until when the other one waits for this one, which is at work; 0: not at all."""
+        if self.exempt:
+            return 0
+        known = self.samples >= SAMPLES and by.samples
+        if known and self.service_ns > SLOWER * by.service_ns + NS_PER_MS // 5:
+            return 0
+        until_ns = self.last_ns + max(
+            PATIENCE_NS, min(2 * by.took_ns, 4 * PATIENCE_NS)
+        )  # what they share may have paused
+        return until_ns if until_ns > now_ns else 0
 
 
 class Shares:
     """Those of one queue's consumers."""
 
-    __slots__ = ("_blockers", "_queue", "_shares", "_timing", "wake_ns")
+    __slots__ = ("_blockers", "_queue", "_shares", "_timing", "_top", "wake_ns")
 
     def __init__(self, queue: Queue, timing: Timing) -> None:
         self._queue = queue
         self._timing = timing
         self._shares: dict[Subscription, Share] = {}
         self._blockers: dict[Subscription, int] = {}  # who is waited for, and until when
+        for consumer in queue.consumers:
+            self.joined(consumer)
+        self._top = 0  # the most that one has ever had
         self.wake_ns = NEVER_NS
 
     @property
@@ -84,56 +137,86 @@ class Shares:
         """Whether somebody waits for somebody else."""
         return bool(self._blockers)
 
-    def limit(self, takers: Iterable[Subscription], credits: Credits) -> Credits:
-        """The credits, cut down to what keeps the shares equal."""
-        now_ns = self._timing.now_ns
-        given = dict(credits)
-        peers = [each for each in takers if each.ack != "auto"]
-        allowed: Credits = []
-        for consumer, credit in credits:
-            if consumer.ack != "auto":
-                credit = min(credit, self._allowance(consumer, peers, given, now_ns))
-            if credit > 0:
-                allowed.append((consumer, credit))
-        return allowed
+    def limit(self, credits: Credits, everybody: bool, but: Session | None) -> Credits:
+        """The credits, cut down to what keeps the shares equal, who has had fewest first. ``everybody``: these are all
+        who have room; else others may have it too, but for those of the session ``but``."""
+        now_ns, queue = self._timing.now_ns, self._queue
+        for consumer, _ in credits:
+            self._shares[consumer].asks(consumer, now_ns)
+        enough = len(queue.consumers) * DEBT_MAX + sum(map(itemgetter(1), credits))
+        left = queue.rota.left(enough)
+        if left < enough:
+            given = dict(credits)
+            peers = [each for each in queue.consumers if each.ack != "auto" and each.session is not but]
+            credits = [
+                (consumer, allowed)
+                for consumer, credit in credits
+                if (allowed := self._allowance(consumer, credit, peers, given, everybody, left, now_ns)) > 0
+            ]
+        if len(credits) > 1:
+            shares = self._shares
+            credits = sorted(credits, key=lambda each: shares[each[0]].served)
+        return credits
 
     def _allowance(
-        self, consumer: Subscription, peers: list[Subscription], given: dict[Subscription, int], now_ns: int
+        self,
+        consumer: Subscription,
+        credit: int,
+        peers: list[Subscription],
+        given: dict[Subscription, int],
+        everybody: bool,
+        left: int,
+        now_ns: int,
     ) -> int:
-        own = self._share(consumer)
-        own.asks(now_ns)
-        awaited = reachable = UNLIMITED
+        """How many of those that are left this one may have, so that enough are left for those that have had fewer."""
+        if consumer.ack == "auto":
+            return credit
+        own = self._shares[consumer]
+        leads: list[int] = []
+        at_work: list[tuple[Subscription, int, int]] = []
+        with_room = False
         for peer in peers:
             if peer is consumer or not _equal(peer, consumer):
                 continue
-            share = self._share(peer)
-            going = given.get(peer, 0)
-            if going:
-                reachable = min(reachable, share.served + going)
-            elif peer.in_flight and own.waits_for(share, now_ns):
-                awaited = min(awaited, share.served)
-                if own.served - share.served >= LEAD:
-                    self._blockers[peer] = share.last_ns + PATIENCE_NS
-                    self._timing.at(share.last_ns + PATIENCE_NS, self)
-        return min(awaited, reachable) + LEAD - own.served
+            share = self._shares[peer]
+            if peer not in given:
+                if everybody or peer.queue_credit() <= 0:
+                    until_ns = share.awaited_to_ns(own, now_ns) if peer.in_flight else 0
+                    if not until_ns:
+                        continue
+                    at_work.append((peer, share.served, until_ns))
+                elif share.served < own.served:
+                    with_room = True
+            leads.append(own.served - share.served)
+        allowed = _most(leads, credit, left)
+        if allowed < credit:
+            for peer, served, until_ns in at_work:
+                if served < own.served + allowed:
+                    self._blockers[peer] = until_ns
+                    self._timing.at(until_ns, self)
+            if not allowed and with_room:
+                self._timing.wake(self._queue)  # for these to be asked, which come first
+        return allowed
 
-    def _share(self, consumer: Subscription) -> Share:
-        share = self._shares.get(consumer)
-        if share is None:
-            present = self._queue.consumers
-            self._shares = {each: known for each, known in self._shares.items() if each in present}
-            done = [known.served - len(each.in_flight) for each, known in self._shares.items()]
-            share = self._shares[consumer] = Share(min(done, default=0) + len(consumer.in_flight))
-        return share
+    def joined(self, consumer: Subscription) -> None:
+        """One more: it shares what is left."""
+        in_flight = len(consumer.in_flight)
+        done = [known.served - len(each.in_flight) for each, known in self._shares.items()]
+        self._shares[consumer] = Share(min(done, default=0) + in_flight, in_flight, self._timing.now_ns)
+
+    def left(self, consumer: Subscription) -> None:
+        """One less."""
+        del self._shares[consumer]
+        self._blockers.pop(consumer, None)
 
     def served(self, consumer: Subscription, messages: int) -> None:
         """So many messages have just gone to this one."""
-        share = self._share(consumer)
-        share.last_ns = self._timing.now_ns
-        share.answered = consumer.queue_credit() > 0  # while there is room left, room says nothing
-        share.exempt = max(0, share.exempt - messages)
-        top = max(each.served for each in self._shares.values())
-        share.served = max(share.served + messages, top - DEBT_MAX)
+        share = self._shares[consumer]
+        share.gets(consumer, messages, self._timing.now_ns)
+        self._top = max(self._top, share.served)
+        if share.served < self._top - DEBT_MIN:
+            most = max(each.served for peer, each in self._shares.items() if _equal(peer, consumer))
+            share.served = max(share.served, most - share.debt_max)
         if self._blockers and self._blockers.pop(consumer, None) is not None:
             share.penalty = EXEMPT
             self._timing.wake(self._queue)
@@ -145,7 +228,7 @@ class Shares:
                 share = self._shares.get(peer)
                 if share is not None and until_ns <= now_ns:
                     share.exempt = share.penalty
-                    share.penalty = min(EXEMPT_MAX, 2 * share.penalty)
+                    share.penalty = min(EXEMPT_MAX, 4 * share.penalty)
             self._blockers.clear()  # whoever is still waited for is met again at once
             self._timing.wake(self._queue)
 
@@ -155,6 +238,59 @@ class Shares:
             share.last_ns -= by_ns
         self.due(self._timing.now_ns)
 
+    def turns(self, credits: Credits) -> Iterator[int]:
+        """Which of these, by their places, gets the next message, and so on: who has had fewest, as long as it has
+        credit. Where they are not all equal: one after the other."""
+        first = credits[0][0]
+        if all(_equal(first, consumer) for consumer, _ in credits):
+            return _turns(credits, [self._shares[consumer].served for consumer, _ in credits])
+        return in_turn(credits)
+
+
+def in_turn(credits: Credits) -> Iterator[int]:
+    """As ``Shares.turns``, where nobody knows what each has had."""
+    return _turns(credits, list(repeat(0, len(credits))))
+
+
+def _turns(credits: Credits, served: list[int]) -> Iterator[int]:
+    """``served``: how many each has had."""
+    open_ = sorted(range(len(credits)), key=served.__getitem__, reverse=True)
+    ring: list[int] = []
+    level = 0
+    ends: list[int] = [0] * len(credits)
+    while open_ or ring:
+        if not ring:
+            level = served[open_[-1]]
+        while open_ and served[open_[-1]] <= level:
+            place = open_.pop()
+            ends[place] = served[place] + credits[place][1]
+            ring.append(place)
+        yield from ring
+        level += 1
+        ring = [place for place in ring if ends[place] > level]
+
+
+def _most(leads: list[int], credit: int, left: int) -> int:
+    """How many of the ``left`` messages one may have, at most ``credit``: those behind it, by its ``leads``, must be
+    able to come up to one less."""
+
+    def fits(count: int) -> bool:
+        lacking = sum(lead + count - 1 for lead in leads if lead + count > 1)
+        return not lacking or count + lacking <= left
+
+    if fits(credit):
+        return credit
+    low, high = 0, credit  # ``low`` fits, ``high`` does not
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
 
 def _equal(one: Subscription, other: Subscription) -> bool:
-    return one.window == other.window and one.ack == other.ack and one.session.window == other.session.window
+    return (
+        one.window == other.window
+        and one.ack == other.ack
+        and one.selection is other.selection
+        and one.session.window == other.session.window
+    )
