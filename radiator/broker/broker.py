@@ -99,7 +99,7 @@ class Broker:
         self.troubles = Troubles()
         self._timed_stops: list[tuple[int, Reader]] = []
         self.ready = Ready(self._reader_done, lambda error: self.bugs.found(error))
-        self.timing = Timing(self.ready.queue)
+        self.timing = Timing(self.ready.queue, self.bugs.found)
         self.returns = self.timing.returns = Returns(self)
         self.dead_letters = self.returns.dead_letters
         watch = partial(lanes.watch, self)

@@ -9,9 +9,11 @@ import pytest
 from radiator.broker.bugs import Bugs
 from radiator.broker.destinations.births import Births
 from radiator.broker.destinations.registry import Registry
+from radiator.broker.due.deferred import Deferred
 from radiator.broker.publishing import sending
 from radiator.broker.queues.queue import Queue
 from radiator.broker.stats import Stats
+from radiator.clock import NS_PER_SECOND
 from tests.broker.harness import World
 
 
@@ -90,6 +92,38 @@ def test_a_queue_that_fails_stops_no_other(world: World, monkeypatch: pytest.Mon
     sender.publish("/queue/a", "a2")
     world.settle()
     assert client.bodies() == ["a", "a2"]
+
+
+@pytest.mark.parametrize("what", ["due", "clock_went_back"])
+def test_one_that_fails_when_its_moment_has_come_keeps_no_other_from_its_own(
+    world: World, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    world.forgiving()
+    client = world.connect()
+    client.subscribe("/queue/a", id="1", ack="auto")
+    client.subscribe("/queue/b", id="2", ack="auto")
+    client.publish("/queue/a", "a", delay="1s")
+    client.publish("/queue/b", "b", delay="1s")
+    world.settle()
+    honest = getattr(Deferred, what)
+    failed: list[Deferred] = []
+
+    def fails_first(deferred: Deferred, time_ns: int) -> None:
+        failed.append(deferred)
+        if deferred is failed[0]:
+            bug()
+        honest(deferred, time_ns)
+
+    monkeypatch.setattr(Deferred, what, fails_first)
+    if what == "clock_went_back":
+        world.broker.tick(world.now - NS_PER_SECOND // 2)
+        monkeypatch.undo()
+    world.now += NS_PER_SECOND
+    world.broker.tick(world.now)
+    world.settle()
+    assert len(set(failed)) == 2
+    assert world.broker.stats.internal_errors == 1
+    assert client.bodies() == (["b"] if what == "due" else ["a", "b"])
 
 
 def test_a_place_that_fails_for_ever_is_told_ever_more_seldom(caplog: pytest.LogCaptureFixture) -> None:

@@ -41,12 +41,14 @@ class Subject(Protocol):
 
 class Timing:
     """``wake`` is told of queues that have something to hand out again; ``returns`` decides what becomes of messages
-    whose time is over. Set once, by the broker."""
+    whose time is over: set once, by the broker. ``on_error`` is called with what nobody foresaw: the subject that raised
+    it has to wait for what it says next, and the others are met."""
 
-    __slots__ = ("_heap", "_left", "_numbers", "_stuck", "deferred", "now_ns", "returns", "wake")
+    __slots__ = ("_heap", "_left", "_numbers", "_on_error", "_stuck", "deferred", "now_ns", "returns", "wake")
 
-    def __init__(self, wake: Callable[[Queue], None]) -> None:
+    def __init__(self, wake: Callable[[Queue], None], on_error: Callable[[Exception], None]) -> None:
         self.wake = wake
+        self._on_error = on_error
         self.returns: Returns
         self.now_ns = 0
         self.deferred = 0  # messages that are not due yet and are remembered by their offsets
@@ -61,7 +63,10 @@ class Timing:
             by_ns = self.now_ns - now_ns
             self.now_ns = now_ns
             for subject in {id(entry[2]): entry[2] for entry in self._heap}.values():
-                subject.clock_went_back(by_ns)
+                try:
+                    subject.clock_went_back(by_ns)
+                except Exception as error:
+                    self._on_error(error)
         self.now_ns = now_ns
 
     def at(self, due_ns: int, subject: Subject) -> None:
@@ -104,7 +109,10 @@ class Timing:
             elif self._left:
                 self._left -= 1
         for subject in later:  # each once: what it plans for now is for the next visit
-            subject.due(now_ns)
+            try:
+                subject.due(now_ns)
+            except Exception as error:
+                self._on_error(error)
 
     # --- room for messages that are not due -------------------------------------------------------------------------
 
