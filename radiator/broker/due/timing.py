@@ -41,8 +41,8 @@ class Subject(Protocol):
 
 class Timing:
     """``wake`` is told of queues that have something to hand out again; ``returns`` decides what becomes of messages
-    whose time is over: set once, by the broker. ``on_error`` is called with what nobody foresaw: the subject that raised
-    it has to wait for what it says next, and the others are met."""
+    whose time is over: set once, by the broker. ``on_error`` is called with what nobody foresaw: the subject that
+    raised it has to wait for what it says next, and the others are met."""
 
     __slots__ = ("_heap", "_left", "_numbers", "_on_error", "_stuck", "deferred", "now_ns", "returns", "wake")
 

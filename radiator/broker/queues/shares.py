@@ -254,7 +254,7 @@ def in_turn(credits: Credits) -> Iterator[int]:
 
 def _turns(credits: Credits, served: list[int]) -> Iterator[int]:
     """``served``: how many each has had."""
-    open_ = sorted(range(len(credits)), key=served.__getitem__, reverse=True)
+    open_ = sorted(range(len(credits)), key=served.__getitem__)[::-1]  # of equal ones the first comes first
     ring: list[int] = []
     level = 0
     ends: list[int] = [0] * len(credits)
