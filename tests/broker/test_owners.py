@@ -179,3 +179,24 @@ def test_whatever_happens_no_partition_has_two_who_hold_it_and_all_are_shared(da
         shares = group.shares()
         assert sum(shares) == len(group.sources)
         assert max(shares) - min(shares) <= 1
+
+
+def test_thousands_that_come_or_go_at_once_are_shared_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = []
+    honest = Owners._share
+
+    def share(owners: Owners) -> None:
+        shared.append(owners)
+        honest(owners)
+
+    monkeypatch.setattr(Owners, "_share", share)
+    group = Group(3_000)
+    members = [group.join() for _ in range(4)]
+    assert group.shares() == [750] * 4
+    assert len(shared) == 1
+    for source in group.sources[:1_500]:
+        group.owners.remove(source)
+    del group.sources[:1_500]
+    group.leave(members[0])
+    assert group.shares() == [500] * 3
+    assert len(shared) == 2

@@ -17,6 +17,7 @@ anything of the source.
 
 from __future__ import annotations
 
+from heapq import heapify, heapreplace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -49,57 +50,65 @@ class Proof:
 class Owners:
     """The owners of one queue's sources. ``wake`` is called when a source has got a new one."""
 
-    __slots__ = ("_alone", "_members", "_owner", "_parting", "_proofs", "_sources", "_wake", "_wanted")
+    __slots__ = ("_alone", "_free", "_owner", "_parting", "_proofs", "_shares", "_uneven", "_wake", "_wanted")
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
-        self._members: dict[Subscription, None] = {}  # as they came
+        self._shares: dict[Subscription, dict[Any, None]] = {}  # what each member, as they came, is to own
         self._alone: dict[Subscription, None] = {}  # those that are exclusive
-        self._sources: dict[Any, None] = {}  # to be owned by one member each
-        self._wanted: dict[Any, Subscription] = {}
+        self._free: dict[Any, None] = {}  # to be owned by one member each, and in no share yet
+        self._wanted: dict[Any, Subscription] = {}  # in whose share each one is
+        self._uneven = False  # the shares are made even when somebody asks: thousands may come at once
         self._owner: dict[Any, Subscription | None] = {}
         self._proofs: dict[Any, Proof] = {}  # why a source cannot move yet, as far as it was asked
         self._parting: Proof | None = None  # what an exclusive consumer that left was not sent yet
 
     def add(self, source: Any) -> None:
         """This source is owned from now on."""
-        self._sources[source] = None
-        self._share()
+        self._free[source] = None
+        self._uneven = True
 
     def remove(self, source: Any) -> None:
         """The queue reads it no more."""
-        self._sources.pop(source, None)
+        self._free.pop(source, None)
+        if source in self._wanted:
+            del self._shares[self._wanted.pop(source)][source]
+            self._uneven = True
         self._proofs.pop(source, None)
         self._owner.pop(source, None)
-        self._share()
 
     def replaced(self, old: Any, new: Any) -> None:
         """Another cursor over the same log: it is owned as the old one was, once nobody holds anything of that."""
-        if old in self._sources:
-            self._sources = {new if source is old else source: None for source in self._sources}
-        if old in self._wanted:
-            self._wanted[new] = self._wanted.pop(old)
+        if old in self._free:
+            del self._free[old]
+            self._free[new] = None
+        elif old in self._wanted:
+            member = self._wanted[new] = self._wanted.pop(old)
+            del self._shares[member][old]
+            self._shares[member][new] = None
         self._proofs.pop(old, None)
         self._owner.pop(old, None)
 
     def joined(self, member: Subscription, alone: bool) -> None:
         """One more consumer; ``alone``: it wants to be the only one."""
-        self._members[member] = None
+        self._shares[member] = {}
         if alone:
             self._alone[member] = None
-        self._share()
+        self._uneven = True
 
     def left(self, member: Subscription) -> None:
         """A consumer is gone; what it held is on its way back, but what is not written yet may still be."""
-        self._members.pop(member, None)
+        for source in self._shares.pop(member, ()):
+            del self._wanted[source]
+            self._free[source] = None
         whole = self._alone.pop(member, self) is None
+        self._uneven = True
         for source, owner in self._owner.items():
             if owner is member:
                 self._owner[source] = None
                 if member.ack == "auto" and (proof := holding(member, source, whole)) is not None:
                     self._proofs[source] = proof
                     self._parting = proof if whole else self._parting
-        self._share()
 
     @property
     def active(self) -> Subscription | None:
@@ -108,10 +117,12 @@ class Owners:
 
     def takers(self, source: Any, consumers: Iterable[Subscription]) -> Iterable[Subscription]:
         """Who may be handed something from this source now."""
+        if self._uneven:
+            self._share()
         wanted = self.active or self._wanted.get(source)
         if wanted is None:
             self._owner.pop(source, None)
-            return () if source in self._sources else consumers
+            return () if source in self._free else consumers
         if self._owner.get(source) is not wanted:
             if self._held(source, wanted, consumers):
                 return ()
@@ -135,27 +146,26 @@ class Owners:
 
     def _share(self) -> None:
         """Give each member its share of the sources, moving as few as can be."""
-        members = self._members
-        if not members:
-            self._wanted.clear()
+        self._uneven = False
+        shares, free, wanted = self._shares, self._free, self._wanted
+        if not shares:
             return
-        least, more = divmod(len(self._sources), len(members))
-        shares: dict[Subscription, list[Any]] = {member: [] for member in members}
-        free = []
-        for source in self._sources:
-            owner = self._wanted.get(source)
-            if owner in shares:
-                shares[owner].append(source)
-            else:
-                free.append(source)
+        least, more = divmod(len(free) + len(wanted), len(shares))
         for share in sorted(shares.values(), key=len, reverse=True):  # those with most keep the shares that are larger
             keep = least + (more > 0 and len(share) > least)
             more -= keep > least
-            free += share[keep:]
-            del share[keep:]
+            for _ in range(len(share) - keep):
+                source, _ = share.popitem()
+                del wanted[source]
+                free[source] = None
+        smallest = [(len(share), number, member) for number, (member, share) in enumerate(shares.items())]
+        heapify(smallest)
         for source in free:
-            min(shares.values(), key=len).append(source)
-        self._wanted = {source: member for member, share in shares.items() for source in share}
+            size, number, member = smallest[0]
+            heapreplace(smallest, (size + 1, number, member))
+            shares[member][source] = None
+            wanted[source] = member
+        free.clear()
 
 
 def holding(consumer: Subscription, source: Any, whole: bool = False) -> Proof | None:
