@@ -17,6 +17,7 @@ from typing import Final
 
 from radiator.routing import selector_tree as tree
 from radiator.routing.like import like
+from radiator.routing.selector_key import key_of
 from radiator.routing.selector_parser import number, parse
 from radiator.routing.selector_tree import Literal, Name, Node
 
@@ -44,13 +45,14 @@ BOOLEANS: Final = {"true": True, "false": False}
 class Selector:
     """A compiled selector. ``text`` is its canonical form: two that say the same in the same order have the same."""
 
-    __slots__ = ("names", "size", "test", "text")
+    __slots__ = ("key", "names", "size", "test", "text")
 
     def __init__(self, root: Node) -> None:
         names: Names = {}
         self.test: Test = _condition(root, names)
         self.text = tree.show(root)
         self.names = tuple(names)
+        self.key = key_of(root)
         self.size = len(self.text)
 
     def __repr__(self) -> str:

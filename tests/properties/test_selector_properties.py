@@ -17,6 +17,7 @@ from radiator.errors import ProtocolError
 from radiator.routing import selector_tree as tree
 from radiator.routing.like import like
 from radiator.routing.selector import Selector, compile_selector
+from radiator.routing.selector_key import key_of
 from radiator.routing.selector_parser import parse
 from radiator.routing.selector_tree import show
 
@@ -239,3 +240,13 @@ def test_words_in_any_order_never_raise_anything_else(text: str, message: dict[s
 @given(st.text("ab%_", max_size=10), st.text("ab\n", max_size=16))
 def test_like_is_what_a_regular_expression_finds(pattern: str, text: str) -> None:
     assert like(pattern)(text) is naive_like(pattern, "", text)
+
+
+@given(conditions, headers, st.sampled_from(NAMES), texts)
+def test_where_the_header_is_not_what_the_key_says_nothing_is_selected(
+    condition: Any, message: dict[str, str], name: str, text: str
+) -> None:
+    for node in (condition, tree.And((condition, tree.Compare("=", tree.Name(name), tree.Literal(text))))):
+        key = key_of(node)
+        if key is not None and naive(node, message) is True:
+            assert message.get(key[0]) == key[1]

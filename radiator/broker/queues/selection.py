@@ -2,7 +2,8 @@
 
 A verdict is found once for each batch and selector, whoever asks, and kept with the batch: a hundred subscribers with
 the same selector cost one evaluation. Only the headers that a selector names are looked for in a stored block, and
-producers repeat their blocks, so of equal ones in a run the first is evaluated.
+producers repeat their blocks, so of equal ones in a run the first is evaluated. Different selectors that look at the
+same records share what was found there (``Looked``); one that needs ``name = 'text'`` looks only at those that have it.
 
 Knows: the stored form of a record, which names mean what. Must not know: subscriptions, who waits for what.
 Invariants: verdicts are a function of the record alone (not of its deliveries), so they are never found anew; the
@@ -12,7 +13,7 @@ verdicts kept with a batch are bounded.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from itertools import repeat
+from itertools import islice, repeat
 from typing import TYPE_CHECKING, Final
 
 from radiator import limits
@@ -74,7 +75,8 @@ class Selection:
     ``run`` is how many records one turn may look at: fewer, the longer the selector.
     """
 
-    __slots__ = ("_columns", "_of_block", "_test", "given", "run", "text")
+    __slots__ = ("_key", "_names", "_of_block", "_test", "given", "run", "text")
+    _looked: Looked | None = None  # by whoever was asked last
     spent_chars = 0  # of all selectors: records looked at x characters; who hands out asks when to give way
 
     def __init__(self, text: str) -> None:
@@ -90,7 +92,8 @@ class Selection:
         self.text = selector.text
         self.run = max(1, limits.SELECTOR_RUN_CHARS // len(self.text))
         self._test = selector.test
-        self._columns = [_column(name) for name in selector.names]
+        self._names = selector.names
+        self._key = selector.key
         self._of_block = all(JMS.get(name, name) not in FACTS for name in selector.names)
 
     def verdicts(self, wire: PartitionWire, batch: RecordBatch, start: int, stop: int) -> bytearray:
@@ -123,17 +126,92 @@ class Selection:
         return self.verdicts(wire, batch, index, index + 1)[index] == YES
 
     def _evaluate(self, wire: PartitionWire, batch: RecordBatch, start: int, stop: int) -> bytes:
-        test, indexes, blocks = self._test, range(start, stop), batch.blocks[start:stop]
-        if not self._of_block:
-            Selection.spent_chars += len(blocks) * len(self.text)
-            columns = [column(wire, batch, indexes, blocks) for column in self._columns]
-            return bytes([test(row) is True for row in zip(*columns, strict=True)])
-        different = list(dict.fromkeys(blocks))
-        Selection.spent_chars += len(different) * len(self.text)
-        columns = [column(wire, batch, indexes, different) for column in self._columns]
+        looked = _look(wire, batch, start, stop)
+        columns = [looked.column(name, self._of_block) for name in self._names]
         rows: Iterable[Row] = zip(*columns, strict=True) if columns else repeat(())
-        known = {block: test(row) is True for block, row in zip(different, rows, strict=False)}
-        return bytes([known[block] for block in blocks])
+        size = len(looked.different) if self._of_block else stop - start
+        test = self._test
+        if self._key is None:
+            Selection.spent_chars += size * len(self.text)
+            verdicts = bytes([test(row) is True for row in islice(rows, size)])
+        else:
+            having = looked.having(self._key[0], self._of_block).get(self._key[1], ())
+            Selection.spent_chars += len(having) * len(self.text) + 1
+            found = bytearray(size)
+            for place in having:
+                found[place] = test([column[place] for column in columns]) is True
+            verdicts = bytes(found)
+        return looked.spread(verdicts) if self._of_block else verdicts
+
+    @property
+    def per_record(self) -> int:
+        """How many characters are to be looked at for each record, whatever is in it."""
+        return len(self.text) if self._key is None else 0
+
+    def work(self, wire: PartitionWire, batch: RecordBatch, start: int, stop: int) -> int:
+        """How many characters ``verdicts`` would look at."""
+        if self._key is None:
+            return (stop - start) * len(self.text)
+        having = _look(wire, batch, start, stop).having(self._key[0], self._of_block)
+        return (1 + len(having.get(self._key[1], ()))) * len(self.text)
+
+
+def _look(wire: PartitionWire, batch: RecordBatch, start: int, stop: int) -> Looked:
+    looked = Selection._looked
+    if looked is None or not looked.at(batch, start, stop):
+        looked = Selection._looked = Looked(wire, batch, start, stop)
+    return looked
+
+
+class Looked:
+    """What selectors have found in some records: the last ones only, for whoever else asks about them. Of blocks that
+    are equal the first counts; where a fact is asked for that is in no block, all records do."""
+
+    __slots__ = ("_batch", "_columns", "_having", "_places", "_start", "_stop", "_wire", "different")
+
+    def __init__(self, wire: PartitionWire, batch: RecordBatch, start: int, stop: int) -> None:
+        self._wire = wire
+        self._batch = batch
+        self._start = start
+        self._stop = stop
+        self.different: dict[bytes, int] = {}
+        self._places = [self.different.setdefault(block, len(self.different)) for block in batch.blocks[start:stop]]
+        self._columns: dict[tuple[str, bool], Values] = {}
+        self._having: dict[tuple[str, bool], dict[str | None, list[int]]] = {}
+
+    def at(self, batch: RecordBatch, start: int, stop: int) -> bool:
+        """Whether these are the records."""
+        return self._batch is batch and self._start == start and self._stop == stop
+
+    def column(self, name: str, of_block: bool) -> Values:
+        """What a name is, in each."""
+        column = self._columns.get((name, of_block))
+        if column is None:
+            if len(self._columns) >= limits.SELECTORS_PER_BATCH_MAX:
+                self._columns.clear()
+                self._having.clear()
+            blocks = list(self.different) if of_block else self._batch.blocks[self._start : self._stop]
+            column = _column(name)(self._wire, self._batch, range(self._start, self._stop), blocks)
+            self._columns[name, of_block] = column
+        return column
+
+    def having(self, name: str, of_block: bool) -> dict[str | None, list[int]]:
+        """Where it has which value."""
+        having = self._having.get((name, of_block))
+        if having is None:
+            having = {}
+            for place, value in enumerate(self.column(name, of_block)):
+                having.setdefault(value, []).append(place)
+            self._having[name, of_block] = having
+        return having
+
+    def spread(self, verdicts: bytes) -> bytes:
+        """For each record what was found for its block."""
+        if len(verdicts) == len(self._places):
+            return verdicts
+        if YES not in verdicts:
+            return bytes(len(self._places))
+        return bytes([verdicts[place] for place in self._places])
 
 
 # --- what a name is, for the records with these indexes and blocks ----------------------------------------------------

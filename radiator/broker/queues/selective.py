@@ -86,6 +86,15 @@ class Takers:
             for text, selection in self.present.items()
         }
 
+    def run(self, source: QueueSource, batch: RecordBatch, start: int, stop: int) -> int:
+        """How many records may be looked at in one call."""
+        most, wire = limits.SELECTOR_RUN_CHARS, source.feed.wire
+        selections = [each for each in self.present.values() if each is not None]
+        count = min(stop - start, max(1, most // max(1, sum(each.per_record for each in selections))))
+        if sum(each.work(wire, batch, start, start + count) for each in selections) > most:
+            count = min(count, max(1, most // max(1, sum(map(len, self.present)))))
+        return count
+
     def choose(self, verdicts: Verdicts, index: int) -> Subscription | None:
         """Who gets this record; its credit is taken."""
         best: Taker | None = None
@@ -180,8 +189,7 @@ def _fresh(queue: Queue, source: QueueSource, parked: Parked, takers: Takers, co
     partition = source.feed.partition
     start = batch.index_at(source.next_offset)
     stop = len(batch) if batch.next_offset <= partition.high_watermark else batch.index_at(partition.high_watermark)
-    run = limits.SELECTOR_RUN_CHARS // max(1, sum(map(len, takers.present)))
-    stop = start + min(run_length(batch, start, stop, limits.SELECTOR_RUN_BYTES), max(1, run))
+    stop = start + takers.run(source, batch, start, start + run_length(batch, start, stop, limits.SELECTOR_RUN_BYTES))
     stop = bound(source, batch, start, stop)
     firsts = queue.claim.firsts(partition.name, batch)
     verdicts = takers.verdicts(source, batch, start, stop)
