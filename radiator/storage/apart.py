@@ -8,7 +8,7 @@ under way: so the thread has something to do while one comes back, and a group c
 for no more than that. What is new meanwhile in their logs stays where it is.
 
 Knows: which logs wait for their turn. Must not know: what is in their jobs. Hub only.
-Invariants: a log that has a unit under way is in no group commit; each that waits has its turn, in order.
+Invariants: a log has one unit under way at a time, and is in no group commit meanwhile; each has its turn, in order.
 """
 
 from __future__ import annotations
@@ -60,12 +60,13 @@ class Apart:
         """The units that may be under way beside those that are."""
         units: list[list[Job]] = []
         while len(self.under_way) < AT_ONCE_MAX:
-            owing = next(iter(self.owing()), None)
-            if owing is not None and not (self.makers and units):  # in turns
+            owing = next(self.owing(), None)
+            maker = next((each for each in self.makers if each not in self.under_way), None)
+            if owing is not None and not (maker is not None and units):  # in turns
                 self.under_way[owing] = None
                 units.append([SyncJob(owing, needs_sync=True), UnitDone(self, owing)])
-            elif self.makers:
-                units.append(self._begun(next(iter(self.makers)), now_ns))
+            elif maker is not None:
+                units.append(self._begun(maker, now_ns))
             else:
                 break
         return units

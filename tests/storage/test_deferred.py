@@ -192,3 +192,20 @@ def test_what_was_settled_before_its_log_was_synced_stays_settled() -> None:
         for log in logs:
             found_cursor = store.cursors.get("queue:q", log.name)
             assert found_cursor is not None and found_cursor.floor == 2
+
+
+def test_a_log_that_owes_a_sync_and_is_to_begin_a_file_does_one_after_the_other() -> None:
+    store, logs = begun(FaultyFileSystem())
+    decided(store, logs)
+    for log in logs:
+        log.roll_wanted = True
+        log.queue()
+    for job in run_jobs(store.take(NOW, apart=True)):
+        job.done(NOW)
+    done: list[Any] = []
+    out: list[list[Any]] = []
+    while out := [*out, *store.take_apart(NOW)]:
+        for job in run_jobs(out.pop(0)):
+            job.done(NOW)
+            done.append(type(job).__name__)
+    assert done.count("SyncJob") == done.count("RollJob") == LOGS
