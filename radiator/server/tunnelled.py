@@ -162,21 +162,6 @@ class TunnelledTransport(Transport):
         if self._writer is None:
             self._pump()
 
-    def _peer_ended(self) -> None:
-        tunnel = self._tunnel
-        if tunnel.ended and not tunnel.hears:
-            if not self._wire and not self._said_bye:
-                self._send_once(tunnel.close(NORMAL, ""))
-            self.close()
-        else:
-            super()._peer_ended()
-
-    def _send_once(self, data: bytes) -> None:
-        try:
-            self.sock.send(data)
-        except OSError as error:
-            log.debug("session %s: %s", self.session.id, error)
-
     # --- writing ----------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
@@ -187,7 +172,7 @@ class TunnelledTransport(Transport):
             return
         if session.closing:
             self._start_closing()
-        if not tunnel.ready or self._said_bye or (tunnel.ended and not tunnel.hears):
+        if not tunnel.ready or self._said_bye:
             return
         data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         self._backlog.append(memoryview(tunnel.wrap(data)))
@@ -259,3 +244,13 @@ class TunnelledTransport(Transport):
         code = GOING_AWAY if self._driver.stopping else PROTOCOL_ERROR if failed is not None else NORMAL
         self._wire = self._tunnel.close(code, failed.message if failed is not None else "")
         self._pump()
+
+    def close(self) -> None:
+        """Release all; a peer that has said goodbye, and is owed nothing more, is answered."""
+        if self._tunnel.ended and not (self.closed or self._wire or self._said_bye):
+            self._said_bye = True
+            try:
+                self.sock.send(self._tunnel.close(NORMAL, ""))
+            except OSError as error:
+                log.debug("session %s: %s", self.session.id, error)
+        super().close()

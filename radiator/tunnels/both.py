@@ -27,10 +27,6 @@ class Both:
         return self._inner.behind or self._outer.behind
 
     @property
-    def hears(self) -> bool:
-        return not self._inner.ended and self._outer.hears
-
-    @property
     def refusal(self) -> Refusal | None:
         return self._outer.refusal or self._inner.refusal
 

@@ -49,10 +49,6 @@ class Tls:
         if not server_side:
             self._shake_hands()
 
-    @property
-    def hears(self) -> bool:
-        return True
-
     def receive(self, data: bytes) -> bytes:
         if self.refusal is not None or self.ended:
             return b""

@@ -38,15 +38,11 @@ class Tunnel(Protocol):
 
     @property
     def ended(self) -> bool:
-        """The peer has said that it will send no more."""
+        """The peer has said that it will send no more; it may still be sent something."""
 
     @property
     def behind(self) -> bool:
         """It has not looked at all that came."""
-
-    @property
-    def hears(self) -> bool:
-        """A peer that has ended may still be sent something."""
 
     @property
     def refusal(self) -> Refusal | None: ...

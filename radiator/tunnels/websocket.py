@@ -41,6 +41,7 @@ class WebSocket(ABC):
     """What both ends have in common, once the connection is upgraded."""
 
     def __init__(self, end: ConnectionType) -> None:
+        self._end = end
         self._frames = Connection(end)
         self._is_server = end is ConnectionType.SERVER
         self._speaks_text = False  # the peer's last message was one
@@ -56,10 +57,6 @@ class WebSocket(ABC):
     @abstractmethod
     def receive(self, data: bytes) -> bytes:
         """STOMP's bytes out of what has come: each end opens in its own way."""
-
-    @property
-    def hears(self) -> bool:
-        return False  # nothing may follow a Close frame
 
     def outgoing(self) -> bytes:
         return b""
@@ -93,12 +90,13 @@ class WebSocket(ABC):
         return response(status, text)
 
     def close(self, code: int, reason: str) -> bytes:
-        if not self.ready or self._frames.state not in (ConnectionState.OPEN, ConnectionState.REMOTE_CLOSING):
+        if not self.ready or self._frames.state is not ConnectionState.OPEN:
             return b""
         short = reason.encode()[:REASON_BYTES_MAX].decode(errors="ignore")
         return self._frames.send(CloseConnection(code=code, reason=short or None))
 
     def _messages(self, data: bytes) -> bytes:
+        """Nothing is taken behind the peer's Close; what it is owed goes out before ours."""
         frames = self._frames
         pieces: list[bytes | bytearray] = []
         self.behind = False
@@ -116,17 +114,20 @@ class WebSocket(ABC):
                 elif isinstance(event, CloseConnection):
                     if frames.state is ConnectionState.OPEN:  # not the peer's word, but wsproto's about its bytes
                         self._fault(int(event.code), event.reason or "")
-                    else:
-                        self.ended = True
+                        break
+                    if frames.state is ConnectionState.REMOTE_CLOSING:
+                        self._frames = Connection(self._end)  # wsproto's has nothing more to say, and we may have
+                    self.ended = True
+                    break
                 if steps >= TUNNEL_STEPS and self._is_server:
-                    self.behind = not (self.ended or self.refusal)
+                    self.behind = True
                     break
         except LocalProtocolError:
             pass  # it goes on after its Close frame
         return b"".join(pieces)
 
     def _fault(self, code: int, words: str) -> None:
-        farewell = self.close(code, words)
+        farewell = self.control() + self.close(code, words)
         self.refusal = Refusal("websocket", "the WebSocket's frames are broken", words, farewell)
 
 
@@ -203,6 +204,8 @@ class ServerSocket(WebSocket):
             self._refuse(426, "Expected version 13 of WebSocket.", "Sec-WebSocket-Version: 13", "Upgrade: websocket")
         elif not _is_key(head.headers.get("sec-websocket-key", "")):
             self._refuse(400, "Expected Sec-WebSocket-Key with 16 bytes in base64.")
+        elif "transfer-encoding" in head.headers or head.headers.get("content-length", "0") != "0":
+            self._refuse(400, "Expected a request without a body: what follows it are frames of the WebSocket.")
         elif not let_in(head, self._origins, self._secure):
             self._refuse(
                 403,

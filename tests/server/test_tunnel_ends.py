@@ -71,6 +71,40 @@ def test_a_close_behind_frames_that_wait_silences_nobody_else(start_broker: Star
     assert "Traceback" not in broker.text()
 
 
+def test_all_that_came_before_a_close_is_answered_before_ours(start_broker: StartBroker, tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "ca")
+    cert, key = authority.issue("127.0.0.1")
+    broker = start_broker(f"tls: {{cert: {cert}, key: {key}}}", [*LISTEN, "--listen", "wss://127.0.0.1:0"])
+    context = ssl.create_default_context(cafile=authority.ca)
+    sends = b"".join(frame(b"SEND\ndestination:/topic/t\nreceipt:%d\n\n\0" % number) for number in range(100))
+    for scheme in ("ws", "wss"):
+        for bye in (b"", frame(b"DISCONNECT\nreceipt:bye\n\n\0")):
+            plain = socket.create_connection(("127.0.0.1", broker.port_of(scheme)), WAIT_SECONDS)
+            with plain if scheme == "ws" else context.wrap_socket(plain, server_hostname="127.0.0.1") as peer:
+                upgrade(peer)
+                peer.sendall(frame(CONNECT) + sends + bye + frame(b"\x03\xe8", CLOSE))
+                heard = b"".join(iter(lambda: peer.recv(65_536), b""))
+            assert heard.count(b"RECEIPT") == 100 + bool(bye)
+            assert (b"receipt-id:bye" in heard) == bool(bye)
+            assert heard.endswith(b"\x88\x02\x03\xe8")
+    assert broker.stop() == 0
+    assert "Traceback" not in broker.text()
+
+
+def test_the_answer_to_the_request_comes_before_any_word_about_what_follows(start_broker: StartBroker) -> None:
+    broker = start_broker("", LISTEN)
+    for more, status in ((b"", b"101"), (b"Content-Length: 5\r\n", b"400")):
+        with socket.create_connection(("127.0.0.1", broker.port_of("ws")), WAIT_SECONDS) as sock:
+            sock.sendall(
+                b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+                + more
+                + b"Sec-WebSocket-Key: MDAwMDAwMDAwMDAwMDAwMA==\r\nSec-WebSocket-Version: 13\r\n\r\nhello"
+            )
+            heard = b"".join(iter(lambda: sock.recv(65_536), b""))
+        assert heard.startswith(b"HTTP/1.1 " + status)
+        assert (b"\r\n\r\n\x88" in heard) == (status == b"101")
+
+
 @pytest.mark.parametrize("flood", [frame(b"", PING), frame(b"\n")], ids=["pings", "heart-beats"])
 def test_what_stands_behind_a_flood_of_tiny_frames_is_done_and_answered(
     start_broker: StartBroker, flood: bytes

@@ -98,6 +98,8 @@ def test_the_opening_may_come_byte_by_byte_and_messages_right_behind_it() -> Non
         (request(Sec_WebSocket_Key=None), "HTTP/1.1 400"),
         (request(Connection="close"), "does a proxy in between take it out?"),
         (request("/stomp", "POST"), "HTTP/1.1 405"),
+        (request(Content_Length="5") + b"hello", "Expected a request without a body"),
+        (request(Transfer_Encoding="chunked"), "Expected a request without a body"),
         (request("http://x/stomp"), "HTTP/1.1 400"),
         (request(Sec_WebSocket_Protocol="mqtt"), "Expected one of v12.stomp, v11.stomp, v10.stomp, stomp"),
         (request(Sec_WebSocket_Key=KEY + "\r\nSec-WebSocket-Key: " + KEY), "expected Sec-WebSocket-Key once"),
@@ -243,10 +245,28 @@ def test_a_close_is_answered_and_nothing_is_taken_after_it() -> None:
     end, client = opened()
     wire = client.send(BytesMessage(data=b"last")) + client.send(CloseConnection(code=1000))
     assert end.receive(wire) == b"last"
-    assert end.ended and not end.hears
+    assert end.ended
     client.receive_data(end.close(1000, ""))
     assert [type(event) for event in client.events()] == [CloseConnection]
     assert end.receive(b"\x81\x80") == b""
+
+
+def test_what_is_owed_goes_out_between_the_peers_close_and_ours() -> None:
+    end, client = opened()
+    last = client.send(BytesMessage(data=b"last"))
+    assert end.receive(last + client.send(CloseConnection(code=1000)) + last) == b"last"
+    client.receive_data(end.wrap(RECEIPT) + end.close(1000, ""))
+    assert [type(event) for event in client.events()] == [BytesMessage, CloseConnection]
+    assert end.close(1000, "") == b""
+
+
+def test_the_request_is_answered_before_what_follows_it_is_found_at_fault() -> None:
+    end = server()
+    assert end.receive(request() + b"hello") == b""
+    assert end.refusal is not None
+    opening, _, close = end.refusal.reply.partition(b"\r\n\r\n")
+    assert opening.startswith(b"HTTP/1.1 101 ") and close.startswith(b"\x88") and close[2:4] == struct.pack("!H", 1002)
+    assert end.control() == b""
 
 
 def test_our_close_gives_a_reason_that_fits() -> None:
