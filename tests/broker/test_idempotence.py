@@ -458,3 +458,29 @@ def test_such_messages_fill_no_cache() -> None:
     world.settle()
     assert world.broker.stats.messages_in == 200
     assert all(len(cache) == 0 for cache in world.caches.values())
+
+
+# --- what says nothing ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["/queue/a", "/topic/a"])
+@pytest.mark.parametrize("said", [{"sequence": 1}, {"producer_id": "p"}, {"sequence": ""}, {"producer_id": ""}])
+def test_half_of_a_pair_means_nothing_where_there_are_several_partitions(said: dict[str, Any], name: str) -> None:
+    world = World("destinations: [{match: '/*/>', partitions: 4}]")
+    client = world.connect()
+    for _ in range(4):
+        send(client, "m", destination=name, **said)
+    world.settle()
+    answers = client.take("RECEIPT")
+    assert len({each.headers["partition"] for each in answers}) == 4, "as without the header: each takes the next"
+
+
+@pytest.mark.parametrize("other", [{"producer_id": "p"}, {"sequence": 3}])
+def test_half_of_a_pair_beside_an_identity_does_not_choose_the_partition(other: dict[str, Any]) -> None:
+    world = World(SPREAD)
+    client = world.connect()
+    send(client, "m", dedup_id="7", **other)
+    send(client, "m", dedup_id="7")
+    world.settle()
+    first, again = client.take("RECEIPT")
+    assert again.headers.get("duplicate") == "true" and again.headers["partition"] == first.headers["partition"]

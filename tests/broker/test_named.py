@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from radiator.broker.named.naming import NAME_HEADERS
 from radiator.storage.definitions import DefinitionsJob
 from tests.broker.harness import Client, World
 from tests.broker.test_queue import drain, fill
@@ -556,3 +557,14 @@ def test_who_comes_back_on_a_full_disk_is_let_in(world: World) -> None:
     client = durable(world, ack="auto")
     assert not client.session.closing
     assert client.bodies() == sent
+
+
+@pytest.mark.parametrize("destination", ["/topic/a", "/queue/a"])
+@pytest.mark.parametrize("header", [*NAME_HEADERS, "group"])
+@pytest.mark.parametrize("durable", [None, "true"])
+def test_a_name_that_is_empty_is_refused(header: str, destination: str, durable: str | None) -> None:
+    world = World()
+    client = world.connect()
+    more = {} if durable is None else {"durable": durable}
+    client.say("SUBSCRIBE", destination=destination, id="0", **{header: ""}, **more)
+    assert client.error() == "bad-header"

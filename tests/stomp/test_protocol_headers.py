@@ -45,7 +45,11 @@ def read_by_name() -> set[str]:
                 name, where = node.slice, ast.unparse(node.value)
             elif isinstance(node, ast.Compare):
                 name, where = node.left, ast.unparse(node.comparators[0])
-            elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("_time", "_required") and len(node.args) > 1:
+            elif (
+                isinstance(node, ast.Call)
+                and ast.unparse(node.func) in ("_time", "_required", "flag")
+                and len(node.args) > 1
+            ):
                 name, where = node.args[1], "headers"
             if "headers" in where and isinstance(name, ast.Constant) and isinstance(name.value, str):
                 found.add(name.value)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from radiator.broker.flags import flag
 from radiator.broker.named.naming import Asked, named_in
 from radiator.errors import ProtocolError
 
@@ -34,7 +35,7 @@ def subscribe(
 ) -> None:
     """The subscription, which takes part in nothing yet, uses the name."""
     session = subscription.session
-    reset = frame.head.headers.get("reset") == "true"
+    reset = flag(frame.head.headers, "reset") is True
     named = broker.names.subscribe(subscription, asked, topics, position, reset, now_ns)
     waiting: list[Any] = []
     if frame.receipt is not None:

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from radiator import limits
+from radiator.broker.flags import flag
 from radiator.broker.named import cursor_names
 from radiator.errors import ProtocolError
 
@@ -54,10 +55,8 @@ class Asked(NamedTuple):
 
 def named_in(session: Session, headers: Mapping[str, str], subscription_id: str | None) -> Asked | None:
     """The name in these headers; None if there is none. Raises ProtocolError (bad-header)."""
-    durable = headers.get("durable")
-    if durable not in (None, "true", "false"):
-        raise ProtocolError("bad-header", f"header durable: expected true or false, got {durable[:100]!r}")
-    given = {headers[each]: each for each in reversed(NAME_HEADERS) if headers.get(each)}
+    durable = flag(headers, "durable")
+    given = {headers[each]: each for each in reversed(NAME_HEADERS) if each in headers}
     group = headers.get(GROUP)
     if len(given) + (group is not None) > 1:
         texts = [f"{header}:{name[:100]}" for name, header in given.items()]
@@ -68,13 +67,13 @@ def named_in(session: Session, headers: Mapping[str, str], subscription_id: str 
         )
     if group is not None:
         return Asked(cursor_names.GROUP, _checked(GROUP, group))
-    if given and durable == "false":
+    if given and durable is False:
         raise ProtocolError(
             "bad-header", "a subscription with a name is durable", "Leave durable:false or the name out."
         )
     for name, header in given.items():
         return Asked(cursor_names.SUBSCRIPTION, _checked(header, name))
-    if durable == "true" and subscription_id:
+    if durable and subscription_id:
         name = f"{session.client_id}.{subscription_id}" if session.client_id else subscription_id
         return Asked(cursor_names.SUBSCRIPTION, _checked("id", name), by_id=True)
     return None
@@ -103,7 +102,7 @@ def asked_for(
                 f"header {header} is not for a subscription with a name",
                 "Expected start-position, or none.",
             )
-    if headers.get("browser") == "true":
+    if flag(headers, "browser"):
         raise ProtocolError(
             "bad-header", "a subscription with a name does not browse", "Leave browser or the name out."
         )

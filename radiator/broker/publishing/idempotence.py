@@ -81,8 +81,8 @@ def _hash(*parts: str) -> bytes:
 
 def feed_for(destination: Destination, headers: Mapping[str, str]) -> Feed:
     """Where a message without a key goes: what it says of itself chooses the partition, so that a repeat meets the
-    first one, and the messages of one producer keep their order."""
-    text = headers.get("producer-id") or headers["dedup-id"]
+    first one, and the messages of one producer keep their order. For headers that are an identity."""
+    text = headers["producer-id" if "producer-id" in headers and "sequence" in headers else "dedup-id"]
     return destination.feeds[zlib.crc32(text.encode()) % len(destination.feeds)]
 
 

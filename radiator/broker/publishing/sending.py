@@ -14,6 +14,7 @@ from radiator import limits
 from radiator.broker import transactions
 from radiator.broker.admin import channel
 from radiator.broker.destinations import temporary
+from radiator.broker.flags import flag
 from radiator.broker.publishing import hooks, idempotence, overflow, scheduling, throttle
 from radiator.broker.publishing.overflow import Verdict
 from radiator.broker.publishing.throttle import Wait
@@ -52,6 +53,7 @@ class Plan:
         "feed",
         "generation",
         "identity",
+        "mandatory",
         "name",
         "rated",
         "rights",
@@ -70,18 +72,20 @@ class Plan:
         self.identity: bytes | None = None
         if not HEADERS.isdisjoint(headers) and destination.policy.dedup_window_ns is not None:
             self.identity = idempotence.identity_of(self.name, headers)
-            self.feed = self.feed or idempotence.feed_for(destination, headers)
+            if self.identity is not None:
+                self.feed = self.feed or idempotence.feed_for(destination, headers)
         self.block = stored_block(head)
         self.event_ns = _time(headers, "event-time")
         self.transmit_ns = _time(headers, "transmit-time")
         self.sync = headers.get("durability") == "fsync"
+        self.mandatory = flag(headers, "mandatory") is True
         policy = destination.policy
         limited = policy.max_messages is not None or policy.max_bytes is not None
         self.counted: Queue | None = destination.queue if limited else None
         self.delayed = False
         self.rated = policy.rule.rate_messages is not None and not self.name.startswith(TEMPORARY)
         # Anything beyond "append, maybe receipt" takes the slow path.
-        self.special = self.sync or "mandatory" in headers or limited or self.rated
+        self.special = self.sync or self.mandatory or limited or self.rated
 
 
 def send(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
@@ -250,7 +254,7 @@ def _schedule(plan: Plan, headers: Mapping[str, str], now_ns: int) -> bool:
 def drop_reply(broker: Broker, session: Session, frame: Frame) -> None:
     """A message to a temporary queue that is gone, or full because nobody reads it: counted. Raises ProtocolError if it
     was mandatory."""
-    if frame.head.headers.get("mandatory") == "true":
+    if flag(frame.head.headers, "mandatory"):
         raise _no_route(frame.head.headers["destination"])
     broker.stats.dropped_replies += 1
     if frame.receipt is not None and "transaction" not in frame.head.headers:
@@ -275,6 +279,7 @@ def _check_send(session: Session, name: str, headers: Mapping[str, str]) -> None
     if "\0" in name:
         raise ProtocolError("bad-destination", "a destination cannot contain NUL")
     session.require("write", name)
+    flag(headers, "mandatory")
     durability = headers.get("durability")
     if durability not in (None, "fsync"):
         raise ProtocolError("bad-header", f"header durability: expected fsync, got {durability[:100]!r}")
@@ -286,7 +291,7 @@ def admit(plan: Plan, frame: Frame, ahead: tuple[int, int] | None = None) -> Ver
     ``ahead``: messages, and their bytes, that the same transaction sends to this destination before this one.
     """
     destination = plan.destination
-    if frame.head.headers.get("mandatory") == "true" and destination.subscribers == 0:
+    if plan.mandatory and destination.subscribers == 0:
         raise _no_route(destination.name)
     queue = destination.queue
     if plan.delayed and queue is not None and queue.timing.full:

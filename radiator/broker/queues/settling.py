@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from radiator.broker import transactions
+from radiator.broker.flags import flag
 from radiator.broker.publishing.scheduling import delay_ms
 from radiator.broker.queues.returning import Refusal
 from radiator.broker.subscriptions.subscription import (
@@ -39,7 +40,7 @@ def ack(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
     """ACK: settle for ever; with a receipt, once the cursor is stored as the rule says."""
     if frame.receipt is None and _ack_one(broker, session, frame.head.headers):
         return
-    if frame.head.headers.get("touch") == "true":
+    if flag(frame.head.headers, "touch"):
         touch(broker, session, frame)
         return
     if _held(session, frame):
@@ -108,10 +109,8 @@ def apply_nack(broker: Broker, session: Session, frame: Frame) -> None:
 def refusal(frame: Frame) -> Refusal:
     """What a NACK asks for. Raises ProtocolError (bad-header)."""
     headers = frame.head.headers
-    requeue, delay = headers.get("requeue", "true"), headers.get("delay")
-    if requeue not in ("true", "false"):
-        raise ProtocolError("bad-header", f"header requeue: expected true or false, got {requeue[:100]!r}")
-    return Refusal(requeue == "true", None if delay is None else delay_ms("delay", delay) * NS_PER_MS)
+    requeue, delay = flag(headers, "requeue") is not False, headers.get("delay")
+    return Refusal(requeue, None if delay is None else delay_ms("delay", delay) * NS_PER_MS)
 
 
 def touch(broker: Broker, session: Session, frame: Frame) -> None:

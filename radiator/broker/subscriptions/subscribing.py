@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from radiator.broker.destinations import fan_out, temporary
+from radiator.broker.flags import flag
 from radiator.broker.named import named_subscribing
 from radiator.broker.named.naming import asked_for
 from radiator.broker.queues.selection import selection_of
@@ -50,7 +51,9 @@ def subscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> No
     starts = _starts(headers.get("start-at", ""))
     if starts and start is None:
         start = NEXT
-    browser = headers.get("browser") == "true"
+    browser = browses = flag(headers, "browser") is True
+    reset = flag(headers, "reset") is True
+    alone = [flag(headers, each) for each in EXCLUSIVE_HEADERS]
     selection = selection_of(headers)
     most = session.limits.in_flight
     prefetch = asked_window(headers, most)
@@ -64,10 +67,10 @@ def subscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> No
         detail = f"{asked} is kept with its patterns: expected names, *, > and #, and no header match."
         raise ProtocolError("bad-header", "a regular expression does not go with a name", detail)
     if asked is not None:
-        broker.names.check(session, asked, patterns, selection, headers.get("reset") == "true")
+        broker.names.check(session, asked, patterns, selection, reset)
     elif start is not None or stop is not None:
         browser = True  # of queues; a topic is only ever looked at
-    only_news = start == NEXT and not starts and stop is None and headers.get("browser") != "true"
+    only_news = start == NEXT and not starts and stop is None and not browses
     right = "browse" if browser and not only_news else "read"
     destinations = fan_out.without_parents(_matching(broker, session, patterns, right), patterns, browser)
     _check_starts(starts, destinations)
@@ -82,7 +85,7 @@ def subscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> No
     subscription.prefetch = prefetch
     subscription.browser = browser
     subscription.selection = selection
-    subscription.alone = any(headers.get(each) == "true" for each in EXCLUSIVE_HEADERS)
+    subscription.alone = any(alone)
     if start is not None and start.kind == "time" and start.value > now_ns:
         subscription.since_ns = start.value
     if browser and start is None and stop is None:
