@@ -222,6 +222,7 @@ class App:
             self.admin.stop()
         for thread in self._auth_threads:
             thread.stop(PLUGIN_STOP_SECONDS)
+        self._door.stop()
         self.driver.stop()
         self.store.close()
 

@@ -23,6 +23,7 @@ from radiator.server.tunnelled import HTTP_UNAVAILABLE, TunnelledTransport
 from radiator.stomp import encoder
 from radiator.stomp.connection import ServerConnection
 from radiator.stomp.parser import ParserLimits, new_caches
+from radiator.tunnels.http import response
 
 
 class Door:
@@ -33,7 +34,7 @@ class Door:
         self._broker = broker
         self._driver = driver
         self._connections_max = connections_max
-        self._farewells = Farewells()
+        self._farewells = Farewells(driver.handshakes)
         self._caches = new_caches()
         self._parser_limits = ParserLimits(
             body_bytes_max=config.limits.message,
@@ -68,6 +69,9 @@ class Door:
         )
         detail = f"limits.connections in the YAML file is {configured}{why}."
         error = ProtocolError("too-many", "too many connections", detail)
-        tunnel = listener.tunnel()
-        words = encoder.error(error) if tunnel is None else tunnel.decline(HTTP_UNAVAILABLE, f"{error}. {detail}")
-        self._farewells.say(sock, words)
+        words = response(HTTP_UNAVAILABLE, f"{error}. {detail}") if listener.web else encoder.error(error)
+        self._farewells.say(sock, words, listener.tls())
+
+    def stop(self) -> None:
+        """Nobody comes any more; who was turned away has been told, or never will be."""
+        self._farewells.stop()

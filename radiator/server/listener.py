@@ -82,10 +82,19 @@ class Listener:
             host, port = self._socket.getsockname()[:2]
             self.url = str(msgspec.structs.replace(listen, host=host, port=port))
 
+    @property
+    def web(self) -> bool:
+        """Its clients speak HTTP first."""
+        return self._listen.web
+
+    def tls(self) -> Tls | None:
+        """What encrypts a new connection, if that is to be."""
+        return None if self._certificate is None else Tls(self._certificate.context)
+
     def tunnel(self) -> Tunnel | None:
         """What the bytes of a new connection travel in; None: in nothing."""
-        tls = None if self._certificate is None else Tls(self._certificate.context)
-        if not self._listen.web:
+        tls = self.tls()
+        if not self.web:
             return tls
         web = ServerSocket(self._listen.path, self._listen.origins, secure=tls is not None)
         return web if tls is None else Both(tls, web)

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import socket
+import ssl
+from collections.abc import Callable
+from pathlib import Path
 
 import gevent
 import pytest
 
 from radiator.server import farewell
 from radiator.server.farewell import Farewells
+from radiator.server.handshakes import Handshakes
+from radiator.tunnels.certificates import server_context
+from radiator.tunnels.tls import Tls
+from tests.certificates import Authority
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
@@ -24,7 +31,7 @@ def pair() -> tuple[socket.socket, socket.socket]:
 def test_what_the_client_says_before_and_after_takes_nothing_back() -> None:
     ours, client = pair()
     client.sendall(b"CONNECT\n")
-    Farewells().say(ours, b"no room")
+    Farewells(Handshakes(gevent.get_hub().loop)).say(ours, b"no room")
     for _ in range(3):
         client.sendall(b"host:x\n\n\0")
         gevent.sleep(0)
@@ -38,7 +45,7 @@ def test_what_the_client_says_before_and_after_takes_nothing_back() -> None:
 def test_there_is_an_end_to_how_many_and_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(farewell, "AT_ONCE_MAX", 2)
     monkeypatch.setattr(farewell, "SECONDS", 0.0)
-    farewells = Farewells()
+    farewells = Farewells(Handshakes(gevent.get_hub().loop))
     pairs = [pair() for _ in range(3)]
     for ours, _ in pairs:
         farewells.say(ours, b"no room")
@@ -48,3 +55,42 @@ def test_there_is_an_end_to_how_many_and_how_long(monkeypatch: pytest.MonkeyPatc
     for _, client in pairs:
         assert client.recv(100) == b"no room"
         client.close()
+
+
+def served(step: Callable[[], bytes]) -> bytes:
+    """What a client's TLS brings in the end, while the loop goes on."""
+    while True:
+        try:
+            return step()
+        except ssl.SSLWantReadError:
+            gevent.sleep(0.001)
+
+
+def test_in_tls_the_words_come_when_the_handshake_is_done_and_the_silent_give_their_places(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(farewell, "AT_ONCE_MAX", 2)
+    authority = Authority(tmp_path)
+    context = server_context(*authority.issue("broker"), None)
+    handshakes = Handshakes(gevent.get_hub().loop)
+    farewells = Farewells(handshakes)
+    silent = [pair() for _ in range(3)]
+    for ours, _ in silent:
+        farewells.say(ours, b"no room", Tls(context))
+    assert [ours.fileno() >= 0 for ours, _ in silent] == [False, True, True]
+    ours, client = pair()
+    client.setblocking(False)
+    farewells.say(ours, b"no room", Tls(context))
+    secure = authority.trusting().wrap_socket(client, server_hostname="broker", do_handshake_on_connect=False)
+    served(lambda: secure.do_handshake() or b"")
+    assert served(lambda: secure.recv(100)) == b"no room"
+    assert served(lambda: secure.recv(100)) == b""
+    secure.close()
+    while ours.fileno() >= 0:
+        gevent.sleep(0.001)
+    farewells.stop()
+    assert not farewells.under_way
+    for ours, other in silent:
+        assert ours.fileno() < 0
+        other.close()
+    handshakes.stop()

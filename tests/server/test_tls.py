@@ -190,6 +190,20 @@ def test_a_handshake_that_stalls_is_ended_by_the_connect_timeout(secure: Secure)
         wire.barrier()
 
 
+def test_a_connection_too_many_hears_so_in_tls_beside_a_crowd_that_says_nothing(
+    start_broker: StartBroker, authority: Authority
+) -> None:
+    cert, key = authority.issue("127.0.0.1")
+    secure = Secure(start_broker, authority, f"tls: {{cert: {cert}, key: {key}}}\nlimits: {{connections: 2}}\n")
+    with secure.connect().open(), secure.connect().open():
+        silent = [secure.raw() for _ in range(30)]
+        with secure.connect() as one_more:
+            one_more.send(b"CONNECT\naccept-version:1.2\nhost:x\n\n\0")
+            assert [frame.headers["error-code"] for frame in one_more.rest()] == ["too-many"]
+        for sock in silent:
+            sock.close()
+
+
 def test_after_the_handshake_connect_must_still_come_in_time(secure: Secure) -> None:
     with secure.connect() as wire:
         frames = wire.rest()

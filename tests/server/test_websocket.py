@@ -333,5 +333,7 @@ def test_one_connection_too_many_is_told_so_in_http(start_broker: StartBroker, a
     with pytest.raises(websocket.WebSocketBadStatusException, match="503"):
         while len(pages) < 4:
             pages.append(Page(web.url).open())
+    with pytest.raises(websocket.WebSocketBadStatusException, match="503"):
+        Page(web.tls_url, **web.trust)
     for page in pages:
         page.socket.close()
