@@ -81,6 +81,7 @@ READ_CHUNK_BYTES = 512 * KIB  # one cold read: large enough to be sequential, sm
 DAMAGES_TOLD_MAX = 1_000  # damaged ranges that are told in the broker's log, each once; fsck lists any number
 MEMORY_PARTITION_BYTES_MAX = 64 * MIB  # a memory partition without a retention of its own
 MEMORY_BYTES_MAX = 256 * MIB  # all memory partitions together: there may be one for each reply queue of each client
+ANSWERS_BYTES_MAX = 1 * MIB  # beyond that, of a connection's unread answers of the admin channel. Two pages of a list
 CURSOR_JOURNAL_BYTES_MAX = 16 * MIB  # then a snapshot is written and the journal starts anew
 TRANSACTION_LOG_BYTES_MAX = 64 * MIB  # decided, but held up by a file that cannot be written: stays in memory; then
 # COMMIT is refused. Four of the largest transactions; what one group commit decides is never too much

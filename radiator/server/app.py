@@ -144,7 +144,10 @@ class App:
 
     def _ready(self) -> Answer:
         reasons = readiness.reasons(self.broker)
-        return (503, {"ready": False, "reasons": reasons}) if reasons else (200, {"ready": True})
+        if reasons:
+            return 503, {"ready": False, "reasons": reasons}
+        held_back = readiness.held_back(self.broker)
+        return 200, {"ready": True, "held_back": held_back} if held_back else {"ready": True}
 
     def _stats(self) -> Answer:
         return 200, {"version": __version__, **readiness.figures(self.broker)}

@@ -6,7 +6,8 @@ take() commits at once, so its jobs are finished when they are made. What goes, 
     retention   by the rule's age and count; by its size, or MEMORY_PARTITION_BYTES_MAX
     budget      all memory partitions of a store together: the oldest batch goes first, whichever partition it is in
 
-Nothing at or above ``retain_from`` is ever dropped: where all that is left is still needed, appends are refused.
+Nothing at or above ``retain_from`` is ever dropped: where all that is left is still needed, appends are refused. Only
+what tells an operator why may go past the budget (``append_past_budget``), never past the partition's own bound.
 
 Owned by the hub.
 """
@@ -64,12 +65,13 @@ class MemoryBudget(Budget):
 class MemoryPartition(Partition):
     """A log in memory. Its tail is all there is, and never evicts by itself."""
 
-    __slots__ = ("_gone", "_retain_from", "budget", "bytes_max", "offered")
+    __slots__ = ("_gone", "_past_budget", "_retain_from", "budget", "bytes_max", "offered")
 
     def __init__(
         self, name: str, options: PartitionOptions, fs: FileSystem, budget: MemoryBudget, agenda: Agenda
     ) -> None:
         self._gone = False
+        self._past_budget = False
         self._retain_from: int | None = None
         self.budget = budget
         self.offered = False  # to the budget
@@ -117,13 +119,27 @@ class MemoryPartition(Partition):
         budget = self.budget
         if budget.bytes > budget.bytes_max:
             budget.evict()
-            if budget.bytes > budget.bytes_max:
+            if budget.bytes > budget.bytes_max and not self._past_budget:
                 raise MemoryFull(
                     f"memory partition {self.name}: all memory partitions together are full "
                     f"(limits.memory: {budget.bytes_max} bytes), all of it is still needed; consume it, or say "
                     "`store: file`",
                     everywhere=True,
                 )
+
+    @property
+    def held_bytes(self) -> int:
+        """What it holds, with what is appended and not taken."""
+        return self.tail.bytes + sum(each.size_bytes for each in (*self._closed, self.open_batch))
+
+    def append_past_budget(self, destination: str, block: bytes, body: bytes, receive_ns: int) -> int:
+        """As ``append``, also while all memory partitions together are full: the caller sees to it that this is
+        little. Raises StorageError if this one alone is."""
+        self._past_budget = True
+        try:
+            return self.append(destination, block, body, receive_ns)
+        finally:
+            self._past_budget = False
 
     def want_retention(self) -> None:
         self.queue()

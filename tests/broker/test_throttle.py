@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+from unittest.mock import patch
+
 import pytest
 
-from radiator.broker.admin.readiness import figures
+from radiator.broker.admin.readiness import figures, held_back, reasons
 from radiator.broker.publishing.throttle import Bucket
-from radiator.limits import MIB
+from radiator.limits import ANSWERS_BYTES_MAX, MIB
 from tests.broker.harness import Client, World
 
 FAST = "destinations: [{match: '/queue/fast.*', rate_limit: {messages: 10/s, burst: 5}}]"
@@ -212,3 +216,43 @@ def test_replies_are_dropped_as_ever_and_nobody_waits_for_a_requester_that_does_
     world.settle()
     assert not requester.rest
     assert world.broker.stats.dropped_replies == 1
+
+
+def asked(client: Client, times: int = 1) -> list[str]:
+    """What the admin channel answers to one who asks so often for the list of destinations."""
+    for _ in range(times):
+        client.say("SEND", '{"do": "destinations.ls"}', destination="/radiator/admin", reply_to="/temp-queue/a")
+        client.world.commit()
+        client.world.pump()
+    return client.bodies()
+
+
+def test_an_operator_is_told_which_queue_fills_the_memory() -> None:
+    world, _, _ = full()
+    (answer,) = asked(world.connect())
+    (found,) = [each for each in json.loads(answer)["destinations"] if each["name"] == "/queue/m.a"]
+    assert found["bytes"] > MIB and found["total"] == sent(world)
+
+
+def test_answers_that_their_asker_does_not_read_end_soon_while_memory_is_full() -> None:
+    world, _, _ = full()
+    world.broker.session_limits = replace(world.broker.session_limits, outbox=1)
+    operator, before = world.connect(), world.store.facts()["memory_bytes"]
+    pages = 3 * ANSWERS_BYTES_MAX // 400
+    with patch.object(operator, "flush", lambda most=None: 0):
+        asked(operator, pages)
+    assert world.broker.stats.dropped_replies > 0
+    assert world.store.facts()["memory_bytes"] - before < 3 * ANSWERS_BYTES_MAX
+    heard = len(operator.messages())
+    world.settle()
+    assert heard + len(operator.messages()) == pages - world.broker.stats.dropped_replies
+    assert len(asked(operator)) == 1
+
+
+def test_who_watches_the_broker_is_told_that_senders_are_held_back() -> None:
+    world = World(MEMORY, memory_bytes_max=MIB)
+    assert held_back(world.broker) == []
+    world, _, _ = full()
+    (told,) = held_back(world.broker)
+    assert "limits.memory (1048576 bytes)" in told
+    assert reasons(world.broker) == []

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from radiator.limits import MIB
 from tests.running import BrokerProcess, free_port
 from tests.server.wire import Wire
 
@@ -107,3 +108,19 @@ def test_a_port_that_is_taken_is_told_with_its_key(tmp_path: Path) -> None:
         broker.spawn()
         assert broker.process is not None and broker.process.wait(30) == 2
     assert "admin: http://127.0.0.1:" in broker.text() and "the port is in use" in broker.text()
+
+
+def test_producers_that_limits_memory_holds_back_are_told_and_do_not_make_it_unready(tmp_path: Path) -> None:
+    broker = Served(tmp_path, "limits: {memory: 1MiB}\ndestinations: [{match: /queue/a, store: memory}]\n")
+    broker.start()
+    with Wire(broker) as wire, Wire(broker) as operator:
+        wire.open()
+        wire.say("SEND", b"x" * MIB, destination="/queue/a", receipt="r")
+        wire.hear("RECEIPT", receipt_id="r")
+        status, said = broker.ask("/ready")
+        assert status == 200 and said["ready"] is True
+        assert "limits.memory (1048576 bytes)" in said["held_back"][0]
+        operator.open()
+        operator.say("SEND", b'{"do": "stats"}', destination="/radiator/admin", reply_to="/temp-queue/a")
+        assert b'"memory_full": true' in operator.hear("MESSAGE").body
+    assert broker.stop() == 0, broker.text()

@@ -7,8 +7,8 @@ to wait for something gives None and calls ``Ask.answer`` later. What it refuses
 gets that as JSON and keeps its connection. Only a request that cannot be answered at all is an ERROR.
 
 Knows: the table, who may ask, how an answer travels. Must not know: what the verbs do.
-Invariants: every request is answered once or is an ERROR; none is carried out without the ``admin`` right; every one is
-in the log, with who, when (the log's own time) and what.
+Invariants: every request is answered once or is an ERROR, also while ``limits.memory`` is used up; none is carried out
+without the ``admin`` right; every one is in the log, with who, when (the log's own time) and what.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from radiator import limits
 from radiator.broker.admin import cursor_orders, lists
 from radiator.broker.subscriptions import subscribing
 from radiator.errors import ProtocolError, StorageError, printable
@@ -96,8 +97,12 @@ class Ask:
         body = json.dumps(
             {"ok": ok, "do": self.verb, **fields}
         ).encode()  # in ASCII: a request may hold half a character
+        partition = destination.next_feed().partition
+        append = partition.append
+        if broker.store.memory_is_full and _unread_bytes(broker, session) < limits.ANSWERS_BYTES_MAX:
+            append = partition.append_past_budget
         try:
-            destination.next_feed().partition.append(destination.name, block, body, self.now_ns, None, None)
+            append(destination.name, block, body, self.now_ns)
         except StorageError:
             broker.stats.dropped_replies += 1  # the asker does not read what it asked for
 
@@ -147,6 +152,12 @@ def ask(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
     else:
         if fields is not None:
             asked.answer(fields)
+
+
+def _unread_bytes(broker: Broker, session: Session) -> int:
+    """What the temporary queues of a session hold."""
+    found = [broker.destinations[name] for name in session.temporary if name in broker.destinations]
+    return sum(feed.partition.held_bytes for destination in found for feed in destination.feeds)
 
 
 def _run(broker: Broker, asked: Ask, body: bytes) -> Answer | None:

@@ -24,6 +24,14 @@ def reasons(broker: Broker) -> list[str]:
     return found + broker.store.failures()
 
 
+def held_back(broker: Broker) -> list[str]:
+    """Who has to wait now though nothing is refused yet, in words."""
+    if not broker.store.memory_is_full:
+        return []
+    used = f"limits.memory ({broker.config.limits.memory} bytes) is used up"
+    return [f"{used}: who sends to a memory partition waits; consumers and acknowledgements go on"]
+
+
 def figures(broker: Broker) -> dict[str, Any]:
     """Counters and facts."""
     now = {
