@@ -8,9 +8,8 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-import pytest
-
 from radiator.client import connect
+from tests.crash.killing import new_seed
 from tests.running import BrokerProcess
 
 QUEUE = "/queue/work"
@@ -19,8 +18,8 @@ ROUNDS = 6
 EACH = 40
 
 
-@pytest.mark.parametrize("seed", [random.SystemRandom().randrange(1 << 30)])
-def test_a_queue_survives_kills_and_changes_of_its_rule(seed: int, tmp_path: Path) -> None:
+def test_a_queue_survives_kills_and_changes_of_its_rule(tmp_path: Path) -> None:
+    seed = new_seed()
     chance = random.Random(seed)
     sent, acked = set(), set()
     broker = BrokerProcess(tmp_path, "destinations: []")
