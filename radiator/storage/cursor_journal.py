@@ -16,7 +16,7 @@ Knows: bytes. Must not know: files, when to write. Pure: any thread.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from struct import Struct, error
 from typing import NamedTuple
 from zlib import crc32
@@ -134,8 +134,9 @@ def decode_records(records: bytes) -> Iterator[Record]:
             return
 
 
-def apply(records: bytes, states: dict[int, CursorState]) -> None:
-    """Applies the records of one entry whose crc holds. Records of a cursor that is not there are passed over."""
+def apply(records: bytes, states: dict[int, CursorState], deleted: set[int] | None = None) -> None:
+    """Applies the records of one entry whose crc holds. Records of a cursor that is not there are passed over.
+    ``deleted``: numbers of those that were there once."""
     for record in decode_records(records):
         state = states.get(record.number)
         if record.kind == CREATE:
@@ -145,6 +146,8 @@ def apply(records: bytes, states: dict[int, CursorState]) -> None:
                 )  # else it is told again: it keeps its acks
         elif record.kind == DELETE:
             states.pop(record.number, None)
+            if deleted is not None:
+                deleted.add(record.number)
         elif state is None:
             continue
         elif record.kind == ACKED:
@@ -168,14 +171,14 @@ def read_entry(data: bytes, at: int) -> bytes | None:
     return records
 
 
-def replay(data: bytes, states: dict[int, CursorState]) -> tuple[int, int]:
+def replay(data: bytes, states: dict[int, CursorState], deleted: set[int] | None = None) -> tuple[int, int]:
     """Applies a whole journal; (where the next entry goes, bytes in the middle that did not hold)."""
     at = end = lost = 0
     while at < len(data):
         records = read_entry(data, at)
         if records is not None:
             try:
-                apply(records, states)
+                apply(records, states, deleted)
             except error:  # a crc that holds over nonsense: not ours
                 pass
             lost += at - end
@@ -190,14 +193,19 @@ def replay(data: bytes, states: dict[int, CursorState]) -> tuple[int, int]:
     return end, lost
 
 
-def redo(records: bytes, states: dict[int, CursorState]) -> None:
+def redo(records: bytes, states: dict[int, CursorState], deleted: Container[int] = ()) -> None:
     """Applies the acks of a transaction that was decided, and may or may not be in the journal. Each cursor comes with
-    its creation, in case that is lost; a number that belongs to another cursor by now is passed over."""
+    its creation, in case that is lost. One that was ``deleted`` since, or that another has followed under its name or
+    its number, is passed over: the entry may be much older than the journal's end."""
     found: dict[int, CursorState] = {}
     apply(records, found)
+    latest = {(state.name, state.partition): number for number, state in states.items()}
     for number, state in found.items():
-        known = states.setdefault(number, state)
-        if known is not state and (known.name, known.partition) == (state.name, state.partition):
+        known, called = states.get(number), (state.name, state.partition)
+        if known is None:
+            if number not in deleted and latest.get(called, 0) < number:
+                states[number] = state
+        elif (known.name, known.partition) == called:
             known.changes += state.changes
 
 

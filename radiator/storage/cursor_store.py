@@ -40,7 +40,7 @@ DELIVERED = "delivered"
 class CursorJob(Job):
     """The changes of one turn, or a snapshot in their place."""
 
-    __slots__ = ("data", "generation", "no_room", "store", "together")
+    __slots__ = ("data", "generation", "lasting", "no_room", "store", "together")
 
     def __init__(
         self,
@@ -49,12 +49,13 @@ class CursorJob(Job):
         generation: int | None,
         waiters: list[Any],
         needs_sync: bool,
-        together: bytes = b"",
+        together: tuple[bytes, bytes] = (b"", b""),
     ) -> None:
         super().__init__(None, needs_sync)
         self.store = store
         self.data = data
-        self.together = together  # records of acks in transactions over several files (``TransactionJob``)
+        # Records of acks in transactions over several files (``TransactionJob``), and of cursors that still are there.
+        self.together, self.lasting = together
         self.generation = generation  # None: an entry; else a snapshot, and the journal that goes on from it
         self.waiters = waiters
         self.no_room = False  # that is why it failed
@@ -78,8 +79,8 @@ class CursorJob(Job):
                 log.replace(self.generation, self.data)
             elif self.data:
                 log.append(self.data)
-            if self.together:
-                log.append(journal.entry([self.together]))
+            if self.together and self.lasting:  # else it was not decided
+                log.append(journal.entry([self.lasting]))
         except StorageError as error:
             self.error, self.no_room = error, log.no_room
 
@@ -115,7 +116,7 @@ class CursorStore:
         self._dirty: list[Cursor] = []
         self._records: list[bytes] = []  # creations and deletions, in order
         self._next_number = 1
-        self._together: list[bytes] = []  # acks in transactions over several files
+        self._together: list[tuple[Cursor, bytes]] = []  # acks in transactions over several files
         self._free_slots: list[int] = []
         self._next_slot = 0
         self._slots: memoryview = memoryview(b"")
@@ -158,15 +159,16 @@ class CursorStore:
         self.log.generation = self._generation = generation
         data = read_file(fs, self.log.path(generation))
         fold = fold or bool(data)
+        deleted: set[int] = set()
         if data:
-            end, lost = journal.replay(data, states)
+            end, lost = journal.replay(data, states, deleted)
             if lost:
                 notes.append(f"{self.log.path(generation)}: {lost} bytes damaged; acks in them will be redelivered")
             if data[end:].strip(b"\0"):
                 notes.append(f"{self.log.path(generation)}: torn tail of {len(data) - end} bytes passed over")
         for acks in redo:
             fold = True
-            journal.redo(acks, states)
+            journal.redo(acks, states, deleted)
         self._map_slots()
         counted = self._hints.counted.revive(generation)
         latest = {(state.name, state.partition): state for state in states.values()}
@@ -312,8 +314,8 @@ class CursorStore:
         """These acks hold together with what else the next take() brings, or not at all. The cursor hears of them when
         that is decided."""
         number, slot, name, partition = self._facts[cursor]
-        self._together.append(journal.create(number, slot, cursor.floor, name, partition))
-        self._together.append(journal.acked(number, ranges(offsets)))
+        records = journal.create(number, slot, cursor.floor, name, partition) + journal.acked(number, ranges(offsets))
+        self._together.append((cursor, records))
 
     # --- the turn -----------------------------------------------------------------------------------------------------
 
@@ -342,15 +344,16 @@ class CursorStore:
             if changes.ranges:
                 records.append(journal.acked(number, changes.ranges))
         data = journal.entry(records) if records else b""
-        together, self._together = b"".join(self._together), []
-        self._journal_bytes += len(data) + len(together)
+        acks, self._together = self._together, []
+        together = b"".join(each for _, each in acks), b"".join(each for cursor, each in acks if cursor in self._facts)
+        self._journal_bytes += len(data) + len(together[1])
         if retry or self._journal_bytes > limits.CURSOR_JOURNAL_BYTES_MAX:
             self._retry_due_ns = None
             self._journal_bytes = 0
             self._unsynced = False
             self._generation = self._hints.counted.generation = self._generation + 1
-            return [CursorJob(self, self._snapshot(), self._generation, waiters, bool(together), together)]
-        needs_sync = sync_now or bool(together) or (self._unsynced and bool(waiters))
+            return [CursorJob(self, self._snapshot(), self._generation, waiters, bool(acks), together)]
+        needs_sync = sync_now or bool(acks) or (self._unsynced and bool(waiters))
         if needs_sync:
             self.sync_due_ns = None
             self._unsynced = False
@@ -381,8 +384,7 @@ class CursorStore:
             if self._retry_due_ns is None:
                 self._retry_due_ns = now_ns + RETRY_EVERY_NS
         elif job.generation is not None:
-            self.failed = None
-            self._held = 0
+            self.failed, self._held = None, 0
         elif not job.needs_sync and job.data and self.sync_due_ns is None:
             self.sync_due_ns = now_ns + SYNC_WITHIN_NS
         if self.failed is None:

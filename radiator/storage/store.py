@@ -190,7 +190,8 @@ class Store:
                     errors.append(error)
         try:
             self.cursors.close()
-            if not errors and not self._agenda.postponing and self.cursors.failed is None:
+            agenda = self._agenda
+            if not (errors or agenda.postponing or agenda.owing) and self.cursors.failed is None:
                 self._transactions.clear()
         except StorageError as error:
             errors.append(error)

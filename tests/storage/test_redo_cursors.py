@@ -1,0 +1,118 @@
+"""What the redo log says of cursors holds for as long as they are there, and says nothing of those that followed."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from radiator import limits
+from radiator.server.group import run_jobs
+from radiator.storage.store import Store
+from tests.storage.driving import ALWAYS, NOW, commit, opened, put
+from tests.storage.faults import FaultyFileSystem
+
+NAME = "sub:billing"
+ENDS = ["kill", "power_cut"]
+
+
+def acked_together(fs: FaultyFileSystem) -> Store:
+    """A cursor at 2 and a log, with a transaction over both under way."""
+    store, _ = opened(fs)
+    logs = [store.partition(name, ALWAYS) for name in "ab"]
+    put(logs[0], *[b"in"] * 6)
+    cursor = store.cursors.open(NAME, "a", 0)
+    commit(store)
+    put(logs[1], b"out")
+    store.together([logs[1]], [], [(cursor, [0, 1])], lambda held: cursor.ack([0, 1]) if held else None)
+    return store
+
+
+def floor(fs: FaultyFileSystem, end: str) -> int | None:
+    getattr(fs, end)()
+    store, _ = opened(fs)
+    found = store.cursors.get(NAME, "a")
+    return None if found is None else found.floor
+
+
+def again(store: Store, start: int) -> None:
+    store.cursors.delete(NAME)
+    store.cursors.open(NAME, "a", start)
+    store.cursors.hurry()
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("start", [0, 5])
+def test_a_cursor_that_was_set_since_stays_where_it_was_set(start: int, end: str) -> None:
+    fs = FaultyFileSystem(Random(start))
+    store = acked_together(fs)
+    commit(store)
+    again(store, start)
+    commit(store)
+    assert floor(fs, end) == start
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_one_that_was_deleted_since_does_not_come_back(end: str) -> None:
+    fs = FaultyFileSystem()
+    store = acked_together(fs)
+    commit(store)
+    store.cursors.delete(NAME)
+    store.cursors.hurry()
+    commit(store)
+    assert floor(fs, end) is None
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+@pytest.mark.parametrize("start", [0, 5])
+def test_one_that_is_set_in_the_same_turn_stays_where_it_was_set(
+    start: int, snapshot: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for end in [*ENDS, "stop"]:
+        fs = FaultyFileSystem()
+        store = acked_together(fs)
+        again(store, start)
+        if snapshot:
+            monkeypatch.setattr(limits, "CURSOR_JOURNAL_BYTES_MAX", 0)
+        commit(store)
+        if end == "stop":
+            store.close()
+        assert floor(fs, "kill" if end == "stop" else end) == start, end
+
+
+def test_one_whose_creation_was_lost_is_made_by_its_acks() -> None:
+    for seed in range(8):
+        fs = FaultyFileSystem(Random(seed))
+        store = acked_together(fs)
+        again(store, 3)
+        cursor = store.cursors.get(NAME, "a")
+        assert cursor is not None
+        store.together([store.partitions["b"]], [], [(cursor, [3])], lambda held: None)
+        jobs = store.take(NOW)
+        jobs[0].write()  # decided, and nothing else of the group is written
+        fs.power_cut()
+        assert floor(fs, "kill") == 4
+
+
+def test_what_a_failed_file_owes_stays_in_the_redo_log_over_a_clean_stop() -> None:
+    for seed in range(4):
+        fs = FaultyFileSystem(Random(seed))
+        store, _ = opened(fs, together_synced_max=1)
+        logs = [store.partition(name, ALWAYS) for name in "abc"]
+        for log in logs:
+            put(log, b"first")
+        commit(store)
+        for log in logs:
+            put(log, b"part")
+        store.together(logs, [], [], lambda held: None)
+        for job in run_jobs(store.take(NOW, apart=True)):
+            job.done(NOW)
+        fs.fail("fdatasync", 1)
+        for unit in store.take_apart(NOW):
+            for job in run_jobs(unit):
+                job.done(NOW)
+        assert [log.failed is not None for log in logs] == [True, False, False]
+        store.close()
+        fs.power_cut()
+        store, _ = opened(fs)
+        assert [store.partitions[name].high_watermark for name in "abc"] == [2, 2, 2]
