@@ -1,8 +1,8 @@
 """How much of tunnels the loop does at a time: a handshake of TLS is a millisecond of cryptography, and so much are the
 tiny frames that a peer can put into one packet. A thousand of them must not be a second in which nobody else is served.
 
-Invariant: between two looks at all sockets there are few such steps (PER_ROUND, or twice that where the loop
-is late); what is more waits its turn.
+Invariant: between two looks at all sockets few have a turn (PER_ROUND, or twice that where the loop is late), and who
+looks at tiny frames shares the time of a round with the others (``visits``); what is more waits its turn.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ class Handshakes:
         self._round = 0.0  # the time of the loop's round that is counted
         self._count = 0
         self._waiting: deque[Shaking] = deque()
+        self.in_round = 1  # that have their turn one right behind the other
         self._timer = loop.timer(ROUND_SECONDS, ROUND_SECONDS)
 
     def admits(self, transport: Shaking) -> bool:
@@ -50,7 +51,8 @@ class Handshakes:
 
     def _go_on(self) -> None:
         waiting = self._waiting
-        for _ in range(min(PER_ROUND, len(waiting))):
+        self.in_round = min(PER_ROUND, len(waiting))
+        for _ in range(self.in_round):
             waiting.popleft().shake_hands()
         if not waiting:
             self._timer.stop()

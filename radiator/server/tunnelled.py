@@ -111,12 +111,15 @@ class TunnelledTransport(Transport):
         self._look_for_end()
 
     def _look_further(self) -> None:
+        """Portion after portion for as long as a visit may take: a packet can be ten thousand messages of one byte."""
         self._waits = False
-        self._driver.visits.begin()
+        visits = self._driver.visits.begin(among=self._driver.handshakes.in_round)
         try:
-            if self._tunnel.behind and not self.session.closing and super()._may_read():
+            while self._tunnel.behind and not self.session.closing and super()._may_read():
                 self._received(b"")
-                self._driver.wake()
+                if visits.over():
+                    break
+            self._driver.wake()
         except Exception:
             log.exception("session %s: a bug of the broker; the connection is closed", self.session.id)
             self.close()

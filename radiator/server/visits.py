@@ -32,9 +32,9 @@ class Visits:
         self._left = 0  # bytes
         self.recv_bytes = limits.RECV_BYTES
 
-    def begin(self) -> Visits:
-        """The next connection has its turn."""
-        self._until_ns = clock.monotonic_ns() + self._share_ns
+    def begin(self, among: int = 1) -> Visits:
+        """The next connection has its turn, one of so many that are known to have a turn in this round."""
+        self._until_ns = clock.monotonic_ns() + min(self._share_ns, ROUND_NS // among)
         self._left = limits.RECV_VISIT_BYTES_MAX
         return self
 
