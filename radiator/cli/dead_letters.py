@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from radiator.cli.common import NOT_FOUND, OK, CommandFailed, progress, put_json, say
+from radiator.cli.common import NOT_FOUND, OK, USAGE, CommandFailed, progress, put_json, say
 from radiator.stomp.spec import HOP_BY_HOP, RESERVED
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ WINDOW_MAX = 60_000  # what is not wanted stays in the window until the end, and
 BATCH = 100  # messages of one transaction
 QUIET_SECONDS = 1.0
 LETTER = "dlq-"
+OWNER = "dlq-subscription"
+OWNERS_SHOWN = 5
 # They are about the first time: it would expire at once, wait again, or be taken for a repeat and not be stored.
 LEFT_OUT = frozenset({"expires", "deliver-at", "dedup-id", "sequence", "transmit-time"})
 
@@ -48,7 +50,7 @@ def ls(connection: Connection, pattern: str | None, as_json: bool) -> int:
         [
             each["name"],
             ", ".join(f"{reason} {count:,}" for reason, count in each["reasons"].items()),
-            ", ".join(f"{origin} {count:,}" for origin, count in each["origins"].items()),
+            ", ".join(f"{name} {count:,}" for name, count in (each["origins"] | each["subscriptions"]).items()),
             rfc3339(each["oldest_ns"])[:19].replace("T", " ") if each["oldest_ns"] else "-",
             f"{each['count']:,}",
         ]
@@ -61,16 +63,20 @@ def ls(connection: Connection, pattern: str | None, as_json: bool) -> int:
 def _summary(connection: Connection, name: str) -> dict[str, Any]:
     reasons: Counter[str] = Counter()
     origins: Counter[str] = Counter()
+    subscriptions: Counter[str] = Counter()
     oldest_ns = 0
     for message in connection.subscribe(name, headers={"browser": "true"}):
         reasons[message.headers.get("dlq-reason", "none")] += 1
         origins[message.headers.get("dlq-destination", "unknown")] += 1
+        if OWNER in message.headers:
+            subscriptions[message.headers[OWNER]] += 1
         oldest_ns = min(_time_ns(message), oldest_ns or _time_ns(message))
     return {
         "name": name,
         "count": sum(reasons.values()),
         "reasons": dict(reasons.most_common()),
         "origins": dict(origins.most_common()),
+        "subscriptions": dict(subscriptions.most_common()),
         "oldest_ns": oldest_ns,
     }
 
@@ -94,7 +100,8 @@ def show(connection: Connection, queue: str, most: int, as_json: bool) -> int:
             continue
         headers = message.headers
         reason, origin = headers.get("dlq-reason", "?"), headers.get("dlq-destination", "?")
-        about = f"{reason}, from {origin} after {headers.get('dlq-deliveries', '?')} deliveries"
+        owner = f" for {headers[OWNER]}" if OWNER in headers else ""
+        about = f"{reason}, from {origin}{owner} after {headers.get('dlq-deliveries', '?')} deliveries"
         click.echo(visible(f"{message.id}  {rfc3339(_time_ns(message))[:19]}Z  {about}"))
         click.echo(f"    {visible(message.body[:200].decode('utf-8', 'replace'))}")
     if not shown:
@@ -102,13 +109,32 @@ def show(connection: Connection, queue: str, most: int, as_json: bool) -> int:
     return OK
 
 
-def settle(connection: Connection, queue: str, ids: tuple[str, ...], back: bool, to: str | None, as_json: bool) -> int:
-    """Send letters back (``back``), or drop them."""
-    lying = [message.id for message in connection.subscribe(queue, headers={"browser": "true"})]
+def settle(
+    connection: Connection,
+    queue: str,
+    ids: tuple[str, ...],
+    back: bool,
+    to: str | None,
+    to_topic: bool,
+    as_json: bool,
+) -> int:
+    """Send letters back (``back``), or drop them. Those of named subscriptions came from a topic, and all who read that
+    would get them again: they are sent there only if that is said (``to_topic``)."""
+    browser = connection.subscribe(queue, headers={"browser": "true"})
+    lying = {message.id: message.headers.get(OWNER) for message in browser}
     wanted = set(ids) if ids else set(lying)
     missing = wanted.difference(lying)
     if missing:
         raise CommandFailed(NOT_FOUND, f"{queue} has no message {min(missing)}; `radiator dlq show {queue}` lists them")
+    owners = Counter(owner for each, owner in lying.items() if owner is not None and each in wanted)
+    if back and owners and to is None and not to_topic:
+        raise CommandFailed(
+            USAGE,
+            f"{queue}: {sum(owners.values()):,} of these letters are of subscriptions "
+            f"({', '.join(f'{name} {count:,}' for name, count in owners.most_common(OWNERS_SHOWN))}); back at their "
+            "topic, all who read it would get them once more, also those that are done with them. Nothing was sent. "
+            "Name a queue for them with --to, say --to-topic if all shall have them, or take the others by --id",
+        )
     done: Counter[str] = Counter()
     window = min(max(len(lying), 1), WINDOW_MAX)
     with progress() as bar, connection.subscribe(queue, ack="client-individual", prefetch=window) as inbox:

@@ -15,6 +15,7 @@ SHOWN = 20
 @click.option("-n", "--count", type=click.IntRange(1), metavar="N", help=f"show: so many, not {SHOWN}. Oldest first.")
 @click.option("--id", "ids", multiple=True, metavar="ID", help="replay, drop: this message only; may be repeated.")
 @click.option("--all", "everything", is_flag=True, help="replay, drop: all that lie there now.")
+@click.option("--to-topic", is_flag=True, help="replay: letters of subscriptions too, to all who read their topic.")
 @click.option("--to", metavar="DESTINATION", help="replay: there, and not to where each came from.")
 @connection_options
 @json_option
@@ -24,6 +25,7 @@ def dlq(
     count: int | None,
     ids: tuple[str, ...],
     everything: bool,
+    to_topic: bool,
     to: str | None,
     url: str,
     login: str | None,
@@ -35,7 +37,8 @@ def dlq(
 
     ls lists the dead-letter queues: how much lies there, for which reasons, from where. show prints the letters of
     QUEUE. replay sends them back to where they came from, as new messages; drop acknowledges them. Both want --id or
-    --all.
+    --all. What a durable subscription or a group did not want came from a topic that others read: replay sends that
+    somewhere --to, or --to-topic, where all get it.
     """
     from radiator.cli import dead_letters
 
@@ -45,9 +48,11 @@ def dlq(
         raise CommandFailed(USAGE, f"dlq {action} needs either --id ID or --all")
     if to is not None and action != "replay":
         raise CommandFailed(USAGE, "--to belongs to dlq replay")
+    if to_topic and (action != "replay" or to is not None):
+        raise CommandFailed(USAGE, "--to-topic belongs to dlq replay without --to")
     with open_connection(url, login, passcode, timeout) as connection:
         if action == "ls" or queue is None:
             return dead_letters.ls(connection, queue, as_json)
         if action == "show":
             return dead_letters.show(connection, queue, count or SHOWN, as_json)
-        return dead_letters.settle(connection, queue, ids, action == "replay", to, as_json)
+        return dead_letters.settle(connection, queue, ids, action == "replay", to, to_topic, as_json)

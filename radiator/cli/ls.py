@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from radiator.cli.common import NOT_FOUND, OK, CommandFailed, json_option, login_options, out, progress, put_json
+from radiator.cli.common import NOT_FOUND, OK, USAGE, CommandFailed, json_option, login_options, out, progress, put_json
 
 if TYPE_CHECKING:
     from radiator.storage.reader import StoredCursor, StoredPartition
@@ -24,6 +24,7 @@ SHOWN_DESTINATIONS = 3
 LANE = re.compile(r".*-p[0-9]", re.DOTALL)
 Item = TypeVar("Item")
 Group = TypeVar("Group", bound=Hashable)
+Backlog = tuple["StoredCursor", int | None]
 
 
 @dataclass
@@ -54,20 +55,29 @@ class Listed:
 
 
 @click.command(short_help="List what a data directory holds.")
+@click.argument("pattern", required=False)
 @click.option("--data", metavar="DIR", default="./data", show_default=True, help="The data directory.")
 @click.option("--url", metavar="ADDRESS", help="Ask the broker there for its destinations, instead of reading files.")
 @login_options
 @json_option
-def ls(data: str, url: str | None, login: str | None, passcode: str | None, timeout: float, as_json: bool) -> int:
+def ls(
+    pattern: str | None,
+    data: str,
+    url: str | None,
+    login: str | None,
+    passcode: str | None,
+    timeout: float,
+    as_json: bool,
+) -> int:
     """List what a data directory holds: partitions, and the cursors of queues with their backlog.
 
     Needs no broker, and does not mind one. With --url a running broker lists its destinations: what waits, what is
-    with consumers, who listens. That takes the admin right.
+    with consumers, who listens. That takes the admin right. PATTERN: only these destinations, as in SUBSCRIBE.
     """
     if url is not None:
         from radiator.cli.online import list_destinations
 
-        return list_destinations(url, login, passcode, timeout, as_json)
+        return list_destinations(url, login, passcode, timeout, as_json, pattern)
     from radiator.storage.reader import list_cursors, list_partitions
 
     if not os.path.isdir(data):
@@ -81,6 +91,8 @@ def ls(data: str, url: str | None, login: str | None, passcode: str | None, time
         for partition in bar.track(partitions, task_id=task):
             listed.append(_listed(partition))
     cursors = [(cursor, _backlog(cursor, listed)) for cursor in list_cursors(data)]
+    if pattern is not None:
+        listed, cursors = _matching(pattern, listed, cursors)
     if as_json:
         put_json(
             {
@@ -92,6 +104,20 @@ def ls(data: str, url: str | None, login: str | None, passcode: str | None, time
     else:
         _print(data, listed, cursors)
     return OK
+
+
+def _matching(pattern: str, listed: list[Listed], cursors: list[Backlog]) -> tuple[list[Listed], list[Backlog]]:
+    """Only the partitions that may hold something of these destinations, and the cursors over them."""
+    from radiator.errors import ProtocolError
+    from radiator.routing.pattern import parse_list
+
+    try:
+        matches = parse_list(pattern).matches
+    except ProtocolError as error:
+        raise CommandFailed(USAGE, f"{error.message}. {error.detail}") from None
+    found = [each for each in listed if any(map(matches, each.destinations))]
+    names = {each.partition.name for each in found}
+    return found, [each for each in cursors if each[0].partition in names]
 
 
 def _listed(partition: StoredPartition) -> Listed:
@@ -159,11 +185,10 @@ def _print(data: str, listed: list[Listed], cursors: list[tuple[StoredCursor, in
         lines.add_column("partition", overflow="fold")
         for heading in ("ack floor", "backlog"):
             lines.add_column(heading, justify="right", no_wrap=True)
-        by_lane = _grouped(cursors, lambda each: (each[0].name, lanes.get(each[0].partition, each[0].partition)))
-        for (cursor_name, partition), same in by_lane:
+        for (cursor_name, partition), same in _grouped(cursors, lambda each: (each[0].name, _lane(each[0], lanes))):
             known = [backlog for _, backlog in same if backlog is not None]
             floor = f"{same[0][0].floor:,}" if len(same) == 1 else ""
-            shown = f"{sum(known):,}" if len(known) == len(same) else "?"
+            shown = f"{sum(known):,}" if known else "?"
             lines.add_row(_plain(cursor_name), _plain(partition), floor, shown)
         console.print()
         console.print(lines)
@@ -177,6 +202,12 @@ def _lanes(listed: list[Listed]) -> dict[str, str]:
         if LANE.fullmatch(name) and each.destinations != [name]:
             found[name] = f"{name[:-1]}*"
     return found
+
+
+def _lane(cursor: StoredCursor, lanes: dict[str, str]) -> str:
+    """What the partition of a cursor is shown as. A priority that nothing was stored with has a cursor and no files."""
+    shown = f"{cursor.partition[:-1]}*"
+    return shown if shown in lanes.values() else lanes.get(cursor.partition, cursor.partition)
 
 
 def _grouped(items: list[Item], key: Callable[[Item], Group]) -> list[tuple[Group, list[Item]]]:

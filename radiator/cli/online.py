@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
 from radiator.cli.common import OK, open_connection, out, put_json
+
+COUNTED = ("ready", "in_flight", "delayed")  # of queues: always shown
+SELDOM = ("burying", "unlooked")  # only where there are some
+LOOKING_SECONDS, LOOK_SECONDS = 1.0, 0.02
 
 
 def ask_all(
@@ -18,27 +23,47 @@ def ask_all(
         return list(pages(connection, verb, field, **args))
 
 
-def list_destinations(url: str, login: str | None, passcode: str | None, timeout: float, as_json: bool) -> int:
+def list_destinations(
+    url: str, login: str | None, passcode: str | None, timeout: float, as_json: bool, pattern: str | None
+) -> int:
     """``radiator ls --url``."""
-    found = ask_all(url, login, passcode, timeout, "destinations.ls", "destinations")
+    found = _destinations(url, login, passcode, timeout, {} if pattern is None else {"match": pattern})
     if as_json:
         put_json({"destinations": found})
         return OK
     from radiator.cli.ls import size
 
+    fields = [*COUNTED, *(name for name in SELDOM if any(each.get(name) for each in found)), "total"]
     rows = [
         [
             each["name"],
-            each["kind"],
-            *(_count(each.get(field, 0)) for field in ("ready", "in_flight", "total")),
+            "fan_out" if "fan_out" in each else each["kind"],
+            *(_count(each[name]) if name in each else "-" for name in fields),
             _count(each["subscribers"]),
             size(each["bytes"]),
             _offsets(each),
         ]
         for each in found
     ]
-    table(("destination", "kind"), ("ready", "in flight", "total", "subscribers", "size", "offsets"), rows)
+    numbers = [*(name.replace("_", " ") for name in fields), "subscribers", "size", "offsets"]
+    table(("destination", "kind"), numbers, rows)
     return OK
+
+
+def _destinations(
+    url: str, login: str | None, passcode: str | None, timeout: float, match: dict[str, str]
+) -> list[dict[str, Any]]:
+    """All that match. Each question makes the broker look through some of what an earlier run has left: so it is asked
+    again, for a moment, while that goes on."""
+    from radiator.client.asking import ask_all as pages
+
+    end = time.monotonic() + LOOKING_SECONDS
+    with open_connection(url, login, passcode, timeout) as connection:
+        while True:
+            found = list(pages(connection, "destinations.ls", "destinations", **match))
+            if not any(each.get("unlooked") for each in found) or time.monotonic() > end:
+                return found
+            time.sleep(LOOK_SECONDS)
 
 
 def list_clients(url: str, login: str | None, passcode: str | None, timeout: float, as_json: bool, match: str) -> int:

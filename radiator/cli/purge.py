@@ -1,14 +1,17 @@
 """``radiator purge``: a queue without its messages, a topic without its history.
 
 With ``--data`` no broker may run: the files are changed under the lock that brokers take. Otherwise a queue is emptied
-through its broker, by a consumer that acknowledges what was waiting when it began; what comes meanwhile stays.
+through its broker, by a consumer that acknowledges what was waiting when it began; what comes meanwhile stays. What
+waits for its moment no consumer is given: that is settled by an order to the broker, which takes the admin right.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from typing import TYPE_CHECKING
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from radiator.client.message import Message
 
 WINDOW = 5_000
+SETTLE_DELAYED = "queues.settle_delayed"  # a verb of the admin channel
 QUIET_SECONDS = 1.0  # without a message: then it is asked what still waits
 
 
@@ -53,8 +57,11 @@ def purge(
 
     Through the broker only queues can be emptied. With --data, and no broker there, both.
     """
+    from radiator.routing.pattern import is_pattern
     from radiator.routing.rules import kind_of
 
+    if is_pattern(destination):
+        raise CommandFailed(USAGE, f"{destination} is a pattern: purge takes one name, without wildcards and commas")
     queue = kind_of(destination) == "queue"
     if data is not None and not os.path.isdir(os.path.join(data, "partitions")):
         raise CommandFailed(NOT_FOUND, f"{data}: no radiator store here; --data names the data_dir of a broker")
@@ -67,14 +74,29 @@ def purge(
     _ask(f"{destination} in {data}" if data is not None else f"{destination} at {url}", queue, yes)
     if data is not None:
         return _offline(data, destination, queue, as_json)
+    from radiator.client.asking import ask
+    from radiator.client.errors import ServerError
+
     with open_connection(url, login, passcode, timeout) as connection:
-        settled, held, known = _online(connection, destination)
-    if not known:
+        settled, left, marks = _online(connection, destination)
+        if left.delayed or left.held:  # of these some may wait after a NACK
+            with contextlib.suppress(ServerError):  # without the right they stay, and are told
+                settled += ask(connection, SETTLE_DELAYED, name=destination, until=marks)["settled"]
+                left = _left(connection, destination, marks)
+    if not marks:
         say(f"nothing is stored for {destination}: its messages were all given back, or there never was one")
-    if held:
-        say(f"{held} messages of {destination} are in the hands of other consumers, and were left to them")
+    if left.held:
+        say(
+            f"{left.held} messages of {destination} are in the hands of other consumers, or wait to be tried again or "
+            "for room among the dead letters, and were left"
+        )
+    if left.delayed:
+        say(
+            f"{left.delayed} messages of {destination} wait for their moment, and were left: to settle them takes the "
+            "admin right"
+        )
     if as_json:
-        put_json({"destination": destination, "settled": settled, "held": held})
+        put_json({"destination": destination, "settled": settled, "held": left.held, "delayed": left.delayed})
     else:
         click.echo(f"{settled:,} messages of {destination} settled")
     return OK
@@ -110,10 +132,17 @@ def _offline(data: str, destination: str, queue: bool, as_json: bool) -> int:
     return OK
 
 
-def _online(connection: Connection, destination: str) -> tuple[int, int, bool]:
-    """How many messages were settled, how many of those that waited at the beginning others hold, and whether anything
-    of that name is stored at all."""
-    marks: dict[str, int] = {}  # the last offset of each partition, as it is now
+class Left(NamedTuple):
+    """What waited when it began and is not settled: not due yet (``delayed``), and with others (``held``)."""
+
+    held: int
+    delayed: int
+
+
+def _online(connection: Connection, destination: str) -> tuple[int, Left, dict[str, int]]:
+    """How many messages were settled, what is left of those that waited at the beginning, and the last offset of each
+    partition at that time: none, if nothing of that name is stored at all."""
+    marks: dict[str, int] = {}
     for newest in connection.subscribe(destination, start_position="last", stop_position="end"):
         partition, offset = _place(newest)
         marks[partition] = max(offset, marks.get(partition, 0))
@@ -124,7 +153,7 @@ def _online(connection: Connection, destination: str) -> tuple[int, int, bool]:
         while ahead:
             message = inbox.fetch(QUIET_SECONDS)
             if message is None:
-                left = _left(connection, destination, marks) - (last is not None)
+                left = _left(connection, destination, marks).held - (last is not None)
                 if left in (0, held):
                     break
                 held = left  # once more: it may only be slow
@@ -139,14 +168,25 @@ def _online(connection: Connection, destination: str) -> tuple[int, int, bool]:
                 ahead.discard(partition)
         if last is not None:
             last.ack(receipt=True)
-    return settled, _left(connection, destination, marks) if marks else 0, bool(marks)
+    return settled, _left(connection, destination, marks) if marks else Left(0, 0), marks
 
 
-def _left(connection: Connection, destination: str, marks: dict[str, int]) -> int:
-    """How many of them are still not settled."""
+def _left(connection: Connection, destination: str, marks: dict[str, int]) -> Left:
+    """What is still not settled of them."""
+    from radiator.clock import NS_PER_MS, now_ns
+
     browser = connection.subscribe(destination, headers={"browser": "true"})
-    places = [_place(message) for message in browser]
-    return sum(offset <= marks.get(partition, -1) for partition, offset in places)
+    at_ms = now_ns() // NS_PER_MS
+    left = Counter(
+        _due_ms(message) > at_ms for message in browser for partition, offset in [_place(message)]
+        if offset <= marks.get(partition, -1)
+    )  # fmt: skip
+    return Left(held=left[False], delayed=left[True])
+
+
+def _due_ms(message: Message) -> int:
+    text = message.headers.get("deliver-at", "")
+    return int(text) if text.isascii() and text.isdigit() and "dlq-reason" not in message.headers else 0
 
 
 def _place(message: Message) -> tuple[str, int]:

@@ -19,7 +19,7 @@ from radiator.client.errors import ConnectFailed, ServerError
 from radiator.client.link import RECV_BYTES, Link, Pending, server_error
 from radiator.client.message import Message, Receipt
 from radiator.client.requests import LazyRequests
-from radiator.client.sending import Body, Encoder, Headers, Sendable
+from radiator.client.sending import Body, Encoder, Headers, Sendable, checked
 from radiator.client.sockets import Socket, open_socket
 from radiator.client.subscription import ACK_MODES, Subscription
 from radiator.client.transaction import Transaction
@@ -69,12 +69,12 @@ def connect(
     if version is not None and version not in VERSIONS:
         raise ValueError(f"version: expected one of {', '.join(VERSIONS)}, got {version!r}")
     protocol = ClientConnection(ParserLimits(body_bytes_max=REPLY_BODY_BYTES_MAX), heart_beat, versions)
-    hello = protocol.connect_frame(
-        host or place.host,
-        login=login if login is not None else place.login,
-        passcode=passcode if passcode is not None else place.passcode,
-        headers=headers or {},
-    )
+    login = login if login is not None else place.login
+    passcode = passcode if passcode is not None else place.passcode
+    checked([("host", host or ""), ("login", login or ""), *(headers or {}).items()])
+    if passcode is not None and "\0" in passcode:
+        raise ValueError("header 'passcode': NUL ends a frame, and can be in no header")  # and it is not shown
+    hello = protocol.connect_frame(host or place.host, login=login, passcode=passcode, headers=headers or {})
     try:
         sock = open_socket(place, connect_timeout, ca, cert, key)
     except OSError as error:
@@ -264,7 +264,8 @@ class Connection:
     def open_subscription(self, subscription: Subscription, headers: Headers) -> None:
         """SUBSCRIBE for an inbox that is ready to take messages; waits for the receipt."""
         link = self.link
-        lines = [(name, str(value)) for name, value in headers.items()]
+        lines = checked([(name, str(value)) for name, value in headers.items()])
+        checked([("destination", subscription.destination)])
         with link.lock:
             link.inboxes[subscription.id] = subscription
         try:

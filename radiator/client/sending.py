@@ -5,7 +5,8 @@ the rest is joined per message. ``transmit-time`` is the time at which the call 
 write carry one time, which is true, and lets the broker recognise the repeated head.
 
 The frame's own headers (``destination``, ``receipt``, ``transaction``, ``content-length``) are arguments of the calls
-and never among ``headers``: a ValueError says so.
+and never among ``headers``: a ValueError says so, as it does of a NUL, which no header can have. A body that is
+neither bytes nor text is a TypeError.
 """
 
 from __future__ import annotations
@@ -37,7 +38,11 @@ def body_bytes(body: Body) -> bytes:
         return body
     if isinstance(body, str):
         return body.encode()
-    return bytes(body)
+    if isinstance(body, bytearray | memoryview):
+        return bytes(body)
+    raise TypeError(
+        f"body: expected bytes or text, got {type(body).__name__}; str(...) or json.dumps(...) make text of it"
+    )
 
 
 def check_headers(headers: Headers) -> None:
@@ -45,6 +50,14 @@ def check_headers(headers: Headers) -> None:
     for name in HOP_BY_HOP:
         if name in headers:
             raise ValueError(f"the header {name!r} belongs to the frame: it is set by an argument or by the library")
+
+
+def checked(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The same, if no frame ends in the middle of them. Raises ValueError that names the header."""
+    for name, value in pairs:
+        if "\0" in name or "\0" in value:
+            raise ValueError(f"header {name!r}: NUL ends a frame, and can be in no header, got {value[:200]!r}")
+    return pairs
 
 
 class Encoder:
@@ -64,7 +77,7 @@ class Encoder:
             pairs.append(("transmit-time", str(now_ns)))
         if transaction is not None:
             pairs.append(("transaction", transaction))
-        return f"SEND{join(pairs, self._version)}".encode()
+        return f"SEND{join(checked(pairs), self._version)}".encode()
 
     def encode(
         self, messages: Iterable[Sendable], receipts: Iterable[int] | None, transaction: str | None, now_ns: int

@@ -134,3 +134,34 @@ def test_a_delivery_of_before_the_cursor_was_set_means_nothing(headers: dict[str
     consumers[1].ack(new)
     world.tick(5)
     assert [consumer.bodies() for consumer in consumers] == [[], []]
+
+
+@pytest.mark.parametrize(("headers", "owner"), [({"subscription_name": "n"}, "sub:n"), ({"group": "g"}, "group:g")])
+def test_a_letter_says_whose_it_was(headers: dict[str, str], owner: str) -> None:
+    world = World("destinations: [{match: '/topic/>', dead_letter: /queue/dead}]")
+    client = world.connect()
+    client.subscribe(A, **headers)
+    sender = world.connect()
+    sender.publish(A, "x", dlq_subscription="forged")
+    sender.publish("sub:n", "a topic of that name")
+    world.settle()
+    (message,) = client.messages()
+    client.nack(message, requeue="false")
+    world.settle()
+    client.subscribe("/queue/dead", id="dead")
+    world.settle()
+    (letter,) = client.messages()
+    assert (letter.headers["dlq-subscription"], letter.headers["dlq-destination"]) == (owner, A)
+
+
+def test_a_letter_of_a_queue_is_nobodys() -> None:
+    world = World("destinations: [{match: /queue/a, dead_letter: /queue/dead}]")
+    client = world.connect()
+    client.subscribe("/queue/a")
+    client.publish("/queue/a", "x", dlq_subscription="forged")
+    world.settle()
+    client.nack(client.messages()[0], requeue="false")
+    client.subscribe("/queue/dead", id="dead")
+    world.settle()
+    (letter,) = client.messages()
+    assert "dlq-subscription" not in letter.headers

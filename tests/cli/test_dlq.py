@@ -93,3 +93,66 @@ def test_drop_takes_away(broker: BrokerProcess, capfd: Any) -> None:
 )
 def test_what_cannot_be_done_is_told(broker: BrokerProcess, args: list[str], code: int, capfd: Any) -> None:
     assert said(capfd, "dlq", *args, code=code).err.startswith("radiator: ")
+
+
+# --- letters of named subscriptions -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def topics(start_broker: Any, monkeypatch: pytest.MonkeyPatch) -> BrokerProcess:
+    started: BrokerProcess = start_broker("destinations: [{match: '/*/t', dead_letter: /queue/dead}]")
+    monkeypatch.setenv("RADIATOR_URL", started.address)
+    with connect(started.address) as client:
+        named = {name: subscribed(client, name) for name in ("A", "B", "C")}
+        client.send("/topic/t", "poison")
+        client.send("/queue/t", "poison of a queue")
+        for name in ("A", "B"):
+            taken(named[name]).reject(receipt=True)
+        taken(named["C"]).ack(receipt=True)
+        taken(client.subscribe("/queue/t", ack="client-individual")).reject(receipt=True)
+    return started
+
+
+def subscribed(client: Any, name: str) -> Any:
+    return client.subscribe("/topic/t", ack="client-individual", headers={"subscription-name": name})
+
+
+def taken(inbox: Any) -> Any:
+    message = inbox.fetch(20)
+    assert message is not None
+    return message
+
+
+def test_a_letter_of_a_subscription_is_shown_as_its_own(topics: BrokerProcess, capfd: Any) -> None:
+    (queue,) = json.loads(said(capfd, "dlq", "ls", "--json").out)["queues"]
+    assert queue["origins"] == {"/topic/t": 2, "/queue/t": 1}
+    assert queue["subscriptions"] == {"sub:A": 1, "sub:B": 1}
+    assert "sub:A" in said(capfd, "dlq", "ls").out
+    assert "from /topic/t for sub:A after 1 deliveries" in said(capfd, "dlq", "show", "/queue/dead").out
+
+
+def test_it_is_not_sent_to_everybody_unasked(topics: BrokerProcess, capfd: Any) -> None:
+    told = said(capfd, "dlq", "replay", "/queue/dead", "--all", code=2).err
+    assert "2 of these letters are of subscriptions (sub:A 1, sub:B 1)" in told and "--to-topic" in told
+    letters = lying(topics.address, "/queue/dead")
+    assert len(letters) == 3
+    (of_a_queue,) = [each.id for each in letters if "dlq-subscription" not in each.headers]
+    assert "sent back: 1 to /queue/t" in said(capfd, "dlq", "replay", "/queue/dead", "--id", of_a_queue).out
+    (of_a, *_) = [each.id for each in letters if "dlq-subscription" in each.headers]
+    said(capfd, "dlq", "replay", "/queue/dead", "--id", of_a, code=2)
+    with connect(topics.address) as client:
+        assert subscribed(client, "C").fetch(0.2) is None
+    assert "2 to /queue/mine" in said(capfd, "dlq", "replay", "/queue/dead", "--all", "--to", "/queue/mine").out
+    assert [each.text for each in lying(topics.address, "/queue/mine")] == ["poison"] * 2
+
+
+def test_it_goes_to_all_who_read_the_topic_if_that_is_said(topics: BrokerProcess, capfd: Any) -> None:
+    assert "2 to /topic/t" in said(capfd, "dlq", "replay", "/queue/dead", "--all", "--to-topic").out
+    with connect(topics.address) as client:
+        inbox = subscribed(client, "C")
+        for _ in range(2):
+            message = taken(inbox)
+            assert message.text == "poison" and "dlq-subscription" not in message.headers
+            message.ack(receipt=True)
+    said(capfd, "dlq", "drop", "/queue/dead", "--all", "--to-topic", code=2)
+    said(capfd, "dlq", "replay", "/queue/dead", "--all", "--to", "/queue/x", "--to-topic", code=2)

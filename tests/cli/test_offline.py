@@ -87,6 +87,24 @@ def test_ls_shows_a_queue_with_priorities_once(tmp_path: Path, capfd: pytest.Cap
     assert [each["records"] for each in found["partitions"] if "urgent" in each["partition"]] == [1, 2, 1]
 
 
+def test_ls_shows_it_once_where_nothing_was_stored_with_the_usual_priority(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    broker = BrokerProcess(tmp_path, "destinations: [{match: /queue/*, priority: true}]")
+    broker.start()
+    with connect(broker.address) as connection:
+        connection.send("/queue/urgent", "x", {"priority": 3})
+        connection.send("/queue/other", "x", {"priority": 4})
+    assert broker.stop() == 0
+    lines = printed(capfd, "ls", "--data", str(broker.data), "/queue/urgent").splitlines()
+    assert [line.split()[:2] for line in lines if "urgent" in line] == [
+        ["/queue/urgent-p*", "/queue/urgent"],
+        ["queue:/queue/urgent", "/queue/urgent-p*"],
+    ]
+    assert next(line for line in lines if line.startswith("queue:")).split()[-1] == "1"
+    assert not [line for line in lines if "other" in line]
+
+
 def test_ls_of_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert run(["ls", "--data", str(tmp_path / "nowhere")]) == 5
     assert run(["ls", "--data", str(tmp_path)]) == 5

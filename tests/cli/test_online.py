@@ -275,8 +275,33 @@ def test_a_broker_lists_its_destinations(address: str, capfdbinary: Any) -> None
     assert (found["ready"], found["in_flight"], found["consumers"]) == (2, 0, 0)
     table = printed(capfdbinary, "ls", "--url", address).decode()
     line = next(line for line in table.splitlines() if line.startswith("/queue/listed"))
-    assert line.split()[1:5] == ["queue", "2", "0", "2"]
+    assert line.split()[1:6] == ["queue", "2", "0", "0", "2"]
     assert line.split()[-1] == "0-2"
+
+
+def test_a_broker_lists_what_matches_with_what_is_delayed_and_what_feeds_others(
+    start_broker: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    started = start_broker("destinations: [{match: /queue/f, fan_out: [/queue/f.a, /queue/f.b]}]")
+    with connect(started.address) as connection:
+        for body in ("1", "2"):
+            connection.send("/queue/f", body)
+        connection.send("/queue/f.a", "later", {"delay": "1h"})
+        connection.send("/queue/other", "x")
+
+    def table() -> list[list[str]]:
+        assert run(["ls", "--url", started.address, "/queue/f.#"]) == 0
+        return [line.split()[:6] for line in capfd.readouterr().out.splitlines()[1:]]
+
+    expected = [
+        ["/queue/f", "fan_out", "-", "-", "-", "-"],
+        ["/queue/f.a", "queue", "2", "0", "1", "3"],
+        ["/queue/f.b", "queue", "2", "0", "0", "2"],
+    ]
+    assert table() == expected
+    started.stop()
+    started.start()
+    assert table() == expected  # it looks until it knows
 
 
 def test_a_broker_lists_who_is_connected(address: str, capfdbinary: Any) -> None:

@@ -29,7 +29,12 @@ def test_a_queue_is_emptied_through_its_broker(address: str, capfd: pytest.Captu
     with connect(address) as connection:
         connection.send_many([("/queue/purged", b"%d" % number) for number in range(300)])
         assert run(["purge", "/queue/purged", "--yes", "--json"]) == 0
-        assert json.loads(capfd.readouterr().out) == {"destination": "/queue/purged", "settled": 300, "held": 0}
+        assert json.loads(capfd.readouterr().out) == {
+            "destination": "/queue/purged",
+            "settled": 300,
+            "held": 0,
+            "delayed": 0,
+        }
         connection.send("/queue/purged", "new")
     assert bodies(address, "/queue/purged") == ["new"]
     assert run(["purge", "/queue/purged", "-y"]) == 0
@@ -58,7 +63,7 @@ def test_what_comes_meanwhile_stays(address: str, monkeypatch: pytest.MonkeyPatc
 
         monkeypatch.setattr(type(connection), "subscribe", late)
         with connect(address) as other:
-            assert module._online(other, "/queue/meanwhile") == (10, 0, True)
+            assert module._online(other, "/queue/meanwhile") == (10, (0, 0), {"/queue/meanwhile": 9})
         monkeypatch.undo()
     assert bodies(address, "/queue/meanwhile") == ["new"] * 10
 
@@ -76,6 +81,61 @@ def test_what_others_hold_is_left_to_them_and_told(address: str, capfd: pytest.C
             assert message is not None
             message.ack(receipt=True)
     assert bodies(address, "/queue/held") == []
+
+
+def test_what_waits_for_its_moment_is_settled_too(address: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with connect(address) as connection:
+        connection.send("/queue/later", "1", {"delay": "1h"})
+        connection.send("/queue/later", "refused")
+        inbox = connection.subscribe("/queue/later", ack="client-individual")
+        refused = inbox.fetch(20)
+        assert refused is not None
+        refused.nack(delay_ms=3_600_000, receipt=True)
+        inbox.close()
+        connection.send("/queue/later", "held")
+        connection.send("/queue/later", "2", {"delay": "1h"})
+        inbox = connection.subscribe("/queue/later", ack="client-individual")
+        held = inbox.fetch(20)
+        assert held is not None and held.text == "held"
+        assert run(["purge", "/queue/later", "-y"]) == 0
+        out, err = capfd.readouterr()
+        assert out == "3 messages of /queue/later settled\n"
+        assert "1 messages of /queue/later are in the hands of other consumers" in err and "moment" not in err
+        assert bodies(address, "/queue/later") == ["held"]
+        connection.send("/queue/later", "new", {"delay": "1h"})
+        held.ack(receipt=True)
+    assert run(["purge", "/queue/later", "-y", "--json"]) == 0
+    assert json.loads(capfd.readouterr().out) == {
+        "destination": "/queue/later", "settled": 1, "held": 0, "delayed": 0
+    }  # fmt: skip
+
+
+def test_without_the_admin_right_what_waits_for_its_moment_is_left_and_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    users = tmp_path / "users.yaml"
+    users.write_text("anonymous: {read: '#', write: '#', browse: '#'}\n")
+    broker = BrokerProcess(tmp_path, f"listen: [stomp://{{address}}]\nauth: {{users_file: {users}}}\n")
+    broker.start()
+    monkeypatch.setenv("RADIATOR_URL", broker.address)
+    with connect(broker.address) as connection:
+        connection.send("/queue/later", "1", {"delay": "1h"})
+        connection.send("/queue/later", "now")
+    assert run(["purge", "/queue/later", "-y"]) == 0
+    out, err = capfd.readouterr()
+    assert out == "1 messages of /queue/later settled\n"
+    assert "1 messages of /queue/later wait for their moment" in err and "hands" not in err
+    assert broker.stop() == 0
+
+
+@pytest.mark.parametrize("name", ["/queue/*", "/queue/a,/queue/b", "/queue/>", ""])
+def test_it_takes_one_name_and_no_pattern(name: str, address: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with connect(address) as connection:
+        connection.send("/queue/a", "stays")
+    before = bodies(address, "/queue/a")
+    assert run(["purge", name, "--yes"]) == 2
+    assert capfd.readouterr().err.startswith("radiator: ")
+    assert bodies(address, "/queue/a") == before
 
 
 def test_of_a_topic_it_says_what_to_do(address: str, capfd: pytest.CaptureFixture[str]) -> None:

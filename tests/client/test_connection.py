@@ -104,6 +104,47 @@ def test_headers_of_the_frame_are_refused(fake: FakeBroker) -> None:
         assert connection.send("/a") == Receipt(0, "/a", 0)
 
 
+@pytest.mark.parametrize("body", [5, True, None, 1.5, {"a": 1}, ["a"], [1, 2]])
+def test_a_body_that_is_neither_bytes_nor_text_is_refused_in_words(fake: FakeBroker, body: Any) -> None:
+    with connect(fake.address) as client:
+        with pytest.raises(TypeError, match="body: expected bytes or text, got " + type(body).__name__):
+            client.send("/topic/a", body)
+        with pytest.raises(TypeError, match="body: expected bytes or text"), client.transaction() as transaction:
+            transaction.send("/topic/a", body)
+        assert not client.closed
+        for taken in (b"x", "x", bytearray(b"x"), memoryview(b"x")):
+            client.send("/topic/a", taken, receipt=False)
+        client.send("/topic/b", "y", receipt=False)
+        assert [each.body for each in fake.wait_for("SEND", 5)] == [b"x"] * 4 + [b"y"]
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda client: client.send("/topic/a", "x", {"colour": "r\0d"}), "colour"),
+        (lambda client: client.send("/topic/a", "x", {"col\0ur": "red"}), "col"),
+        (lambda client: client.send("/topic/\0", "x"), "destination"),
+        (lambda client: client.send("/topic/a", "x", dedup_id="1\0"), "dedup-id"),
+        (lambda client: client.send_many([("/topic/a", "x", {"colour": "\0"})], transaction=True), "colour"),
+        (lambda client: client.subscribe("/topic/\0"), "destination"),
+        (lambda client: client.subscribe("/topic/a", headers={"selector": "a = '\0'"}), "selector"),
+        (lambda client: connect(str(client.address), login="al\0ice"), "login"),
+        (lambda client: connect(str(client.address), passcode="pa\0ss"), "passcode"),
+        (lambda client: connect(str(client.address), headers={"client-id": "\0"}), "client-id"),
+    ],
+)
+def test_a_nul_in_a_header_is_refused_by_the_header_s_name_and_costs_nothing(
+    fake: FakeBroker, call: Any, name: str
+) -> None:
+    with connect(fake.address) as client:
+        with pytest.raises(ValueError, match=f"header '{name}.*NUL") as refused:
+            call(client)
+        assert "pa" not in str(refused.value).replace("passcode", "")
+        assert not client.closed
+        client.send("/topic/a", "still here")
+        assert [each.body for each in fake.wait_for("SEND", 1)] == [b"still here"]
+
+
 def test_a_transaction_commits_or_aborts(fake: FakeBroker) -> None:
     with connect(fake.address) as connection:
         with connection.transaction() as transaction:

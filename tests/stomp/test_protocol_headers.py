@@ -12,6 +12,7 @@ import pytest
 from fuzz.wire import CONVERSATIONS, SMALL
 from radiator.broker.named import naming
 from radiator.broker.publishing import idempotence, scheduling
+from radiator.broker.queues import dead_letters
 from radiator.broker.subscriptions import subscribing, windows
 from radiator.stomp import spec
 from radiator.stomp.connection import ClientConnection
@@ -128,3 +129,8 @@ def test_the_contents_list_every_chapter_and_every_command() -> None:
 
 def slug(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def test_every_header_of_a_dead_letter_is_documented_and_no_other() -> None:
+    said = {*dead_letters.HEADERS, dead_letters.SUBSCRIPTION, dead_letters.HOPS}
+    assert {name for cell, *_ in rows("## Dead letters") for name in ticked(cell)} == said

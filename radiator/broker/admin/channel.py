@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from radiator import limits
-from radiator.broker.admin import cursor_orders, lists
+from radiator.broker.admin import cursor_orders, delayed_orders, lists
 from radiator.broker.subscriptions import subscribing
 from radiator.errors import ProtocolError, StorageError, printable
 from radiator.routing.rules import TEMP_QUEUE_PREFIX, TEMPORARY
@@ -122,6 +122,7 @@ VERBS: dict[str, Verb] = {
     "cursors.ls": Verb(cursor_orders.ls),
     "cursors.set": Verb(cursor_orders.move),
     "cursors.rm": Verb(cursor_orders.rm),
+    "queues.settle_delayed": Verb(delayed_orders.settle, of_names=True),
 }
 
 

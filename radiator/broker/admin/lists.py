@@ -15,6 +15,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from radiator.broker.admin import readiness
+from radiator.broker.due import ahead
 from radiator.broker.queues.parked import back
 from radiator.routing import dead_letter
 from radiator.routing.pattern import parse_list
@@ -33,6 +34,7 @@ SUBSCRIPTIONS_SHOWN = 20  # of a client
 LOOKED_AT_MAX = 2_000  # names, for one page: some milliseconds
 PAGE_WORK = 100  # of a page, where looking at a destination is 1
 ENTRY_WORK = 2  # of an entry in it
+COUNTED = ("ready", "in_flight", "delayed", "burying", "unlooked", "total")  # messages of a queue
 
 
 def destinations(broker: Broker, asked: Ask) -> dict[str, Any]:
@@ -49,7 +51,10 @@ def destinations(broker: Broker, asked: Ask) -> dict[str, Any]:
         return patterns.matches(name) and may("admin", name) and (temporary or not name.startswith(TEMPORARY))
 
     page, more = _page(broker, asked, broker.destinations, wanted)
-    return {"destinations": [_destination(broker.destinations[name]) for name in page], "next": more}
+    found = [broker.destinations[name] for name in page]
+    ahead.look_at([source for each in found if each.queue is not None for source in each.queue.sources])
+    now_ns = broker.timing.now_ns
+    return {"destinations": [_destination(each, now_ns) for each in found], "next": more}
 
 
 def clients(broker: Broker, asked: Ask) -> dict[str, Any]:
@@ -96,14 +101,15 @@ def _page(
     return found, None
 
 
-def _destination(destination: Destination) -> dict[str, Any]:
+def _destination(destination: Destination, now_ns: int) -> dict[str, Any]:
     partitions = [feed.partition for feed in destination.feeds]
     return {
         "name": destination.name,
         "kind": destination.policy.kind,
         "store": destination.policy.store,
         "subscribers": destination.subscribers,
-        **_waiting(destination.queue),
+        **(_waiting(destination.queue, now_ns) if destination.queue is not None else {}),
+        **({"fan_out": list(destination.policy.fan_out)} if destination.policy.fan_out else {}),
         "bytes": sum(partition.size_bytes for partition in partitions),
         "partition_count": len(partitions),
         "partitions": [
@@ -113,28 +119,22 @@ def _destination(destination: Destination) -> dict[str, Any]:
     }
 
 
-def _waiting(queue: Queue | None) -> dict[str, Any]:
+def _waiting(queue: Queue, now_ns: int) -> dict[str, Any]:
     """Of a queue: what waits and what is with consumers. In a log that other destinations share it is not known without
     reading it, so it is null."""
-    if queue is None:
-        return {}
     if any(source.shared for source in queue.sources):
-        return {"consumers": len(queue.consumers), "ready": None, "in_flight": None, "delayed": None, "total": None}
-    ready = delayed = total = 0
+        return {"consumers": len(queue.consumers), **dict.fromkeys(COUNTED)}
+    waiting = delayed = burying = unlooked = total = 0
     for source in queue.sources:
         cursor = source.cursor
         settled = cursor.settled_above + cursor.floor
-        ready += back(source) + source.fresh
-        delayed += len(source.deferred)
+        waiting += back(source) + source.fresh + len(source.deferred)
+        delayed += ahead.delayed(source, now_ns)
+        burying += source.burying
+        unlooked += ahead.unlooked(source)
         total += source.feed.partition.next_offset - settled - len(source.settled)
-    in_flight = max(0, total - ready - delayed)
-    return {
-        "consumers": len(queue.consumers),
-        "ready": ready,
-        "in_flight": in_flight,
-        "delayed": delayed,
-        "total": total,
-    }
+    figures = (waiting - delayed, max(0, total - waiting - burying), delayed, burying, unlooked, total)
+    return {"consumers": len(queue.consumers), **dict(zip(COUNTED, figures, strict=True))}
 
 
 def _client(session: Session) -> dict[str, Any]:

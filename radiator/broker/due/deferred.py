@@ -114,15 +114,15 @@ class Deferred:
         self._timing.forget(self)
         self._timing.freed(freed)
 
-    def remove(self, start: int, stop: int) -> int:
-        """The log has lost these offsets; how many of them were here."""
-        known, before = self._offsets, len(self)
-        kept = [each for each in self._heap if not start <= each[1] < stop and (known is None or each[1] in known)]
-        removed = before - len(kept)
+    def remove(self, start: int, stop: int) -> list[int]:
+        """The log has lost these offsets, or they are settled undelivered; which of them were here."""
+        known = self._offsets
+        here = [each for each in self._heap if known is None or each[1] in known]
+        removed = [offset for _, offset, _ in here if start <= offset < stop]
         if removed:
-            heapify(kept)
-            self._heap = kept
+            self._heap = [each for each in here if not start <= each[1] < stop]
+            heapify(self._heap)
             if known is not None:
-                self._know({entry[1] for entry in kept})
-            self._timing.freed(removed)
+                self._know({entry[1] for entry in self._heap})
+            self._timing.freed(len(removed))
         return removed

@@ -44,7 +44,7 @@ class Timing:
     whose time is over: set once, by the broker. ``on_error`` is called with what nobody foresaw: the subject that
     raised it has to wait for what it says next, and the others are met."""
 
-    __slots__ = ("_heap", "_left", "_numbers", "_on_error", "_stuck", "deferred", "now_ns", "returns", "wake")
+    __slots__ = ("_heap", "_left", "_numbers", "_on_error", "_stuck", "deferred", "noted", "now_ns", "returns", "wake")
 
     def __init__(self, wake: Callable[[Queue], None], on_error: Callable[[Exception], None]) -> None:
         self.wake = wake
@@ -52,6 +52,7 @@ class Timing:
         self.returns: Returns
         self.now_ns = 0
         self.deferred = 0  # messages that are not due yet and are remembered by their offsets
+        self.noted = 0  # others of which is known that they are not, for those who count (``Ahead``)
         self._heap: list[tuple[int, int, Any]] = []
         self._numbers = count()
         self._left = 0  # entries that count no more: of subjects that are gone, or have said an earlier moment

@@ -14,6 +14,7 @@ from radiator import limits
 from radiator.broker import transactions
 from radiator.broker.admin import channel
 from radiator.broker.destinations import temporary
+from radiator.broker.due.ahead import note as note_delay
 from radiator.broker.flags import flag
 from radiator.broker.publishing import hooks, idempotence, overflow, scheduling, throttle
 from radiator.broker.publishing.overflow import Verdict
@@ -21,6 +22,7 @@ from radiator.broker.publishing.throttle import Wait
 from radiator.broker.queues import settling
 from radiator.broker.subscriptions import subscribing
 from radiator.broker.subscriptions.positions import parse_time
+from radiator.clock import NS_PER_MS
 from radiator.errors import MemoryFull, ProtocolError, StorageError
 from radiator.routing.pattern import is_pattern
 from radiator.routing.rules import TEMPORARY
@@ -47,8 +49,8 @@ class Plan:
     __slots__ = (
         "block",
         "counted",
-        "delayed",
         "destination",
+        "due_ns",
         "event_ns",
         "feed",
         "generation",
@@ -82,7 +84,7 @@ class Plan:
         policy = destination.policy
         limited = policy.max_messages is not None or policy.max_bytes is not None
         self.counted: Queue | None = destination.queue if limited else None
-        self.delayed = False
+        self.due_ns = 0  # not before this moment; 0: at once
         self.rated = policy.rule.rate_messages is not None and not self.name.startswith(TEMPORARY)
         # Anything beyond "append, maybe receipt" takes the slow path.
         self.special = self.sync or self.mandatory or limited or self.rated
@@ -160,10 +162,13 @@ def append(broker: Broker, plan: Plan, partition: Partition, body: bytes, now_ns
     broker.pending_bytes += size + len(plan.block) + RECORD_OVERHEAD_BYTES
     if plan.identity is not None:
         partition.remember(plan.identity, offset)
-    if plan.sync:
-        partition.open_batch.sync_requested = True
-    if plan.counted is not None:
-        plan.counted.appended(partition)
+    if plan.special:
+        if plan.sync:
+            partition.open_batch.sync_requested = True
+        if plan.counted is not None:
+            plan.counted.appended(partition)
+        if plan.due_ns and plan.destination.queue is not None:
+            note_delay(plan.destination.queue, partition, offset, plan.due_ns)
     return offset
 
 
@@ -247,7 +252,8 @@ def _schedule(plan: Plan, headers: Mapping[str, str], now_ns: int) -> bool:
             "A topic is a log that everybody reads in its order; delay and deliver-at are for queues.",
         )
     plan.block = scheduling.stamp(plan.block, due_ms)
-    plan.delayed = plan.special = True
+    plan.due_ns = due_ms * NS_PER_MS
+    plan.special = True
     return True
 
 
@@ -294,7 +300,7 @@ def admit(plan: Plan, frame: Frame, ahead: tuple[int, int] | None = None) -> Ver
     if plan.mandatory and destination.subscribers == 0:
         raise _no_route(destination.name)
     queue = destination.queue
-    if plan.delayed and queue is not None and queue.timing.full:
+    if plan.due_ns and queue is not None and queue.timing.full:
         raise ProtocolError(
             "full",
             "too many messages wait for their time",

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from radiator.broker.destinations.keys import header_value
 from radiator.broker.due.moments import buried
 from radiator.broker.due.timing import NEVER_NS
+from radiator.broker.named import cursor_names
 from radiator.broker.publishing import overflow
 from radiator.broker.queues import ended
 from radiator.clock import NS_PER_SECOND
@@ -41,13 +42,14 @@ if TYPE_CHECKING:
 log = logging.getLogger("radiator.broker")
 
 HEADERS = ("dlq-reason", "dlq-destination", "dlq-deliveries", "dlq-time")
+SUBSCRIPTION = "dlq-subscription"
 HOPS = "dlq-hops"
 HOPS_MAX = 8  # from grave to grave, with nobody between who sends it on: then it goes in circles
 RUN_MAX = 500  # are moved in one turn: 5 ms
 CIRCLES = f"{HOPS_MAX} times from one dead-letter destination to the next; look at dead_letter: in the rules"
 PAUSE_NS, PAUSE_MOST_NS = NS_PER_SECOND, 60 * NS_PER_SECOND
 
-_OURS = tuple(name.encode() + b":" for name in (*HEADERS, HOPS))
+_OURS = tuple(name.encode() + b":" for name in (*HEADERS, SUBSCRIPTION, HOPS))
 _hops = header_value(HOPS)
 
 
@@ -65,7 +67,12 @@ class Letter(NamedTuple):
     def settle(self) -> None:
         """It is done with where it was, without a transaction: whoever waits has to wait for the cursor."""
         self.source.settle([self.offset])
-        self.end(True)
+        self.leave(True)
+
+    def leave(self, by_cursor: bool = False) -> None:
+        """It is no letter any more, and it is known what has become of it."""
+        self.source.burying -= 1
+        self.end(by_cursor)
 
     def end(self, by_cursor: bool = False) -> None:
         """It is known what has become of it."""
@@ -123,6 +130,8 @@ class DeadLetters:
 
     def bury(self, letters: list[Letter]) -> None:
         """These messages are no longer offered to consumers; their queues have a dead-letter destination."""
+        for each in letters:
+            each.source.burying += 1
         self._buried += letters
 
     def waited(self) -> list[list[Any]]:
@@ -180,7 +189,7 @@ class DeadLetters:
             letter.settle()  # removed on purpose
         elif not source.queue.claim.takes(source.feed.partition.name, batch, index):
             source.skip([offset])
-            letter.end()
+            letter.leave()
         elif (hops := hops_of(batch, index)) > HOPS_MAX:
             self._broker.stats.dropped_in_circles += 1
             self._broker.returns.tell(source.queue.name, "dead letters in circles", 1, CIRCLES)
@@ -201,15 +210,17 @@ class DeadLetters:
         destination = broker.births.receiver(letter.to)
         if broker.disk_full is not None and destination.policy.store == "file":
             raise broker.disk_full
-        origin = source.queue.name
-        if origin not in broker.destinations:  # a named subscription
+        origin, subscription = source.queue.name, None
+        owner = broker.destinations.get(origin)
+        if owner is None or owner.queue is not source.queue:
+            subscription = origin if origin.startswith((cursor_names.SUBSCRIPTION, cursor_names.GROUP)) else None
             origin = batch.names[batch.destination_ids[index]]
         body = batch.bodies[index]
         if destination.queue is not None:
             broker.stats.dropped_oldest += overflow.bring(destination.queue, len(body))
         partition = _feed(destination, batch.blocks[index]).partition
         now_ns = max(broker.timing.now_ns, partition.last_receive_ns)
-        block = stamp(batch.blocks[index], letter, origin, now_ns, hops)
+        block = stamp(batch.blocks[index], letter, origin, subscription, now_ns, hops)
         partition.check()
         partition.make_room(1, len(body) + len(block))
         event_ns = MISSING if batch.event_ns is None else batch.event_ns[index]
@@ -240,7 +251,7 @@ class DeadLetters:
         self._broker.stats.dead_lettered += 1
         letter.source.settle([letter.offset])
         letter.source.flush()  # a snapshot of the cursors, which may replace the redo log, must have it
-        letter.end(not together)
+        letter.leave(not together)
 
     def hold(self, letter: Letter, why: str) -> None:
         """It stays where it is; what goes to the same place waits with it."""
@@ -341,11 +352,13 @@ def hops_of(batch: RecordBatch, index: int) -> int:
     return int(_hops(batch.blocks[index]) or 1) + 1
 
 
-def stamp(block: bytes, letter: Letter, origin: str, now_ns: int, hops: int) -> bytes:
-    """The message's header block with what happened to it."""
+def stamp(block: bytes, letter: Letter, origin: str, subscription: str | None, now_ns: int, hops: int) -> bytes:
+    """The message's header block with what happened to it. ``subscription``: the cursor's name, if it was one's."""
     lines = [line for line in block.split(b"\n") if line and not line.startswith(_OURS)]
     values = (letter.reason, origin, letter.deliveries, now_ns)
     lines += [f"{name}:{escape(str(value), '1.2')}".encode() for name, value in zip(HEADERS, values, strict=True)]
+    if subscription is not None:
+        lines.append(f"{SUBSCRIPTION}:{escape(subscription, '1.2')}".encode())
     if hops > 1:
         lines.append(f"{HOPS}:{hops}".encode())
     return b"\n".join(lines)

@@ -24,6 +24,7 @@ from radiator.broker.queues import ended, idling
 
 if TYPE_CHECKING:
     from radiator.broker.destinations.feed import Feed
+    from radiator.broker.due.ahead import Ahead
     from radiator.broker.queues.parked import Parked
     from radiator.broker.queues.queue import Queue
     from radiator.broker.queues.terms import Terms
@@ -35,7 +36,9 @@ class QueueSource:
 
     __slots__ = (
         "_dirty",
+        "ahead",
         "batch",
+        "burying",
         "counted_to",
         "closed",
         "cursor",
@@ -50,6 +53,7 @@ class QueueSource:
         "known_to",
         "idle",
         "lane",
+        "left_to",
         "loading",
         "mine_at",
         "next_offset",
@@ -92,6 +96,9 @@ class QueueSource:
         self.batch: RecordBatch | None = None
         self.loading = False
         self.deferred = Deferred(self, queue.timing)
+        self.ahead: Ahead | None = None  # once something behind us is known not to be due
+        self.left_to = end  # what lies below was there before us
+        self.burying = 0  # on their way to the dead letters, or waiting for room there
         self.parked: Parked | None = None  # only while some consumer has a selector
         self.stuck = False  # there is no room to defer the next message
         reached = max(cursor.delivered, cursor.ceiling, cursor.floor, ended.reach(cursor))
@@ -191,6 +198,8 @@ class QueueSource:
             self.early = [offset for offset in self.early if offset < high_watermark]
             self.next_offset = min(self.next_offset, high_watermark)
             self.known_to = min(self.known_to, high_watermark)
+            if self.ahead is not None:
+                self.ahead.take_back(high_watermark)
         stored = [offset for offset in self.early if offset < high_watermark]
         if stored:
             self.early = self.early[len(stored) :]
@@ -218,6 +227,8 @@ class QueueSource:
         """Nobody reads here any more: what waits for a moment need not, and what consumers hold is nobody's."""
         self.closed = True
         self.deferred.close()
+        if self.ahead is not None:
+            self.ahead.close()
         self.expiry.close()
         if self.timeouts is not None:
             self.queue.timing.forget(self.timeouts)

@@ -1,0 +1,39 @@
+"""``queues.settle_delayed``: to settle what waits for its moment, which no consumer can be given.
+
+Knows: queues and what they have put off. Must not know: who may ask for what (it says over which name), the wire.
+Invariant: only what is below the offset that was named for its log is settled, and nothing that a consumer holds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from radiator.broker.queues.source import QueueSource
+from radiator.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from radiator.broker.admin.channel import Ask
+    from radiator.broker.broker import Broker
+
+SETTLED_A_FRAME = 1_000  # so many are as much work as one frame
+
+
+def settle(broker: Broker, asked: Ask) -> dict[str, Any]:
+    """What the queue ``name`` has put off, up to the offsets that ``until`` names by partition, each included."""
+    name = asked.text("name")
+    asked.require(name)
+    destination = broker.destinations.get(name)
+    if destination is None or destination.queue is None:
+        raise ProtocolError("not-found", f"there is no queue {name[:200]!r} with messages of its own")
+    until = asked.args.get("until")
+    if not isinstance(until, dict) or not all(type(each) is int for each in until.values()):
+        raise ProtocolError("bad-request", "until: expected the last offset of each partition, by its name")
+    settled = sum(_settle(each, until.get(each.feed.partition.name, -1) + 1) for each in destination.queue.sources)
+    broker.work += settled // SETTLED_A_FRAME
+    return {"settled": settled}
+
+
+def _settle(source: QueueSource, stop: int) -> int:
+    offsets = source.deferred.remove(0, stop)
+    source.settle(offsets)
+    return len(offsets)
