@@ -5,22 +5,25 @@ A channel's name is that of a destination. One without a ``/`` in front is a top
 Names that begin with ``/`` are taken as they are: ``/queue/jobs`` is a queue, whose messages go to one taker each and
 wait for it.
 
-A connection that has ended (the broker answers some mistakes so) is made anew by the next call, and what was fetched
-from is subscribed to again.
+A connection that has ended (the broker answers some mistakes so, or was killed) is made anew by the next call, and by
+one that is under way: a message is sent again, with the same ``dedup-id``, so that it is stored once; who waits for
+messages subscribes again. A request is not repeated: somebody may have answered it.
 
 Invariants: one connection at a time; a channel that is fetched from has one subscription, made by its first ``fetch``.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import secrets
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from radiator.client import ClientError, ConnectFailed, Connection, Disconnected, Message, Subscription
+from radiator.client import ClientError, ConnectFailed, Connection, Disconnected, Message, ServerError, Subscription
 from radiator.client import connect as connect_client
 from radiator.local import home as homes
 
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
 
 TOPIC_PREFIX = "/topic/"
 SHORTHANDS = {"=": "*", "+": "*.#"}
+SENDS_MAX = 5  # of one message: a broker that dies of each of them is not started for ever
+IDENTITIES = ("dedup-id", "producer-id")  # headers by which the broker knows a message again
 FETCHED_MAX = 256  # names with a subscription of their own; the one that was fetched from longest ago is closed
 
 
@@ -86,8 +91,18 @@ class Channels:
 
     def publish(self, name: str, body: Body = b"", headers: Headers | None = None) -> int:
         """Send a message, and return when it is stored: how many subscriptions matched."""
-        receipt = self.connection.send(destination(name), body, headers)
-        return (receipt.delivered_to if receipt is not None else None) or 0
+        known = headers is not None and any(each in headers for each in IDENTITIES)
+        identity = None if known else secrets.token_hex(8)
+        left = SENDS_MAX
+        while True:
+            connection, left = self.connection, left - 1
+            try:
+                receipt = connection.send(destination(name), body, headers, dedup_id=identity)
+            except Disconnected:
+                if self._closed or not left:
+                    raise
+            else:
+                return (receipt.delivered_to if receipt is not None else None) or 0
 
     def fetch(self, name: str, timeout: float | None = 0.0) -> Message | None:
         """The next message of a channel (or of a pattern), or None when the time, in seconds, is over.
@@ -95,10 +110,23 @@ class Channels:
         The first call subscribes: what was published to a topic before is not seen. A message of a queue counts as done
         when it is handed out; ``connection.subscribe`` is for those who want to acknowledge.
         """
-        message = self._fetched(name).fetch(timeout)
-        if message is not None:
-            message.ack()
-        return message
+        return self._next(lambda: self._fetched(name), timeout, settle=True)
+
+    def _next(
+        self, subscribed: Callable[[], Subscription], timeout: float | None, *, settle: bool = False
+    ) -> Message | None:
+        """The next message of a subscription, which is made again if its connection ends meanwhile."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            subscription = subscribed()
+            try:
+                message = subscription.fetch(None if deadline is None else max(0.0, deadline - time.monotonic()))
+                if message is not None and settle:
+                    message.ack()
+                return message
+            except (Disconnected, ServerError):
+                if self._closed:
+                    raise
 
     def _fetched(self, name: str) -> Subscription:
         """The subscription of a channel that is fetched from; threads that begin together share one."""
@@ -118,12 +146,29 @@ class Channels:
         The subscription is in effect when this returns. A message of a queue is acknowledged when the next one is asked
         for; one that was in hand when the loop was left goes back.
         """
-        return _messages(self.connection.subscribe(destination(name)), timeout)
+        return self._messages(name, self.connection.subscribe(destination(name)), timeout)
+
+    def _messages(self, name: str, subscription: Subscription, timeout: float | None) -> Iterator[Message]:
+        def subscribed() -> Subscription:
+            nonlocal subscription
+            if subscription.connection.closed:
+                subscription = self.connection.subscribe(destination(name))
+            return subscription
+
+        try:
+            while (message := self._next(subscribed, timeout)) is not None:
+                yield message
+                with contextlib.suppress(Disconnected, ServerError):  # then it comes again
+                    message.ack()
+        finally:
+            with contextlib.suppress(ClientError):  # the connection has ended, and the subscription with it
+                subscription.close()
 
     def call(self, name: str, body: Body = b"", headers: Headers | None = None, timeout: float = 10.0) -> Message:
         """Publish a request and return its reply, which the other side gives by ``message.reply(...)``.
 
-        Raises TimedOut if none comes, and ServerError at once if nobody is subscribed.
+        Raises TimedOut if none comes, ServerError at once if nobody is subscribed, and Disconnected if the broker dies
+        before the reply has come: whether the other side has got the request is not known.
         """
         wanted = {"mandatory": "true", **(headers or {})}
         return self.connection.request(destination(name), body, wanted, timeout=timeout)
@@ -142,15 +187,3 @@ class Channels:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _messages(subscription: Subscription, timeout: float | None) -> Iterator[Message]:
-    try:
-        while (message := subscription.fetch(timeout)) is not None:
-            yield message
-            message.ack()
-    finally:
-        try:
-            subscription.close()
-        except ClientError:
-            pass  # the connection has ended, and the subscription with it

@@ -68,7 +68,9 @@ class Broker:
 
     @property
     def url(self) -> str:
-        """Where it listens first; any client's address."""
+        """Where it listens first; any client's address. Raises RuntimeError before ``start``."""
+        if not self.urls:
+            raise RuntimeError("this broker listens nowhere yet: start() it, or use it in a with statement")
         return self.urls[0]
 
     def start(self) -> Broker:

@@ -274,3 +274,89 @@ def test_a_starter_that_is_killed_leaves_a_broker_for_the_next(home: str) -> Non
 def test_no_idle_time_at_all_is_time_enough_to_connect(home: str) -> None:
     with connect(home, idle=0) as channels:
         assert channels.publish("a", "x") == 0
+
+
+# --- a broker that is killed while it is used -------------------------------------------------------------------------
+
+
+def kill(home: str) -> None:
+    os.kill(broker_pid(home), signal.SIGKILL)
+    until(lambda: not homes.listens(home), "the broker was not killed")
+
+
+def test_a_message_is_published_once_though_the_broker_is_killed_before_and_while_it_is_sent(home: str) -> None:
+    with connect(home) as channels:
+        channels.publish("/queue/jobs", "1")
+        kill(home)
+        channels.publish("/queue/jobs", "2")
+        stop = threading.Event()
+
+        def killing() -> None:
+            while not stop.is_set():
+                with contextlib.suppress(ProcessLookupError, IndexError):
+                    os.kill(broker_pid(home), signal.SIGKILL)
+                stop.wait(0.7)
+
+        thread = threading.Thread(target=killing)
+        thread.start()
+        try:
+            for number in range(3, 30):
+                channels.publish("/queue/jobs", str(number))
+                stop.wait(0.02)
+        finally:
+            stop.set()
+            thread.join()
+        seen = []
+        while (message := channels.fetch("/queue/jobs", timeout=1.0)) is not None:
+            seen.append(message.text)
+        assert seen == [str(number) for number in range(1, 30)]
+
+
+def test_an_identity_of_the_callers_own_stays_as_it_is(home: str) -> None:
+    with connect(home) as channels:
+        channels.publish("/queue/jobs", "a", {"dedup-id": "one"})
+        channels.publish("/queue/jobs", "b", {"dedup-id": "one"})
+        channels.publish("/queue/jobs", "c", {"producer-id": "p", "sequence": "1"})
+        first, second = channels.fetch("/queue/jobs", timeout=5), channels.fetch("/queue/jobs", timeout=5)
+        assert first is not None and second is not None
+        assert [first.text, second.text] == ["a", "c"] and "dedup-id" not in second.headers
+
+
+@pytest.mark.parametrize("way", ["subscribe", "fetch"])
+@pytest.mark.parametrize("name", ["/queue/jobs", "news"])
+def test_who_waits_goes_on_with_the_next_broker(home: str, way: str, name: str) -> None:
+    taken = []
+    with connect(home) as waiting, connect(home) as sending:
+        if way == "subscribe":
+            messages = waiting.subscribe(name, timeout=WAIT_SECONDS)
+            take = lambda: next(messages)  # noqa: E731
+        else:
+            take = lambda: waiting.fetch(name, timeout=WAIT_SECONDS)  # noqa: E731
+            assert waiting.fetch(name) is None
+        thread = threading.Thread(target=lambda: taken.append(take()))
+        thread.start()
+        kill(home)
+        deadline = time.monotonic() + WAIT_SECONDS
+        while not taken and time.monotonic() < deadline:
+            sending.publish(name, "after")
+            thread.join(0.05)
+        thread.join()
+        assert [message.text for message in taken] == ["after"]
+
+
+def test_what_is_closed_while_somebody_waits_ends_that(home: str) -> None:
+    channels = connect(home)
+    raised = []
+
+    def wait() -> None:
+        try:
+            channels.fetch("/queue/jobs", timeout=WAIT_SECONDS)
+        except Disconnected as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    until(lambda: channels._fetching, "nobody waits")
+    channels.close()
+    thread.join(WAIT_SECONDS)
+    assert raised

@@ -133,3 +133,11 @@ def test_under_gevents_patch_it_shares_the_programs_loop() -> None:
     )
     out = subprocess.check_output([sys.executable, "-c", code], text=True, timeout=WAIT_SECONDS)
     assert out == "one\ngoes on\n"
+
+
+def test_where_it_listens_is_not_known_before_it_is_started() -> None:
+    broker = Broker()
+    with pytest.raises(RuntimeError, match="start"):
+        print(broker.url)
+    with pytest.raises(RuntimeError, match="start"):
+        broker.connect()
