@@ -22,7 +22,8 @@ ERROR_CODES: dict[str, str] = {
     "bad-selector": "the selector cannot be parsed",
     "bad-subscription": "the subscription id is unknown, or already in use on this connection",
     "bad-transaction": "the transaction id is unknown, or already in use on this connection",
-    "bad-ack": "the id does not name a delivery that this connection holds",
+    "bad-ack": "the id does not name a delivery that this connection holds, or COMMIT acknowledges one that is held no "
+    "more",
     "too-large": "a frame, header or body is over its limit",
     "too-many": "a count (connections, subscriptions, transactions, destinations, wrong logins from an address) "
     "is over its limit",

@@ -19,7 +19,7 @@ from radiator.broker.publishing.sending import (
     not_connected,
     plan_for,
 )
-from radiator.broker.queues import settling
+from radiator.broker.queues import pledges, settling
 from radiator.broker.queues.settling import receipt_now, receipt_settled
 from radiator.broker.subscriptions import subscribing, windows
 from radiator.broker.subscriptions.subscription import InFlight, by_source
@@ -137,7 +137,7 @@ def begin(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
 
 def abort(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
     """ABORT: forget the transaction's frames."""
-    transactions.end(session, _required(frame, "transaction"))
+    pledges.end(transactions.end(session, _required(frame, "transaction")))
     receipt_now(session, frame)
 
 
@@ -147,7 +147,7 @@ def commit(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
     transaction = transactions.find(session, name)
     preparing.destinations(broker, session, transaction)
     steps = _check(broker, session, transaction, now_ns)
-    transactions.end(session, name)
+    pledges.end(transactions.end(session, name))
     waited: list[list[object]] = []
     firsts: dict[Partition, int] = {}  # offset of the first message there
     under_way: dict[Partition, int] = {}  # offset of the last message there that is repeated, and not yet committed
@@ -226,6 +226,7 @@ def _check(
     ahead: dict[Destination, tuple[int, int]] = {}
     room: dict[Partition, tuple[int, int]] = {}
     known: set[tuple[Partition, bytes]] = set()
+    pledges.check(session, transaction)
     for each in transaction.frames:
         if each.head.command != "SEND":
             settling.locate(session, each)

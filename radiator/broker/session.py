@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from radiator.broker.publishing.throttle import Bucket, Hold
     from radiator.broker.queues.queue import Queue
     from radiator.broker.subscriptions.reader import Reader
+    from radiator.broker.subscriptions.returned import Returned
     from radiator.broker.subscriptions.searching import Search
     from radiator.broker.subscriptions.subscription import Subscription
     from radiator.broker.transactions import Transaction
@@ -88,6 +89,7 @@ class Session:
         "queue_ring",
         "queued_total",
         "receipts",
+        "returned",
         "rights",
         "search",
         "since_ns",
@@ -100,6 +102,7 @@ class Session:
         "transaction_bytes",
         "undecided",
         "unfinished",
+        "unsure",
         "user",
         "version",
         "waiting",
@@ -150,6 +153,8 @@ class Session:
         self.waiting: dict[Subscription, None] = {}  # subscriptions that stopped because the outbox was full
         self.past: dict[bytes, Delivered] = {}  # per partition, what ended subscriptions were sent
         self.forgetful = False  # ``past`` had to drop some of it
+        self.returned: Returned = {}  # what it was sent and lost again, unanswered
+        self.unsure = False  # ``returned`` had to drop some of it
         self.ended: dict[str, None] = {}  # ids of bounded replays that have come to their end
         self.patterns = 0  # in all subscriptions together
         self.transactions: dict[str, Transaction] = {}

@@ -13,6 +13,7 @@ from radiator.errors import ProtocolError
 
 if TYPE_CHECKING:
     from radiator.broker.session import Session
+    from radiator.broker.subscriptions.subscription import Subscription
     from radiator.stomp.frames import Frame
     from radiator.storage.file_partition import FilePartition
 
@@ -25,9 +26,12 @@ assert min(limits.BATCH_BYTES_MAX, FRAME_OVERHEAD_BYTES * limits.BATCH_RECORDS_M
 class Transaction:
     """The frames of one open transaction and what they weigh, in bytes."""
 
-    __slots__ = ("frames", "named", "size_bytes", "waited")
+    __slots__ = ("acked", "frames", "late", "named", "pledging", "size_bytes", "waited")
 
     def __init__(self) -> None:
+        self.acked: list[tuple[Subscription, bytes]] = []  # deliveries that it is to settle, as they were found
+        self.late = False  # one that it is to settle had gone back before
+        self.pledging: dict[Subscription, None] = {}  # where ``pledged`` may have something of it
         self.named = 0  # COMMIT has come: of so many frames the destination exists
         self.waited: list[FilePartition] = []  # logs whose files are made, or synced, one by one before
         self.frames: list[Frame] = []
@@ -47,7 +51,7 @@ def begin(session: Session, name: str) -> None:
     session.transactions[name] = Transaction()
 
 
-def add(session: Session, name: str, frame: Frame) -> None:
+def add(session: Session, name: str, frame: Frame) -> Transaction:
     """Hold a frame until COMMIT. Raises ProtocolError when the transaction is unknown or too large."""
     transaction = find(session, name)
     size = len(frame.body) + len(frame.head.raw) + FRAME_OVERHEAD_BYTES
@@ -60,6 +64,7 @@ def add(session: Session, name: str, frame: Frame) -> None:
     session.transaction_bytes += size
     transaction.size_bytes += size
     transaction.frames.append(frame)
+    return transaction
 
 
 def find(session: Session, name: str) -> Transaction:

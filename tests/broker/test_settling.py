@@ -66,18 +66,6 @@ def test_an_ack_after_another_subscription_took_the_id_is_ignored(world: World, 
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_an_ack_in_a_transaction_that_is_late_at_commit_is_ignored(world: World, version: str) -> None:
-    client, (message,) = subscribed(world, version)
-    client.say("BEGIN", transaction="t")
-    client.ack(message, transaction="t")
-    client.publish(T, "m", transaction="t")
-    client.say("UNSUBSCRIBE", id="0")
-    client.say("COMMIT", transaction="t", receipt="c")
-    assert_late(client, "c")
-    assert world.store.partitions[T].high_watermark == 1
-
-
-@pytest.mark.parametrize("version", VERSIONS)
 def test_acks_of_many_ended_subscriptions_are_ignored(world: World, version: str) -> None:
     sender, client = world.connect(), world.connect(version)
     late = []

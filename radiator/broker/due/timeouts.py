@@ -4,7 +4,7 @@ All of a source have the same time, so the order of handing out is the order of 
 looked at. Who touches a delivery puts it at the end.
 
 Invariants: what is settled or has gone back is not here; a delivery that is here and not in its subscription's window
-is on its way to be settled (a COMMIT) and is left alone.
+is on its way to be settled (a COMMIT) and is left alone, as one is that an open transaction has answered.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from radiator.broker.publishing import overflow
 from radiator.broker.queues import ended
 from radiator.broker.queues.dead_letters import DeadLetters, Letter
+from radiator.broker.subscriptions import returned
 from radiator.broker.subscriptions.subscription import by_source
 from radiator.clock import NS_PER_SECOND
 
@@ -103,10 +104,11 @@ class Returns:
         broker.ready.refused(subscription, [source.queue for source in groups])
 
     def timed_out(self, source: QueueSource, subscription: Subscription, offsets: list[int]) -> None:
-        """These were not answered in time; what is on its way to be settled is not concerned."""
+        """These were not answered in time; what is settled, or is to be by an open transaction, is not concerned."""
         taken = [offset for offset in offsets if subscription.take_back(source, offset)]
         if not taken:
             return
+        returned.lost(subscription, source.feed.wire.id_prefix, taken)
         broker = self._broker
         broker.stats.ack_timeouts += len(taken)
         session = subscription.session

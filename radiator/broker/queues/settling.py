@@ -1,7 +1,8 @@
 """ACK and NACK: which delivery is meant, and what becomes of it.
 
 A delivery is settled at most once. An ack that comes late or twice is counted and otherwise ignored, since an ERROR
-would cost the client its connection; one that names something never delivered here is an ERROR.
+would cost the client its connection (what it means to a transaction is in ``pledges``); one that names something never
+delivered here is an ERROR.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ from typing import TYPE_CHECKING
 from radiator.broker import transactions
 from radiator.broker.flags import flag
 from radiator.broker.publishing.scheduling import delay_ms
+from radiator.broker.queues import pledges
 from radiator.broker.queues.returning import Refusal
+from radiator.broker.subscriptions.delivered import decimal, delivered_in
+from radiator.broker.subscriptions.returned import is_late
 from radiator.broker.subscriptions.subscription import (
     AUTO,
     END_ID,
@@ -21,8 +25,6 @@ from radiator.broker.subscriptions.subscription import (
     InFlight,
     Subscription,
     by_source,
-    decimal,
-    delivered_in,
 )
 from radiator.clock import NS_PER_MS
 from radiator.errors import ProtocolError
@@ -30,6 +32,7 @@ from radiator.errors import ProtocolError
 if TYPE_CHECKING:
     from radiator.broker.broker import Broker
     from radiator.broker.session import Session
+    from radiator.broker.transactions import Transaction
     from radiator.stomp.frames import Frame
 
 
@@ -132,9 +135,33 @@ def _held(session: Session, frame: Frame) -> bool:
     transaction = frame.head.headers.get("transaction")
     if transaction is None:
         return False
-    transactions.add(session, transaction, frame)
+    _pledge(session, transactions.add(session, transaction, frame), frame)
     receipt_now(session, frame)
     return True
+
+
+def _pledge(session: Session, transaction: Transaction, frame: Frame) -> None:
+    """The deliveries that the frame names wait for COMMIT; or they are gone already, which COMMIT has to know."""
+    try:
+        found = locate(session, frame)
+    except ProtocolError:  # told at COMMIT
+        return
+    settles = frame.head.command == "ACK" or not refusal(frame).requeue
+    if found is not None:
+        pledges.pledge(transaction, *found, settles)
+    elif settles and _came_late(session, frame.head.headers):
+        transaction.late = True
+
+
+def _came_late(session: Session, headers: Mapping[str, str]) -> bool:
+    """Whether what an ACK names, which is not held, went back unanswered; else it is repeated."""
+    name = headers.get("id") or headers["message-id"]
+    tag, dash, rest = name.partition("-")
+    if dash and is_late(session, tag, rest.encode().rstrip(TWIN)):
+        return True
+    message_id = name.encode()
+    named = session.subscriptions.get(headers.get("subscription", ""))
+    return is_late(session, named.tag if named is not None and named.was_delivered(message_id) else None, message_id)
 
 
 def _settled(broker: Broker, session: Session, frame: Frame) -> tuple[Subscription | None, list[InFlight]]:

@@ -10,7 +10,7 @@ Invariants: runs are sorted and disjoint; what was added is in one of them.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 RUNS_MAX = 128  # two numbers each
 
@@ -27,6 +27,26 @@ class Delivered:
     def __contains__(self, offset: int) -> bool:
         place = bisect_right(self._starts, offset) - 1
         return place >= 0 and offset < self._stops[place]
+
+    def __len__(self) -> int:
+        """How many runs there are."""
+        return len(self._starts)
+
+    @property
+    def first(self) -> int:
+        """The lowest."""
+        return self._starts[0]
+
+    def discard(self, offset: int) -> None:
+        """This one is not in it any more, as long as there are not too many runs."""
+        starts, stops = self._starts, self._stops
+        place = bisect_right(starts, offset) - 1
+        if place < 0 or offset >= stops[place]:
+            return
+        left = [run for run in ((starts[place], offset), (offset + 1, stops[place])) if run[0] < run[1]]
+        starts[place : place + 1] = [start for start, _ in left]
+        stops[place : place + 1] = [stop for _, stop in left]
+        self._bound()
 
     def add(self, offsets: Sequence[int]) -> None:
         """``offsets``, which rise."""
@@ -58,6 +78,29 @@ class Delivered:
             stop = max(stop, stops[high - 1])
         starts[low:high] = [start]
         stops[low:high] = [stop]
-        if len(starts) > RUNS_MAX:
+        self._bound()
+
+    def _bound(self) -> None:
+        if len(self._starts) > RUNS_MAX:
             half = RUNS_MAX // 2
-            del starts[1 : half + 1], stops[:half]
+            del self._starts[1 : half + 1], self._stops[:half]
+
+
+def delivered_in(seen: Mapping[bytes, Delivered], message_id: bytes) -> bool:
+    """True if ``seen`` (per partition's id prefix) has the message."""
+    place = place_of(message_id)
+    return place is not None and (delivered := seen.get(place[0])) is not None and place[1] in delivered
+
+
+def place_of(message_id: bytes) -> tuple[bytes, int] | None:
+    """The partition's id prefix and the offset in a message id; None if it is none."""
+    head, _, number = message_id.rpartition(b"@")
+    offset = decimal(number.decode())
+    return None if offset is None else (head + b"@", offset)
+
+
+def decimal(text: str) -> int | None:
+    """The number, if this is how it is written in an id: ASCII digits, no zeros ahead, at most 64 bits."""
+    if not (text.isascii() and text.isdigit()) or len(text) > 19 or (text[0] == "0" and text != "0"):
+        return None
+    return int(text)

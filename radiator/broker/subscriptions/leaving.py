@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from radiator.broker.subscriptions import returned
 from radiator.broker.subscriptions.subscription import by_source
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ def leave(broker: Broker, subscription: Subscription) -> None:
     subscription.queues.clear()
     for source, offsets in by_source(subscription.take_all()).items():
         with bugs:
+            if not (session.closing or source.closed):
+                returned.lost(subscription, source.feed.wire.id_prefix, offsets)
             broker.returns.left(source, offsets)
     for destination in left:
         with bugs:

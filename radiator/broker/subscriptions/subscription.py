@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from radiator.broker import wire
 from radiator.broker.session import AutoAck
-from radiator.broker.subscriptions.delivered import Delivered
+from radiator.broker.subscriptions import returned
+from radiator.broker.subscriptions.delivered import Delivered, delivered_in
 from radiator.routing.rights import Permitted
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from radiator.broker.queues.source import QueueSource
     from radiator.broker.session import Session
     from radiator.broker.subscriptions.reader import Reader
+    from radiator.broker.transactions import Transaction
     from radiator.routing.pattern import PatternSet
     from radiator.routing.rights import Rights
 
@@ -53,6 +55,7 @@ class Subscription:
         "id",
         "in_flight",
         "patterns",
+        "pledged",
         "prefetch",
         "queues",
         "readers",
@@ -95,6 +98,7 @@ class Subscription:
         self.since_ns = 0  # a start-position in the future: nothing received before it is wanted
         self.in_flight: dict[bytes, InFlight] = {}
         self.twins = 0  # how many deliveries of one message were in flight here at a time, beside the first
+        self.pledged: dict[bytes, Transaction] = {}  # what open transactions are to settle, of what may time out
         self.seen: dict[bytes, Delivered] = {}  # per partition's id prefix
         self.readers: dict[Feed, Reader] = {}
         self.reading = 0  # readers that have not reached their stop position
@@ -189,6 +193,8 @@ class Subscription:
         if seen is None:
             seen = self.seen[feed.wire.id_prefix] = Delivered()
         seen.add(offsets)
+        if session.returned:
+            returned.again(self, feed.wire.id_prefix, offsets)
         if self.shares_window and (source is not None or session.capped):
             session.held += len(tails)
         session.send(wire.frames(prefix, tails, ids))
@@ -221,7 +227,11 @@ class Subscription:
         """
         if self.ack != CLIENT:
             return self._release([self.in_flight.pop(message_id)])
-        return self._release([self.in_flight.pop(key) for key in self._keys_up_to(message_id)])
+        keys = self.covered(message_id)
+        for key in keys if self.pledged else ():
+            self.pledged.pop(key, None)
+        returned.answered_for(self)
+        return self._release([self.in_flight.pop(key) for key in keys])
 
     def take_one(self, message_id: bytes) -> InFlight | None:
         """The same under ``client-individual``; None if it is not in flight here."""
@@ -232,10 +242,17 @@ class Subscription:
 
     def up_to(self, message_id: bytes) -> list[InFlight]:
         """What ``take`` would remove."""
-        keys = self._keys_up_to(message_id) if self.ack == CLIENT else [message_id]
-        return [self.in_flight[key] for key in keys]
+        return [self.in_flight[key] for key in self.covered(message_id)]
 
-    def _keys_up_to(self, message_id: bytes) -> list[bytes]:
+    def is_timed(self, key: bytes) -> bool:
+        """Whether this, which is in flight here, has to be answered in time."""
+        source = self.in_flight[key][0]
+        return source is not None and source.timeouts is not None
+
+    def covered(self, message_id: bytes) -> list[bytes]:
+        """The ids of the deliveries that an answer to this one answers."""
+        if self.ack != CLIENT:
+            return [message_id]
         keys = []
         for key in self.in_flight:
             keys.append(key)
@@ -244,9 +261,10 @@ class Subscription:
         return keys
 
     def take_back(self, source: QueueSource, offset: int) -> bool:
-        """Remove one delivery of a queue; False if it is not in flight here."""
+        """Remove one delivery of a queue that was not answered in time; False if it is not in flight here, or an open
+        transaction has answered it."""
         for key in self._keys_of(source.feed.wire.id_prefix + b"%d" % offset):
-            if self.in_flight[key] == (source, offset):
+            if self.in_flight[key] == (source, offset) and key not in self.pledged:
                 self._release([self.in_flight.pop(key)])
                 return True
         return False
@@ -266,20 +284,6 @@ class Subscription:
             counts = self.session.capped
             self.session.held -= sum(counts or source is not None for source, _ in settled)
         return settled
-
-
-def delivered_in(seen: dict[bytes, Delivered], message_id: bytes) -> bool:
-    """True if ``seen`` (per partition's id prefix) has the message."""
-    head, _, number = message_id.rpartition(b"@")
-    delivered = seen.get(head + b"@")
-    return delivered is not None and (offset := decimal(number.decode())) is not None and offset in delivered
-
-
-def decimal(text: str) -> int | None:
-    """The number, if this is how it is written in an id: ASCII digits, no zeros ahead, at most 64 bits."""
-    if not (text.isascii() and text.isdigit()) or len(text) > 19 or (text[0] == "0" and text != "0"):
-        return None
-    return int(text)
 
 
 def by_source(settled: Iterable[InFlight]) -> dict[QueueSource, list[int]]:

@@ -31,6 +31,7 @@ class Person:
     messages: dict[tuple[str, Key], Frame] = field(default_factory=dict)  # by subscription
     answered: list[tuple[Key, Frame]] = field(default_factory=list)
     transactions: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)
+    acknowledged: list[tuple[str, Subscription, Key, bool]] = field(default_factory=list)  # in these
     serial: int = 0
 
     def next(self) -> str:
@@ -60,6 +61,9 @@ class Acts:
         raise NotImplementedError
 
     def _has_gone(self, person: Person) -> None:
+        raise NotImplementedError
+
+    def _is_refused(self, person: Person, code: str) -> None:
         raise NotImplementedError
 
     def say(self, person: Person, command: str, body: bytes = b"", /, **headers: Any) -> None:
@@ -143,6 +147,9 @@ class Acts:
         if transaction is None:
             self.model.answered(subscription, key, command == "ACK", **known)
         else:
+            late = self.model.pledged(subscription, key, transaction)
+            if command == "ACK" or not known.get("requeue", True):
+                person.acknowledged.append((transaction, subscription, key, late))
             person.transactions[transaction].append((command, subscription, key, known))
             more = {**more, "transaction": transaction}
         person.answered.append((key, frame))
@@ -253,14 +260,24 @@ class Acts:
             return
         name = self.random.choice(list(person.transactions))
         self.say(person, "COMMIT", transaction=name)
+        if any(late or self._is_lost(*each) for to, *each, late in person.acknowledged if to == name):
+            self._is_refused(person, "bad-ack")
+            return
+        self.model.unpledged(person.known, name)
         for what, where, which, known in person.transactions.pop(name):
             if what == "SEND":
                 self.model.sent(where, which, **known)
             else:
                 self.model.answered(where, which, what == "ACK", **known)
 
+    def _is_lost(self, subscription: Subscription, key: Key) -> bool:
+        """Whether a delivery went back unanswered, and is not here again."""
+        lost = {number for _, number in subscription.lost}
+        return key not in subscription.held and key[0] in lost
+
     def _abort(self, person: Person) -> None:
         if person.transactions:
             name = self.random.choice(list(person.transactions))
             del person.transactions[name]
+            self.model.unpledged(person.known, name)
             self.say(person, "ABORT", transaction=name)

@@ -8,7 +8,7 @@ from radiator.broker.due import timeouts
 from radiator.broker.due.deferred import Deferred
 from radiator.broker.due.moments import EXPIRED, NOW
 from radiator.broker.named.names import Names
-from radiator.broker.queues import dead_letters, ended, selective, settling, source
+from radiator.broker.queues import dead_letters, ended, pledges, selective, settling, source
 from radiator.broker.queues.dead_letters import DeadLetters
 from radiator.broker.queues.owners import Owners
 from radiator.broker.queues.returning import Refusal, Returns
@@ -43,6 +43,16 @@ def a_message_ends_one_delivery_early(right: Any) -> Around:
         return list(right(self, source, [offset for offset in offsets if offset not in early]))
 
     return may_go_on
+
+
+@bug(pledges, "check")
+def a_commit_happens_without_what_it_acknowledges(right: Any) -> Around:
+    return lambda session, transaction: None
+
+
+@bug(Subscription, "is_timed")
+def the_time_to_answer_runs_on_in_a_transaction(right: Any) -> Around:
+    return lambda self, key: False
 
 
 @bug(settling, "refusal")

@@ -169,9 +169,13 @@ class History(Acts):
     def _wrong_ack(self, person: Person) -> None:
         self.trace.append(f"{person.known.name} acknowledges what it was never sent")
         person.connection.say("ACK", id="nonsense", message_id="nonsense")
+        self._is_refused(person, "bad-ack")
+
+    def _is_refused(self, person: Person, code: str) -> None:
         self._finish_turn()
         self.world.settle()
-        self._ends_with(person, "bad-ack")
+        self._ends_with(person, code)
+        self.counts[code] += 1
         self._leave(person)
         self._join()
 

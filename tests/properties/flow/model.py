@@ -134,7 +134,15 @@ class Model(Promises):
         if key not in subscription.held:
             self.counts["late"] += 1
             return
-        for entry in self._covered(subscription, key):
+        covered = self._covered(subscription, key)
+        if subscription.mode == "client":  # it stands for all that came before
+            subscription.lost.clear()
+            subscription.pledged = {
+                each: name
+                for each, name in subscription.pledged.items()
+                if each not in [entry.key for entry in covered]
+            }
+        for entry in covered:
             self._released(subscription, entry)
             if settles or entry.backlog is None:
                 entry.settled = entry.backlog is not None
@@ -143,6 +151,27 @@ class Model(Promises):
                 self.ends(entry, "rejected")
             else:
                 self.returns(entry, entry.rule.pause if pause < 0 else pause)
+
+    def pledged(self, subscription: Subscription, key: Key, transaction: str) -> bool:
+        """An answer waits for COMMIT, and the time of what it answers stands still. True if it stands for something
+        that has gone back already."""
+        covered = self._covered(subscription, key)
+        for entry in covered:
+            subscription.pledged.setdefault(entry.key, transaction)
+        last = covered[-1].message
+        earlier = [number for partition, number in subscription.lost if partition == last.partition]
+        return subscription.mode == "client" and min(earlier, default=last.number) < last.number
+
+    def unpledged(self, client: Client, transaction: str) -> None:
+        """It has ended: what it has answered, and is still held, has its time anew."""
+        for subscription in client.subscriptions.values():
+            for key in [key for key, name in subscription.pledged.items() if name == transaction]:
+                del subscription.pledged[key]
+                if key in subscription.held:
+                    subscription.held[key].age = 0
+
+    def _lost(self, subscription: Subscription, entry: Entry) -> None:
+        subscription.lost.add((entry.message.partition, entry.message.number))
 
     def touched(self, subscription: Subscription, key: Key) -> None:
         """ACK with ``touch``: the time to answer begins anew."""
@@ -162,6 +191,7 @@ class Model(Promises):
         for entry in list(subscription.held.values()):
             self._released(subscription, entry)
             if entry.backlog is not None:
+                self._lost(subscription, entry)
                 self.consumer_lost(entry)
         del subscription.client.subscriptions[subscription.name]
 
@@ -188,12 +218,13 @@ class Model(Promises):
     def time_passed(self) -> None:
         """One while more. Everybody has heard everything that was on its way."""
         self.now += 1
-        for _, entry in [pair for client in self.clients.values() for pair in client.holds()]:
-            if not entry.is_timed:
+        for subscription, entry in [pair for client in self.clients.values() for pair in client.holds()]:
+            if not entry.is_timed or entry.key in subscription.pledged:
                 continue
             entry.age += 1
             if entry.age >= (entry.rule.ack_timeout or 0):
                 assert entry.holder is not None
+                self._lost(subscription, entry)
                 self._released(entry.holder, entry)
                 self.counts["timed out"] += 1
                 self.returns(entry, 0)

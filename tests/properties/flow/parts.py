@@ -140,6 +140,8 @@ class Subscription:
     grace: bool = False  # it lost a right since it heard something last
     held: dict[Key, Entry] = field(default_factory=dict)  # in the order of delivery
     due: dict[str, deque[Message]] = field(default_factory=dict)  # of topics, by destination
+    pledged: dict[Key, str] = field(default_factory=dict)  # what an open transaction has answered
+    lost: set[tuple[str, int]] = field(default_factory=set)  # what went back unanswered, and did not come again
 
     @property
     def is_durable(self) -> bool:

@@ -43,6 +43,7 @@ class Promises(Endings):
             free = not subscription.is_durable and is_queued
             demand(subscription.room(free) > 0, f"{where}: there is no room in the window")
             subscription.held[entry.key] = entry
+            subscription.lost.discard((partition, message.number))
         if entry.backlog is None:
             self._of_topic(subscription, message, where)
             return entry

@@ -1,0 +1,322 @@
+"""What an open transaction has acknowledged: it is acknowledged with it, or nothing of the transaction happens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from radiator.broker.subscriptions import returned
+from radiator.stomp.frames import Frame
+from tests.broker.harness import Client, World
+
+Q, RESULTS, T = "/queue/a", "/queue/results", "/topic/a"
+TIMED = "destinations: [{match: '/queue/a', ack_timeout: 10s, partitions: 1}]"
+VERSIONS = ["1.0", "1.1", "1.2"]
+
+
+def holding(
+    number: int = 1, version: str = "1.2", config: str = TIMED, destination: str = Q, **headers: Any
+) -> tuple[World, Client, list[Frame]]:
+    """A client that holds so many messages, and has a transaction open."""
+    world = World(config)
+    sender, client = world.connect(), world.connect(version)
+    client.subscribe(destination, **{"prefetch_count": number, **headers})
+    world.settle()
+    sender.publish(destination, *map(str, range(number)))
+    world.settle()
+    messages = client.messages()
+    assert len(messages) == number
+    client.say("BEGIN", transaction="t")
+    return world, client, messages
+
+
+def work(client: Client, *messages: Frame, command: str = "ACK", **headers: Any) -> None:
+    """The fruit of these messages, and that they are done."""
+    client.publish(RESULTS, "fruit", transaction="t")
+    for message in messages:
+        client.ack(message, command, transaction="t", **headers)
+
+
+def commit(client: Client) -> None:
+    client.say("COMMIT", transaction="t", receipt="c")
+    client.world.settle()
+
+
+def results(world: World) -> list[str]:
+    return kept(world, RESULTS)
+
+
+def kept(world: World, name: str) -> list[str]:
+    """What a new consumer of this queue gets."""
+    client = world.connect()
+    client.subscribe(name, ack="auto")
+    world.settle()
+    return client.bodies()
+
+
+def assert_done(world: World, client: Client) -> None:
+    assert client.take("ERROR") == [] and client.receipts() == ["c"]
+    client.drop()
+    assert results(world) == ["fruit"]
+
+
+def assert_refused(world: World, client: Client) -> None:
+    assert client.receipts() == [] and client.error() == "bad-ack"
+    client.drop()
+    assert results(world) == []
+
+
+# --- the time to answer -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("ack", ["client", "client-individual"])
+def test_the_time_to_answer_stands_still_until_commit(version: str, ack: str) -> None:
+    world, client, messages = holding(2, version, ack=ack)
+    work(client, *(messages if ack == "client-individual" else messages[-1:]))
+    world.tick(11)
+    world.tick(100)
+    assert client.messages() == [] and world.broker.stats.ack_timeouts == 0
+    commit(client)
+    world.tick(11)
+    assert_done(world, client)
+    assert kept(world, Q) == []
+
+
+def test_what_the_transaction_has_not_answered_goes_back_in_time() -> None:
+    world, client, messages = holding(3, ack="client")
+    work(client, messages[0])
+    world.tick(11)
+    assert [each.body for each in client.messages()] == [b"1", b"2"] and world.broker.stats.ack_timeouts == 2
+    commit(client)
+    assert_done(world, client)
+
+
+def test_a_touch_does_not_make_the_time_run_again() -> None:
+    world, client, (message,) = holding()
+    work(client, message)
+    client.ack(message, touch="true")
+    world.tick(11)
+    assert world.broker.stats.ack_timeouts == 0
+    commit(client)
+    assert_done(world, client)
+
+
+def test_after_abort_there_is_the_whole_time_anew() -> None:
+    world, client, (message,) = holding()
+    work(client, message)
+    world.tick(60)
+    client.say("ABORT", transaction="t")
+    world.tick(9)
+    assert client.messages() == []
+    world.tick(2)
+    assert [each.headers["delivery-count"] for each in client.messages()] == ["2"]
+
+
+def test_a_nack_that_waits_for_commit_keeps_its_delivery_too() -> None:
+    world, client, (message,) = holding()
+    work(client, message, command="NACK", requeue="false")
+    world.tick(11)
+    assert client.messages() == []
+    commit(client)
+    assert world.broker.stats.dropped_rejected == 1
+    assert_done(world, client)
+
+
+def test_what_two_transactions_acknowledge_goes_back_when_none_of_them_is_open() -> None:
+    world, client, (message,) = holding()
+    client.say("BEGIN", transaction="u")
+    for name in "tu":
+        client.ack(message, transaction=name)
+    client.say("ABORT", transaction="t")
+    client.say("ABORT", transaction="u")
+    world.tick(11)
+    assert world.broker.stats.ack_timeouts == 1
+
+
+# --- what is not held any more ----------------------------------------------------------------------------------------
+
+
+def unsubscribes(world: World, client: Client) -> None:
+    client.say("UNSUBSCRIBE", id="0")
+
+
+def comes_again(world: World, client: Client) -> None:
+    client.say("UNSUBSCRIBE", id="0")
+    client.subscribe(Q)
+    world.settle()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("loses", [unsubscribes, comes_again])
+@pytest.mark.parametrize("first", ["lost", "acknowledged"])
+def test_a_commit_that_acknowledges_what_went_back_does_nothing(
+    version: str, loses: Callable[[World, Client], None], first: str
+) -> None:
+    world, client, (message,) = holding(version=version)
+    if first == "lost":
+        loses(world, client)
+    work(client, message)
+    if first == "acknowledged":
+        loses(world, client)
+    commit(client)
+    if first == "lost" and loses is comes_again and version != "1.2":
+        assert_done(world, client)  # its id means the delivery of now
+        return
+    assert_refused(world, client)
+    assert kept(world, Q) == ["0"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("settled", [True, False])
+def test_an_ack_whose_time_had_run_out_when_it_came_refuses_the_commit(version: str, settled: bool) -> None:
+    world, client, (message,) = holding(version=version)
+    other = world.connect()
+    other.subscribe(Q)
+    world.tick(11)
+    (taken,) = other.messages()
+    if settled:
+        other.ack(taken)
+        world.settle()
+    work(client, message)
+    commit(client)
+    assert_refused(world, client)
+
+
+def test_what_comes_to_it_again_after_the_late_ack_does_not_make_the_ack_good() -> None:
+    world, client, (message,) = holding()
+    other = world.connect()
+    other.subscribe(Q)
+    world.tick(11)
+    assert len(other.messages()) == 1
+    work(client, message)
+    other.drop()
+    world.settle()
+    assert len(client.messages()) == 1
+    commit(client)
+    assert_refused(world, client)
+
+
+def test_an_ack_of_all_before_it_is_late_for_one_of_them() -> None:
+    world, client, _ = holding(ack="client", prefetch_count=5)
+    sender, other = world.connect(), world.connect()
+    world.tick(6)
+    sender.publish(Q, "second")
+    world.settle()
+    (second,) = client.messages()
+    other.subscribe(Q, prefetch_count=5)
+    world.tick(5)
+    assert other.bodies() == ["0"] and client.messages() == []
+    work(client, second)
+    commit(client)
+    assert_refused(world, client)
+
+
+def test_a_later_answer_stands_for_what_was_late_before_it() -> None:
+    world, client, _ = holding(ack="client", prefetch_count=5)
+    sender, other = world.connect(), world.connect()
+    world.tick(6)
+    sender.publish(Q, "second", "third")
+    world.settle()
+    second, third = client.messages()
+    other.subscribe(Q, prefetch_count=5)
+    world.tick(5)
+    assert other.bodies() == ["0"]
+    client.ack(second)
+    work(client, third)
+    commit(client)
+    assert_done(world, client)
+
+
+# --- what is repeated -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_ack_that_is_repeated_in_its_transaction_is_harmless(version: str) -> None:
+    world, client, (message,) = holding(version=version)
+    work(client, message, message)
+    commit(client)
+    assert_done(world, client)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_an_ack_of_what_another_ack_has_settled_is_harmless(version: str, when: str) -> None:
+    world, client, (message,) = holding(version=version)
+    if when == "before":
+        client.ack(message)
+    work(client, message)
+    if when == "after":
+        client.ack(message)
+    client.say("UNSUBSCRIBE", id="0")
+    commit(client)
+    assert_done(world, client)
+
+
+def test_what_went_back_and_came_again_can_be_acknowledged_twice() -> None:
+    world, client, (message,) = holding()
+    world.tick(11)
+    (again,) = client.messages()
+    client.ack(again)
+    work(client, message)
+    commit(client)
+    assert_done(world, client)
+
+
+def test_a_nack_that_is_late_in_a_transaction_has_what_it_asked_for() -> None:
+    world, client, (message,) = holding()
+    work(client, message, command="NACK")
+    client.say("UNSUBSCRIBE", id="0")
+    commit(client)
+    assert_done(world, client)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_message_of_a_topic_has_nowhere_to_go_back_to(version: str) -> None:
+    world, client, (message,) = holding(version=version, destination=T)
+    work(client, message)
+    client.say("UNSUBSCRIBE", id="0")
+    commit(client)
+    assert_done(world, client)
+
+
+def test_a_late_ack_outside_of_transactions_is_counted_and_ignored() -> None:
+    world, client, (message,) = holding()
+    client.say("UNSUBSCRIBE", id="0")
+    client.ack(message, receipt="c")
+    world.settle()
+    assert client.receipts() == ["c"] and world.broker.stats.late_acks == 1 and not client.session.closing
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_answered_leaves_nothing_behind() -> None:
+    _, client, (message,) = holding(ack="client")
+    subscription = client.session.subscriptions["0"]
+    work(client, message)
+    assert subscription.pledged
+    commit(client)
+    assert not subscription.pledged and not client.session.returned
+
+
+def test_a_session_remembers_so_many_lost_deliveries_and_takes_the_others_for_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(returned, "LOGS_MAX", 3)
+    world = World()
+    client = world.connect()
+    seen = []
+    for number in range(6):
+        client.publish(f"/queue/{number}", "m")
+        client.subscribe(f"/queue/{number}", str(number))
+        world.settle()
+        seen += client.messages()
+        client.say("UNSUBSCRIBE", id=str(number))
+    assert sum(map(len, client.session.returned.values())) <= 3
+    client.say("BEGIN", transaction="t")
+    work(client, seen[0])
+    commit(client)
+    assert_refused(world, client)
