@@ -213,8 +213,7 @@ class Broker:
             with self.bugs:
                 source.settle(written)
                 self.returns.back(source, unwritten, attempted=False)
-        session.closed = True
-        session.outbox.clear()
+        session.end()
         self.sessions.pop(session.id, None)
 
     def flushed(self, session: Session, size: int) -> None:

@@ -73,6 +73,10 @@ PLAIN_SUFFIX = b"\n\n" + SERVER_END
 RECEIPT_OVERHEAD_BYTES = 100  # two list entries, two objects, a share of the group
 
 
+def _nobody(*told: object) -> None:
+    pass
+
+
 class ReceiptLine:
     """The line of groups of one session. ``out`` is called with bytes to send, ``fail`` with a commit's failure."""
 
@@ -130,6 +134,10 @@ class ReceiptLine:
             waiters.append(group)
         self._groups.append(group)
         self._last = None
+
+    def close(self) -> None:
+        """Nobody is there to be told any more."""
+        self._out = self._fail = _nobody
 
     def drain(self) -> None:
         """Hand out every group at the head of the line that has become true."""

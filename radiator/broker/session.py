@@ -166,6 +166,12 @@ class Session:
         self.hold: Hold | None = None  # what its frames wait for
         self.buckets: dict[int, Bucket] = {}  # of the rules with a rate_limit, by their index
 
+    def end(self) -> None:
+        """The connection is gone: what is still to be told is told to nobody."""
+        self.closed = True
+        self.outbox.clear()
+        self.receipts.close()
+
     def remember(self, seen: dict[bytes, Delivered]) -> None:
         """What a subscription that has ended was sent: an ack of it comes late, and is no fault."""
         for key, delivered in seen.items():

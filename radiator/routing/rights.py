@@ -38,14 +38,14 @@ class Rights:
         key = (right, name)
         decided = self._decided.get(key)
         if decided is None:
+            if name.startswith(TEMPORARY) and right != "admin":  # not remembered: such a name is soon gone
+                return True
             if len(self._decided) >= DECISIONS_MAX:
                 self._decided.clear()
             decided = self._decided[key] = self._decide(right, name)
         return decided
 
     def _decide(self, right: str, name: str) -> bool:
-        if name.startswith(TEMPORARY) and right != "admin":
-            return True
         return any(patterns.matches(name) for patterns in self._patterns[right])
 
     def has(self, right: str) -> bool:

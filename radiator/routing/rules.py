@@ -35,6 +35,7 @@ TEMP_QUEUE_PREFIX: Final = "/temp-queue/"
 TEMPORARY: Final = (TEMP_QUEUE_PREFIX, "/temp-topic/")  # the second is another word for the first
 PRIORITIES: Final = 10  # 0 to 9, as JMS has them
 DEFAULT_PRIORITY: Final = 4
+POLICIES_MAX: Final = 10_000  # remembered, 6 MB: the names come from peers, and who exists keeps its own
 REGEX_CHARS_MAX: Final = 1_000  # the operator's own, but a slip of the keyboard should not hang the broker
 
 _NUMBER = re.compile(r"[1-9][0-9]{0,3}")
@@ -154,8 +155,10 @@ class Rules:
         policy = self._policies.get(name)
         if policy is None:
             policy = self._find(name)
-            if len(self._policies) >= self.config.limits.destinations:
-                self._policies.clear()  # names come from peers: bounded, and cheap to fill again
+            if name.startswith(TEMPORARY):  # asked for once, and never again when its connection is gone
+                return policy
+            if len(self._policies) >= min(self.config.limits.destinations, POLICIES_MAX):
+                self._policies.clear()
             self._policies[name] = policy
         return policy
 

@@ -231,6 +231,7 @@ class Store:
             partition.discard()
         elif not partition.untouched:
             return
+        partition.on_forced = partition.settled_in = None
         self._agenda.forget(partition)
         self.partitions.pop(partition.name, None)
 

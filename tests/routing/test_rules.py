@@ -96,6 +96,10 @@ def test_the_memory_of_policies_is_bounded() -> None:
     for number in range(100):
         few.policy_for(f"/queue/q{number}")
     assert len(few._policies) <= 10
+    few.policy_for("/queue/known")
+    for number in range(100):
+        few.policy_for(f"/temp-queue/q@{number}")
+    assert "/queue/known" in few._policies and not any(name.startswith("/temp-queue/") for name in few._policies)
 
 
 # --- partitions -------------------------------------------------------------------------------------------------------

@@ -174,6 +174,10 @@ class Feed:
         self._floors = [each for each in self._floors if each[2].queue is not queue]
         heapify(self._floors)
 
+    def close(self) -> None:
+        """Its log is forgotten, and so are those who read it."""
+        self.sources, self._floors, self._claims = [], [], Claims()
+
     def release_settled(self) -> None:
         """Others store here from now on: who is done with the log, and has it kept as one of its own, lets go of it."""
         for source in [each for each in self.sources if each.former and each not in each.queue.sources]:

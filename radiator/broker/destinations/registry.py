@@ -136,13 +136,10 @@ class Registry:
             feed.topics -= destination.policy.kind == "topic"
             feed.pin()
             if feed.destinations == 0 and not (feed.partition.next_offset or feed.partition.last_receive_ns):
-                del self._feeds[feed.partition.name]
-                self._store.forget(feed.partition)
+                self._forget(feed)
         for feed in destination.feeds if destination.queue is not None else ():  # in a former log it is remembered
             self._store.cursors.delete(cursor_names.of_queue(destination.name), feed.partition.name)
-        for source in destination.queue.sources if destination.queue is not None else ():
-            self.dirty_sources.pop(source, None)
-            source.close()
+        self._close(destination)
         return True
 
     def drop_temporary(self, name: str) -> None:
@@ -150,10 +147,24 @@ class Registry:
         destination = self.destinations.pop(name, None)
         if destination is not None:
             for feed in destination.feeds:
-                del self._feeds[feed.partition.name]
-                self._store.forget(feed.partition)
-            for source in destination.queue.sources if destination.queue is not None else ():
-                source.close()
+                self._forget(feed)
+            self._close(destination)
+
+    def _forget(self, feed: Feed) -> None:
+        del self._feeds[feed.partition.name]
+        self._store.forget(feed.partition)
+        feed.close()
+
+    def _close(self, destination: Destination) -> None:
+        """Nothing is handed out any more. What refers in circles is taken apart, so that its memory is free at once:
+        Python's collector looks through what has lived for some seconds only now and then."""
+        if destination.queue is None:
+            return
+        sources = list(destination.queue.sources)
+        destination.queue.drop(sources)
+        for source in sources:
+            self.dirty_sources.pop(source, None)
+            source.close()
 
     def add(self, name: str, policy: Policy) -> Destination:
         """A destination that does not exist yet, whether its rule lets clients make it or not. Raises ProtocolError."""

@@ -113,6 +113,7 @@ class Deferred:
         self._heap, self._offsets, self._order = [], None, []
         self._timing.forget(self)
         self._timing.freed(freed)
+        del self._source  # no circle is left for the collector, which comes by seldom
 
     def remove(self, start: int, stop: int) -> list[int]:
         """The log has lost these offsets, or they are settled undelivered; which of them were here."""

@@ -67,6 +67,7 @@ class Expiry:
         """The source is gone."""
         self._reading = False
         self._timing.forget(self)
+        del self._source  # as in Deferred
 
     def due(self, now_ns: int) -> None:
         """Something at the head may have expired."""

@@ -232,6 +232,7 @@ class QueueSource:
         self.expiry.close()
         if self.timeouts is not None:
             self.queue.timing.forget(self.timeouts)
+            self.timeouts = None
 
     def deliveries(self, offset: int) -> int:
         """How often this one, which was handed out, has been delivered."""
