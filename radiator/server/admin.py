@@ -5,8 +5,8 @@
     GET /stats     counters and facts as JSON
 
 It knows as much HTTP as that takes: one request a connection, of at most REQUEST_BYTES_MAX and REQUEST_SECONDS_MAX, GET
-and HEAD. No gateway, no keep-alive: nothing here may cost the sessions anything. CONNECTIONS_MAX at a time are served,
-and the others wait in the kernel.
+and HEAD. No gateway, no keep-alive: nothing here may cost the sessions anything. CONNECTIONS_MAX are open at a time:
+when another comes, the oldest gives way, which is one that asks nothing, or does not take its answer.
 
 Knows: what it is to call for an answer. Must not know: STOMP, storage. On the loop.
 """
@@ -29,7 +29,7 @@ log = logging.getLogger("radiator.server")
 
 REQUEST_BYTES_MAX = 8 * 1024
 REQUEST_SECONDS_MAX = 5.0
-CONNECTIONS_MAX = 8
+CONNECTIONS_MAX = 8  # a file descriptor each (``descriptors``); who asks at once is answered in the same visit
 REASONS = {
     200: "OK",
     400: "Bad Request",
@@ -47,7 +47,9 @@ class Admin:
     def __init__(self, address: AdminAddress, questions: Mapping[str, Callable[[], Answer]]) -> None:
         self._questions = questions
         self._socket = bind_tcp(address.host, address.port, "admin", str(address))
-        self._server = Acceptor(self._socket, self._serve, spawn=Pool(CONNECTIONS_MAX))
+        self._server = Acceptor(self._socket, self._serve, spawn=Pool())
+        self._server.max_accept = 1  # at a time: the oldest gives way before
+        self._open: dict[Any, None] = {}  # those that are served, in their order
         host, port = self._socket.getsockname()[:2]
         self.url = str(AdminAddress(host=host, port=port))
 
@@ -60,6 +62,12 @@ class Admin:
         self._socket.close()
 
     def _serve(self, client: Any, address: Any) -> None:
+        this = gevent.getcurrent()
+        while len(self._open) >= CONNECTIONS_MAX:
+            oldest = next(iter(self._open))
+            del self._open[oldest]
+            oldest.kill(block=False)
+        self._open[this] = None
         try:
             with gevent.Timeout(REQUEST_SECONDS_MAX, False):  # type: ignore[arg-type]
                 request = _receive(client)
@@ -69,6 +77,8 @@ class Admin:
                     client.recv(REQUEST_BYTES_MAX)  # what was left unread would be answered with a reset
         except OSError as error:
             log.debug("admin: %s: %s", address, error)
+        finally:
+            self._open.pop(this, None)
 
     def answer(self, request: bytes) -> bytes:
         """A whole response to what came up to the blank line."""

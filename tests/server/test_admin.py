@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import select
 import socket
 from collections.abc import Iterator
 from http.client import HTTPConnection
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from radiator.limits import MIB
+from radiator.server.admin import CONNECTIONS_MAX
 from tests.running import BrokerProcess, free_port
 from tests.server.wire import Wire
 
@@ -82,12 +84,30 @@ def test_a_request_has_a_bound(served: Served) -> None:
     assert served.ask("/ready")[0] == 200
 
 
-def test_those_who_say_nothing_do_not_keep_others_out_for_long(served: Served) -> None:
-    silent = [socket.create_connection(("127.0.0.1", served.admin_port)) for _ in range(8)]
+def test_those_who_say_nothing_do_not_keep_others_out(served: Served) -> None:
+    """Not even for the time that a request may take: the oldest of them gives way."""
+    silent = [socket.create_connection(("127.0.0.1", served.admin_port), timeout=10) for _ in range(100)]
     try:
-        assert served.ask("/ready")[0] == 200
+        assert served.ask("/health")[0] == 200
+        for sock in silent[: 100 - CONNECTIONS_MAX]:
+            assert sock.recv(1) == b""
+        still_open = select.select(silent[100 - CONNECTIONS_MAX + 1 :], [], [], 0)[0]
+        assert still_open == [], "one that asks at once costs one place, and not all of them"
     finally:
         for sock in silent:
+            sock.close()
+
+
+def test_an_answer_that_is_not_taken_gives_way_too(served: Served) -> None:
+    lazy = []
+    try:
+        for _ in range(3 * CONNECTIONS_MAX):
+            lazy.append(socket.create_connection(("127.0.0.1", served.admin_port), timeout=10))
+            lazy[-1].sendall(b"GET /stats HTTP/1.1\r\n\r\n")
+        assert served.ask("/health")[0] == 200
+        assert all(sock.recv(12) == b"HTTP/1.1 200" for sock in lazy)
+    finally:
+        for sock in lazy:
             sock.close()
 
 
