@@ -229,6 +229,7 @@ class QueueSource:
         self.deferred.close()
         if self.ahead is not None:
             self.ahead.close()
+            self.ahead = None
         self.expiry.close()
         if self.timeouts is not None:
             self.queue.timing.forget(self.timeouts)
