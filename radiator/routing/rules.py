@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
@@ -29,6 +30,7 @@ from radiator.errors import ConfigError, ProtocolError
 from radiator.routing import dead_letter, regex
 from radiator.routing.pattern import WILDCARDS, Pattern, has_wildcard_character, is_pattern, parse_list, segments
 from radiator.routing.policy import SHARED_FIELDS, Policy
+from radiator.routing.template import PLACEHOLDER, expand, groups_of
 
 QUEUE_PREFIX: Final = "/queue/"
 TEMP_QUEUE_PREFIX: Final = "/temp-queue/"
@@ -39,7 +41,6 @@ POLICIES_MAX: Final = 10_000  # remembered, 6 MB: the names come from peers, and
 REGEX_CHARS_MAX: Final = 1_000  # the operator's own, but a slip of the keyboard should not hang the broker
 
 _NUMBER = re.compile(r"[1-9][0-9]{0,3}")
-_PLACEHOLDER = re.compile(r"\{([^{}]*)\}|[{}]")
 
 # How a partition is kept: two destinations that share one must agree on these. Field of a rule -> key of the file.
 PARTITION_KEYS: Final = {
@@ -263,7 +264,7 @@ def describe(policy: Policy) -> dict[str, str]:
 
 
 def _policy(name: str, index: int, rule: Rule, captures: tuple[str, ...]) -> Policy:
-    partition = _expand(rule.partition, name, captures)
+    partition = expand(rule.partition, name, captures)
     if not partition or "\0" in partition:
         raise ProtocolError(
             "bad-destination",
@@ -277,18 +278,12 @@ def _policy(name: str, index: int, rule: Rule, captures: tuple[str, ...]) -> Pol
         kind=kind,
         rule_index=index,
         rule=rule,
-        fan_out=tuple(dict.fromkeys(_expand(template, name, captures) for template in rule.fan_out)),
+        fan_out=tuple(dict.fromkeys(expand(template, name, captures) for template in rule.fan_out)),
         partitions=_lanes(partition) if priority else _numbered(partition, rule.partitions),
         priority=priority,
         dead_letter_name=dead_letter.name_for(rule.dead_letter, name, captures),
         **{field: getattr(dead_letter.rule_for(rule, name), field) for field in SHARED_FIELDS},
     )
-
-
-def _expand(template: str, name: str, captures: tuple[str, ...]) -> str:
-    if template == "{name}":
-        return name
-    return _PLACEHOLDER.sub(lambda m: name if m[1] == "name" else captures[int(m[1]) - 1], template)
 
 
 def _numbered(partition: str, partitions: int) -> tuple[str, ...]:
@@ -297,14 +292,6 @@ def _numbered(partition: str, partitions: int) -> tuple[str, ...]:
 
 def _lanes(partition: str) -> tuple[str, ...]:
     return tuple(f"{partition}-p{priority}" for priority in range(PRIORITIES))
-
-
-def _regex_captures(expression: re.Pattern[str]) -> Captures:
-    def captures(name: str) -> tuple[str, ...] | None:
-        match = expression.fullmatch(name)
-        return None if match is None else tuple(group or "" for group in match.groups())
-
-    return captures
 
 
 # --- compiling: a ValueError names the key and what is wrong with it --------------------------------------------------
@@ -324,7 +311,7 @@ def _compile(rule: Rule, own_dead_letter: bool) -> _Compiled:
     else:
         expression = _compile_regex(rule.match_regex or "")
         text = f"regex {expression.pattern}"
-        captures, capture_count = _regex_captures(expression), expression.groups
+        captures, capture_count = partial(groups_of, expression), expression.groups
     _check_template("partition", rule.partition, capture_count)
     for template in rule.fan_out:
         _check_template("fan_out", template, capture_count)
@@ -358,7 +345,7 @@ def _compile_regex(text: str) -> re.Pattern[str]:
 
 
 def _check_template(field: str, template: str, capture_count: int) -> None:
-    for match in _PLACEHOLDER.finditer(template):
+    for match in PLACEHOLDER.finditer(template):
         key = match[1]
         if key == "name" or (key and _NUMBER.fullmatch(key) and int(key) <= capture_count):
             continue

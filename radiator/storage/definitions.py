@@ -26,18 +26,18 @@ RETRY_EVERY_NS = 2_000_000_000
 Entry = dict[str, Any]
 
 
-def encode(entries: Mapping[str, Entry]) -> bytes:
-    """The file."""
+def encode(entries: Mapping[str, Entry], start: bytes = HEAD) -> bytes:
+    """The file; ``start`` is how it begins."""
     body = json.dumps(entries, ensure_ascii=False).encode() + b"\n"  # with indent it is ten times as slow
-    return b"%b%08x\n%b" % (HEAD, crc32(body), body)
+    return b"%b%08x\n%b" % (start, crc32(body), body)
 
 
-def decode(data: bytes) -> dict[str, Entry]:
+def decode(data: bytes, start: bytes = HEAD) -> dict[str, Entry]:
     """What the file holds. Raises ValueError if it is not whole."""
     head, newline, body = data.partition(b"\n")
-    if not newline or not head.startswith(HEAD):
-        raise ValueError(f"expected a first line {HEAD.decode()}<crc>, got {head[:60]!r}")
-    if head[len(HEAD) :] != b"%08x" % crc32(body):
+    if not newline or not head.startswith(start):
+        raise ValueError(f"expected a first line {start.decode()}<crc>, got {head[:60]!r}")
+    if head[len(start) :] != b"%08x" % crc32(body):
         raise ValueError("the crc of its first line is not that of the rest")
     entries = json.loads(body)
     if not isinstance(entries, dict) or not all(isinstance(each, dict) for each in entries.values()):

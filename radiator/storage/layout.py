@@ -11,6 +11,7 @@
                                          dedup                   ids that are remembered: see ``dedup_file``
     <data_dir>/cursors/snapshot, journal-<generation>, delivered
     <data_dir>/subscriptions                                     what named ones are about: see ``definitions``
+    <data_dir>/last_rules                                        who had a fan_out in the last run: see ``last_rules``
     <data_dir>/quarantine/<encoded name>/<base, 20 digits>@<position>.bin  copies of damaged bytes, by fsck --repair
 
 Knows: names and fixed bytes. Must not know: how to open anything. Invariants: ``decode_name(encode_name(x)) == x``, an
@@ -36,6 +37,7 @@ PARTITIONS = "partitions"
 CURSORS = "cursors"
 SCHEMAS = "schemas"
 SUBSCRIPTIONS = "subscriptions"
+LAST_RULES = "last_rules"
 QUARANTINE = "quarantine"
 HEAD = "head"
 NAMES = "names"
@@ -113,6 +115,10 @@ def schemas_path(root: str) -> str:
 
 def subscriptions_path(root: str) -> str:
     return f"{root}/{SUBSCRIPTIONS}"
+
+
+def last_rules_path(root: str) -> str:
+    return f"{root}/{LAST_RULES}"
 
 
 def partition_path(root: str, name: str) -> str:

@@ -43,6 +43,8 @@ NOT_COPIED = {
     layout.CURSORS,
     layout.TRANSACTIONS,
     layout.SCHEMAS,
+    layout.SUBSCRIPTIONS,
+    layout.LAST_RULES,
     "lost+found",
 }
 KNOWN = (layout.HEAD, layout.NAMES, layout.DEDUP, layout.ARCHIVED)
@@ -162,6 +164,7 @@ class _Backup:
         store = store_digest(fs, self.root)
         key = read_file(fs, layout.salt_path(self.root))
         subscriptions = read_file(fs, layout.subscriptions_path(self.root))  # before the cursors that they name
+        last_rules = read_file(fs, layout.last_rules_path(self.root))
         cut = find_cut(fs, self.root, pause)
         partitions = [stored for stored in list_partitions(self.root, fs) if stored.name in cut.heads]
         self._room(partitions, cut, planned)
@@ -183,6 +186,8 @@ class _Backup:
             self._write(layout.TRANSACTIONS, cut.redo)
         if subscriptions is not None:
             self._write(layout.SUBSCRIPTIONS, subscriptions)
+        if last_rules is not None:
+            self._write(layout.LAST_RULES, last_rules)
         self._schemas()
         for directory in manifests.directories(self.files):
             fs.sync_dir(f"{partial}/{directory}" if directory else partial)

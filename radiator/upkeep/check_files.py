@@ -1,7 +1,7 @@
 """fsck's look at the small files beside the logs: ``dedup`` and ``archived`` of a partition, ``transactions``,
-``subscriptions``.
+``subscriptions``, ``last_rules``.
 
-Knows: these four. Must not know: segments. No state: any thread, any process.
+Knows: these five. Must not know: segments. No state: any thread, any process.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from itertools import pairwise
 
 from radiator.errors import StorageError
 from radiator.storage import archived, dedup_file, definitions, layout, transaction_log
+from radiator.storage import last_rules as last_rules_file
 from radiator.storage.files import FileSystem, read_file
 from radiator.upkeep.findings import Finding
 
@@ -53,6 +54,18 @@ def subscriptions(fs: FileSystem, root: str) -> Iterator[Finding]:
         except ValueError as error:
             text = f"cannot be read ({error}); a start puts it aside, and names are unknown until they are used again"
             yield Finding("subscriptions", path, text, 0, len(data))
+
+
+def last_rules(fs: FileSystem, root: str) -> Iterator[Finding]:
+    """The file of who was fed to whom, which is replaced as a whole."""
+    path = layout.last_rules_path(root)
+    data = read_file(fs, path)
+    if data is not None:
+        try:
+            definitions.decode(data, last_rules_file.HEAD)
+        except ValueError as error:
+            text = f"cannot be read ({error}); a start goes on without it: children without a cursor get all there is"
+            yield Finding("last_rules", path, text, 0, len(data))
 
 
 def _ids(fs: FileSystem, path: str, end: int, live: bool) -> Iterator[Finding]:

@@ -40,6 +40,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "archived": (WARNING, "`archived` is damaged, or ahead of its log: retention waits"),
     "cursor": (WARNING, "a cursor that is ahead of its log, or whose records contradict one another"),
     "subscriptions": (DAMAGE, "the file that says what named subscriptions are about cannot be read: they are unknown"),
+    "last_rules": (WARNING, "who had a `fan_out` in the last run cannot be read: children without a cursor get all"),
     "delivered": (WARNING, "the file of hints has not its size"),
     "mode": (WARNING, "a file or directory that others than its owner may read or write"),
     "leftover": (WARNING, "a temporary file, or part of what was removed: the broker does not need it"),

@@ -29,7 +29,7 @@ from radiator.upkeep.findings import Finding, SegmentCheck, span
 
 LEFTOVERS = (".tmp", ".new")
 LOOK_AGAIN_SECONDS = (0.05, 0.2, 0.5)  # pauses before further looks at a partition of a running broker
-ROOT_FILES = {layout.LOCK, layout.SALT, layout.TRANSACTIONS, layout.SUBSCRIPTIONS}
+ROOT_FILES = {layout.LOCK, layout.SALT, layout.TRANSACTIONS, layout.SUBSCRIPTIONS, layout.LAST_RULES}
 ROOT_DIRECTORIES = {layout.PARTITIONS, layout.CURSORS, layout.QUARANTINE, layout.SCHEMAS}
 PARTITION_FILES = {layout.HEAD, layout.NAMES, layout.DEDUP, layout.ARCHIVED}
 
@@ -108,6 +108,7 @@ class Fsck:
             if not self.live:
                 yield from check_files.transactions(self.fs, self.root)
             yield from check_files.subscriptions(self.fs, self.root)
+            yield from check_files.last_rules(self.fs, self.root)
             try:
                 yield from check_cursors.run(self.fs, self.root, None if self.live else logs)
             except OSError as error:

@@ -25,6 +25,7 @@ TOP = (  # in this order
     layout.TRANSACTIONS,
     layout.SCHEMAS,
     layout.SUBSCRIPTIONS,
+    layout.LAST_RULES,
     layout.CURSORS,
     layout.PARTITIONS,
 )

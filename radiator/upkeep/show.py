@@ -21,6 +21,7 @@ from radiator.storage import (
     dedup_file,
     definitions,
     index,
+    last_rules,
     layout,
     names,
     salt,
@@ -182,6 +183,17 @@ def read_transactions(data: bytes) -> Iterator[Line]:
         at = end
 
 
+def read_last_rules(data: bytes) -> Iterator[Line]:
+    """Each rule of the last run."""
+    try:
+        entries = definitions.decode(data, last_rules.HEAD)
+    except ValueError as error:
+        yield _bad(0, len(data), str(error))
+        return
+    for key, entry in entries.items():
+        yield Line(0, len(data), "rule", {"rule": key, **entry})
+
+
 def read_subscriptions(data: bytes) -> Iterator[Line]:
     """Each named subscription."""
     try:
@@ -253,6 +265,7 @@ FILES: list[tuple[str, str, Reader]] = [
     (r"LOCK", "lock", read_lock),
     (r"transactions", "redo log of transactions", read_transactions),
     (r"subscriptions(\.damaged)?", "what named subscriptions are about", read_subscriptions),
+    (r"last_rules", "who had a fan_out in the last run", read_last_rules),
     (r"snapshot(\.copy|\.damaged)?", "snapshot of the cursors", read_snapshot),
     (r"journal-\d+", "journal of the cursors", read_journal),
     (r"delivered", "hints about deliveries", read_delivered),

@@ -11,7 +11,7 @@ import pytest
 
 from radiator import limits
 from radiator.errors import StorageError
-from radiator.storage import archived, cursor_journal, definitions, index, layout, names, transaction_log
+from radiator.storage import archived, cursor_journal, definitions, index, last_rules, layout, names, transaction_log
 from radiator.storage.dedup_file import encode_block
 from radiator.storage.files import FileSystem
 from radiator.storage.index import IndexEntry
@@ -19,7 +19,7 @@ from radiator.upkeep import check_cursors
 from radiator.upkeep.findings import KINDS, SEVERITIES
 from radiator.upkeep.fsck import Fsck
 from radiator.upkeep.repair import Repair
-from radiator.upkeep.show import read_subscriptions
+from radiator.upkeep.show import read_last_rules, read_subscriptions
 from tests.storage.driving import NOW, commit, opened
 from tests.upkeep.spoiled import QUEUE, Made, check, kinds, mended, next_batch, repair, uncommitted
 
@@ -374,4 +374,18 @@ def test_what_named_subscriptions_are_about_is_checked_and_shown(made: Made) -> 
     made.flip(path, 50)
     assert kinds(made.root) == ["subscriptions"]
     (line,) = read_subscriptions(path.read_bytes())
+    assert line.damage
+
+
+def test_what_the_last_rules_said_is_checked_and_shown(made: Made) -> None:
+    path = Path(layout.last_rules_path(str(made.root)))
+    rule = {"match": "/topic/a", "match_regex": None, "kind": None, "fan_out": ["/queue/a"]}
+    path.write_bytes(definitions.encode({"0": rule}, last_rules.HEAD))
+    path.chmod(0o600)
+    assert kinds(made.root) == []
+    (line,) = read_last_rules(path.read_bytes())
+    assert line.values == {"rule": "0", **rule}
+    made.flip(path, 50)
+    assert kinds(made.root) == ["last_rules"]
+    (line,) = read_last_rules(path.read_bytes())
     assert line.damage

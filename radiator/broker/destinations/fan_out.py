@@ -4,11 +4,7 @@ The parent's log is written once. Each child is a queue like any other, with a l
 sent to it directly, and one more cursor over each of the parent's logs; what of these is its own says its claim. So a
 child obeys its own rule, and what all children have settled may be reclaimed.
 
-Where a child's cursor over a log of the parent begins:
-
-    the parent is new                       with its first message, whoever is there
-    the parent was a queue of its own       where that queue had come to, acknowledgements included
-    the child is new in the parent's rule   at the end: from now on
+Where a child's cursor over a log of the parent begins is in ``beginnings``.
 
 Logs of the parent that its rule names no more are drained by each child for itself (``former``). A queue
 that leaves the rule keeps its own log; its cursors over the parent's are deleted at the next start. A parent
@@ -20,15 +16,13 @@ Invariant: a parent is never dropped, and neither is a child.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from radiator.broker.destinations.claim import Names
 from radiator.broker.named import cursor_names
 from radiator.broker.queues.source import QueueSource
 from radiator.errors import ProtocolError
 from radiator.storage.cursor import Cursor
-from radiator.storage.memory import MemoryPartition
-from radiator.storage.store import SyncPolicy
 
 if TYPE_CHECKING:
     from radiator.broker.destinations.destination import Destination
@@ -73,11 +67,12 @@ def attach(registry: Registry, parent: Destination, children: list[Destination],
             queue = child.queue
             assert queue is not None
             there = next((each for each in queue.sources if each.feed is feed), None)
-            if there is not None:  # it has something of its own in the log, from before; it stays for the parent's
-                queue.rota.drop(there)
-                there.former = there.first = False
-                child.former.remove(feed)
-                queue.rota.rouse(there)
+            if there is not None:  # that of another parent; or it has something of its own in the log, from before
+                if there.former:
+                    queue.rota.drop(there)
+                    there.former = there.first = False
+                    child.former.remove(feed)
+                    queue.rota.rouse(there)
                 there.fed = True
                 continue
             source = QueueSource(queue, feed, cursor, registry.dirty_sources)
@@ -93,52 +88,15 @@ def attach(registry: Registry, parent: Destination, children: list[Destination],
 
 def cursors_of(registry: Registry, opening: Opening, parent: Destination, children: list[Destination]) -> Fed:
     """The cursors of the children over the logs of a parent that is about to be. Raises StorageError."""
+    feeding = {parent.name: parent.policy}
     return {
-        feed: _cursors_over(registry, opening, parent, feed, [child for child in children if feed not in child.feeds])
+        feed: [
+            (child, registry.beginnings.open(opening, child.name, child.policy, feed.partition, feeding))
+            for child in children
+            if feed not in child.feeds
+        ]
         for feed in parent.feeds
     }
-
-
-def _cursors_over(
-    registry: Registry, opening: Opening, parent: Destination, feed: Feed, children: list[Destination]
-) -> list[tuple[Destination, Cursor]]:
-    cursors = registry.cursors
-    partition = feed.partition
-    new = partition.whole and parent.name not in partition.destinations
-    known = any(cursors.get(cursor_names.of_queue(child.name), partition.name) for child in children)
-    own = cursors.get(cursor_names.of_queue(parent.name), partition.name) if parent.policy.kind == "queue" else None
-    found = []
-    for child in children:
-        start = (
-            partition.high_watermark if new or known else own.floor if own is not None else partition.log_start_offset
-        )
-        if isinstance(partition, MemoryPartition):
-            cursor = Cursor(start)
-        else:
-            name, sync = cursor_names.of_queue(child.name), SyncPolicy(child.policy.fsync_interval_ns)
-            cursor, fresh = opening.open(name, partition.name, start, sync)
-            if fresh and not new and not known and own is not None:
-                for first, stop in own.intervals:
-                    cursor.ack_range(first, stop)
-                cursor.delivered = max(cursor.delivered, own.delivered)
-                for offset, count in own.counts.items():
-                    cursor.set_count(offset, count)
-        found.append((child, cursor))
-    return found
-
-
-def left_at(registry: Registry, partition: Any) -> int:
-    """Where a queue begins in a log that has messages of it, and no cursor: if it fed others until now, where the
-    slowest of them had come to."""
-    prefix = cursor_names.QUEUE
-    floors = [
-        cursor.floor
-        for name, where in registry.cursors.names()
-        if where == partition.name and name.removeprefix(prefix) not in partition.destinations
-        if name.startswith(prefix) and (cursor := registry.cursors.get(name, where)) is not None
-    ]
-    start: int = partition.log_start_offset
-    return max(start, min(floors, default=0))
 
 
 def read_for(destination: Destination) -> list[Feed]:

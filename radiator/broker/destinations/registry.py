@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from radiator.broker.destinations import fan_out, lanes
+from radiator.broker.destinations.beginnings import Beginnings
 from radiator.broker.destinations.claim import Names
 from radiator.broker.destinations.destination import Destination
 from radiator.broker.destinations.feed import Feed
@@ -56,6 +57,7 @@ class Registry:
         self.dirty_sources: dict[QueueSource, None] = {}  # queues whose cursors have something to be told
         self.rules = rules
         self.cursors = store.cursors
+        self.beginnings = Beginnings(rules, store)
         self._store = store
         self._start_read = start_read
         self._on_born = on_born
@@ -70,6 +72,7 @@ class Registry:
             held = self._store.partitions.get(partition_name)
             if held is not None and not held.whole and cursor.startswith(cursor_names.QUEUE):
                 held.destinations.add(cursor.removeprefix(cursor_names.QUEUE))
+        self.beginnings.look()
         left = Left(self._store)
         for partition in list(self._store.partitions.values()):
             for name in sorted(partition.destinations):
@@ -87,6 +90,7 @@ class Registry:
             elif cursor.startswith(cursor_names.QUEUE) and self._released(cursor, partition_name):
                 self._store.cursors.delete(cursor, partition_name)
                 log.warning("%s gets the messages of %s no more: its cursor is deleted", cursor, partition_name)
+        self.beginnings.made()
 
     def _released(self, cursor: str, partition_name: str) -> bool:
         """True if this is the cursor of a queue that a ``fan_out`` does not feed any more."""
@@ -249,15 +253,7 @@ class Registry:
         """None: it is no queue, or one whose messages only others hand out."""
         if destination.queue is None:
             return None
-        partition, name = feed.partition, cursor_names.of_queue(destination.name)
-        start = partition.high_watermark
-        known = self.cursors.get(name, partition.name) is not None
-        # What others have stored in the log of a new queue is nothing to it.
-        if not known and not (partition.whole and destination.name not in partition.destinations):
-            start = fan_out.left_at(self, partition)
-        if isinstance(partition, MemoryPartition):
-            return Cursor(start)
-        return opening.open(name, partition.name, start, SyncPolicy(destination.policy.fsync_interval_ns))[0]
+        return self.beginnings.open(opening, destination.name, destination.policy, feed.partition)
 
 
 def _options(policy: Policy) -> PartitionOptions:

@@ -1,0 +1,73 @@
+"""Whose messages went to which queues as well, by the rules of an earlier run.
+
+Of each rule that is kept which names it is for, its ``kind`` and its ``fan_out``: as plain values, so that storage can
+keep them. What is behind the last rule that says either is left out: there every name is what it looks like.
+
+Knows: patterns, templates. Must not know: cursors, logs, the rules of today.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+from radiator.config import Config
+from radiator.config.model import Kind
+from radiator.errors import ProtocolError
+from radiator.routing.pattern import parse_list
+from radiator.routing.rules import kind_of
+from radiator.routing.template import expand, groups_of
+
+Entries = dict[str, dict[str, Any]]
+
+
+class Fed(NamedTuple):
+    """What a destination was, and the queues that got its messages as well."""
+
+    kind: Kind
+    children: tuple[str, ...]
+
+
+def entries_of(config: Config) -> Entries:
+    """What is to be kept of these rules, by their number."""
+    last = max((index for index, rule in enumerate(config.rules) if rule.fan_out or rule.kind), default=-1)
+    return {
+        str(index): {
+            "match": rule.match,
+            "match_regex": rule.match_regex,
+            "kind": rule.kind,
+            "fan_out": list(rule.fan_out),
+        }
+        for index, rule in enumerate(config.rules[: last + 1])
+    }
+
+
+class Feeding:
+    """What was kept, read again. Raises ValueError if it makes no sense."""
+
+    __slots__ = ("_rules",)
+
+    def __init__(self, entries: Mapping[str, Mapping[str, Any]]) -> None:
+        self._rules = []
+        try:
+            for _, entry in sorted(entries.items(), key=lambda item: int(item[0])):
+                match, kind = entry["match"], entry["kind"]
+                if match is not None:
+                    captures = parse_list(match).captures
+                else:
+                    captures = partial(groups_of, re.compile(entry["match_regex"]))
+                if kind not in ("queue", "topic", None):
+                    raise ValueError(f"kind {kind!r}")
+                self._rules.append((captures, kind, [str(each) for each in entry["fan_out"]]))
+        except (KeyError, TypeError, re.error, ProtocolError) as error:
+            raise ValueError(repr(error)) from None
+
+    def of(self, name: str) -> Fed:
+        """What these rules said of this name."""
+        for captures, kind, children in self._rules:
+            found = captures(name)
+            if found is not None:
+                return Fed(kind or kind_of(name), tuple(expand(child, name, found) for child in children))
+        return Fed(kind_of(name), ())
