@@ -11,6 +11,7 @@ import contextlib
 import os
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -146,7 +147,16 @@ def _online(connection: Connection, destination: str) -> tuple[int, Left, dict[s
     for newest in connection.subscribe(destination, start_position="last", stop_position="end"):
         partition, offset = _place(newest)
         marks[partition] = max(offset, marks.get(partition, 0))
-    settled, held, ahead = 0, -1, set(marks)
+    settled = _settle(connection, destination, marks, marks)
+    if fed := _fed(connection, destination, marks):  # the logs of parents that feed it, which no look at its own shows
+        marks |= fed
+        settled += _settle(connection, destination, marks, fed)
+    return settled, _left(connection, destination, marks) if marks else Left(0, 0), marks
+
+
+def _settle(connection: Connection, destination: str, marks: dict[str, int], where: Iterable[str]) -> int:
+    """Consume until the marks of these partitions are reached, or nothing comes any more that lies before one."""
+    settled, held, ahead = 0, -1, set(where)
     last: Message | None = None  # only its ACK asks for a receipt, which holds for all before it
     with progress() as bar, connection.subscribe(destination, ack="client-individual", prefetch=WINDOW) as inbox:
         task = bar.add_task("settling", total=None, note="")
@@ -168,19 +178,32 @@ def _online(connection: Connection, destination: str) -> tuple[int, Left, dict[s
                 ahead.discard(partition)
         if last is not None:
             last.ack(receipt=True)
-    return settled, _left(connection, destination, marks) if marks else Left(0, 0), marks
+    return settled
+
+
+def _waiting(connection: Connection, destination: str) -> Iterable[Message]:
+    return connection.subscribe(destination, headers={"browser": "true"})
+
+
+def _fed(connection: Connection, destination: str, marks: dict[str, int]) -> dict[str, int]:
+    """What waits here and was sent to another destination: the last offset of each such log."""
+    fed: dict[str, int] = {}
+    for message in _waiting(connection, destination):
+        partition, offset = _place(message)
+        if message.destination != destination and partition not in marks:
+            fed[partition] = max(offset, fed.get(partition, 0))
+    return fed
 
 
 def _left(connection: Connection, destination: str, marks: dict[str, int]) -> Left:
     """What is still not settled of them."""
     from radiator.clock import NS_PER_MS, now_ns
 
-    browser = connection.subscribe(destination, headers={"browser": "true"})
     at_ms = now_ns() // NS_PER_MS
-    left = Counter(
-        _due_ms(message) > at_ms for message in browser for partition, offset in [_place(message)]
-        if offset <= marks.get(partition, -1)
-    )  # fmt: skip
+    left: Counter[bool] = Counter()
+    for message in _waiting(connection, destination):
+        partition, offset = _place(message)
+        left[_due_ms(message) > at_ms] += offset <= marks.get(partition, -1)
     return Left(held=left[False], delayed=left[True])
 
 

@@ -68,6 +68,13 @@ def purge(
         if not partitions:
             raise NoSuchDestination(f"{root}: nothing is stored for {destination}; `radiator ls` lists what is")
         if queue or over:
+            for partition in partitions:
+                fed = _only_fed(store, partition, cursor_name.removesuffix(destination)) - {cursor_name}
+                if fed and destination in partition.destinations:
+                    raise StorageError(
+                        f"{destination} hands nothing out itself, nothing was settled: purge the queues that it feeds "
+                        f"({', '.join(sorted(fed))[:500]})"
+                    )
             return [_settle(store, partition, destination, cursor_name) for partition in partitions]
         for partition in partitions:
             if others := sorted(partition.destinations - {destination}):
@@ -80,19 +87,30 @@ def purge(
         store.close()
 
 
+def _only_fed(store: Store, partition: FilePartition, prefix: str) -> set[str]:
+    """The cursors over a log whose messages were all sent to others, that have none there themselves: the children of
+    a ``fan_out``. Empty if it is not so."""
+    names = store.cursors.names()
+    over = {name for name, where in names if where == partition.name and name.startswith(prefix)}
+    return set() if over & {prefix + each for each in partition.destinations} else over
+
+
 def _settle(store: Store, partition: FilePartition, destination: str, cursor_name: str) -> Purged:
     cursor = store.cursors.get(cursor_name, partition.name)
     if cursor is None:  # nobody has ever asked for these messages
         cursor = store.cursors.open(cursor_name, partition.name, partition.log_start_offset)
     end = partition.next_offset
-    waiting = _waiting(store, partition, destination, cursor, end)
+    waiting = _waiting(store, partition, destination, cursor_name, cursor, end)
     cursor.ack_range(cursor.floor, end)
     return Purged(partition.name, waiting, end)
 
 
-def _waiting(store: Store, partition: FilePartition, destination: str, cursor: Cursor, end: int) -> int:
+def _waiting(
+    store: Store, partition: FilePartition, destination: str, cursor_name: str, cursor: Cursor, end: int
+) -> int:
     floor = max(cursor.floor, partition.log_start_offset)
-    if partition.destinations <= {destination}:
+    fed = cursor_name in _only_fed(store, partition, cursor_name.removesuffix(destination))
+    if fed or partition.destinations <= {destination}:
         return max(0, end - floor - sum(stop - max(start, floor) for start, stop in cursor.intervals if stop > floor))
     waiting = 0
     (stored,) = [each for each in list_partitions(store.root, store.fs) if each.name == partition.name]

@@ -128,6 +128,43 @@ def test_without_the_admin_right_what_waits_for_its_moment_is_left_and_told(
     assert broker.stop() == 0
 
 
+def test_a_child_of_a_fan_out_is_emptied_of_what_its_parent_was_sent(
+    start_broker: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    broker = start_broker("destinations: [{match: /queue/f, fan_out: [/queue/f.a, /queue/f.b]}]")
+    monkeypatch.setenv("RADIATOR_URL", broker.address)
+    with connect(broker.address) as connection:
+        for number in range(5):
+            connection.send("/queue/f", str(number))
+        connection.send("/queue/f.a", "direct")
+    assert run(["purge", "/queue/f.b", "-y"]) == 0
+    assert run(["purge", "/queue/f.a", "-y"]) == 0
+    out, err = capfd.readouterr()
+    assert out.splitlines() == ["5 messages of /queue/f.b settled", "6 messages of /queue/f.a settled"] and not err
+    assert bodies(broker.address, "/queue/f.a") == bodies(broker.address, "/queue/f.b") == []
+    assert run(["purge", "/queue/f", "-y"]) == 1  # it has no consumers
+    assert "/queue/f.a" in capfd.readouterr().err
+
+
+def test_without_a_broker_the_counts_of_a_fan_out_are_true(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    broker = BrokerProcess(tmp_path, "destinations: [{match: /queue/f, fan_out: [/queue/f.a, /queue/f.b]}]")
+    broker.start()
+    with connect(broker.address) as connection:
+        for number in range(8):
+            connection.send("/queue/f", str(number))
+        connection.send("/queue/f.b", "direct")
+    assert broker.stop() == 0
+    data = ["--data", str(broker.data), "-y"]
+    assert run(["purge", "/queue/f", *data]) == 1
+    assert "queue:/queue/f.a, queue:/queue/f.b" in capfd.readouterr().err
+    assert run(["purge", "/queue/f.b", *data]) == 0
+    assert capfd.readouterr().out.startswith("9 messages of /queue/f.b settled\n")
+    broker.start()
+    assert bodies(broker.address, "/queue/f.b") == []
+    assert len(bodies(broker.address, "/queue/f.a")) == 8
+    assert broker.stop() == 0
+
+
 @pytest.mark.parametrize("name", ["/queue/*", "/queue/a,/queue/b", "/queue/>", ""])
 def test_it_takes_one_name_and_no_pattern(name: str, address: str, capfd: pytest.CaptureFixture[str]) -> None:
     with connect(address) as connection:
