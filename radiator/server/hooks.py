@@ -55,7 +55,7 @@ def _function(name: str, where: str) -> Middleware:
         raise ConfigError(
             f"{where}: {name}: there is no module {error.name!r}; expected one on PYTHONPATH, or installed"
         ) from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigError(f"{where}: {name}: importing it failed: {type(error).__name__}: {error}") from error
     for part in attribute.split("."):
         found = getattr(found, part, None)

@@ -44,6 +44,15 @@ def breaks(message: Message) -> object:
     raise ZeroDivisionError(message.destination)
 
 
+class Strange(BaseException):
+    """No Exception, as a time-out of gevent is none."""
+
+
+def ends_the_process(message: Message) -> object:
+    kinds = {b"exit": SystemExit(3), b"interrupt": KeyboardInterrupt(), b"generator": GeneratorExit()}
+    raise kinds.get(message.body, Strange("whatever"))
+
+
 def forgets_to_return(message: Message) -> object:
     return None
 

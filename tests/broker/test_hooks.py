@@ -16,6 +16,7 @@ from radiator.routing.rights import NOTHING
 from radiator.server.hooks import closed, load_hooks, lost_by, register_schemas
 from radiator.storage.files import FileSystem
 from tests.broker.harness import Client, World
+from tests.broker.hooks_under_test import Strange
 
 FLIGHT = {
     "type": "object",
@@ -290,3 +291,24 @@ def test_a_message_that_may_not_be_sent_is_not_shown_to_the_middleware_and_admin
     assert [json.loads(each.body)["ok"] for each in client.messages()] == [True]
     client.session.rights = NOTHING
     assert sent(world, client, "secret", destination="/queue/a").headers["error-code"] == "denied"
+
+
+@pytest.mark.parametrize("body", ["exit", "interrupt", "generator", "other"])
+def test_whatever_middleware_raises_is_the_senders_error_and_nothing_else(body: str) -> None:
+    world = world_with(f"{{match: /queue/a, middleware: ['{hook('ends_the_process')}']}}")
+    client = connected(world)
+    answer = sent(world, client, body, destination="/queue/a")
+    assert (answer.command, answer.headers["error-code"], answer.headers["receipt-id"]) == ("ERROR", "rejected", "r")
+    assert world.broker.stats.middleware_failures == 1
+    assert sent(world, connected(world), body, destination="/queue/b").command == "RECEIPT"
+
+
+def test_a_schema_that_panics_refuses_the_message() -> None:
+    world = world_with("{match: /queue/a}")
+
+    def panics(body: bytes) -> str | None:
+        raise Strange("a panic of a compiled library is no Exception")
+
+    world.broker.hooks = {index: RuleHooks((), panics) for index in range(len(world.broker.config.rules))}
+    client = connected(world)
+    assert sent(world, client, "x", destination="/queue/a").headers["error-code"] == "rejected"

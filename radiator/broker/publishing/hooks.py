@@ -91,7 +91,7 @@ def _run(broker: Broker, hooks: RuleHooks, message: Message) -> bool:
         except Reject as refusal:
             broker.stats.rejected += 1
             raise ProtocolError("rejected", f"{name} refuses the message", str(refusal)[:2_000]) from None
-        except Exception:
+        except BaseException:  # time-outs of gevent and sys.exit() are no Exception; a signal does not come this way
             broker.stats.middleware_failures += 1
             log.exception("middleware %s failed on a message to %s", name, destination)
             raise _failed(name) from None
@@ -109,7 +109,7 @@ def _run(broker: Broker, hooks: RuleHooks, message: Message) -> bool:
 def _judge(validate: Validate, body: bytes, destination: str) -> str | None:
     try:
         return validate(body)
-    except Exception as error:
+    except BaseException as error:
         log.exception("the schema of %s failed on a message", destination)
         return f"The body could not be held against it: {type(error).__name__}."
 
