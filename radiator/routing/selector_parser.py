@@ -215,10 +215,10 @@ class _Parser:
             escape_place = self._token.place
             escape = self._expect("string", "one character in single quotes").text
             if len(escape) != 1:
-                self._fail(escape_place, "one character in single quotes", repr(escape))
+                self._fail(escape_place, "one character in single quotes", repr(escape[:100]))
         parts = pattern_parts(token.text, escape)
         if parts is None:
-            self._fail(token.place, f"%, _ or {escape} behind each {escape}", repr(token.text))
+            self._fail(token.place, f"%, _ or {escape} behind each {escape}", repr(token.text[:100]))
         self._searches += sum(None in part for part in parts[1:-1])
         if self._searches > limits.SELECTOR_SEARCHES_MAX:
             most = limits.SELECTOR_SEARCHES_MAX
@@ -279,7 +279,9 @@ class _Parser:
         value = number(token.text)
         if value is None:
             most = NUMBER_CHARS_MAX
-            self._fail(token.place, f"a number of at most {most} characters that fits double precision", token.text)
+            self._fail(
+                token.place, f"a number of at most {most} characters that fits double precision", token.text[:100]
+            )
         self._take()
         return Literal(-value if sign is not None and sign.kind == "-" else value)
 

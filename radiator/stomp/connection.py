@@ -22,6 +22,7 @@ from radiator.stomp.spec import VERSIONS
 
 _SNIFF_BYTES = 8
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # what some editors and runtimes put before UTF-8
+HEART_BEAT_MS_MAX = 10**12 - 1  # thirty years
 _OPENS = frozenset({"CONNECT", "STOMP"})
 
 # Other protocols that end up on a STOMP port: first bytes, message, detail, the answer that they understand.
@@ -57,17 +58,18 @@ def choose_version(accept: str | None) -> str | None:
 
 
 def parse_heart_beat(value: str | None) -> tuple[int, int]:
-    """``cx,cy`` in milliseconds; an absent header is ``0,0``."""
+    """``cx,cy`` in milliseconds, HEART_BEAT_MS_MAX at most; an absent header is ``0,0``."""
     if value is None:
         return 0, 0
     parts = [part.strip() for part in value.split(",")]
-    if len(parts) != 2 or not all(part.isascii() and part.isdigit() and len(part) <= 12 for part in parts):
+    if len(parts) != 2 or not all(part.isascii() and part.isdigit() for part in parts):
         raise ProtocolError(
             "bad-header",
             "heart-beat is malformed",
             f"expected 'heart-beat:<ms>,<ms>' with two whole numbers of milliseconds, got {value[:80]!r}",
         )
-    return int(parts[0]), int(parts[1])
+    send_ms, expect_ms = (int(part) if len(part) <= 12 else HEART_BEAT_MS_MAX for part in parts)
+    return send_ms, expect_ms
 
 
 class ServerConnection:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from radiator import limits as _limits
 from radiator.errors import ProtocolError
 from radiator.stomp.frames import Frame, Head
-from radiator.stomp.heads import HeadCache, HeadReader
+from radiator.stomp.heads import FAR_TOO_MANY, HeadCache, HeadReader
 from radiator.stomp.spec import OPENING_COMMANDS, VERSIONS
 
 __all__ = ["HeadCache", "Parser", "ParserLimits", "new_caches"]
@@ -194,7 +194,8 @@ class Parser:
             if length >= 0:
                 if length > body_bytes_max:
                     self.failed_receipt, self.failed_head = receipt, head
-                    raise _body_too_large(f"{length} bytes", body_bytes_max, opening)
+                    got = f"{length} bytes" if length < FAR_TOO_MANY else f"{FAR_TOO_MANY} bytes or more"
+                    raise _body_too_large(got, body_bytes_max, opening)
                 body_end = body_at + length
                 if body_end >= size:
                     self._hold(buf[body_at:], _WAIT_LENGTH, head, receipt)
@@ -258,11 +259,23 @@ class Parser:
                 "expected a blank line between the headers and the body, got a NUL first",
             )
         if stop - pos > (most if complete else most + 2):  # LF CR of the blank line may be here already
+            self.failed_receipt = self._receipt_within(buf[pos : pos + most])
             raise ProtocolError(
                 "too-large",
                 "the headers of a frame are too large",
                 f"expected at most {most} bytes (limits.headers in the YAML file)",
             )
+
+    def _receipt_within(self, block: bytes) -> bytes | None:
+        """The receipt in the beginning of a block that is too large, if it is there as a whole, and good."""
+        receipt_at = block.find(b"\nreceipt:")
+        receipt_end = block.find(b"\n", receipt_at + 9)
+        if receipt_at < 0 or receipt_end < 0:
+            return None
+        try:
+            return self._reader.clean_receipt(block[receipt_at + 9 : receipt_end])
+        except ProtocolError:
+            return None
 
     # --- half frames --------------------------------------------------------------------------------------------------
 

@@ -193,6 +193,19 @@ def test_a_number_that_is_too_large_is_refused() -> None:
     assert "at most 40 characters that fits double precision, got 1e999" in refused("a = 1e999")
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["a = 1" + "0" * 4_000, "a LIKE '" + "x" * 4_000 + "!' ESCAPE '!'", "a LIKE 'x' ESCAPE '" + "!" * 4_000 + "'"],
+)
+def test_a_refusal_is_one_line_however_long_the_literal_is(text: str) -> None:
+    assert len(refused(text)) < 250
+
+
+@pytest.mark.parametrize("text", ["((a)) = 1", "(a + 1) * 2 > 3", "((a = 1) AND (TRUE))", "(NOT (b))", "-(a) < 2"])
+def test_parentheses_are_for_values_and_for_conditions(text: str) -> None:
+    compile_selector(text)
+
+
 def test_what_is_over_a_limit_is_refused() -> None:
     assert "at most 4096 characters" in refused("a = '" + "x" * limits.SELECTOR_CHARS_MAX + "'")
     terms = limits.SELECTOR_TERMS_MAX

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from radiator.errors import ProtocolError
-from radiator.stomp.connection import ClientConnection, ServerConnection, choose_version, parse_heart_beat
+from radiator.stomp.connection import (
+    HEART_BEAT_MS_MAX,
+    ClientConnection,
+    ServerConnection,
+    choose_version,
+    parse_heart_beat,
+)
 from radiator.stomp.parser import ParserLimits
 from radiator.stomp.spec import CLIENT_COMMANDS, VERSIONS
 
@@ -189,7 +195,7 @@ def test_junk_is_a_bad_frame(junk: bytes) -> None:
     assert refused(junk).code == "bad-frame"
 
 
-@pytest.mark.parametrize("value", ["", "1", "1,2,3", "a,b", "-1,5", "1.5,2", "٣,٣", "1,", "1" * 13 + ",1"])
+@pytest.mark.parametrize("value", ["", "1", "1,2,3", "a,b", "-1,5", "1.5,2", "٣,٣", "1,", "1" * 13 + "x,1"])
 def test_a_malformed_heart_beat_is_a_bad_header(value: str) -> None:
     problem = refused(f"CONNECT\naccept-version:1.2\nheart-beat:{value}\n\n\0".encode())
     assert problem.code == "bad-header"
@@ -199,6 +205,11 @@ def test_a_malformed_heart_beat_is_a_bad_header(value: str) -> None:
 def test_a_heart_beat_may_have_blanks_or_be_absent() -> None:
     assert parse_heart_beat(" 10 , 20") == (10, 20)
     assert parse_heart_beat(None) == (0, 0)
+
+
+def test_a_heart_beat_beyond_all_bounds_is_a_very_slow_one() -> None:
+    assert parse_heart_beat("9223372036854775807,0") == (HEART_BEAT_MS_MAX, 0)
+    assert parse_heart_beat("5," + "9" * 6_000) == (5, HEART_BEAT_MS_MAX)
 
 
 def test_heart_beats_are_agreed_by_both_ends() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from radiator import limits
 from radiator.errors import ProtocolError
-from radiator.stomp.heads import HeadCache, HeadReader
+from radiator.stomp.heads import FAR_TOO_MANY, HeadCache, HeadReader
 from radiator.stomp.spec import VERSIONS
 
 BLOCKS = [
@@ -100,14 +100,19 @@ def test_the_cache_is_bounded_and_what_is_used_stays() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "length"), [(b"0", 0), (b"5", 5), (b"007", 7), (b" 5", 5), (b"5\t", 5), (b"9" * 18, 10**18 - 1)]
+    ("value", "length"),
+    [
+        *[(b"0", 0), (b"5", 5), (b"007", 7), (b" 5", 5), (b"5\t", 5), (b"9" * 18, 10**18 - 1)],
+        *[(b"0" * 6_000, 0), (b"0" * 6_000 + b"7", 7), (b"9" * 19, FAR_TOO_MANY), (b"1" + b"0" * 22, FAR_TOO_MANY)],
+        (b"9" * 6_000, FAR_TOO_MANY),
+    ],
 )
 def test_content_length_counts_bytes_in_decimal(value: bytes, length: int) -> None:
     assert reader().read(b"SEND\ncontent-length:" + value).content_length == length
 
 
 @pytest.mark.parametrize(
-    "value", [b"", b"-1", b"+1", b"1_0", b"0x1", b"5 5", b"five", "²".encode(), "٣".encode(), b"9" * 19]
+    "value", [b"", b"-1", b"+1", b"1_0", b"0x1", b"5 5", b"five", "²".encode(), "٣".encode(), b"9" * 18 + b"x"]
 )
 def test_any_other_content_length_is_a_bad_header(value: bytes) -> None:
     for way in (reader().quick, reader().read):

@@ -217,6 +217,38 @@ def test_what_is_not_a_frame_is_refused_alike_for_every_cut(data: bytes, code: s
     assert failure(data, body_bytes_max=100, header_block_bytes_max=1_000, header_count_max=4) == code
 
 
+@pytest.mark.parametrize("eol", [b"\n", b"\r\n"])
+@pytest.mark.parametrize("ended", [b"\n\n\0", b""])
+@pytest.mark.parametrize(
+    ("lines", "receipt"),
+    [
+        ([b"receipt:r-1", b"a:" + b"x" * 2_000], b"r-1"),
+        ([b"b:c", b"receipt:r-1", b"receipt:r-2", b"a:" + b"x" * 2_000], b"r-1"),
+        ([b"a:" + b"x" * 2_000, b"receipt:r-1"], None),
+        ([b"a:" + b"x" * 980, b"receipt:" + b"r" * 300], None),
+        ([b"receipt:\xff", b"a:" + b"x" * 2_000], None),
+        ([b"a:" + b"x" * 2_000], None),
+    ],
+)
+def test_headers_that_are_too_large_tell_the_receipt_that_stood_within_the_limit(
+    lines: list[bytes], receipt: bytes | None, ended: bytes, eol: bytes
+) -> None:
+    data = eol.join([b"SEND", *lines]) + ended
+    for step in (1, 7, 997, len(data)):
+        made = parser(header_block_bytes_max=1_000)
+        for at in range(0, len(data), step):
+            made.feed(data[at : at + step])
+        assert made.failed is not None and made.failed.code == "too-large"
+        assert made.failed_receipt == receipt, step
+
+
+def test_a_body_of_more_bytes_than_can_be_counted_is_too_large() -> None:
+    made = parser()
+    made.feed(b"SEND\nreceipt:r\ncontent-length:" + b"9" * 23 + b"\n\n")
+    assert made.failed is not None and made.failed.code == "too-large" and made.failed_receipt == b"r"
+    assert "1000000000000000000 bytes or more" in made.failed.detail
+
+
 def test_what_is_just_within_the_limits_passes_bytewise_too() -> None:
     data = b"SEND\r\na:" + b"x" * 991 + b"\r\n\r\n" + b"y" * 100 + b"\0"
     for step in (1, 7, len(data)):
