@@ -7,7 +7,8 @@ then the COMMIT comes again (``Unfinished``). Nothing of the transaction has bee
 afterwards, at once.
 
 Knows: transactions, names, which logs have files. Must not know: what the messages say.
-Invariants: an empty log and a destination without a message are all that a COMMIT leaves behind that is refused.
+Invariants: an empty log and a destination without a message are all that a COMMIT leaves behind that is refused; it
+waits once for the syncs that others owe, however often they commit.
 """
 
 from __future__ import annotations
@@ -60,8 +61,9 @@ def files(transaction: Transaction, partitions: Iterable[Partition]) -> None:
         for partition in unmade:
             partition.want_file()
         transaction.waited = unmade
-    elif len(unready) > limits.TOGETHER_SYNCED_MAX:
+    elif len(unready) > limits.TOGETHER_SYNCED_MAX and transaction.patient:
         transaction.waited = [each for each in unready if each.segments]
+        transaction.patient = False  # others may owe them again by then, for ever
     if transaction.waited:
         raise Unfinished(at_once=False)
 

@@ -26,7 +26,7 @@ assert min(limits.BATCH_BYTES_MAX, FRAME_OVERHEAD_BYTES * limits.BATCH_RECORDS_M
 class Transaction:
     """The frames of one open transaction and what they weigh, in bytes."""
 
-    __slots__ = ("acked", "frames", "late", "named", "pledging", "size_bytes", "waited")
+    __slots__ = ("acked", "frames", "late", "named", "patient", "pledging", "size_bytes", "waited")
 
     def __init__(self) -> None:
         self.acked: list[tuple[Subscription, bytes]] = []  # deliveries that it is to settle, as they were found
@@ -34,6 +34,7 @@ class Transaction:
         self.pledging: dict[Subscription, None] = {}  # where ``pledged`` may have something of it
         self.named = 0  # COMMIT has come: of so many frames the destination exists
         self.waited: list[FilePartition] = []  # logs whose files are made, or synced, one by one before
+        self.patient = True  # until it has waited for syncs once
         self.frames: list[Frame] = []
         self.size_bytes = 0
 

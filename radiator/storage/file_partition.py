@@ -292,8 +292,7 @@ class FilePartition(Partition):
 
     def _wake(self) -> None:
         dues = (self.sync_due_ns, self.roll_due_ns, self.age_due_ns, self._retry_due_ns, self._cut_due_ns)
-        deadline_ns = min((due for due in dues if due is not None), default=None)
-        if deadline_ns is not None:
+        if (deadline_ns := min((due for due in dues if due is not None), default=None)) is not None:
             self._agenda.wake(self, deadline_ns)
 
     def fail(self, error: StorageError, now_ns: int) -> None:
@@ -311,7 +310,8 @@ class FilePartition(Partition):
         self.failed = None
         self._agenda.failed.pop(self, None)
         self._agenda.moved[self] = None
-        if self._postponed:
+        self.roll_wanted |= self.begun and not self.segments  # what was to be begun still is
+        if self._postponed or self.roll_wanted:
             self.queue()
         self._retry_due_ns = None  # set again if an append of the same group came back with the old error
         self._retry_wanted = False

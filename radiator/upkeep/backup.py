@@ -174,11 +174,12 @@ class _Backup:
         fs.mkdir(layout.partitions_path(partial))
         self.whole = cut.whole
         copied = [self._partition(stored, cut.heads[stored.name]) for stored in partitions]
-        for name in sorted(cut.decided - cut.heads.keys()):
+        for name in sorted(cut.decided.keys() - cut.heads.keys()):
             fs.mkdir(layout.partition_path(partial, name))
             copied.append(CopiedPartition(name, 0, 0, 0))
         cursors = cut.cursors
-        cursors.limit({each.name: (each.first_offset, each.next_offset) for each in copied})
+        ends = {each.name: max(each.next_offset, cut.decided.get(each.name, 0)) for each in copied}
+        cursors.limit({each.name: (each.first_offset, ends[each.name]) for each in copied})
         fs.mkdir(layout.cursors_path(partial))
         for name, data in cursors.files():
             self._write(f"{layout.CURSORS}/{name}", data)

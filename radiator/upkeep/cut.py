@@ -31,7 +31,7 @@ class Cut:
     cursors: CursorCopy
     heads: dict[str, Head | None]  # by partition, if anything is committed there; None: the file is lost or damaged
     redo: bytes  # the redo log, where something in it has not been written; else empty
-    decided: set[str]  # the partitions that it names: they must be there for it
+    decided: dict[str, int]  # the partitions that it names, which must be there for it, and where they end by it
     whole: bool  # each transaction is in it as a whole or not at all
 
 
@@ -45,10 +45,10 @@ def find_cut(fs: FileSystem, root: str, pause: Callable[[], None]) -> Cut:
             cursors, heads = _read(fs, root)
             written = written and all(cursors.holds(entry.acks) for entry in entries)
             if (written or number >= UNWRITTEN_TRIES) and _same(fs, root, redo):
-                decided = set() if written else {name for entry in entries for name, _ in entry.batches}
+                decided = {} if written else _ends(entries)
                 return Cut(cursors, heads, b"" if written else redo, decided, True)
         pause()
-    return Cut(*_read(fs, root), b"", set(), False)
+    return Cut(*_read(fs, root), b"", {}, False)
 
 
 def _same(fs: FileSystem, root: str, redo: bytes) -> bool:
@@ -76,13 +76,21 @@ def _has_segments(fs: FileSystem, directory: str) -> bool:
 
 def _written(fs: FileSystem, root: str, entries: list[Entry]) -> bool:
     """Whether every batch of these is below its partition's head."""
+    for name, end in _ends(entries).items():
+        head, _ = read_head(fs, layout.partition_path(root, name))
+        if end and (head is None or head.next_offset < end):
+            return False
+    return True
+
+
+def _ends(entries: list[Entry]) -> dict[str, int]:
+    """Where the last batch of these ends in each partition; what is settled up to there stays settled."""
+    ends: dict[str, int] = {}
     for entry in entries:
         for name, batch in entry.batches:
-            head, _ = read_head(fs, layout.partition_path(root, name))
             try:
                 header = decode_header(bytes(batch[:HEADER_BYTES]))
+                ends[name] = header.base_offset + header.records
             except DamagedBatch:
-                continue
-            if head is None or head.next_offset < header.base_offset + header.records:
-                return False
-    return True
+                ends.setdefault(name, 0)
+    return ends
