@@ -45,7 +45,7 @@ from radiator.broker.queues.returning import Returns
 from radiator.broker.queues.source import QueueSource
 from radiator.broker.session import Session, SessionLimits
 from radiator.broker.stats import Stats
-from radiator.broker.subscriptions import leaving, subscribing
+from radiator.broker.subscriptions import joining, leaving, subscribing
 from radiator.broker.subscriptions.reader import Reader
 from radiator.broker.subscriptions.reading import Reading
 from radiator.broker.subscriptions.searching import Unfinished
@@ -396,4 +396,4 @@ class Broker:
         if due:
             self._timed_stops = [pair for pair in self._timed_stops if pair not in due]
             for time_ns, reader in due:
-                subscribing.stop_at(self, reader, time_ns)
+                joining.stop_at(self, reader, time_ns)

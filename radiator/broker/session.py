@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from radiator.broker.access import Identity
     from radiator.broker.publishing.throttle import Bucket, Hold
     from radiator.broker.queues.queue import Queue
+    from radiator.broker.subscriptions.joining import Joining
     from radiator.broker.subscriptions.reader import Reader
     from radiator.broker.subscriptions.returned import Returned
     from radiator.broker.subscriptions.searching import Search
@@ -80,6 +81,7 @@ class Session:
         "identity",
         "limits",
         "missed",
+        "joining",
         "listing",
         "next_tag",
         "outbox",
@@ -130,6 +132,7 @@ class Session:
         self.since_ns = 0  # when it was connected
         self.unfinished = False  # the frame whose turn it is was begun, and goes on in the next visit
         self.search: Search | None = None  # of a SUBSCRIBE that is not done yet
+        self.joining: Joining | None = None  # the same, when it has found all
         self.listing: tuple[str, list[str]] = ("", [])  # what it is asking the admin channel for, page by page
         self.version = "1.2"
         self.heart_beat: tuple[int, int] = (0, 0)  # (send_ms, expect_ms) that we offer in CONNECTED

@@ -112,12 +112,13 @@ def without_parents(destinations: list[Destination], patterns: PatternSet, brows
     ProtocolError for one that is named."""
     if browser:
         return destinations
-    for each in destinations:
-        if each.is_parent and each.name in patterns.names:
+    parents = [each for each in destinations if each.is_parent]
+    for each in parents:
+        if each.name in patterns.names:
             raise ProtocolError(
                 "bad-destination",
                 f"the messages of {each.name[:200]!r} go to other queues",
                 f"Expected one of {', '.join(each.policy.fan_out)}; or browser:true, to look at them without taking "
                 f"them. The rule on line {each.policy.rule.line} of the configuration says fan_out.",
             )
-    return [each for each in destinations if not each.is_parent]
+    return [each for each in destinations if not each.is_parent] if parents else destinations

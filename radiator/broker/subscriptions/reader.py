@@ -69,7 +69,7 @@ class Reader:
         self.skip_settled = False  # a browser sees what waits in the queue, not what was acknowledged
         self.batch: RecordBatch | None = None
         self.loading = False
-        self.resolving = 0  # positions still being looked up on disk
+        self.resolving = int(subscription.joining)  # positions still being looked up, and what else it waits for
         self.since_ns = subscription.since_ns
         self.done = False
         self.gap = 0

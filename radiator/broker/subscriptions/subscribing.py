@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from radiator.broker.destinations import fan_out, temporary
 from radiator.broker.flags import flag
 from radiator.broker.named import named_subscribing
 from radiator.broker.named.naming import asked_for
 from radiator.broker.queues.selection import selection_of
-from radiator.broker.subscriptions import newest, regexes, searching
-from radiator.broker.subscriptions.positions import FIRST, NEXT, Position, parse_position
-from radiator.broker.subscriptions.reader import Reader
+from radiator.broker.subscriptions import regexes, searching
+from radiator.broker.subscriptions.joining import Joining
+from radiator.broker.subscriptions.positions import NEXT, Position, parse_position
 from radiator.broker.subscriptions.subscription import ACK_MODES, AUTO, END_ID, Subscription
 from radiator.broker.subscriptions.windows import asked_window, window_of, without_limit
 from radiator.errors import ProtocolError
@@ -25,7 +24,6 @@ from radiator.storage.layout import parse_message_id
 if TYPE_CHECKING:
     from radiator.broker.broker import Broker
     from radiator.broker.destinations.destination import Destination
-    from radiator.broker.destinations.feed import Feed
     from radiator.broker.session import Session
     from radiator.stomp.frames import Frame
 
@@ -35,6 +33,9 @@ EXCLUSIVE_HEADERS = ("exclusive", "activemq.exclusive")
 
 def subscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
     """SUBSCRIBE: everything is checked before anything is changed."""
+    if session.joining is not None:
+        _join(broker, session, session.joining, frame)
+        return
     headers = frame.head.headers
     text = headers.get("destination", "").strip(" ")
     if not text:
@@ -93,21 +94,20 @@ def subscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> No
     if asked is not None:
         named_subscribing.subscribe(broker, subscription, asked, destinations, start, frame, now_ns)
         return
-    for destination in destinations:
-        if destination.queue is not None and not browser:
-            broker.consume(subscription, destination)
-        else:
-            subscription.enter(destination)
-            for feed in fan_out.read_for(destination):
-                _read(broker, subscription, destination, feed, start, starts, stop, now_ns)
-    if any(each is not None and each.kind == "last" for each in (start, stop)):
-        newest.place(broker, subscription, destinations, start, stop, starts)
     if not patterns.is_literal and stop is None:
         broker.births.watch(subscription)
+    session.joining = Joining(subscription, destinations, start, starts, stop, now_ns)
+    _join(broker, session, session.joining, frame)
+
+
+def _join(broker: Broker, session: Session, joining: Joining, frame: Frame) -> None:
+    """Go on with that, and answer when it is done. Raises Unfinished."""
+    joining.go_on(broker)
+    session.joining = None
     if frame.receipt is not None:
         session.receipts.now(frame.receipt)
-    if stop is not None and subscription.reading == 0:
-        replay_end(broker, subscription)
+    if joining.stop is not None and joining.subscription.reading == 0:
+        replay_end(broker, joining.subscription)
 
 
 def add(
@@ -197,85 +197,11 @@ def _matching(broker: Broker, session: Session, patterns: PatternSet, right: str
     matching = [] if patterns.is_literal else searching.names_for(broker, session, patterns)
     for name in patterns.names:
         found[name] = broker.destination(name)
-    may = session.rights.may
-    found.update((name, broker.destinations[name]) for name in matching if may(right, name))
+    rights, there = session.rights, broker.destinations
+    if not rights.over_all(right):
+        matching = [name for name in matching if rights.may(right, name)]
+    found.update((name, there[name]) for name in matching)
     return list(found.values())
-
-
-def _read(
-    broker: Broker,
-    subscription: Subscription,
-    destination: Destination,
-    feed: Feed,
-    start: Position | None,
-    starts: Mapping[str, int],
-    stop: Position | None,
-    now_ns: int,
-) -> None:
-    """Start a reader on one partition, or let the one that is there already take this destination along."""
-    partition = feed.partition
-    reader = subscription.readers.get(feed)
-    if reader is None:
-        reader = Reader(subscription, feed, partition.next_offset, partition.next_offset)
-        if feed not in destination.feeds:
-            reader.queue = destination.queue
-        if subscription.browser and start is None and destination.policy.kind == "queue":
-            floors = [source.cursor.floor for source in reader.browsed()]
-            reader.next_offset = min(floors, default=partition.log_start_offset)
-            reader.skip_settled = True
-        broker.read(subscription, feed, reader)
-        if stop is not None:
-            _set_stop(broker, reader, stop, now_ns)
-    if partition.name in starts:
-        reader.next_offset = starts[partition.name]
-        if reader.next_offset < partition.log_start_offset:
-            reader.adjust(partition.log_start_offset)
-        return
-    _set_start(broker, reader, destination, start or NEXT)
-
-
-def _set_start(broker: Broker, reader: Reader, destination: Destination, start: Position) -> None:
-    partition = reader.feed.partition
-    first = partition.log_start_offset
-    if reader.skip_settled:
-        return
-    if start == FIRST:
-        reader.next_offset = first
-    elif start.kind == "offset":
-        reader.next_offset = start.value
-        if start.value < first:
-            reader.adjust(first)
-    elif start.kind == "time":
-
-        def begin(found: Any) -> None:
-            reader.next_offset = found.offset
-
-        broker.reading.resolve([reader], partial(partition.offset_for_time, start.value), begin)
-
-
-def _set_stop(broker: Broker, reader: Reader, stop: Position, now_ns: int) -> None:
-    partition = reader.feed.partition
-    first, end = partition.log_start_offset, partition.next_offset
-    if stop.kind in ("end", "next", "last"):
-        reader.stop_offset = end  # of ``last`` for now: where that is has to be found
-    elif stop.kind == "first":
-        reader.stop_offset = first
-    elif stop.kind == "offset":
-        reader.stop_offset = stop.value + 1
-    elif stop.value > now_ns:
-        broker.stop_at(stop.value, reader)
-    else:
-        stop_at(broker, reader, stop.value)
-
-
-def stop_at(broker: Broker, reader: Reader, time_ns: int) -> None:
-    """Let a reader stop before the first record received at ``time_ns``, which is past, or later."""
-
-    def then(found: Any) -> None:
-        reader.stop_offset = found.offset
-
-    if not reader.subscription.closed:
-        broker.reading.resolve([reader], partial(reader.feed.partition.offset_for_time, time_ns), then)
 
 
 def replay_end(broker: Broker, subscription: Subscription) -> None:

@@ -54,6 +54,7 @@ class Subscription:
         "destinations",
         "id",
         "in_flight",
+        "joining",
         "patterns",
         "pledged",
         "prefetch",
@@ -94,6 +95,7 @@ class Subscription:
         self.alone = False  # of the consumers of a queue only this one is served, while it is there
         self.selection: Selection | None = None  # the messages that it wants; None: all of them
         self.closed = False
+        self.joining = False  # it has not joined all destinations yet: nothing is delivered (``joining``)
         self.told_slow = False
         self.since_ns = 0  # a start-position in the future: nothing received before it is wanted
         self.in_flight: dict[bytes, InFlight] = {}
@@ -153,7 +155,7 @@ class Subscription:
     def queue_credit(self) -> int:
         """How many messages of queues may be sent now; registers for a wake-up when only the outbox is in the way."""
         session = self.session
-        if session.closing:
+        if session.closing or self.joining:
             return 0
         if session.room() <= 0:
             session.waiting[self] = None
