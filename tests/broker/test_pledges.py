@@ -320,3 +320,15 @@ def test_a_session_remembers_so_many_lost_deliveries_and_takes_the_others_for_lo
     work(client, seen[0])
     commit(client)
     assert_refused(world, client)
+
+
+def test_the_end_of_a_replay_is_never_late() -> None:
+    world, client, _ = holding(destination=T)
+    client.subscribe(T, "1", start_position="first", stop_position="end")
+    world.settle()
+    end = client.messages()[-1]
+    assert end.headers["replay-end"] == "true"
+    client.session.unsure = True
+    work(client, end)
+    commit(client)
+    assert_done(world, client)
