@@ -11,7 +11,7 @@ from heapq import heappush
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from radiator.broker.destinations import registry
+from radiator.broker.destinations import lanes
 from radiator.broker.due import moments
 from radiator.broker.due.timing import NEVER_NS
 from radiator.broker.named.names import Names
@@ -162,9 +162,13 @@ def what_was_parked_is_not_looked_at_again(right: Any) -> Any:
     return lambda source, parked, takers: None
 
 
-@bug(registry, "highest_first")
+@bug(lanes, "put_in_order")
 def the_lowest_priority_goes_first(right: Any) -> Any:
-    return lambda policy, source: -right(policy, source)
+    def put_in_order(queue: Queue) -> None:
+        right(queue)
+        queue.sources.reverse()
+
+    return put_in_order
 
 
 @bug(moments, "_deliver_at")

@@ -8,7 +8,7 @@ from typing import Any
 from unittest.mock import patch
 
 from radiator.broker import commands
-from radiator.broker.destinations import lanes, registry
+from radiator.broker.destinations import lanes
 from radiator.broker.queues import settling
 from radiator.broker.queues.queue import Queue
 from radiator.broker.queues.ready import Ready
@@ -187,6 +187,10 @@ def a_lane_does_not_wait_for_the_one_above(right: Any) -> Around:
     return lambda source: False
 
 
-@bug(registry, "highest_first")
+@bug(lanes, "put_in_order")
 def the_lowest_priority_goes_first(right: Any) -> Around:
-    return lambda policy, source: -right(policy, source)
+    def put_in_order(queue: Queue) -> None:
+        right(queue)
+        queue.sources.reverse()
+
+    return put_in_order
