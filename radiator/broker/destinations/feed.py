@@ -138,6 +138,7 @@ class Feed:
             firsts = source.queue.claim.firsts(self.partition.name, batch)
             ids = zip(batch.offsets, batch.destination_ids, strict=True)
             source.queue.claim.take_back(self.partition.name, high_watermark)
+            source.begins_at = min(source.begins_at, high_watermark)
             source.committed(sum(offset >= firsts[each] for offset, each in ids))
         return self.sources
 

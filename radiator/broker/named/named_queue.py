@@ -290,8 +290,9 @@ class Named:
     ) -> None:
         """Begin at an offset, which may be one that is not stored yet."""
         high_watermark = feed.partition.high_watermark
-        self._open(feed, min(offset, high_watermark), destination)
+        source = self._open(feed, min(offset, high_watermark), destination)
         if offset > high_watermark:
+            source.begins_at = min(offset, feed.partition.next_offset)
             self._want_from(feed, names, offset, kept)
 
     def _look_up(

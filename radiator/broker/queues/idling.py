@@ -34,6 +34,14 @@ def jump(source: QueueSource) -> None:
         source.next_offset = stop
 
 
+def begin(source: QueueSource) -> None:
+    """What was under way when the source was made, and is not wanted, is stored now: the cursor is to know that too."""
+    stop = min(source.begins_at, source.feed.partition.high_watermark)
+    if stop > source.next_offset and not source.loading:
+        source.skip(list(range(source.next_offset, stop)))
+        source.next_offset = stop
+
+
 def look(source: QueueSource) -> None:
     """Pass over what need not be delivered, up to the first message that somebody must come for. What a selector says
     is not asked: a log of any length would have to be looked through for nobody."""

@@ -38,6 +38,7 @@ class QueueSource:
         "_dirty",
         "ahead",
         "batch",
+        "begins_at",
         "burying",
         "counted_to",
         "closed",
@@ -103,6 +104,7 @@ class QueueSource:
         self.stuck = False  # there is no room to defer the next message
         reached = max(cursor.delivered, cursor.ceiling, cursor.floor, ended.reach(cursor))
         self.next_offset: int = min(reached, max(end, cursor.floor))
+        self.begins_at: int = 0  # nothing below is wanted, though it may not be stored yet
         self.known_to: int = 0  # from next_offset up to here there is nothing of ours
         self.idle = False  # nor up to the end
         idling.rests(self)
@@ -274,6 +276,8 @@ class QueueSource:
 
     def pass_by(self, batch: RecordBatch) -> None:
         """A batch was stored. What came before it since we had read everything is others', and need not be read."""
+        if batch.base_offset < self.begins_at:
+            idling.begin(self)
         if any(map(self.queue.claim.has, batch.names)):
             idling.jump(self)
             self.known_to, self.idle = self.next_offset, False
