@@ -36,8 +36,10 @@ log = logging.getLogger("radiator.server")
 LOOK_NS = int(LOOK_SECONDS * clock.NS_PER_SECOND)
 TICK_SECONDS = 0.25  # idle rolls, peers that are not read
 BEAT_SECONDS = 0.02  # how finely heart-beats are looked at: half of the shortest interval is 50 ms
-GOODBYE_SECONDS_MAX = 5.0  # for last frames to go out to those who are behind with reading
-STOP_SECONDS_MAX = 10.0  # to sync what is open and let last frames go out, then the stop is forced
+# A stop: who runs us may kill after 10 s (docker does). What takes longer is given up, with a word in the log.
+STOP_SECONDS_MAX = 6.0  # to store what is open
+WORD_SECONDS_MAX = 3.0  # of these until clients are told
+GOODBYE_SECONDS_MAX = 3.0  # for last frames to go out to those who are behind with reading
 
 
 class App:
@@ -202,7 +204,11 @@ class App:
             )
 
     def stop(self) -> None:
-        """Accept no more, sync what is open, send what is due, close. Bounded in time."""
+        """Accept no more, sync what is open, send what is due, close. Bounded in time: what waits for a file of its own
+        may be given up, and its receipt is not sent."""
+        start_ns = clock.monotonic_ns()
+        word_ns = start_ns + int(WORD_SECONDS_MAX * clock.NS_PER_SECOND)
+        end_ns = start_ns + int(STOP_SECONDS_MAX * clock.NS_PER_SECOND)
         self._timer.stop()
         self._beat_timer.stop()
         for listener in self.listeners:
@@ -210,28 +216,35 @@ class App:
         self.driver.stopping = self.broker.stopping = True
         for transport in list(self.driver.transports.values()):
             transport.pause()
-        self._drain()
+        self._drain(word_ns)
         goodbye = ProtocolError("shutting-down", "the broker is being stopped", "Connect again in a moment.")
         for transport in list(self.driver.transports.values()):
             transport.refuse(goodbye)
-        self._drain()
+        self._drain(end_ns)
         with gevent.Timeout(GOODBYE_SECONDS_MAX, False):  # type: ignore[arg-type]
             while any(transport.unsent for transport in self.driver.transports.values()):
                 gevent.sleep(BEAT_SECONDS)
         for transport in list(self.driver.transports.values()):
             transport.close()
-        self._drain()
+        self._drain(end_ns)
         if self.admin is not None:
             self.admin.stop()
         for thread in self._auth_threads:
             thread.stop(PLUGIN_STOP_SECONDS)
         self._door.stop()
         self.driver.stop()
-        self.store.close()
+        given_up = self.store.close(lambda: clock.monotonic_ns() >= end_ns)
+        if given_up:
+            log.warning(
+                "stop: %d messages to new destinations were not stored, and not receipted: %.0f s are over",
+                given_up,
+                STOP_SECONDS_MAX,
+            )
 
-    def _drain(self) -> None:
-        """Wait until everything appended is committed and every ack is in the journal; bounded in time."""
-        with gevent.Timeout(STOP_SECONDS_MAX, False):  # type: ignore[arg-type]
+    def _drain(self, end_ns: int) -> None:
+        """Wait until everything appended is committed and every ack is in the journal, but not beyond that moment."""
+        seconds = max(end_ns - clock.monotonic_ns(), 0) / clock.NS_PER_SECOND
+        with gevent.Timeout(seconds + BEAT_SECONDS, False):  # type: ignore[arg-type]
             while True:
                 self.driver.idle.clear()
                 self.driver.wake()

@@ -292,6 +292,11 @@ class Partition(ABC):
         dedup.appended(self.open_batch.base_offset, self.open_batch.waiters, self.high_watermark)
 
     @property
+    def untaken(self) -> int:
+        """How many messages were appended that take() has not had yet."""
+        return sum(len(each.blocks) for each in (*self._closed, self.open_batch))
+
+    @property
     def kept_to(self) -> int:
         """Offsets from here on are taken back if a write fails."""
         return self.high_watermark

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from radiator import limits
@@ -167,10 +167,13 @@ class Store:
         close_quietly(self.fs, self._lock)
         self._lock = -1
 
-    def close(self) -> None:
-        """Writes and syncs what is still open, and gives the directory back. The first error is raised at the end."""
+    def close(self, late: Callable[[], bool] = bool) -> int:
+        """Writes and syncs what is still open, and gives the directory back. The first error is raised at the end.
+
+        Once it is ``late`` no more files are begun: what waits for one, which nobody was told is stored, is given up.
+        Returns how many messages that are."""
         errors: list[StorageError] = []
-        while jobs := self.take(self._now_ns):
+        while jobs := self._rest(late()):
             for job in jobs:
                 job.write()
             for job in jobs:
@@ -201,6 +204,11 @@ class Store:
         self._unlock()
         if errors:
             raise errors[0]
+        return sum(each.untaken for each in self._apart.makers)
+
+    def _rest(self, late: bool) -> list[Job]:
+        jobs = self.take(self._now_ns, apart=late)
+        return jobs + [SyncJob(each, needs_sync=True) for each in self._apart.owing()] if late else jobs
 
     # --- partitions ---------------------------------------------------------------------------------------------------
 

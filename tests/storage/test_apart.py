@@ -131,3 +131,36 @@ def test_a_transaction_that_hangs_on_a_message_under_way_apart_waits_for_it(stor
     done(unit)
     done(store.take(NOW, apart=True))
     assert told == [True]
+
+
+def test_a_close_that_is_late_begins_no_more_files_and_says_what_it_has_given_up(
+    fs: FaultyFileSystem, store: Store
+) -> None:
+    old, cursor = store.partition("old", ALWAYS), store.cursors.open("c", "old", 0)
+    put(old, b"first")
+    commit(store)
+    logs = [store.partition(f"n{number}", ALWAYS) for number in range(300)]
+    for log in logs:
+        put(log, b"1", b"2")
+    put(old, b"second")
+    cursor.ack([0])
+    part = store.partition("part", ALWAYS)
+    put(part, b"decided")
+    told: list[bool] = []
+    store.together([part, old], [], [], told.append)
+    late = iter([False, False])
+    given_up = store.close(lambda: next(late, True))
+    again, notes = opened(fs)
+    stored = [name for name in again.partitions if name.startswith("n")]
+    assert 0 < len(stored) < 300 and given_up == 2 * (300 - len(stored))
+    assert told == [True] and notes == []
+    assert read_all(again.partitions["old"]) == {0: b"first", 1: b"second"}
+    assert read_all(again.partitions["part"]) == {0: b"decided"}
+    assert again.cursors.get("c", "old").floor == 1
+
+
+def test_a_close_that_is_not_late_stores_everything(fs: FaultyFileSystem, store: Store) -> None:
+    for number in range(300):
+        put(store.partition(f"n{number}", ALWAYS), b"x")
+    assert store.close() == 0
+    assert len(opened(fs)[0].partitions) == 300

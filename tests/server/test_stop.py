@@ -1,0 +1,39 @@
+"""A stop has an end, whatever still waits for the disk."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests.running import BrokerProcess
+from tests.server.wire import Wire
+
+BIRTHS = 2_000  # each a file of its own: 40 s of this disk
+
+
+def test_what_nobody_was_told_is_stored_does_not_keep_a_broker_from_ending(tmp_path: Path) -> None:
+    broker = BrokerProcess(tmp_path)
+    broker.program = ["tests.server.hurried_broker"]
+    broker.start()
+    with Wire(broker) as wire, Wire(broker) as idle:
+        idle.open()
+        wire.open().say("SEND", b"kept", destination="/queue/first", receipt="r")
+        wire.hear("RECEIPT", receipt_id="r")
+        for number in range(BIRTHS):
+            wire.say("SEND", b"x", destination=f"/topic/new.{number}")
+        wire.say("SEND", b"kept too", destination="/queue/first", receipt="s")
+        wire.hear("RECEIPT", receipt_id="s")
+        wire.say("SEND", b"x", destination="/topic/last", receipt="too late")
+        assert broker.stop() == 0, broker.text()
+        assert idle.hear("ERROR").headers["error-code"] == "shutting-down"
+        while wire.more():
+            pass
+        assert not [frame for frame in wire.inbox if frame.command == "RECEIPT"]
+    (given_up,) = re.findall(r"stop: (\d+) messages to new destinations were not stored", broker.text())
+    assert BIRTHS // 2 < int(given_up) <= BIRTHS + 1
+    broker.program = ["radiator"]
+    broker.start()
+    with Wire(broker) as wire:
+        wire.open().say("SUBSCRIBE", destination="/queue/first", id="0", ack="auto")
+        assert [wire.hear("MESSAGE").body for _ in range(2)] == [b"kept", b"kept too"]
+    assert broker.stop() == 0, broker.text()
