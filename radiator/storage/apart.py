@@ -75,6 +75,10 @@ class Apart:
         """Those that can be synced now."""
         return (each for each in self._owing if each.failed is None and each not in self.under_way)
 
+    def syncs(self) -> list[Job]:
+        """All of them at once, for a group."""
+        return [SyncJob(each, needs_sync=True) for each in self.owing()]
+
     def _begun(self, partition: Partition, now_ns: int) -> list[Job]:
         jobs: list[Job] = []
         if not partition.segments and partition not in self._named:

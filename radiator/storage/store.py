@@ -30,7 +30,7 @@ from radiator.storage.definitions import Definitions
 from radiator.storage.file_partition import FilePartition
 from radiator.storage.files import FileSystem, close_quietly, lock_holder, storage_error
 from radiator.storage.format import UnknownVersion
-from radiator.storage.jobs import AppendJob, DirectoriesJob, Job, RemoveJob, SyncJob
+from radiator.storage.jobs import AppendJob, DirectoriesJob, Job, RemoveJob
 from radiator.storage.log import Log
 from radiator.storage.memory import MemoryBudget, MemoryPartition
 from radiator.storage.names_recovery import Allowance
@@ -168,12 +168,10 @@ class Store:
         self._lock = -1
 
     def close(self, late: Callable[[], bool] = bool) -> int:
-        """Writes and syncs what is still open, and gives the directory back. The first error is raised at the end.
-
-        Once it is ``late`` no more files are begun: what waits for one, which nobody was told is stored, is given up.
-        Returns how many messages that are."""
+        """Writes and syncs what is still open, and gives the directory back. The first error is raised at the end. Once
+        it is ``late`` no file is begun: what waits for one is given up, unreceipted. Returns how many messages."""
         errors: list[StorageError] = []
-        while jobs := self._rest(late()):
+        while jobs := [*self.take(self._now_ns, apart=(hurry := late())), *(self._apart.syncs() if hurry else [])]:
             for job in jobs:
                 job.write()
             for job in jobs:
@@ -205,10 +203,6 @@ class Store:
         if errors:
             raise errors[0]
         return sum(each.untaken for each in self._apart.makers)
-
-    def _rest(self, late: bool) -> list[Job]:
-        jobs = self.take(self._now_ns, apart=late)
-        return jobs + [SyncJob(each, needs_sync=True) for each in self._apart.owing()] if late else jobs
 
     # --- partitions ---------------------------------------------------------------------------------------------------
 
@@ -280,7 +274,7 @@ class Store:
         before, behind = self.definitions.take(now_ns)
         jobs += [*before, *self.cursors.take(now_ns), *behind]
         if not apart:
-            jobs += [SyncJob(each, needs_sync=True) for each in self._apart.owing()]
+            jobs += self._apart.syncs()
         if self._outcomes:
             jobs.insert(0, self._transaction(jobs))
         removals = self._agenda.removals
