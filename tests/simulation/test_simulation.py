@@ -71,7 +71,7 @@ CHOOSY = PLAIN | {"settled": 30, "cared": 5, "for crew": 50, "moved": 5}
 def test_the_histories_are_eventful(cast: str, least: dict[str, int]) -> None:
     """Otherwise the tests above say nothing."""
     counts: Counter[str] = Counter()
-    for seed in range(20):
+    for seed in range(30):
         simulation = Simulation(seed, cast=cast)
         simulation.run()
         counts += simulation.counts
