@@ -157,15 +157,15 @@ class CursorStore:
             if old < generation:
                 fs.remove(self.log.path(old))
         self.log.generation = self._generation = generation
-        data = read_file(fs, self.log.path(generation))
+        data = read_file(fs, self.log.path(generation)) or b""
         fold = fold or bool(data)
         deleted: set[int] = set()
-        if data:
-            end, lost = journal.replay(data, states, deleted)
-            if lost:
-                notes.append(f"{self.log.path(generation)}: {lost} bytes damaged; acks in them will be redelivered")
-            if data[end:].strip(b"\0"):
-                notes.append(f"{self.log.path(generation)}: torn tail of {len(data) - end} bytes passed over")
+        end, lost = journal.replay(data, states, deleted)
+        if lost:
+            notes.append(f"{self.log.path(generation)}: {lost} bytes damaged; acks in them will be redelivered")
+        if data[end:].strip(b"\0"):
+            notes.append(f"{self.log.path(generation)}: torn tail of {len(data) - end} bytes passed over")
+        self._next_number = max(deleted, default=0) + 1  # while the journal says deleted, nobody else has that number
         for acks in redo:
             fold = True
             journal.redo(acks, states, deleted)

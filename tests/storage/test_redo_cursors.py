@@ -116,3 +116,21 @@ def test_what_a_failed_file_owes_stays_in_the_redo_log_over_a_clean_stop() -> No
         fs.power_cut()
         store, _ = opened(fs)
         assert [store.partitions[name].high_watermark for name in "abc"] == [2, 2, 2]
+
+
+def test_a_number_that_the_journal_knows_as_deleted_is_given_to_nobody() -> None:
+    """The disk was full at that start, so the journal stayed; the next start would have taken the new one for gone."""
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    put(store.partition("a", ALWAYS), *[b"in"] * 6)
+    deleted = store.cursors._facts[store.cursors.open(NAME, "a", 0)][0]
+    commit(store)
+    store.cursors.delete(NAME)
+    store.cursors.hurry()
+    commit(store)
+    fs.kill()
+    fs.capacity = sum(len(node.cache) for node in fs.nodes.values())
+    store, notes = opened(fs)
+    assert "until there is room" in str(notes[-1])
+    cursor = store.cursors.open(NAME, "a", 0)
+    assert store.cursors._facts[cursor][0] > deleted
