@@ -98,7 +98,7 @@ def _limits(broker: Broker) -> list[tuple[str, str]]:
 
 
 def disconnect(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
-    """DISCONNECT: what is held goes back at once; the RECEIPT comes after all receipts before it."""
+    """DISCONNECT: what is held goes back at once; the RECEIPT comes once all that was sent is stored."""
     broker.release(session)
     receipt_settled(broker, session, frame)
     session.closing = True
@@ -173,7 +173,9 @@ def commit(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
     for partition in firsts:
         _wait(waited, partition.open_batch.waiters)
     waited += _settle_together(broker, firsts, under_way, by_source(acked))
-    if frame.receipt is not None:
+    if frame.receipt is None:
+        session.receipts.silently_after(waited)
+    else:
         waited += broker.cursor_waiters(late) + broker.dead_letters.waited()
         session.receipts.after(frame.receipt, waited)
 

@@ -3,10 +3,12 @@
 A receipt is a promise about something that may still be on its way to the disk. Each session therefore keeps a
 first-in-first-out line of *groups*; a group is a run of RECEIPTs that become true together (all sends that went into
 one batch), and it leaves the line only when it is true and everything before it has left. So receipts come in the
-order of the client's frames, and never before their effect (``docs/protocol.md``, "Receipts").
+order of the client's frames, and never before their effect (``docs/protocol.md``, "RECEIPT"). What was sent before
+without asking (``Silent``) is waited for as well: who sends a hundred messages and asks once is told of them all.
 
-Invariants: a group waits for ``waiting`` commits; a commit that failed makes the group ``failed``; what leaves the line
-is bytes, ready to send. This module knows neither sockets nor storage: a batch is anything with a list ``waiters``.
+Invariants: a group waits for ``waiting`` commits, its own and those of everything silent before it; a commit that
+failed makes the group ``failed``; what leaves the line is bytes, ready to send. This module knows neither sockets nor
+storage: a batch is anything with a list ``waiters``.
 """
 
 from __future__ import annotations
@@ -48,8 +50,12 @@ class ReceiptGroup:
 
     def settle(self, failure: ProtocolError | None = None) -> None:
         """One of the commits that this group waits for has ended."""
-        self.waiting -= 1
         self.batch = None  # which holds this group: a cycle would keep every message until the collector comes
+        self.told(failure)
+
+    def told(self, failure: ProtocolError | None) -> None:
+        """The same, of one that it is behind."""
+        self.waiting -= 1
         if failure is not None and self.failure is None:
             self.failure = failure
         self.line.drain()
@@ -69,6 +75,26 @@ class ReceiptGroup:
         return b"".join([b"RECEIPT\nreceipt-id:%b%b" % (receipt, suffix) for receipt in self.ids])
 
 
+class Silent:
+    """Frames of one session without a receipt that hang on one list of waiters, until that is told; ``group``: the
+    first receipt behind them."""
+
+    __slots__ = ("_key", "_line", "batch", "group")
+
+    def __init__(self, line: ReceiptLine, key: Any) -> None:
+        self.batch = None  # as of a receipt that is about no message
+        self.group: ReceiptGroup | None = None
+        self._line = line
+        self._key = key
+
+    def settle(self, failure: ProtocolError | None = None) -> None:
+        """It is stored, or is not: then who asks behind it is told."""
+        self._line.told(self, self._key)
+        self._key = None
+        if self.group is not None:
+            self.group.told(failure)
+
+
 PLAIN_SUFFIX = b"\n\n" + SERVER_END
 RECEIPT_OVERHEAD_BYTES = 100  # two list entries, two objects, a share of the group
 
@@ -80,7 +106,7 @@ def _nobody(*told: object) -> None:
 class ReceiptLine:
     """The line of groups of one session. ``out`` is called with bytes to send, ``fail`` with a commit's failure."""
 
-    __slots__ = ("_fail", "_groups", "_last", "_out", "held_bytes")
+    __slots__ = ("_fail", "_fresh", "_groups", "_last", "_out", "_silent", "held_bytes", "quiet")
 
     def __init__(self, out: Any, fail: Any) -> None:
         self._out = out
@@ -88,6 +114,9 @@ class ReceiptLine:
         self._groups: deque[ReceiptGroup] = deque()
         self._last: ReceiptGroup | None = None
         self.held_bytes = 0  # of receipts asked for and not handed out
+        self.quiet: Any = None  # the batch that was noted last by silently()
+        self._silent: dict[Any, Silent] = {}  # by batch
+        self._fresh: dict[Silent, None] = {}  # those behind which nobody has asked yet
 
     @property
     def empty(self) -> bool:
@@ -96,13 +125,12 @@ class ReceiptLine:
 
     def now(self, receipt: bytes) -> None:
         """A RECEIPT whose effect is done already: sent as soon as those before it are out."""
-        if not self._groups:
+        if not self._groups and not self._fresh:
             self._out(b"RECEIPT\nreceipt-id:%b%b" % (receipt, PLAIN_SUFFIX))
             return
         group = ReceiptGroup(self, PLAIN_SUFFIX, 0)
         group.add(receipt)
-        self._groups.append(group)
-        self._last = None
+        self._append(group)
 
     def final(self, frame: bytes) -> None:
         """A frame that ends the conversation (ERROR): sent after all receipts before it."""
@@ -116,10 +144,11 @@ class ReceiptLine:
         """A RECEIPT that waits for ``batch``; a run with the same batch and the same suffix object shares a group.
         Returns what it weighs in memory."""
         group = self._last
-        if group is None or group.batch is not batch or group.suffix is not suffix:
-            group = self._last = ReceiptGroup(self, suffix, 1, batch)
+        if group is None or group.batch is not batch or group.suffix is not suffix or self._fresh:
+            group = ReceiptGroup(self, suffix, 1, batch)
             batch.waiters.append(group)
-            self._groups.append(group)
+            self._append(group)
+            self._last = group
         group.offsets.append(offset)
         return group.add(receipt)
 
@@ -132,12 +161,47 @@ class ReceiptLine:
         group.add(receipt)
         for waiters in waited:
             waiters.append(group)
+        self._append(group)
+
+    def silently(self, batch: Any) -> None:
+        """A message without a receipt is in this batch."""
+        self.quiet = batch
+        if batch not in self._silent:
+            self._silent[batch] = self._note(batch.waiters, batch)
+
+    def silently_after(self, waited: list[list[Any]]) -> None:
+        """A frame without a receipt has its effect once all these are told."""
+        for waiters in waited:
+            self._note(waiters, None)
+
+    def _note(self, waiters: list[Any], key: Any) -> Silent:
+        silent = Silent(self, key)
+        self._fresh[silent] = None
+        waiters.append(silent)
+        return silent
+
+    def told(self, silent: Silent, key: Any) -> None:
+        """Nobody has to wait for this any more."""
+        self._fresh.pop(silent, None)
+        if key is not None:
+            self._silent.pop(key, None)
+            if key is self.quiet:
+                self.quiet = None
+
+    def _append(self, group: ReceiptGroup) -> None:
+        for silent in self._fresh:
+            silent.group = group
+        group.waiting += len(self._fresh)
+        self._fresh.clear()
         self._groups.append(group)
         self._last = None
 
     def close(self) -> None:
         """Nobody is there to be told any more."""
         self._out = self._fail = _nobody
+        self._silent.clear()
+        self._fresh.clear()
+        self.quiet = None
 
     def drain(self) -> None:
         """Hand out every group at the head of the line that has become true."""

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from radiator.broker.receipts import PLAIN_SUFFIX, ReceiptLine
 from radiator.errors import ProtocolError
+from tests.broker.harness import World
 
 FAILURE = ProtocolError("storage", "no")
 SUFFIX = b"\npartition:p\n\n\0"
@@ -191,3 +192,116 @@ def test_any_interleaving_keeps_order_and_never_promises_early(data: st.DataObje
             true.append(receipt_id)
         assert line.ids == true
     assert line.line.empty
+
+
+# --- what was sent without asking -----------------------------------------------------------------------------------
+
+
+def test_a_receipt_waits_for_what_was_sent_before_it_without_one() -> None:
+    line, first, second = Line(), Batch(), Batch()
+    line.line.silently(first)
+    line.line.stored(b"1", 0, second, SUFFIX)
+    second.commit()
+    assert line.ids == []
+    first.commit()
+    assert line.ids == ["1"]
+
+
+def test_what_is_sent_behind_it_keeps_no_receipt_back() -> None:
+    line, first, second = Line(), Batch(), Batch()
+    line.line.stored(b"1", 0, first, SUFFIX)
+    line.line.silently(second)
+    first.commit()
+    assert line.ids == ["1"]
+    line.line.now(b"2")
+    assert line.ids == ["1"]
+    second.commit()
+    assert line.ids == ["1", "2"]
+
+
+def test_one_of_the_same_batch_waits_for_what_was_silent_between_them() -> None:
+    line, first, second = Line(), Batch(), Batch()
+    line.line.stored(b"1", 0, first, SUFFIX)
+    line.line.silently(second)
+    line.line.stored(b"2", 1, first, SUFFIX)
+    first.commit()
+    assert line.ids == ["1"]
+    second.commit()
+    assert line.ids == ["1", "2"]
+
+
+def test_many_in_one_batch_are_noted_once_and_nothing_is_left_of_them() -> None:
+    line, batches = Line(), [Batch() for _ in range(3)]
+    for number in range(300):
+        line.line.silently(batches[number % 3])
+    line.line.silently_after([batches[0].waiters])
+    assert [len(batch.waiters) for batch in batches] == [2, 1, 1]
+    for batch in batches:
+        batch.commit()
+    assert not line.line._silent and not line.line._fresh and line.line.quiet is None and line.line.empty
+
+
+def test_the_failure_of_what_was_silent_is_told_to_who_asks_behind_it() -> None:
+    line, first, second = Line(), Batch(), Batch()
+    line.line.silently(first)
+    first.commit(FAILURE)  # nobody had asked
+    line.line.silently(second)
+    line.line.now(b"1")
+    second.commit(FAILURE)
+    assert line.ids == [] and line.failures == [(FAILURE, b"1")]
+
+
+def test_a_line_that_is_closed_keeps_no_batch() -> None:
+    line, batch = Line(), Batch()
+    line.line.silently(batch)
+    line.line.close()
+    assert not line.line._silent and line.line.quiet is None
+    batch.commit()
+    assert line.ids == []
+
+
+@pytest.mark.parametrize("command", ["DISCONNECT", "SUBSCRIBE"])
+def test_whoever_asks_once_is_told_of_all_that_was_sent(command: str) -> None:
+    world = World()
+    client = world.connect()
+    client.publish("/queue/new", "x")
+    client.say(command, receipt="r", **({"destination": "/topic/a", "id": "0"} if command == "SUBSCRIBE" else {}))
+    world.flush()
+    assert client.receipts() == []
+    world.settle()
+    assert client.receipts() == ["r"]
+    world.power_cut()
+    reader = world.connect()
+    reader.subscribe("/queue/new")
+    world.settle()
+    assert reader.bodies() == ["x"]
+
+
+def test_a_log_that_begins_a_file_apart_holds_the_receipt_of_one_behind_it_back() -> None:
+    world = World()
+    client = world.connect()
+    client.publish("/queue/old", "first")
+    world.settle()
+    client.publish("/queue/new", "x")
+    client.say("SEND", "y", destination="/queue/old", receipt="r")
+    world.take(apart=True)
+    world.write()
+    world.sync()
+    world.completed()
+    world.flush()
+    assert client.receipts() == []
+    world.settle()
+    assert client.receipts() == ["r"]
+
+
+def test_a_commit_without_a_receipt_is_meant_too() -> None:
+    world = World()
+    client = world.connect()
+    client.say("BEGIN", transaction="t")
+    client.say("SEND", "x", destination="/queue/a", transaction="t")
+    client.say("COMMIT", transaction="t")
+    client.say("BEGIN", transaction="u", receipt="r")
+    world.flush()
+    assert client.receipts() == []
+    world.settle()
+    assert client.receipts() == ["r"]

@@ -131,10 +131,12 @@ def send(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
             raise no_memory(broker, plan, feed.partition, error, frame) from error
         drop_reply(broker, session, frame)  # whoever asked does not read: not the fault of who answers
         return
+    batch = feed.partition.open_batch
     if frame.receipt is not None:
-        batch = feed.partition.open_batch
         suffix = plan.destination.receipt_suffix(feed, session.version)
         broker.pending_bytes += session.receipts.stored(frame.receipt, offset, batch, suffix)
+    elif batch is not session.receipts.quiet:
+        session.receipts.silently(batch)
 
 
 def no_memory(
