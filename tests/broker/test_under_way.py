@@ -67,3 +67,24 @@ def test_what_takes_the_place_of_a_message_that_could_not_be_stored_comes(how: d
     client = joined(world, how)
     world.settle()
     assert client.bodies() == ["in its place"]
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_name_that_passed_over_what_was_under_way_passes_over_others_behind_it(how: dict[str, str]) -> None:
+    world = World("destinations: [{match: '/topic/*', partition: shared}]")
+    sender = world.connect()
+    sender.publish(T, "long ago")
+    world.settle()
+    sender.publish(T, "under way")
+    world.take()
+    client = joined(world, how)
+    world.write()
+    world.sync()
+    world.completed()
+    world.settle()
+    sender.publish("/topic/b", "another's")
+    world.settle()
+    world.nothing_is_overlooked()
+    sender.publish(T, "mine")
+    world.settle()
+    assert client.bodies() == ["mine"]

@@ -280,7 +280,7 @@ class QueueSource:
             idling.begin(self)
         if any(map(self.queue.claim.has, batch.names)):
             idling.jump(self)
-            self.known_to, self.idle = self.next_offset, False
+            self.known_to, self.idle = self.next_offset, self.next_offset >= batch.next_offset
         self.expiry.stored(batch)
 
     def pass_over(self, batch: RecordBatch, firsts: list[int], index: int, stop: int) -> int:
