@@ -71,8 +71,9 @@ def test_what_takes_the_place_of_a_message_that_could_not_be_stored_comes(how: d
 
 @pytest.mark.parametrize("how", HOW)
 def test_a_name_that_passed_over_what_was_under_way_passes_over_others_behind_it(how: dict[str, str]) -> None:
-    world = World("destinations: [{match: '/topic/*', partition: shared}]")
+    world = World("destinations: [{match: '/>', partition: shared}]")
     sender = world.connect()
+    sender.publish("/queue/c", "a queue reads the log, too")
     sender.publish(T, "long ago")
     world.settle()
     sender.publish(T, "under way")
