@@ -89,7 +89,7 @@ class Silent:
 
     def settle(self, failure: ProtocolError | None = None) -> None:
         """It is stored, or is not: then who asks behind it is told."""
-        self._line.told(self, self._key)
+        self._line.told(self, self._key, failure)
         self._key = None
         if self.group is not None:
             self.group.told(failure)
@@ -106,7 +106,7 @@ def _nobody(*told: object) -> None:
 class ReceiptLine:
     """The line of groups of one session. ``out`` is called with bytes to send, ``fail`` with a commit's failure."""
 
-    __slots__ = ("_fail", "_fresh", "_groups", "_last", "_out", "_silent", "held_bytes", "quiet")
+    __slots__ = ("_fail", "_failure", "_fresh", "_groups", "_last", "_out", "_silent", "held_bytes", "quiet")
 
     def __init__(self, out: Any, fail: Any) -> None:
         self._out = out
@@ -117,6 +117,7 @@ class ReceiptLine:
         self.quiet: Any = None  # the batch that was noted last by silently()
         self._silent: dict[Any, Silent] = {}  # by batch
         self._fresh: dict[Silent, None] = {}  # those behind which nobody has asked yet
+        self._failure: ProtocolError | None = None  # of one of those
 
     @property
     def empty(self) -> bool:
@@ -125,12 +126,13 @@ class ReceiptLine:
 
     def now(self, receipt: bytes) -> None:
         """A RECEIPT whose effect is done already: sent as soon as those before it are out."""
-        if not self._groups and not self._fresh:
+        if not (self._groups or self._fresh or self._failure):
             self._out(b"RECEIPT\nreceipt-id:%b%b" % (receipt, PLAIN_SUFFIX))
             return
         group = ReceiptGroup(self, PLAIN_SUFFIX, 0)
         group.add(receipt)
         self._append(group)
+        self.drain()
 
     def final(self, frame: bytes) -> None:
         """A frame that ends the conversation (ERROR): sent after all receipts before it."""
@@ -144,7 +146,7 @@ class ReceiptLine:
         """A RECEIPT that waits for ``batch``; a run with the same batch and the same suffix object shares a group.
         Returns what it weighs in memory."""
         group = self._last
-        if group is None or group.batch is not batch or group.suffix is not suffix or self._fresh:
+        if group is None or group.batch is not batch or group.suffix is not suffix or self._fresh or self._failure:
             group = ReceiptGroup(self, suffix, 1, batch)
             batch.waiters.append(group)
             self._append(group)
@@ -180,9 +182,11 @@ class ReceiptLine:
         waiters.append(silent)
         return silent
 
-    def told(self, silent: Silent, key: Any) -> None:
-        """Nobody has to wait for this any more."""
+    def told(self, silent: Silent, key: Any, failure: ProtocolError | None) -> None:
+        """Nobody has to wait for this any more; if nobody does yet, a failure is for who asks next."""
         self._fresh.pop(silent, None)
+        if silent.group is None and self._failure is None:
+            self._failure = failure
         if key is not None:
             self._silent.pop(key, None)
             if key is self.quiet:
@@ -192,6 +196,7 @@ class ReceiptLine:
         for silent in self._fresh:
             silent.group = group
         group.waiting += len(self._fresh)
+        group.failure, self._failure = self._failure, None
         self._fresh.clear()
         self._groups.append(group)
         self._last = None

@@ -241,14 +241,24 @@ def test_many_in_one_batch_are_noted_once_and_nothing_is_left_of_them() -> None:
     assert not line.line._silent and not line.line._fresh and line.line.quiet is None and line.line.empty
 
 
-def test_the_failure_of_what_was_silent_is_told_to_who_asks_behind_it() -> None:
-    line, first, second = Line(), Batch(), Batch()
-    line.line.silently(first)
-    first.commit(FAILURE)  # nobody had asked
-    line.line.silently(second)
-    line.line.now(b"1")
-    second.commit(FAILURE)
+@pytest.mark.parametrize("asked", ["before", "after"])
+@pytest.mark.parametrize("how", ["now", "stored", "after"])
+def test_the_failure_of_what_was_silent_is_told_to_who_asks_behind_it(how: str, asked: str) -> None:
+    line, silent, batch = Line(), Batch(), Batch()
+    line.line.silently(silent)
+    if asked == "after":
+        silent.commit(FAILURE)
+    if how == "now":
+        line.line.now(b"1")
+    elif how == "stored":
+        line.line.stored(b"1", 0, batch, SUFFIX)
+    else:
+        line.line.after(b"1", [batch.waiters])
+    if asked == "before":
+        silent.commit(FAILURE)
+    batch.commit()
     assert line.ids == [] and line.failures == [(FAILURE, b"1")]
+    assert line.line.empty and line.line.held_bytes == 0
 
 
 def test_a_line_that_is_closed_keeps_no_batch() -> None:
@@ -305,3 +315,28 @@ def test_a_commit_without_a_receipt_is_meant_too() -> None:
     assert client.receipts() == []
     world.settle()
     assert client.receipts() == ["r"]
+
+
+def test_a_repeat_that_nobody_asked_for_hangs_on_the_first_one() -> None:
+    world = World()
+    first, again = world.connect(), world.connect()
+    first.publish("/queue/a", "x", dedup_id="1")
+    again.publish("/queue/a", "x", dedup_id="1")
+    again.say("BEGIN", transaction="t", receipt="r")
+    world.flush()
+    assert again.receipts() == []
+    world.settle()
+    assert again.receipts() == ["r"]
+
+
+def test_who_asks_after_a_failed_write_hears_of_it() -> None:
+    world = World()
+    client = world.connect()
+    client.publish("/queue/a", "good")
+    world.settle()
+    world.fs.fail("pwritev", 1)
+    client.publish("/queue/a", "lost")
+    world.settle()
+    client.say("DISCONNECT", receipt="r")
+    world.settle()
+    assert client.receipts() == [] and client.error() == "storage"

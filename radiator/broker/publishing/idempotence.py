@@ -95,14 +95,16 @@ def is_repeat(broker: Broker, session: Session, plan: Plan, frame: Frame, now_ns
     if first is None:
         return False
     broker.stats.duplicates += 1
+    batch = partition.in_flight_at(first)
     if frame.receipt is not None:
-        batch = partition.in_flight_at(first)
         if batch is None:
             name = escape(partition.name, session.version).encode()
             session.receipts.now(b"%b\noffset:%d\npartition:%b\nduplicate:true" % (frame.receipt, first, name))
         else:
             suffix = plan.destination.duplicate_suffix(feed, session.version)
             broker.pending_bytes += session.receipts.stored(frame.receipt, first, batch, suffix)
+    elif batch is not None:
+        session.receipts.silently(batch)
     return True
 
 
