@@ -30,16 +30,7 @@ def test_what_was_not_taken_in_time_is_no_success_and_goes_on_where_it_was() -> 
         with pytest.raises(TimeoutError):
             carrier.send(body)
         carrier.settimeout(20)
-        heard = bytearray()
-
-        def read() -> None:
-            while data := far.recv(65_536):
-                heard.extend(end.receive(data))
-                while end.behind:
-                    heard.extend(end.receive(b""))
-
-        reader = threading.Thread(target=read)
-        reader.start()
+        heard, reader = hearing(far, end)
         assert carrier.send(body) == PIECE_BYTES
         carrier.sendall(b"behind it")
         near.shutdown(socket.SHUT_WR)
@@ -63,16 +54,7 @@ def test_a_heart_beat_that_was_given_up_does_not_stand_for_what_comes_after_it()
         with pytest.raises(TimeoutError):
             carrier.send(b"\n")
         carrier.settimeout(20)
-        heard = bytearray()
-
-        def read() -> None:
-            while data := far.recv(65_536):
-                heard.extend(end.receive(data))
-                while end.behind:
-                    heard.extend(end.receive(b""))
-
-        reader = threading.Thread(target=read)
-        reader.start()
+        heard, reader = hearing(far, end)
         near.sendall(b"\x8a\x80\0\0\0\0"[filled % 6 :] if filled % 6 else b"")
         carrier.sendall(b"a frame")
         near.shutdown(socket.SHUT_WR)
