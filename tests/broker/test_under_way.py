@@ -18,20 +18,30 @@ def joined(world: World, how: dict[str, str]) -> Client:
     return client
 
 
+def under_way(world: World, sender: Client) -> None:
+    """One message is stored, and one on its way to the disk."""
+    sender.publish(T, "long ago")
+    world.settle()
+    sender.publish(T, "under way")
+    world.take()
+
+
+def stored(world: World) -> None:
+    """The disk is done with it."""
+    world.write()
+    world.sync()
+    world.completed()
+    world.settle()
+
+
 @pytest.mark.parametrize("end", ["restart", "kill", "power_cut"])
 @pytest.mark.parametrize("how", HOW)
 def test_what_was_under_way_when_a_name_was_made_does_not_come_after_a_restart(how: dict[str, str], end: str) -> None:
     world = World()
     sender = world.connect()
-    sender.publish(T, "long ago")
-    world.settle()
-    sender.publish(T, "under way")
-    world.take()
+    under_way(world, sender)
     joined(world, how).drop()
-    world.write()
-    world.sync()
-    world.completed()
-    world.settle()
+    stored(world)
     world.now += 10**9
     world.settle()
     sender.publish(T, "later")
@@ -46,16 +56,10 @@ def test_what_was_under_way_when_a_name_was_made_does_not_come_after_a_restart(h
 def test_what_takes_the_place_of_a_message_that_could_not_be_stored_comes(how: dict[str, str]) -> None:
     world = World()
     sender = world.connect()
-    sender.publish(T, "long ago")
-    world.settle()
-    sender.publish(T, "under way")
-    world.take()
+    under_way(world, sender)
     joined(world, how).drop()
     world.fs.fail("pwritev", 1, errno.EIO)
-    world.write()
-    world.sync()
-    world.completed()
-    world.settle()
+    stored(world)
     world.now += 10 * 10**9
     world.tick(10)
     world.settle()
@@ -74,15 +78,9 @@ def test_a_name_that_passed_over_what_was_under_way_passes_over_others_behind_it
     world = World("destinations: [{match: '/>', partition: shared}]")
     sender = world.connect()
     sender.publish("/queue/c", "a queue reads the log, too")
-    sender.publish(T, "long ago")
-    world.settle()
-    sender.publish(T, "under way")
-    world.take()
+    under_way(world, sender)
     client = joined(world, how)
-    world.write()
-    world.sync()
-    world.completed()
-    world.settle()
+    stored(world)
     sender.publish("/topic/b", "another's")
     world.settle()
     world.nothing_is_overlooked()

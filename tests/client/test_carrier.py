@@ -18,6 +18,21 @@ def opened(near: socket.socket) -> tuple[Carrier, ServerSocket]:
     return Carrier(near, client), end
 
 
+def hearing(far: socket.socket, end: ServerSocket) -> tuple[bytearray, threading.Thread]:
+    """What comes out at the far end, until its peer shuts down."""
+    heard = bytearray()
+
+    def read() -> None:
+        while data := far.recv(65_536):
+            heard.extend(end.receive(data))
+            while end.behind:
+                heard.extend(end.receive(b""))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    return heard, reader
+
+
 def test_what_was_not_taken_in_time_is_no_success_and_goes_on_where_it_was() -> None:
     near, far = socket.socketpair()
     with near, far:
