@@ -222,7 +222,37 @@ class Producer(Actor):
             self.checkers.receipted(frame.headers["partition"], int(frame.headers["offset"]), body)
 
 
-class Consumer(Actor):
+class Holder(Actor):
+    """Holds what it was sent and has not answered, no more than its window."""
+
+    mode = ""
+    window = 1
+    held: list[Frame]
+
+    def hold(self, frame: Frame) -> None:
+        self.held.append(frame)
+        if len(self.held) > self.window:
+            raise Violation(f"{self} holds {len(self.held)}, its window is {self.window}")
+
+    def let_go(self, place: int) -> tuple[Frame, list[Frame]]:
+        """The message to answer, and all that its answer is about in this mode; they are held no more."""
+        message = self.held[place]
+        if self.mode == "client":
+            answered, self.held = self.held[: place + 1], self.held[place + 1 :]
+        else:
+            answered = [self.held.pop(place)]
+        return message, answered
+
+    def say_answer(self, command: str, message: Frame, **headers: Any) -> None:
+        assert self.client is not None
+        if self.client.version == "1.2":
+            self.say(command, id=message.headers["ack"], **headers)
+        else:
+            named = {key.replace("-", "_"): message.headers[key] for key in ("message-id", "subscription")}
+            self.say(command, **named, **headers)
+
+
+class Consumer(Holder):
     """Takes from queues, answers sooner or later, and counts what it holds. Some answers are transactions that pass the
     message on: the ACK and what is sent hold together."""
 
@@ -260,9 +290,7 @@ class Consumer(Actor):
             raise Violation(f"{frame.body[:30]!r} {fault}")
         if self.present:
             self.checkers.taken(self, self.checkers.of(frame))
-        self.held.append(frame)
-        if len(self.held) > self.window:
-            raise Violation(f"{self} holds {len(self.held)}, its window is {self.window}")
+        self.hold(frame)
 
     def act(self) -> None:
         chance = self.random.random()
@@ -280,11 +308,7 @@ class Consumer(Actor):
                 self._subscribe()
 
     def _answer(self, place: int) -> None:
-        message = self.held[place]
-        if self.mode == "client":
-            answered, self.held = self.held[: place + 1], self.held[place + 1 :]
-        else:
-            answered = [self.held.pop(place)]
+        message, answered = self.let_go(place)
         if self.random.random() < 0.25:
             self._pass_on(message, answered)
             return
@@ -300,15 +324,7 @@ class Consumer(Actor):
                 ended.append(known)
         if receipt is not None:
             self.acking[receipt] = ended
-        self._say_answer(command, message, receipt=receipt, requeue=requeue)
-
-    def _say_answer(self, command: str, message: Frame, **headers: Any) -> None:
-        assert self.client is not None
-        if self.client.version == "1.2":
-            self.say(command, id=message.headers["ack"], **headers)
-        else:
-            named = {key.replace("-", "_"): message.headers[key] for key in ("message-id", "subscription")}
-            self.say(command, **named, **headers)
+        self.say_answer(command, message, receipt=receipt, requeue=requeue)
 
     def _pass_on(self, message: Frame, answered: list[Frame]) -> None:
         name = self.new_receipt()
@@ -320,7 +336,7 @@ class Consumer(Actor):
             self.checkers.partition_of[body] = destination
             bodies.append(body)
             self.say("SEND", body, destination=destination, transaction=name)
-        self._say_answer("ACK", message, transaction=name)
+        self.say_answer("ACK", message, transaction=name)
         receipt = self.new_receipt()
         self.say("COMMIT", transaction=name, receipt=receipt)
         acked = [self.checkers.of(each) for each in answered]

@@ -13,7 +13,7 @@ from typing import Any
 
 from radiator.stomp.frames import Frame
 from tests.broker.harness import World
-from tests.simulation.actors import Actor
+from tests.simulation.actors import Holder
 from tests.simulation.checkers import Checkers, Violation
 from tests.simulation.ledgers import Ledger, Place, place_of
 from tests.simulation.pickers import SELECTORS
@@ -22,7 +22,7 @@ from tests.storage.driving import read_all
 TOPICS = ("/topic/strong", "/topic/shared.*", "/topic/shared.a", "/topic/keyed")
 
 
-class Follower(Actor):
+class Follower(Holder):
     """A durable subscriber of topics under ``fsync: always``."""
 
     selector = ""
@@ -75,9 +75,7 @@ class Follower(Actor):
             if self.last.get(place[0], -1) >= place[1]:
                 raise Violation(f"{place} came to {self} behind {self.last[place[0]]}")
             self.last[place[0]] = place[1]
-        self.held.append(frame)
-        if len(self.held) > self.window:
-            raise Violation(f"{self} holds {len(self.held)}, its window is {self.window}")
+        self.hold(frame)
 
     def act(self) -> None:
         chance = self.random.random()
@@ -87,22 +85,14 @@ class Follower(Actor):
             self.lose()
 
     def _answer(self, place: int) -> None:
-        message = self.held[place]
-        if self.mode == "client":
-            answered, self.held = self.held[: place + 1], self.held[place + 1 :]
-        else:
-            answered = [self.held.pop(place)]
+        message, answered = self.let_go(place)
         command = "NACK" if self.random.random() < 0.1 else "ACK"
         receipt = self.new_receipt() if self.random.random() < 0.7 else None
         places = set(map(place_of, answered))
         self.ledger.answered(self, places, settles=command == "ACK")
         if command == "ACK" and receipt is not None:
             self.acking[receipt] = places, self.ledger.lives
-        assert self.client is not None
-        headers: dict[str, Any] = {"id": message.headers["ack"]} if self.client.version == "1.2" else {}
-        if not headers:
-            headers = {key.replace("-", "_"): message.headers[key] for key in ("message-id", "subscription")}
-        self.say(command, **headers, receipt=receipt)
+        self.say_answer(command, message, receipt=receipt)
 
     def _wants(self, body: bytes) -> bool:
         return SELECTORS[self.selector](self.checkers.headers_of.get(body, {}))

@@ -8,7 +8,7 @@ from random import Random
 
 from radiator.stomp.frames import Frame
 from tests.broker.harness import World
-from tests.simulation.actors import Actor
+from tests.simulation.actors import Holder
 from tests.simulation.checkers import Checkers, Violation
 from tests.simulation.followers import stored_for
 from tests.simulation.ledgers import Ledger, Place, place_of
@@ -53,7 +53,7 @@ class Group:
         drained.append(message)
 
 
-class Member(Actor):
+class Member(Holder):
     """Answers sooner or later, leaves and joins again."""
 
     def __init__(self, name: str, world: World, random: Random, checkers: Checkers, group: Group) -> None:
@@ -94,9 +94,7 @@ class Member(Actor):
             self.checkers.observed(*place_of(frame), frame.body)
             if self.present:
                 self.ledger.taken(self, frame)
-            self.held.append(frame)
-            if len(self.held) > self.window:
-                raise Violation(f"{self} holds {len(self.held)}, its window is {self.window}")
+            self.hold(frame)
 
     def act(self) -> None:
         chance = self.random.random()
@@ -110,23 +108,14 @@ class Member(Actor):
             self._subscribe()
 
     def _answer(self, place: int) -> None:
-        message = self.held[place]
-        if self.mode == "client":
-            answered, self.held = self.held[: place + 1], self.held[place + 1 :]
-        else:
-            answered = [self.held.pop(place)]
+        message, answered = self.let_go(place)
         command = "NACK" if self.random.random() < 0.15 else "ACK"
         receipt = self.new_receipt() if self.random.random() < 0.7 else None
         places = set(map(place_of, answered))
         self.ledger.answered(self, places, settles=command == "ACK")
         if command == "ACK" and receipt is not None:
             self.acking[receipt] = places
-        assert self.client is not None
-        if self.client.version == "1.2":
-            self.say(command, id=message.headers["ack"], receipt=receipt)
-        else:
-            named = {key.replace("-", "_"): message.headers[key] for key in ("message-id", "subscription")}
-            self.say(command, **named, receipt=receipt)
+        self.say_answer(command, message, receipt=receipt)
 
     def lose(self) -> None:
         super().lose()
