@@ -21,7 +21,7 @@ INSTALL = [
     "zstandard>=0.22",  # sealed segments, where a rule says `compress: zstd`
 ]
 
-PARQUET = ["pyarrow>=18"]  # `radiator export --format parquet`
+PARQUET = ["pyarrow>=18", "numpy>=1.26"]  # `radiator archive`, `radiator export --format parquet`
 
 SCHEMA = ["jsonschema-rs>=0.30"]  # `schema:` of a rule: every draft, two microseconds a message
 

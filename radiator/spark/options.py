@@ -14,19 +14,14 @@ import difflib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 from radiator.clock import NS_PER_SECOND
+from radiator.columns.options import ROWS_PER_BATCH, ReadOptions
+from radiator.columns.selection import HIGH, LOW, Selection
 from radiator.errors import ConfigError, ProtocolError
-from radiator.limits import MIB
 from radiator.routing.pattern import parse_list
-from radiator.spark.selection import HIGH, LOW, Selection
-
-ROWS_PER_BATCH = 16_384  # measured: fewer costs calls, more costs cache misses
-SPLIT_BYTES_MAX = 64 * MIB  # about a second of work for one task
-SPLIT_BYTES_MIN = 2 * MIB  # below, a task costs more than its data
 
 
 class Option(NamedTuple):
@@ -55,16 +50,6 @@ def plain(name: str) -> str:
 
 
 _BY_PLAIN = {plain(option.name): option.name for option in OPTIONS}
-
-
-@dataclass(frozen=True)
-class ReadOptions:
-    path: str
-    selection: Selection
-    fail_on_data_loss: bool = True
-    pushdown: bool = False
-    rows_per_batch: int = ROWS_PER_BATCH
-    split_bytes: int | None = None
 
 
 def parse(given: Mapping[str, str]) -> ReadOptions:

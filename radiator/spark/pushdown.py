@@ -29,8 +29,8 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
+from radiator.columns.selection import HIGH, LOW, Selection
 from radiator.spark.schema import BY_NAME
-from radiator.spark.selection import HIGH, LOW, Selection
 from radiator.storage.layout import parse_message_id
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

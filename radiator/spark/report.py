@@ -23,14 +23,14 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from radiator import __version__
+from radiator.columns.log import NoStore, partitions
+from radiator.columns.scan import LostRecords
 from radiator.errors import RadiatorError, StorageError
 from radiator.spark import units
 from radiator.spark.jobs import JOBS
 from radiator.spark.jobs.latency import LEGS
-from radiator.spark.log import NoStore, partitions
 from radiator.spark.page import Field, Page, Section, Table, Tile
 from radiator.spark.pictures import Picture, bars, ranges, stacked
-from radiator.spark.scan import LostRecords
 from radiator.spark.session import collect, get_session, read
 
 __all__ = ["LostRecords", "NoStore", "Report", "make_report", "reason"]

@@ -1,6 +1,6 @@
-"""The columns of the table, in one place.
+"""The columns of the table as Spark sees them; ``radiator.columns.schema`` is where they are decided.
 
-``COLUMNS`` is the whole table as Spark sees it; documents and tests iterate over it. A read may name any subset in any
+A read may name any subset in any
 order (``.schema("destination, offset ...")``): what is not named is not decoded. Spark passes the wanted columns as a
 StructType; ``checked`` says in words when a name or a type is not one of ours.
 
@@ -11,52 +11,16 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import NamedTuple
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import (
-    BinaryType,
-    DataType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
 
+from radiator.columns import schema as columns
 from radiator.errors import ConfigError
 
-
-class Column(NamedTuple):
-    name: str
-    type: DataType
-    nullable: bool
-    meaning: str
-
-
-_MAP = MapType(StringType(), StringType(), valueContainsNull=True)
-
-COLUMNS: tuple[Column, ...] = (
-    Column("destination", StringType(), False, "where it was sent, such as /topic/flights.JFK"),
-    Column("partition", StringType(), False, "the log that holds it"),
-    Column("offset", LongType(), False, "its number in that log; dense, for ever"),
-    Column("message_id", StringType(), False, "its address, as in the message-id header of a delivery"),
-    Column("receive_time", TimestampType(), False, "when the broker took it, in microseconds; never falls in a log"),
-    Column("event_time", TimestampType(), True, "when it happened, as the sender says (event-time header)"),
-    Column("transmit_time", TimestampType(), True, "when it was sent, as the sender says (transmit-time header)"),
-    Column("receive_ns", LongType(), False, "receive_time in nanoseconds since 1970, exact"),
-    Column("event_ns", LongType(), True, "event_time in nanoseconds, exact"),
-    Column("transmit_ns", LongType(), True, "transmit_time in nanoseconds, exact"),
-    Column("tags", _MAP, False, "the headers tag-<key>, as key -> value"),
-    Column("headers", _MAP, False, "every stored header, decoded, tags included"),
-    Column("body", BinaryType(), False, "the body, byte for byte"),
-    Column("size", LongType(), False, "bytes in the body"),
-)
-BY_NAME = {column.name: column for column in COLUMNS}
-
-SCHEMA = StructType([StructField(column.name, column.type, column.nullable) for column in COLUMNS])
+SCHEMA: StructType = from_arrow_schema(columns.arrow_schema())
+BY_NAME = {field.name: field for field in SCHEMA.fields}
 
 
 def select(names: Iterable[str]) -> StructType:
@@ -65,7 +29,7 @@ def select(names: Iterable[str]) -> StructType:
     for name in chosen:
         if name not in BY_NAME:
             raise ConfigError(_unknown(name))
-    return StructType([StructField(name, BY_NAME[name].type, BY_NAME[name].nullable) for name in chosen])
+    return StructType([BY_NAME[name] for name in chosen])
 
 
 def checked(schema: StructType) -> StructType:
@@ -75,9 +39,9 @@ def checked(schema: StructType) -> StructType:
         column = BY_NAME.get(field.name)
         if column is None:
             raise ConfigError(_unknown(field.name))
-        if field.dataType != column.type:
+        if field.dataType != column.dataType:
             raise ConfigError(
-                f"column {field.name}: expected type {column.type.simpleString()}, "
+                f"column {field.name}: expected type {column.dataType.simpleString()}, "
                 f"got {field.dataType.simpleString()}; read it as it is and cast afterwards"
             )
         if field.name in seen:

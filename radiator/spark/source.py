@@ -14,7 +14,6 @@ Knows: pyspark's data source classes. Everything else is done in planning, scan 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -22,13 +21,14 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
+from radiator.columns.decode import Counters
+from radiator.columns.log import partitions
+from radiator.columns.options import ReadOptions
+from radiator.columns.planning import plan
+from radiator.columns.read import read
+from radiator.columns.scan import SegmentRange
 from radiator.spark import options as read_options
-from radiator.spark.decode import Counters, Decoder
-from radiator.spark.log import partitions
-from radiator.spark.options import ReadOptions
-from radiator.spark.planning import plan
 from radiator.spark.pushdown import narrow
-from radiator.spark.scan import Loss, LostRecords, SegmentRange, scan
 from radiator.spark.schema import SCHEMA, arrow_schema, checked
 
 
@@ -79,29 +79,3 @@ class PushingReader(Reader):
             else:
                 self._options = replace(self._options, selection=narrower)
         return rest
-
-
-def read(
-    ranges: Iterable[SegmentRange], options: ReadOptions, schema: pa.Schema, counters: Counters
-) -> Iterator[pa.RecordBatch]:
-    """The rows of one task. ``counters`` is filled as it goes."""
-
-    def lose(loss: Loss) -> None:
-        low, high = options.selection.offsets_of(loss.partition)
-        if loss.following <= low or loss.first >= high:
-            return  # nobody asked for them
-        if options.fail_on_data_loss:
-            raise LostRecords(
-                f'{loss}. To read everything else: option("fail_on_data_loss", "false"); '
-                "to see what is left of it: radiator dump"
-            )
-        print(f"radiator: skipped: {loss}", file=sys.stderr)
-
-    decoder: Decoder | None = None
-    partition = None
-    for wanted in ranges:
-        if decoder is None or wanted.partition != partition:
-            partition = wanted.partition
-            decoder = Decoder(partition, schema, options.selection, options.rows_per_batch, counters)
-        for chunk in scan(wanted, lose, counters):
-            yield from decoder.decode(*chunk)

@@ -10,7 +10,7 @@ import pytest
 
 from radiator.spark.jobs import JOBS
 from radiator.spark.options import OPTIONS
-from radiator.spark.schema import COLUMNS
+from radiator.spark.schema import SCHEMA
 from tests.spark.stores import START_NS, Message, Writer
 
 pytestmark = pytest.mark.spark
@@ -21,14 +21,14 @@ NAMES = set(re.findall(r"^\| `(\w+)[`(]", TEXT, re.MULTILINE))
 
 def test_every_option_column_and_job_is_documented_and_nothing_else() -> None:
     helpers = {"json_column"}
-    assert {each.name for each in OPTIONS} | {each.name for each in COLUMNS} | set(JOBS) | helpers == NAMES
+    assert {each.name for each in OPTIONS} | {each.name for each in SCHEMA} | set(JOBS) | helpers == NAMES
 
 
 def test_documented_types_are_the_types() -> None:
-    for column in COLUMNS:
+    for column in SCHEMA:
         told = re.findall(rf"^\| `{column.name}` \| ([\w ]+)", TEXT, re.MULTILINE)[0]  # options come later
         named = {"bigint": "long", "map<string,string>": "map of string to string"}
-        assert told.strip() == named.get(column.type.simpleString(), column.type.simpleString())
+        assert told.strip() == named.get(column.dataType.simpleString(), column.dataType.simpleString())
         assert (f"`{column.name}` | {told}, may be null" in TEXT) == column.nullable
 
 

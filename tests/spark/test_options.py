@@ -6,10 +6,10 @@ import re
 
 import pytest
 
+from radiator.columns.selection import HIGH, LOW
 from radiator.errors import ConfigError
 from radiator.spark.options import parse, parse_time
 from radiator.spark.schema import SCHEMA, checked, select
-from radiator.spark.selection import HIGH, LOW
 
 pytestmark = pytest.mark.spark
 

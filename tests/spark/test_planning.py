@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from radiator.columns.decode import Counters
+from radiator.columns.planning import plan, snapshot
+from radiator.columns.read import read
+from radiator.columns.scan import LostRecords
 from radiator.errors import StorageError
 from radiator.limits import INDEX_INTERVAL_BYTES, KIB
-from radiator.spark.decode import Counters
 from radiator.spark.options import parse
-from radiator.spark.planning import plan, snapshot
-from radiator.spark.scan import LostRecords
 from radiator.spark.schema import arrow_schema, select
-from radiator.spark.source import read
 from radiator.storage import layout
 from radiator.storage.index import IndexEntry, encode_entries, encode_head
 from tests.spark.stores import MS, START_NS, Message, Writer, numbered

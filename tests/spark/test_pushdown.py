@@ -25,8 +25,8 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
+from radiator.columns.selection import Selection
 from radiator.spark.pushdown import narrow
-from radiator.spark.selection import Selection
 
 pytestmark = pytest.mark.spark
 

@@ -14,18 +14,19 @@ import pyarrow as pa
 import pytest
 
 import radiator.spark
+from radiator.columns.decode import Counters, Decoder
+from radiator.columns.options import ReadOptions
+from radiator.columns.planning import plan
+from radiator.columns.read import read
+from radiator.columns.scan import LostRecords, SegmentRange
+from radiator.columns.selection import Selection
 from radiator.limits import BATCH_BYTES_MAX, INDEX_INTERVAL_BYTES, KIB
 from radiator.spark import decode, rows, scan
-from radiator.spark.decode import Counters, Decoder
-from radiator.spark.options import ReadOptions, parse
-from radiator.spark.planning import plan
-from radiator.spark.scan import LostRecords, SegmentRange
+from radiator.spark.options import parse
 from radiator.spark.schema import SCHEMA, arrow_schema, select
-from radiator.spark.selection import Selection
-from radiator.spark.source import read
 from radiator.storage import layout
 from radiator.storage.format import HEADER_BYTES, DamagedBatch
-from tests.spark.segments import encode, read_rows, whole, write_segment
+from tests.columns.segments import encode, read_rows, whole, write_segment
 from tests.spark.stores import MS, START_NS, Message, Writer, numbered
 from tests.storage.rewriting import Keep, everything, rewritten
 

@@ -19,12 +19,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
+from radiator.columns.log import confirms, index_of, partitions
+from radiator.columns.options import SPLIT_BYTES_MAX, SPLIT_BYTES_MIN, ReadOptions
+from radiator.columns.scan import LostRecords, SegmentRange
+from radiator.columns.selection import Selection
 from radiator.errors import StorageError
 from radiator.limits import KIB
-from radiator.spark.log import confirms, index_of, partitions
-from radiator.spark.options import SPLIT_BYTES_MAX, SPLIT_BYTES_MIN, ReadOptions
-from radiator.spark.scan import LostRecords, SegmentRange
-from radiator.spark.selection import Selection
 from radiator.storage.index import IndexEntry
 from radiator.storage.reader import StoredPartition, StoredSegment
 

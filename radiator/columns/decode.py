@@ -17,10 +17,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from radiator.columns.headermap import HeaderMaps
+from radiator.columns.rows import Bytes, Ints, Mask, NameTable, Rows
+from radiator.columns.selection import HIGH, LOW, Selection
 from radiator.limits import MIB
-from radiator.spark.headermap import HeaderMaps
-from radiator.spark.rows import Bytes, Ints, Mask, NameTable, Rows
-from radiator.spark.selection import HIGH, LOW, Selection
 from radiator.storage.format import MISSING
 from radiator.storage.layout import encode_name
 

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from radiator.spark.decode import Counters, Decoder
-from radiator.spark.scan import Loss, SegmentRange, scan
-from radiator.spark.schema import SCHEMA, arrow_schema
-from radiator.spark.selection import Selection
+from radiator.columns.decode import Counters, Decoder
+from radiator.columns.scan import Loss, SegmentRange, scan
+from radiator.columns.schema import arrow_schema
+from radiator.columns.selection import Selection
 from radiator.storage.format import encode_batch
 from tests.spark.stores import Message
 
@@ -78,7 +78,7 @@ def read_rows(
     counters: Counters | None = None,
 ) -> list[dict[str, Any]]:
     """All rows of a range, as Python values. Without ``losses`` a loss is an assertion."""
-    full = arrow_schema(SCHEMA)
+    full = arrow_schema()
     schema = full if columns is None else pa.schema([full.field(name) for name in columns])
     counters = counters or Counters()
     decoder = Decoder(wanted.partition, schema, selection or Selection(), rows_per_batch, counters)

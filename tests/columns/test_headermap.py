@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from radiator.spark.headermap import HeaderMaps
+from radiator.columns.headermap import HeaderMaps
 from radiator.stomp.headers import join, split_block
 
 pytestmark = pytest.mark.spark

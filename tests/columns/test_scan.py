@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from radiator.spark.scan import Loss, SegmentRange
+from radiator.columns.scan import Loss, SegmentRange
 from radiator.storage.format import MAGIC, UnknownVersion, encode_batch
+from tests.columns.segments import Placed, read_rows, whole, write_segment
 from tests.formats.newer import newer
-from tests.spark.segments import Placed, read_rows, whole, write_segment
 from tests.spark.stores import numbered
 
 pytestmark = pytest.mark.spark

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from radiator.columns.rows import Bytes, Ints, Offsets
 from radiator.errors import ProtocolError
-from radiator.spark.rows import Bytes, Ints, Offsets
 from radiator.stomp.headers import split_block, unescape
 
 TAG_PREFIX = "tag-"

@@ -26,10 +26,10 @@ from zlib import crc32
 
 import numpy as np
 
+from radiator.columns.decode import Counters
+from radiator.columns.rows import Bytes, Ints
 from radiator.errors import StorageError
 from radiator.limits import BATCH_BYTES_MAX, MIB
-from radiator.spark.decode import Counters
-from radiator.spark.rows import Bytes, Ints
 from radiator.storage.files import FileSystem
 from radiator.storage.format import (
     CRC_FROM,

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from radiator.spark import decode, scan
-from radiator.spark.decode import Counters
-from radiator.spark.schema import SCHEMA
-from radiator.spark.selection import Selection
+from radiator.columns import decode, scan
+from radiator.columns.decode import Counters
+from radiator.columns.schema import COLUMNS
+from radiator.columns.selection import Selection
 from radiator.storage.layout import message_id
-from tests.spark.segments import Placed, read_rows, whole, write_segment
+from tests.columns.segments import Placed, read_rows, whole, write_segment
 from tests.spark.stores import MS, START_NS, Message, numbered
 
 pytestmark = pytest.mark.spark
@@ -90,7 +90,7 @@ def test_sparse_batches_of_a_compacted_log(
     assert without_times(read_rows(whole(tmp_path / "s.rlog", placed))) == expected_rows(placed)
 
 
-@pytest.mark.parametrize("column", SCHEMA.names)
+@pytest.mark.parametrize("column", [column.name for column in COLUMNS])
 def test_a_column_alone_is_the_column_among_all(tmp_path: Path, column: str) -> None:
     placed = write_segment(tmp_path / "s.rlog", [numbered("/topic/a", 5, color="red"), numbered("/topic/b", 1, 5)])
     wanted = whole(tmp_path / "s.rlog", placed)

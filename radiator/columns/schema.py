@@ -1,0 +1,48 @@
+"""The columns of the table, in one place, as Arrow types.
+
+``COLUMNS`` is the whole table; the Spark source, the archive, documents and tests iterate over it.
+
+Knows: names and types. Must not know: files, pyspark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import pyarrow as pa
+
+
+class Column(NamedTuple):
+    name: str
+    type: pa.DataType
+    nullable: bool
+    meaning: str
+
+
+_MAP = pa.map_(pa.string(), pa.string())
+_TIME = pa.timestamp("us", tz="UTC")
+
+COLUMNS: tuple[Column, ...] = (
+    Column("destination", pa.string(), False, "where it was sent, such as /topic/flights.JFK"),
+    Column("partition", pa.string(), False, "the log that holds it"),
+    Column("offset", pa.int64(), False, "its number in that log; dense, for ever"),
+    Column("message_id", pa.string(), False, "its address, as in the message-id header of a delivery"),
+    Column("receive_time", _TIME, False, "when the broker took it, in microseconds; never falls in a log"),
+    Column("event_time", _TIME, True, "when it happened, as the sender says (event-time header)"),
+    Column("transmit_time", _TIME, True, "when it was sent, as the sender says (transmit-time header)"),
+    Column("receive_ns", pa.int64(), False, "receive_time in nanoseconds since 1970, exact"),
+    Column("event_ns", pa.int64(), True, "event_time in nanoseconds, exact"),
+    Column("transmit_ns", pa.int64(), True, "transmit_time in nanoseconds, exact"),
+    Column("tags", _MAP, False, "the headers tag-<key>, as key -> value"),
+    Column("headers", _MAP, False, "every stored header, decoded, tags included"),
+    Column("body", pa.binary(), False, "the body, byte for byte"),
+    Column("size", pa.int64(), False, "bytes in the body"),
+)
+BY_NAME = {column.name: column for column in COLUMNS}
+
+
+def arrow_schema(names: Iterable[str] | None = None) -> pa.Schema:
+    """The schema of these columns, in this order; of all of them without ``names``. Raises KeyError."""
+    chosen = BY_NAME if names is None else names
+    return pa.schema([pa.field(name, BY_NAME[name].type, BY_NAME[name].nullable) for name in chosen])
