@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 __all__ = ["collect", "get_session", "read", "register", "snapshot"]
 
 _HOMES = {
-    "collect": "session",
-    "get_session": "session",
-    "read": "session",
-    "register": "session",
-    "snapshot": "planning",
+    "collect": "radiator.spark.session",
+    "get_session": "radiator.spark.session",
+    "read": "radiator.spark.session",
+    "register": "radiator.spark.session",
+    "snapshot": "radiator.columns.planning",
 }
 
 
@@ -29,4 +29,4 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{home}"), name)
+    return getattr(import_module(home), name)

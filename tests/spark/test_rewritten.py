@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import radiator.spark
+from radiator.columns import decode, rows, scan
 from radiator.columns.decode import Counters, Decoder
 from radiator.columns.options import ReadOptions
 from radiator.columns.planning import plan
@@ -21,7 +22,6 @@ from radiator.columns.read import read
 from radiator.columns.scan import LostRecords, SegmentRange
 from radiator.columns.selection import Selection
 from radiator.limits import BATCH_BYTES_MAX, INDEX_INTERVAL_BYTES, KIB
-from radiator.spark import decode, rows, scan
 from radiator.spark.options import parse
 from radiator.spark.schema import SCHEMA, arrow_schema, select
 from radiator.storage import layout
