@@ -22,7 +22,6 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPa
 from pyspark.sql.types import StructType
 
 from radiator.columns.decode import Counters
-from radiator.columns.files import open_store
 from radiator.columns.log import partitions
 from radiator.columns.options import ReadOptions
 from radiator.columns.planning import plan
@@ -47,8 +46,7 @@ class RadiatorSource(DataSource):  # type: ignore[misc]
         return "radiator"
 
     def schema(self) -> StructType:
-        options = read_options.parse(self.options)
-        partitions(open_store(options.path, options.storage))  # what is wrong is told when the DataFrame is made
+        partitions(read_options.parse(self.options).path)  # what is wrong is told when the DataFrame is made
         return SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:

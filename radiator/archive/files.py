@@ -1,0 +1,181 @@
+"""The seam over where an archive lies: few verbs, over a directory or over whatever pyarrow or fsspec reach by URI.
+
+    a path, file://     ``LocalFiles``: os calls; what is published is synced, file and directories
+    any other scheme    fsspec if it has a driver for the scheme (s3fs, gcsfs ...), else ``pyarrow.fs``: see ``remote``
+
+Paths are relative to the archive, with ``/``. A data file is written where ``spool`` says, on a local disk, and put in
+its place by ``publish`` when it is complete. ``create_new`` is what the log of commits stands on: a name that is there
+is never written again. It holds in one step locally, and with every fsspec driver that knows mode ``xb`` (S3, Google,
+Azure: by conditional requests); elsewhere it looks first and writes then: there only one archiver may work at a time.
+
+Errors are OSErrors. Knows: bytes and names. Must not know: what is in the files. No state: any thread, any process;
+instances can be pickled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from radiator.archive.paths import NEW
+from radiator.errors import StorageError
+
+LOCAL_SCHEMES = ("", "file", "local")
+
+
+class Entry(NamedTuple):
+    path: str
+    size_bytes: int
+
+
+class Files(ABC):
+    uri: str  # of the archive, as people know it
+    local: str | None = None  # its directory, if it is one of this machine
+
+    @abstractmethod
+    def list(self, directory: str) -> list[Entry]:
+        """The files below, however deep, sorted; none if there is no such directory."""
+
+    @abstractmethod
+    def read(self, path: str) -> bytes:
+        """Raises FileNotFoundError."""
+
+    @abstractmethod
+    def open(self, path: str) -> Any:
+        """To be read, by pyarrow too. Raises FileNotFoundError."""
+
+    @abstractmethod
+    def size(self, path: str) -> int | None:
+        """In bytes; None: there is no such file."""
+
+    @abstractmethod
+    def create_new(self, path: str, data: bytes) -> bool:
+        """A file with just this, in one step; False, and nothing else, if there is one of that name."""
+
+    @abstractmethod
+    def publish(self, spooled: str, path: str) -> None:
+        """The complete local file ``spooled`` becomes ``path``, which is new. What is there when this fails is of no
+        use; the spooled file may be gone."""
+
+    @abstractmethod
+    def remove(self, path: str) -> None:
+        """No error if it is not there."""
+
+    @abstractmethod
+    def spool(self) -> str:
+        """A directory of this machine for files that are being written."""
+
+    @abstractmethod
+    def address(self, path: str) -> str:
+        """What other programs open it by: a local path, or a URI."""
+
+    def settle(self) -> None:  # noqa: B027 - elsewhere it is safe when it is published
+        """What was published since the last time is safe when this returns."""
+
+
+class LocalFiles(Files):
+    def __init__(self, root: str) -> None:
+        self.local = self.uri = os.path.abspath(root)
+        self._unsynced: set[str] = set()  # directories with new names
+
+    def list(self, directory: str) -> list[Entry]:
+        top, found = self.address(directory), []
+        for folder, _, names in os.walk(top):
+            inside = os.path.relpath(folder, self.uri)
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):  # going, just now
+                    found.append(Entry(f"{inside}/{name}", os.stat(f"{folder}/{name}").st_size))
+        return sorted(found)
+
+    def read(self, path: str) -> bytes:
+        with open(self.address(path), "rb") as file:
+            return file.read()
+
+    def open(self, path: str) -> Any:
+        return open(self.address(path), "rb")
+
+    def size(self, path: str) -> int | None:
+        try:
+            return os.stat(self.address(path)).st_size
+        except FileNotFoundError:
+            return None
+
+    def create_new(self, path: str, data: bytes) -> bool:
+        new = f"{self.spool()}/{secrets.token_hex(8)}.new"
+        try:
+            with open(new, "xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            folder = self._folder(path)
+            try:
+                os.link(new, self.address(path))
+            except FileExistsError:
+                return False
+            self._unsynced.add(folder)
+            self.settle()
+            return True
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(new)
+
+    def publish(self, spooled: str, path: str) -> None:
+        with open(spooled, "rb") as file:
+            os.fsync(file.fileno())
+        folder = self._folder(path)
+        os.rename(spooled, self.address(path))
+        self._unsynced.add(folder)
+
+    def remove(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.address(path))
+
+    def spool(self) -> str:
+        directory = self.address(NEW)
+        os.makedirs(directory, exist_ok=True)
+        return directory
+
+    def address(self, path: str) -> str:
+        return f"{self.uri}/{path}"
+
+    def settle(self) -> None:
+        while self._unsynced:
+            fd = os.open(next(iter(self._unsynced)), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            self._unsynced.pop()
+
+    def _folder(self, path: str) -> str:
+        """The directory of ``path``, made if need be; each one that is new will be synced, and the one above it."""
+        folder = above = os.path.dirname(self.address(path))
+        while not os.path.isdir(above):
+            above = os.path.dirname(above)
+            self._unsynced.add(above)
+        os.makedirs(folder, exist_ok=True)
+        made = folder
+        while made != above:
+            self._unsynced.add(made)
+            made = os.path.dirname(made)
+        return folder
+
+
+def open_files(archive: str | os.PathLike[str] | Files) -> Files:
+    """``archive``: a path or a URI. Raises StorageError if nothing here reaches it. Nothing is opened or made."""
+    if isinstance(archive, Files):
+        return archive
+    uri = os.fspath(archive)
+    parts = urlsplit(uri)
+    if parts.scheme not in LOCAL_SCHEMES or (parts.netloc not in ("", "localhost") and "://" in uri):
+        from radiator.archive.remote import remote_files
+
+        return remote_files(uri.rstrip("/"), parts.scheme)
+    path = unquote(parts.path) if "://" in uri or parts.scheme else uri
+    if not path:
+        raise StorageError(f"{uri!r} names no archive: expected a directory, or a URI such as s3://bucket/archive")
+    return LocalFiles(path)

@@ -1,0 +1,56 @@
+"""Which files of an archive a reader wants, as paths or URIs that DuckDB, pandas, Polars and Spark take.
+
+Knows: the manifest. Must not know: what is in the files.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from radiator.archive.files import Files, open_files
+from radiator.archive.manifest import DataFile, load
+from radiator.routing.pattern import parse_list
+
+Time = int | str | datetime  # nanoseconds since 1970; RFC 3339, UTC where it says no zone
+
+
+def files(
+    archive: str | os.PathLike[str] | Files,
+    destination: str | None = None,
+    start: Time | None = None,
+    end: Time | None = None,
+    partition: str | None = None,
+) -> list[str]:
+    """The files that may hold messages to ``destination`` (a name, a pattern, or a comma list of them) received from
+    ``start`` up to, not including, ``end``. Whole files: they may hold others as well."""
+    where = open_files(archive)
+    low, high = (None if start is None else time_ns(start)), (None if end is None else time_ns(end))
+    wants = None if destination is None else parse_list(destination)
+
+    def wanted(each: DataFile) -> bool:
+        return (
+            (low is None or each.max_receive_ns >= low)
+            and (high is None or each.min_receive_ns < high)
+            and (partition is None or each.partition == partition)
+            and (wants is None or each.destinations is None or any(map(wants.matches, each.destinations)))
+        )
+
+    return [where.address(each.path) for each in in_order(load(where).files.values()) if wanted(each)]
+
+
+def in_order(found: Iterable[DataFile]) -> list[DataFile]:
+    """By date, destination, partition and offset."""
+    return sorted(found, key=lambda each: (each.path.rpartition("/")[0], each.partition, each.first_offset))
+
+
+def time_ns(time: Time) -> int:
+    """Raises ValueError."""
+    if isinstance(time, int):
+        return time
+    moment = datetime.fromisoformat(time) if isinstance(time, str) else time
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    since = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    return ((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds) * 1_000

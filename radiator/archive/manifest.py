@@ -1,0 +1,206 @@
+"""The log of commits: what an archive holds is what they say, in order; a file that no commit names is not there.
+
+``load`` folds the commits into a ``State``; ``commit`` adds one behind the state that it was made from, under a name
+that must be new. Whoever finds that name taken gets a ``Conflict``, and loads again: so two archivers at once are as if
+one came after the other. Every ``CHECKPOINT_COMMITS`` commits the state is written as one file, so that a load reads few;
+commits stay.
+
+Knows: ``Files``, JSON. Must not know: Parquet, stores. States are immutable; so are data files, once named.
+Invariant: a state is exactly its commits. A commit that is missing or damaged is an error, never skipped.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from radiator import __version__
+from radiator.archive.files import Files
+from radiator.archive.paths import LOG, checkpoint_path, commit_path, version_of
+from radiator.errors import StorageError
+
+FORMAT = 1
+CHECKPOINT_COMMITS = 50
+
+
+class Lost(NamedTuple):
+    """Offsets from ``first`` up to, not including, ``next_offset`` that the archive does not have, and why."""
+
+    partition: str
+    first: int
+    next_offset: int
+    why: str
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """One Parquet file. ``destinations`` None: so many that they are not listed. Its records have offsets from
+    ``first_offset`` up to, not including, ``next_offset``; there may be fewer records than offsets."""
+
+    path: str
+    partition: str
+    first_offset: int
+    next_offset: int
+    date: str
+    destinations: tuple[str, ...] | None
+    records: int
+    bytes: int
+    body_bytes: int
+    min_receive_ns: int
+    max_receive_ns: int
+
+
+@dataclass(frozen=True)
+class State:
+    """``version`` -1: an archive without a commit, or none at all. Below ``ends`` (and from ``starts`` on) the archive
+    has everything of a partition but what is ``lost``."""
+
+    version: int = -1
+    source: str | None = None
+    files: Mapping[str, DataFile] = field(default_factory=dict)  # by path
+    ends: Mapping[str, int] = field(default_factory=dict)
+    starts: Mapping[str, int] = field(default_factory=dict)
+    lost: tuple[Lost, ...] = ()
+
+    @property
+    def records(self) -> int:
+        return sum(each.records for each in self.files.values())
+
+
+class Conflict(NamedTuple):
+    """Somebody else has made that version."""
+
+    version: int
+
+
+def load(files: Files, version: int | None = None) -> State:
+    """The state as of now, or of a ``version``. Raises StorageError if it cannot be told."""
+    commits, checkpoints = set(), []
+    for entry in files.list(LOG):
+        found = version_of(entry.path.rpartition("/")[2])
+        if found is not None and (version is None or found[0] <= version):
+            checkpoints.append(found[0]) if found[1] else commits.add(found[0])
+    last = max(commits, default=-1)
+    if version is not None and last != version:
+        raise StorageError(f"{files.uri}: there is no commit {version}; the last one is {last}")
+    for checkpoint in sorted(checkpoints, reverse=True):
+        state = _checkpoint(files, checkpoint)
+        if state is not None and checkpoint <= last:
+            break
+    else:
+        state = State()
+    for number in range(state.version + 1, last + 1):
+        if number not in commits:
+            raise StorageError(
+                f"{files.uri}: commit {number} is missing in {LOG}/; restore it: what follows builds on it"
+            )
+        state = _folded(state, _read(files, commit_path(number)))
+    return state
+
+
+def commit(
+    files: Files,
+    state: State,
+    *,
+    source: str,
+    add: Iterable[DataFile] = (),
+    remove: Iterable[str] = (),
+    ends: Mapping[str, int] | None = None,
+    starts: Mapping[str, int] | None = None,
+    lost: Iterable[Lost] = (),
+) -> State | Conflict:
+    """One commit behind ``state``. It is there when this returns, and is not, or may be, when this raises."""
+    made = {
+        "format": FORMAT,
+        "version": state.version + 1,
+        "source": source,
+        "made": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+        "by": f"radiator {__version__}",
+        "ends": dict(ends or {}),
+        "starts": dict(starts or {}),
+        "lost": list(lost),
+        "add": [asdict(each) for each in add],
+        "remove": list(remove),
+    }
+    following = _folded(state, made)
+    if not files.create_new(commit_path(following.version), _encode(made)):
+        return Conflict(following.version)
+    if following.version % CHECKPOINT_COMMITS == CHECKPOINT_COMMITS - 1:
+        files.create_new(checkpoint_path(following.version), _encode(_whole(following)))
+    return following
+
+
+def check_source(files: Files, state: State, source: str) -> None:
+    """Raises StorageError if the archive is another data directory's."""
+    if state.source not in (None, source):
+        raise StorageError(
+            f"{files.uri} is the archive of another data directory (source {state.source}, this one is {source}): give "
+            "each its own"
+        )
+
+
+def _encode(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def _whole(state: State) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "version": state.version,
+        "source": state.source,
+        "ends": dict(state.ends),
+        "starts": dict(state.starts),
+        "lost": list(state.lost),
+        "add": [asdict(each) for each in state.files.values()],
+        "remove": [],
+    }
+
+
+def _read(files: Files, path: str) -> dict[str, Any]:
+    data = files.read(path)
+    try:
+        value = json.loads(data)
+        number = value["format"]
+    except (ValueError, TypeError, KeyError) as error:
+        raise StorageError(f"{files.address(path)}: damaged: {error}; restore it: what follows builds on it") from None
+    if number != FORMAT:
+        raise StorageError(f"{files.address(path)}: format {number} is newer than this radiator: install another one")
+    return dict(value)
+
+
+def _checkpoint(files: Files, version: int) -> State | None:
+    """None if it does not hold: the commits say the same, it only takes longer."""
+    try:
+        value = json.loads(files.read(checkpoint_path(version)))
+        if value["format"] != FORMAT or value["version"] != version:
+            return None
+        return _folded(State(version - 1), value)
+    except (ValueError, TypeError, KeyError, FileNotFoundError, StorageError):
+        return None
+
+
+def _folded(state: State, made: Mapping[str, Any]) -> State:
+    if made["version"] != state.version + 1:
+        raise StorageError(f"commit {state.version + 1} says that it is {made['version']}")
+    removed = set(made["remove"])
+    if not removed <= state.files.keys():
+        raise StorageError(f"commit {made['version']} removes files that are not there: {sorted(removed)[:3]}")
+    kept = {path: each for path, each in state.files.items() if path not in removed} if removed else dict(state.files)
+    for fields in made["add"]:
+        names = fields["destinations"]
+        each = DataFile(**{**fields, "destinations": None if names is None else tuple(names)})
+        if each.path in kept:
+            raise StorageError(f"commit {made['version']} adds a file that is there: {each.path}")
+        kept[each.path] = each
+    return replace(
+        state,
+        version=made["version"],
+        source=made["source"],
+        files=kept,
+        ends={**state.ends, **made["ends"]},
+        starts={**state.starts, **made["starts"]},
+        lost=(*state.lost, *(Lost(*each) for each in made["lost"])),
+    )

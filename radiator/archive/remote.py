@@ -1,0 +1,203 @@
+"""An archive that is no directory of this machine: ``Files`` over fsspec and over pyarrow.fs.
+
+Data files are spooled on the local disk and uploaded whole. Where uploading is not one step (anything but an object
+store) they go to ``_new/`` first and are moved.
+
+Knows: the two libraries; each is imported when a URI needs it. Must not know: what is in the files.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from typing import Any
+
+from radiator.archive.files import Entry, Files
+from radiator.archive.paths import NEW
+from radiator.errors import StorageError
+from radiator.limits import MIB
+
+OBJECT_STORES = frozenset(("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "memory", "gcsfs", "adlfs"))
+COPY_BYTES = 8 * MIB
+SPOOL_PREFIX = "radiator-archive-"
+
+
+def remote_files(uri: str, scheme: str) -> Files:
+    """Raises StorageError."""
+    whys = []
+    for make in (_by_fsspec, _by_arrow):
+        try:
+            return make(uri, scheme)
+        except (ImportError, ValueError, NotImplementedError) as error:
+            whys.append(f"{make.__name__[4:]}: {error}")
+    raise StorageError(
+        f"{uri}: nothing here reaches {scheme}:// ({'; '.join(whys)}); install the fsspec driver of the store, such as "
+        "pip install s3fs, gcsfs or adlfs"
+    )
+
+
+def _by_fsspec(uri: str, scheme: str) -> Files:
+    from fsspec.core import url_to_fs
+
+    fs, path = url_to_fs(uri)
+    return FsspecFiles(fs, path, uri, moves=scheme not in OBJECT_STORES)
+
+
+def _by_arrow(uri: str, scheme: str) -> Files:
+    from pyarrow.fs import FileSystem
+
+    fs, path = FileSystem.from_uri(uri)
+    return ArrowFiles(fs, path, uri, moves=scheme not in OBJECT_STORES)
+
+
+class _Remote(Files):
+    """``moves``: a file that is being uploaded can be seen, so it gets its name at the end."""
+
+    def __init__(self, fs: Any, root: str, uri: str, moves: bool) -> None:
+        self.fs, self.root, self.uri, self._moves = fs, root.rstrip("/"), uri, moves
+        self._spool: str | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_spool": None}
+
+    def place(self, path: str) -> str:
+        return f"{self.root}/{path}"
+
+    def address(self, path: str) -> str:
+        return f"{self.uri}/{path}"
+
+    def spool(self) -> str:
+        if self._spool is None:
+            self._spool = tempfile.mkdtemp(prefix=SPOOL_PREFIX)
+        return self._spool
+
+    def close(self) -> None:
+        if self._spool is not None:
+            shutil.rmtree(self._spool, ignore_errors=True)
+            self._spool = None
+
+    def publish(self, spooled: str, path: str) -> None:
+        place = self.place(path)
+        first = self.place(f"{NEW}/{path.rpartition('/')[2]}") if self._moves else place
+        self._upload(spooled, first)
+        if self._moves:
+            self._move(first, place)
+
+    def _upload(self, spooled: str, place: str) -> None:
+        raise NotImplementedError
+
+    def _move(self, old: str, new: str) -> None:
+        raise NotImplementedError
+
+
+class FsspecFiles(_Remote):
+    def list(self, directory: str) -> list[Entry]:
+        self.fs.invalidate_cache()
+        try:
+            found = self.fs.find(self.place(directory), detail=True)
+        except FileNotFoundError:
+            return []
+        cut = len(self.fs._strip_protocol(self.root)) + 1
+        return sorted(Entry(str(place)[cut:], int(facts["size"] or 0)) for place, facts in found.items())
+
+    def read(self, path: str) -> bytes:
+        data: bytes = self.fs.cat_file(self.place(path))
+        return data
+
+    def open(self, path: str) -> Any:
+        return self.fs.open(self.place(path), "rb")
+
+    def size(self, path: str) -> int | None:
+        self.fs.invalidate_cache()
+        try:
+            return int(self.fs.info(self.place(path))["size"])
+        except FileNotFoundError:
+            return None
+
+    def create_new(self, path: str, data: bytes) -> bool:
+        self._make_folder(self.place(path))
+        try:
+            with self.fs.open(self.place(path), "xb") as file:
+                file.write(data)
+        except FileExistsError:
+            return False
+        except (NotImplementedError, ValueError):  # a driver without that mode
+            if self.size(path) is not None:
+                return False
+            self.fs.pipe_file(self.place(path), data)
+        return True
+
+    def remove(self, path: str) -> None:
+        try:
+            self.fs.rm_file(self.place(path))
+        except FileNotFoundError:
+            pass
+
+    def _upload(self, spooled: str, place: str) -> None:
+        self._make_folder(place)
+        self.fs.put_file(spooled, place)
+
+    def _move(self, old: str, new: str) -> None:
+        self._make_folder(new)
+        self.fs.mv(old, new)
+
+    def _make_folder(self, place: str) -> None:
+        self.fs.makedirs(place.rpartition("/")[0], exist_ok=True)
+
+
+class ArrowFiles(_Remote):
+    def list(self, directory: str) -> list[Entry]:
+        from pyarrow.fs import FileSelector, FileType
+
+        wanted = FileSelector(self.place(directory), allow_not_found=True, recursive=True)
+        found = [each for each in self.fs.get_file_info(wanted) if each.type == FileType.File]
+        return sorted(Entry(each.path[len(self.root) + 1 :], each.size or 0) for each in found)
+
+    def read(self, path: str) -> bytes:
+        with self.fs.open_input_stream(self.place(path)) as file:
+            data: bytes = file.read()
+        return data
+
+    def open(self, path: str) -> Any:
+        return self.fs.open_input_file(self.place(path))
+
+    def size(self, path: str) -> int | None:
+        from pyarrow.fs import FileType
+
+        facts = self.fs.get_file_info(self.place(path))
+        return int(facts.size) if facts.type == FileType.File else None
+
+    def create_new(self, path: str, data: bytes) -> bool:
+        if self.size(path) is not None:
+            return False
+        place = self.place(path)
+        first = f"{place}.new" if self._moves else place
+        self._write(first, data)
+        if self._moves:
+            self.fs.move(first, place)
+        return True
+
+    def remove(self, path: str) -> None:
+        try:
+            self.fs.delete_file(self.place(path))
+        except FileNotFoundError:
+            pass
+
+    def _upload(self, spooled: str, place: str) -> None:
+        self._make_folder(place)
+        with open(spooled, "rb") as source, self.fs.open_output_stream(place) as target:
+            while data := source.read(COPY_BYTES):
+                target.write(data)
+
+    def _move(self, old: str, new: str) -> None:
+        self._make_folder(new)
+        self.fs.move(old, new)
+
+    def _write(self, place: str, data: bytes) -> None:
+        self._make_folder(place)
+        with self.fs.open_output_stream(place) as target:
+            target.write(data)
+
+    def _make_folder(self, place: str) -> None:
+        if self._moves:  # an object store has none
+            self.fs.create_dir(place.rpartition("/")[0], recursive=True)

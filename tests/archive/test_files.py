@@ -1,0 +1,96 @@
+"""The verbs of an archive's files, the same over a directory, fsspec and pyarrow."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import fsspec
+import pytest
+from pyarrow.fs import LocalFileSystem
+
+from radiator.archive.files import Entry, Files, LocalFiles, open_files
+from radiator.archive.remote import ArrowFiles, FsspecFiles
+from radiator.errors import StorageError
+
+KINDS = ("path", "file", "memory", "fsspec", "arrow", "arrow-objects")
+
+
+@pytest.fixture(params=KINDS)
+def files(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Files]:
+    root = str(tmp_path / "archive")
+    if request.param == "path":
+        yield open_files(root)
+    elif request.param == "file":
+        yield open_files(f"file://{root}")
+    elif request.param == "memory":
+        yield open_files(f"memory://{root}")
+        fsspec.filesystem("memory").store.clear()
+    elif request.param == "fsspec":
+        yield FsspecFiles(fsspec.filesystem("file"), root, f"file://{root}", moves=True)
+    else:
+        yield ArrowFiles(LocalFileSystem(), root, root, moves=request.param == "arrow")
+        (tmp_path / "archive").mkdir(exist_ok=True)
+
+
+def spooled(files: Files, name: str, data: bytes) -> str:
+    path = f"{files.spool()}/{name}"
+    Path(path).write_bytes(data)
+    return path
+
+
+def test_a_name_is_written_once(files: Files) -> None:
+    if isinstance(files, ArrowFiles) and not files._moves:
+        files.fs.create_dir(f"{files.root}/_log", recursive=True)
+    assert files.create_new("_log/1.json", b"first")
+    assert not files.create_new("_log/1.json", b"second")
+    assert files.read("_log/1.json") == b"first"
+    assert files.list("_log") == [Entry("_log/1.json", 5)]
+
+
+def test_what_is_published_is_there_whole_and_can_be_removed(files: Files) -> None:
+    path = "date=2013-01-31/~2Ftopic~2Fa/p@0-1.00000000.parquet"
+    if isinstance(files, ArrowFiles) and not files._moves:
+        files.fs.create_dir(f"{files.root}/{path.rpartition('/')[0]}", recursive=True)
+    data = bytes(range(256)) * 100
+    assert files.size(path) is None
+    assert files.list("date=2013-01-31") == []
+    files.publish(spooled(files, "x.parquet", data), path)
+    files.settle()
+    assert files.size(path) == len(data)
+    assert [entry.path for entry in files.list("date=2013-01-31")] == [path]
+    with files.open(path) as file:
+        file.seek(256)
+        assert file.read(3) == b"\0\1\2"
+    assert pickle.loads(pickle.dumps(files)).read(path) == data or files.uri.startswith("memory")
+    files.remove(path)
+    files.remove(path)
+    assert files.size(path) is None
+    with pytest.raises(FileNotFoundError):
+        files.read(path)
+
+
+def test_a_directory_is_named_by_a_path_or_by_a_uri(tmp_path: Path) -> None:
+    for uri in (tmp_path, str(tmp_path), f"file://{tmp_path}", f"file:{tmp_path}"):
+        files = open_files(uri)
+        assert isinstance(files, LocalFiles)
+        assert files.address("x") == f"{tmp_path}/x"
+
+
+def test_a_scheme_that_nothing_reaches_is_told_with_the_remedy() -> None:
+    with pytest.raises(StorageError, match="nothing here reaches nowhere://.*pip install s3fs"):
+        open_files("nowhere://bucket/archive")
+    with pytest.raises(StorageError, match="names no archive"):
+        open_files("")
+
+
+def test_fsspec_is_imported_only_where_it_is_needed() -> None:
+    code = (
+        "import sys\nfrom radiator.archive import open_files\n"
+        "open_files('/tmp/x')\nassert 'fsspec' not in sys.modules\n"
+        "open_files('memory://x')\nassert 'fsspec' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

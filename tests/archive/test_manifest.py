@@ -1,0 +1,124 @@
+"""The log of commits, and what plain readers are told of it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from radiator import archive
+from radiator.archive.files import LocalFiles
+from radiator.archive.manifest import CHECKPOINT_COMMITS, Conflict, DataFile, Lost, State, check_source, commit, load
+from radiator.archive.paths import checkpoint_path, commit_path, data_path, encode
+from radiator.errors import StorageError
+from radiator.storage.layout import encode_name
+
+DAY_NS = 86_400 * 10**9
+
+
+def data_file(first: int, following: int, destination: str | None = "/topic/a", day: int = 0) -> DataFile:
+    date = f"1970-01-{day + 1:02d}"
+    return DataFile(
+        data_path(date, destination, "p", first, following, "0123abcd"), "p", first, following, date,
+        None if destination is None else (destination,), following - first, 100, 50, day * DAY_NS, day * DAY_NS + 1000,
+    )  # fmt: skip
+
+
+def grown(files: LocalFiles, count: int) -> State:
+    state = load(files)
+    for _ in range(count):
+        first = state.ends.get("p", 0)
+        made = commit(files, state, source="s", add=[data_file(first, first + 5)], ends={"p": first + 5})
+        assert isinstance(made, State)
+        state = made
+    return state
+
+
+def test_the_state_is_the_fold_of_the_commits(tmp_path: Path) -> None:
+    files = LocalFiles(str(tmp_path))
+    assert load(files) == State()
+    state = grown(files, 3)
+    small = list(state.files)
+    merged = data_file(0, 10)
+    lost = [Lost("p", 15, 17, "damaged")]
+    made = commit(files, state, source="s", add=[merged], remove=small[:2], ends={"p": 17}, starts={"p": 0}, lost=lost)
+    assert made == load(files)
+    assert isinstance(made, State)
+    assert set(made.files) == {merged.path, small[2]}
+    assert made.records == 15
+    assert (made.version, made.ends, made.starts, list(made.lost)) == (3, {"p": 17}, {"p": 0}, lost)
+    assert load(files, 2) == state
+
+
+def test_of_two_commits_from_one_state_one_is_a_conflict_and_leaves_nothing(tmp_path: Path) -> None:
+    files = LocalFiles(str(tmp_path))
+    state = grown(files, 1)
+    mine = commit(files, state, source="s", add=[data_file(5, 10)], ends={"p": 10})
+    assert commit(files, state, source="s", add=[data_file(5, 9)], ends={"p": 9}) == Conflict(1)
+    assert load(files) == mine
+
+
+def test_a_load_reads_the_last_checkpoint_and_what_follows(tmp_path: Path) -> None:
+    files = LocalFiles(str(tmp_path))
+    state = grown(files, CHECKPOINT_COMMITS + 2)
+    for version in range(CHECKPOINT_COMMITS):
+        Path(files.address(commit_path(version))).write_bytes(b"never read again")
+    assert load(files) == state
+
+
+def test_without_the_checkpoint_the_commits_say_the_same(tmp_path: Path) -> None:
+    files = LocalFiles(str(tmp_path))
+    state = grown(files, CHECKPOINT_COMMITS + 2)
+    Path(files.address(checkpoint_path(CHECKPOINT_COMMITS - 1))).write_bytes(b'{"format": 1, "ver')
+    assert load(files) == state
+    files.remove(checkpoint_path(CHECKPOINT_COMMITS - 1))
+    assert load(files) == state
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [(None, "commit 1 is missing"), (b"{", "damaged"), (b'{"format": 2}', "is newer than this radiator")],
+)
+def test_a_commit_that_is_missing_or_damaged_is_an_error(tmp_path: Path, data: bytes | None, text: str) -> None:
+    files = LocalFiles(str(tmp_path))
+    grown(files, 3)
+    path = Path(files.address(commit_path(1)))
+    path.unlink() if data is None else path.write_bytes(data)
+    with pytest.raises(StorageError, match=text):
+        load(files)
+
+
+def test_the_archive_of_another_store_is_refused(tmp_path: Path) -> None:
+    files = LocalFiles(str(tmp_path))
+    check_source(files, load(files), "mine")
+    with pytest.raises(StorageError, match="another data directory"):
+        check_source(files, grown(files, 1), "mine")
+
+
+def test_plain_readers_are_given_the_files_that_may_hold_what_they_want(tmp_path: Path) -> None:
+    files = LocalFiles(str(tmp_path))
+    found = [data_file(0, 5), data_file(5, 9, "/topic/b"), data_file(9, 12, None), data_file(12, 20, day=1)]
+    made = commit(files, State(), source="s", add=found, ends={"p": 20})
+    assert isinstance(made, State)
+    a, b, many, later = (files.address(each.path) for each in found)
+    assert set(archive.files(tmp_path)) == {a, b, many, later}
+    assert set(archive.files(tmp_path, "/topic/a")) == {a, many, later}
+    assert set(archive.files(tmp_path, "/topic/>", end=DAY_NS)) == {a, b, many}
+    assert archive.files(tmp_path, start=datetime(1970, 1, 2)) == [later]
+    assert archive.files(tmp_path, start="1970-01-02T00:00:00Z", end="1970-01-02") == []
+    assert archive.files(tmp_path, "/topic/c,/topic/b", start="1970-01-02") == []
+    assert archive.files(tmp_path, partition="q") == []
+
+
+def test_names_of_files_lead_to_one_component_that_no_tool_changes() -> None:
+    assert encode("/topic/flights.JFK") == "~2Ftopic~2Fflights.JFK"
+    assert encode("_hidden") == "~5Fhidden"
+    assert encode(".hidden~") == "~2Ehidden~7E"
+    long = ["ä" * 39 + str(each) for each in range(2)]
+    cut = {encode(name, 180) for name in long}
+    assert len(cut) == 2
+    assert all(len(name) == 180 for name in cut)
+    path = data_path("2013-01-31", "x" * 240, "ä" * 40, 10**18, 10**19 - 1, "0123abcd")
+    assert max(map(len, path.split("/"))) <= 255
+    assert len(encode_name("ä" * 40)) == 240
