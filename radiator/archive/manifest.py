@@ -2,8 +2,8 @@
 
 ``load`` folds the commits into a ``State``; ``commit`` adds one behind the state that it was made from, under a name
 that must be new. Whoever finds that name taken gets a ``Conflict``, and loads again: so two archivers at once are as if
-one came after the other. Every ``CHECKPOINT_COMMITS`` commits the state is written as one file, so that a load reads few;
-commits stay.
+one came after the other. Every ``CHECKPOINT_COMMITS`` commits the state is written as one file, so that a load reads
+few; commits stay.
 
 Knows: ``Files``, JSON. Must not know: Parquet, stores. States are immutable; so are data files, once named.
 Invariant: a state is exactly its commits. A commit that is missing or damaged is an error, never skipped.

@@ -5,7 +5,8 @@ Knows: nothing but these values. Instances are immutable and can be pickled.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from radiator.columns.selection import Selection
 from radiator.limits import MIB
@@ -17,7 +18,8 @@ SPLIT_BYTES_MIN = 2 * MIB  # below, a task costs more than its data
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """``split_bytes``: how much of the log one task reads, about; None: by size and CPUs."""
+    """``path``: a directory, or a URI whose file system takes the arguments ``storage``. ``split_bytes``: how much of
+    the log one task reads, about; None: by size and CPUs."""
 
     path: str
     selection: Selection
@@ -25,3 +27,4 @@ class ReadOptions:
     pushdown: bool = False
     rows_per_batch: int = ROWS_PER_BATCH
     split_bytes: int | None = None
+    storage: Mapping[str, str] = field(default_factory=dict)

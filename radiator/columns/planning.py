@@ -15,16 +15,18 @@ Invariant: every committed record that the selection wants lies in exactly one r
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+from radiator.columns.files import open_store
 from radiator.columns.log import confirms, index_of, partitions
 from radiator.columns.options import SPLIT_BYTES_MAX, SPLIT_BYTES_MIN, ReadOptions
 from radiator.columns.scan import LostRecords, SegmentRange
 from radiator.columns.selection import Selection
 from radiator.errors import StorageError
 from radiator.limits import KIB
+from radiator.storage.files import FileSystem
 from radiator.storage.index import IndexEntry
 from radiator.storage.reader import StoredPartition, StoredSegment
 
@@ -34,21 +36,22 @@ TASKS_PER_CPU = 2  # so that a slow task can be made up for
 
 def plan(options: ReadOptions) -> list[tuple[SegmentRange, ...]]:
     """One tuple of ranges per task. Raises StorageError if the store is missing or cannot hold what is asked for."""
-    logs = partitions(options.path)
+    place = open_store(options.path, options.storage)
+    logs = partitions(place)
     _check_bounds(options, {log.name: log for log in logs})
     wanted = [
-        _cut(log.name, segment, options.selection)
+        _cut(place.fs, log.name, segment, options.selection)
         for log in logs
         if options.selection.wants_partition(log.name)
         for segment in _segments(log, options.selection)
     ]
     size = options.split_bytes or _split_bytes(sum(cut.range.end - cut.range.start for cut in wanted))
-    return list(_pack([piece for cut in wanted for piece in _split(cut, size)], size))
+    return list(_pack([piece for cut in wanted for piece in _split(place.fs, cut, size)], size))
 
 
-def snapshot(path: str) -> dict[str, int]:
+def snapshot(path: str, storage: Mapping[str, str] | None = None) -> dict[str, int]:
     """The end of every partition as of now: what ``ending_offsets`` takes, so that several reads see the same."""
-    return {log.name: log.next_offset for log in partitions(path)}
+    return {log.name: log.next_offset for log in partitions(open_store(path, storage))}
 
 
 def _check_bounds(options: ReadOptions, logs: dict[str, StoredPartition]) -> None:
@@ -105,10 +108,10 @@ class _Cut(NamedTuple):
     inside: list[IndexEntry]  # where it can be cut further
 
 
-def _cut(partition: str, segment: StoredSegment, selection: Selection) -> _Cut:
+def _cut(fs: FileSystem, partition: str, segment: StoredSegment, selection: Selection) -> _Cut:
     """The segment without what its index shows to lie outside the selection."""
     low, high = selection.offsets_of(partition)
-    entries = index_of(segment)
+    entries = index_of(fs, segment)
     # Offsets and times both rise, so what lies before the selection is a prefix of the entries, what lies behind it a
     # suffix. The first wanted record stands behind the last entry of the prefix, the last one before the suffix.
     start, end = 0, len(entries)
@@ -120,8 +123,8 @@ def _cut(partition: str, segment: StoredSegment, selection: Selection) -> _Cut:
         entries[end - 1].base_offset >= high or entries[end - 1].min_receive_ns >= selection.receive_high_ns
     ):
         end -= 1
-    first = next((entry for entry in reversed(entries[:start]) if confirms(segment, entry)), None)
-    last = next((entry for entry in entries[end:] if confirms(segment, entry)), None)
+    first = next((entry for entry in reversed(entries[:start]) if confirms(fs, segment, entry)), None)
+    last = next((entry for entry in entries[end:] if confirms(fs, segment, entry)), None)
     wanted = SegmentRange(
         partition,
         segment.path,
@@ -138,11 +141,11 @@ def _split_bytes(total: int) -> int:
     return min(max(wanted, SPLIT_BYTES_MIN), SPLIT_BYTES_MAX)
 
 
-def _split(cut: _Cut, size: int) -> Iterator[SegmentRange]:
+def _split(fs: FileSystem, cut: _Cut, size: int) -> Iterator[SegmentRange]:
     rest = cut.range
     for entry in cut.inside:
         large = entry.position - rest.start >= size and rest.end - entry.position >= size // 2
-        if large and confirms(cut.segment, entry):
+        if large and confirms(fs, cut.segment, entry):
             yield replace(rest, end=entry.position, next_offset=entry.base_offset)
             rest = replace(rest, start=entry.position, first_offset=entry.base_offset)
     yield rest

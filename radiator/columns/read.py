@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 
 from radiator.columns.decode import Counters, Decoder
+from radiator.columns.files import open_store
 from radiator.columns.options import ReadOptions
 from radiator.columns.scan import Loss, LostRecords, SegmentRange, scan
 
@@ -31,11 +32,12 @@ def read(
             )
         print(f"radiator: skipped: {loss}", file=sys.stderr)
 
+    fs = open_store(options.path, options.storage).fs
     decoder: Decoder | None = None
     partition = None
     for wanted in ranges:
         if decoder is None or wanted.partition != partition:
             partition = wanted.partition
             decoder = Decoder(partition, schema, options.selection, options.rows_per_batch, counters)
-        for chunk in scan(wanted, lose, counters):
+        for chunk in scan(wanted, lose, counters, fs):
             yield from decoder.decode(*chunk)

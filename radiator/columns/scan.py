@@ -11,14 +11,13 @@ of the file. Only there is anything called lost: the walk looks for the next bat
 its salt and its crc hold, its offset lies ahead and within the range) and reports the offsets in between; it never
 trusts a length or an offset that no crc covers. What a batch covers and does not hold was removed on purpose: no loss.
 
-Knows: files, the header of a batch. Must not know: columns, Spark, who planned the range.
+Knows: the header of a batch. Must not know: where files lie, columns, Spark, who planned the range.
 Invariant: the records of the yielded batches, as far as each chunk says that they count, what was removed on purpose,
 and the reported losses together are exactly the offsets of the range.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -30,7 +29,7 @@ from radiator.columns.decode import Counters
 from radiator.columns.rows import Bytes, Ints
 from radiator.errors import StorageError
 from radiator.limits import BATCH_BYTES_MAX, MIB
-from radiator.storage.files import FileSystem
+from radiator.storage.files import FileSystem, storage_error
 from radiator.storage.format import (
     CRC_FROM,
     HEADER_BYTES,
@@ -94,28 +93,35 @@ class Chunk(NamedTuple):
     high: int
 
 
-def scan(wanted: SegmentRange, on_loss: Callable[[Loss], None], counters: Counters) -> Iterator[Chunk]:
+def scan(
+    wanted: SegmentRange, on_loss: Callable[[Loss], None], counters: Counters, fs: FileSystem | None = None
+) -> Iterator[Chunk]:
     """``on_loss`` may raise; if it returns, the scan goes on behind the loss."""
+    fs = fs or FileSystem()
     try:
-        fd = os.open(wanted.path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = fs.open_read(wanted.path)
     except FileNotFoundError:
         reason = "its segment is gone; retention has removed it since this read was planned"
         on_loss(Loss(wanted.partition, wanted.path, wanted.start, wanted.first_offset, wanted.next_offset, reason))
         return
     except OSError as error:
-        raise StorageError(f"{wanted.path} cannot be read: {error.strerror}; run this as the broker's user") from error
+        raise storage_error(wanted.path, "read", error, "run this as a user who may read the store") from error
     try:
-        yield from _Walk(fd, wanted, on_loss, counters).chunks()
+        yield from _Walk(fs, fd, wanted, on_loss, counters).chunks()
+    except OSError as error:
+        raise storage_error(wanted.path, "read", error) from error
     finally:
-        os.close(fd)
+        fs.close(fd)
 
 
 class _Walk:
-    def __init__(self, fd: int, wanted: SegmentRange, on_loss: Callable[[Loss], None], counters: Counters) -> None:
-        self.fd, self.wanted, self.on_loss, self.counters = fd, wanted, on_loss, counters
+    def __init__(
+        self, fs: FileSystem, fd: int, wanted: SegmentRange, on_loss: Callable[[Loss], None], counters: Counters
+    ) -> None:
+        self.fs, self.fd, self.wanted, self.on_loss, self.counters = fs, fd, wanted, on_loss, counters
         self.position, self.expected = wanted.start, wanted.first_offset
         self.low = wanted.first_offset  # what lies below is not wanted, or was yielded before the way was lost
-        size = os.fstat(fd).st_size
+        size = fs.size(fd)
         self.end = min(wanted.end, size)
         self.by_offset = not wanted.start and wanted.end >= size  # nothing else could be read than what was planned
         self.salts: frozenset[int] | None = None  # of the segment's batches, once it has been asked for
@@ -150,7 +156,7 @@ class _Walk:
 
     def _starts_as_planned(self) -> bool:
         try:
-            header = decode_header(os.pread(self.fd, HEADER_BYTES, self.position))
+            header = decode_header(self.fs.pread(self.fd, HEADER_BYTES, self.position))
         except (DamagedBatch, UnknownVersion):
             return False
         return header.base_offset == self.expected and (not self._known_salts() or header.salt in self._known_salts())
@@ -159,13 +165,13 @@ class _Walk:
         """By offsets: the file is not, or not here, what it was when this was planned."""
         self.low = max(self.low, self.expected)
         self.position, self.expected = 0, base_of(self.wanted.path)
-        self.end = os.fstat(self.fd).st_size
+        self.end = self.fs.size(self.fd)
         self.by_offset = True
 
     def _read(self, length: int) -> Bytes:
         length = max(min(length, self.end - self.position), 0) & ~7
         data = np.empty(length, np.uint8)
-        got = os.preadv(self.fd, [data.data], self.position) if length else 0
+        got = self.fs.preadv(self.fd, [data.data], self.position) if length else 0
         self.counters.bytes_read += got
         return data[: got & ~7]
 
@@ -283,7 +289,7 @@ class _Walk:
 
     def _known_salts(self) -> frozenset[int]:
         if self.salts is None:
-            self.salts = of_segment(FileSystem(), self.wanted.path)
+            self.salts = of_segment(self.fs, self.wanted.path)
         return self.salts
 
     def _lose(self, following: int, reason: str, position: int | None = None) -> None:

@@ -23,6 +23,8 @@ from radiator.columns.selection import HIGH, LOW, Selection
 from radiator.errors import ConfigError, ProtocolError
 from radiator.routing.pattern import parse_list
 
+STORAGE = "storage."  # options that begin so are arguments of the file system
+
 
 class Option(NamedTuple):
     name: str
@@ -31,7 +33,7 @@ class Option(NamedTuple):
 
 
 OPTIONS: tuple[Option, ...] = (
-    Option("path", "required", "the broker's data directory (data_dir)"),
+    Option("path", "required", "the broker's data directory (data_dir), or the URI of a copy of it: s3://bucket/data"),
     Option("destination", "all", "names or patterns, a comma list: /topic/flights.>, /queue/delays"),
     Option("partition", "all", "names of partitions, a comma list"),
     Option("start_time", "none", "receive_time from here: RFC 3339 (UTC where it says no zone) or epoch nanoseconds"),
@@ -55,7 +57,11 @@ _BY_PLAIN = {plain(option.name): option.name for option in OPTIONS}
 def parse(given: Mapping[str, str]) -> ReadOptions:
     """Raises ConfigError."""
     values: dict[str, str] = {}
+    storage: dict[str, str] = {}
     for key, value in given.items():
+        if key.lower().startswith(STORAGE):
+            storage[key[len(STORAGE) :]] = str(value)
+            continue
         name = _BY_PLAIN.get(plain(key))
         if name is None:
             near = difflib.get_close_matches(plain(key), _BY_PLAIN, n=1)
@@ -68,12 +74,13 @@ def parse(given: Mapping[str, str]) -> ReadOptions:
             'as in spark.read.format("radiator").load("./data")'
         )
     return ReadOptions(
-        path=_local(values["path"]),
+        path=values["path"],
         selection=_selection(values),
         fail_on_data_loss=_flag(values, "fail_on_data_loss", True),
         pushdown=_flag(values, "pushdown", False),
         rows_per_batch=_number(values, "rows_per_batch", ROWS_PER_BATCH),
         split_bytes=_number(values, "split_bytes", 0) or None,
+        storage=storage,
     )
 
 
@@ -93,14 +100,6 @@ def parse_time(text: str, option: str) -> int:
         whole = whole.replace(tzinfo=UTC)
     nanoseconds = int(fraction.group(1).ljust(9, "0")) if fraction else 0
     return int(whole.timestamp()) * NS_PER_SECOND + nanoseconds
-
-
-def _local(path: str) -> str:
-    if path.startswith("file:"):
-        path = "/" + path[5:].lstrip("/")
-    if "://" in path:
-        raise ConfigError(f"option path: only local directories are read by this version, got {path!r}")
-    return path.rstrip("/") or "/"
 
 
 def _selection(values: Mapping[str, str]) -> Selection:

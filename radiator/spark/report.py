@@ -23,6 +23,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from radiator import __version__
+from radiator.columns.files import open_store
 from radiator.columns.log import NoStore, partitions
 from radiator.columns.scan import LostRecords
 from radiator.errors import RadiatorError, StorageError
@@ -138,7 +139,7 @@ def make_report(
     LostRecords and JavaMissing with one line for people each.
     """
     step = progress or (lambda what, i, n: None)
-    logs = partitions(path)  # a wrong path is told before Java is started
+    logs = partitions(open_store(path))  # a wrong path is told before Java is started
     if folder is not None:
         _make_folder(folder)
     step(STEPS[0], 0, len(STEPS))

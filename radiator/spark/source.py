@@ -22,6 +22,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPa
 from pyspark.sql.types import StructType
 
 from radiator.columns.decode import Counters
+from radiator.columns.files import open_store
 from radiator.columns.log import partitions
 from radiator.columns.options import ReadOptions
 from radiator.columns.planning import plan
@@ -46,7 +47,8 @@ class RadiatorSource(DataSource):  # type: ignore[misc]
         return "radiator"
 
     def schema(self) -> StructType:
-        partitions(read_options.parse(self.options).path)  # what is wrong is told when the DataFrame is made
+        options = read_options.parse(self.options)
+        partitions(open_store(options.path, options.storage))  # what is wrong is told when the DataFrame is made
         return SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:

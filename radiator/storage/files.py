@@ -61,8 +61,9 @@ class Facts(NamedTuple):
 class FileSystem:
     """The real one. Files are created 0600, directories 0700."""
 
-    # The four of the hot paths are the C functions themselves.
+    # Those of the hot paths are the C functions themselves.
     pread = staticmethod(os.pread)  # (fd, size, position) -> bytes, fewer at the end of the file
+    preadv = staticmethod(os.preadv)  # (fd, buffers, position) -> bytes read into them, fewer at the end of the file
     pwritev = staticmethod(os.pwritev)  # (fd, pieces, position) -> bytes written, maybe fewer
     fdatasync = staticmethod(getattr(os, "fdatasync", os.fsync))
     close = staticmethod(os.close)

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from radiator.columns.files import open_store
 from radiator.columns.selection import HIGH, LOW
 from radiator.errors import ConfigError
 from radiator.spark.options import parse, parse_time
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.spark
 
 def test_defaults_select_everything() -> None:
     options = parse({"path": "/data/"})
-    assert options.path == "/data"
+    assert options.path == "/data/"
     assert options.fail_on_data_loss
     assert not options.pushdown
     assert options.selection.offsets_of("any") == (LOW, HIGH)
@@ -73,7 +74,6 @@ def test_times(text: str, expected: int) -> None:
         ({"path": "x", "ending_offsets": '{"a": -1}'}, "option ending_offsets: expected latest"),
         ({"path": "x", "ending_offsets": '{"a": true}'}, "option ending_offsets: expected latest"),
         ({"path": "x", "destination": "/topic/>/x"}, "option destination: "),
-        ({"path": "s3://bucket/data"}, "only local directories"),
     ],
 )
 def test_a_wrong_option_is_told_in_words(given: dict[str, str], told: str) -> None:
@@ -82,7 +82,13 @@ def test_a_wrong_option_is_told_in_words(given: dict[str, str], told: str) -> No
 
 
 def test_a_file_uri_is_a_path() -> None:
-    assert parse({"path": "file:///srv/data"}).path == "/srv/data"
+    assert open_store(parse({"path": "file:///srv/my%20data/"}).path).root == "/srv/my data"
+    assert open_store(parse({"path": "file:/srv/data"}).path).root == "/srv/data"
+
+
+def test_options_of_storage_are_those_of_the_file_system() -> None:
+    options = parse({"path": "s3://bucket/data", "storage.region": "eu-west-1", "Storage.anonymous": "true"})
+    assert options.storage == {"region": "eu-west-1", "anonymous": "true"}
 
 
 def test_columns_are_chosen_by_name() -> None:
