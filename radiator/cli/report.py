@@ -1,41 +1,69 @@
-"""``radiator report``: a report on a data directory, made by Spark.
+"""``radiator report``: sheets over a data directory, made by Spark.
 
 Tables go to the terminal (or JSON to stdout), pictures and one HTML page into a folder. The broker may be running: the
-report reads its files up to what is committed when it begins. pyspark and Java are looked for only here, and if one is
-missing the command says how to get it.
+report reads its files up to what is committed when it begins. pyspark and Java are looked for only when there is work,
+and if one is missing the command says how to get it. Which sheets there are stands in ``radiator.spark.sheets``.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from radiator.cli.common import DAMAGED, NOT_FOUND, OK, USAGE, CommandFailed, json_option, out, progress, put_json, say
+from radiator.spark.sheets import ALL, COMMON, SHEETS, chosen
+from radiator.spark.sheets.options import FLAGS, LIMIT
 
 if TYPE_CHECKING:
     from radiator.spark.report import Report
 
 TERMINAL_ROWS, TERMINAL_ROWS_FOLDED = 20, 6
 REMEDY = "`report` needs pyspark and {name} is not installed: pip install 'radiator[spark]'"
+TIME = "@TIME"
 
 
-@click.command("report", short_help="Make a report on a data directory with Spark.")
+class Sheets(click.Command):
+    """Its help tells what each sheet answers."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Sheets"):
+            formatter.write_dl([(name, _about(name)) for name in SHEETS])
+
+
+def _about(name: str) -> str:
+    entry = SHEETS[name]
+    takes = ", ".join(FLAGS[option] for option in entry.takes)
+    return entry.question + (f" Takes {takes}." if takes else "")
+
+
+@click.command("report", cls=Sheets, short_help="Make a report on a data directory with Spark.")
+@click.argument("sheets", metavar="[SHEET]...", nargs=-1, type=click.Choice([*SHEETS, ALL]))
 @click.option(
     "--data", metavar="DIR", default="./data", show_default=True, type=click.Path(), help="The broker's data directory."
 )
 @click.option(
     "--out", "folder", metavar="DIR", default="./report", show_default=True, type=click.Path(file_okay=False),
-    help="Where the page (report.html), the pictures and report.json go.",
+    help="Where the page (report.html), the pictures and report.json go; of one sheet: SHEET.html and SHEET.json.",
 )  # fmt: skip
+@click.option("--destination", metavar="PATTERN", help="Only these, as in SUBSCRIBE; may have commas.")
+@click.option("--from", "start", metavar=TIME, help="What was received from here: RFC 3339, or -1h30m: before now.")
+@click.option("--until", metavar=TIME, help="What was received before here.")
+@click.option("--every", metavar="WIDTH", help="Cut time into pieces of this width, such as 5m; default: to fit.")
+@click.option("--by", metavar="WHAT", help="In place of destinations: partition, or the name of a header.")
+@click.option("--limit", type=int, metavar="N", help=f"How many values of each kind; default {LIMIT}.")
 @click.option("--skip-damaged", is_flag=True, help="Leave out what cannot be read, and report it, instead of failing.")
 @json_option
-def report(data: str, folder: str, skip_damaged: bool, as_json: bool) -> int:
-    """Make a report on a data directory with Spark: traffic, latency, tags, integrity.
+def report(
+    sheets: tuple[str, ...], data: str, folder: str, skip_damaged: bool, as_json: bool, **options: Any
+) -> int:  # fmt: skip
+    """Make a report on a data directory with Spark, of one SHEET, of some, or of all.
 
     The broker may be running; the report covers what is committed when it begins. Needs the extra radiator[spark].
     Exit codes: 2 without pyspark or Java, 5 if there is no store, 6 if damage was found.
     """
+    names = chosen(sheets)
+    _check(names, options)
     try:
         from radiator.spark.report import LostRecords, NoStore, make_report
     except ImportError as error:
@@ -47,7 +75,9 @@ def report(data: str, folder: str, skip_damaged: bool, as_json: bool) -> int:
             shown.update(task, description=what, completed=place, total=of)
 
         try:
-            found = make_report(data, folder, fail_on_data_loss=not skip_damaged, progress=step)
+            found = make_report(
+                data, folder, sheets=names, fail_on_data_loss=not skip_damaged, progress=step, **options
+            )
         except NoStore as error:
             raise CommandFailed(NOT_FOUND, str(error)) from error
         except LostRecords as error:
@@ -57,9 +87,17 @@ def report(data: str, folder: str, skip_damaged: bool, as_json: bool) -> int:
     else:
         _print(found)
     if found.missing:
-        say(f"damage found: {found.missing:,} records are missing; see the missing ranges in {folder}/report.html")
+        say(f"damage found: {found.missing:,} records are missing; see the missing ranges in {found.files[0]}")
         return DAMAGED
     return OK
+
+
+def _check(names: list[str], options: dict[str, Any]) -> None:
+    """An option that no chosen sheet looks at would be ignored."""
+    for option in (name for name, value in options.items() if value is not None and name not in COMMON):
+        takers = [name for name, entry in SHEETS.items() if option in entry.takes]
+        if not set(takers) & set(names):
+            raise click.UsageError(f"{FLAGS[option]} does not go with {', '.join(names)}; with: {', '.join(takers)}")
 
 
 def _print(found: Report) -> None:
@@ -67,6 +105,8 @@ def _print(found: Report) -> None:
     for section in found.page.sections:
         console.print()
         console.rule(f"[bold]{section.title}", align="left")
+        if section.found:
+            console.print(section.found, markup=False)
         if section.text:
             console.print(section.text, style="dim", markup=False)
         for tile in section.tiles:
@@ -74,5 +114,7 @@ def _print(found: Report) -> None:
         for table in section.tables:
             console.print()
             console.print(table.rich(TERMINAL_ROWS_FOLDED if table.folded else TERMINAL_ROWS))
+        for note in section.notes:
+            console.print(note, markup=False)
     console.print()
     console.print(f"The report with pictures: [bold]{found.files[0]}[/]")

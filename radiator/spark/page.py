@@ -101,20 +101,29 @@ class Table:
 
 @dataclass
 class Section:
+    """``found`` is what the figures say, in a sentence or two; ``text`` is how to read them."""
+
     title: str
     text: str = ""
     tiles: list[Tile] = field(default_factory=list)
     pictures: list[Picture] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
+    found: str = ""
+    notes: list[str] = field(default_factory=list)  # lines of a list
+    nothing: bool = False  # there is nothing to show: on a page of many, ``found`` is enough
 
     def html(self) -> str:
         parts = [f"<section><h2>{html.escape(self.title)}</h2>"]
+        if self.found:
+            parts.append(f'<p class="found">{html.escape(self.found)}</p>')
         if self.text:
             parts.append(f"<p>{html.escape(self.text)}</p>")
         if self.tiles:
             parts.append('<div class="tiles">' + "".join(map(_tile, self.tiles)) + "</div>")
         parts += [_picture(picture) for picture in self.pictures]
         parts += [table.html() for table in self.tables]
+        if self.notes:
+            parts.append("<ul>" + "".join(f"<li>{html.escape(note)}</li>" for note in self.notes) + "</ul>")
         return "\n".join([*parts, "</section>"])
 
 
@@ -194,6 +203,8 @@ section { background: var(--card); border: 1px solid var(--line); border-radius:
 h2 { margin: 0 0 6px; font-size: 20px; }
 h3 { margin: 26px 0 8px; font-size: 15px; }
 section > p { margin: 0 0 14px; color: var(--quiet); max-width: 72ch; }
+section > p.found { color: var(--ink); font-size: 17px; }
+ul { margin: 18px 0 0; padding-left: 20px; color: var(--quiet); }
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(148px, 1fr)); gap: 12px; margin: 16px 0 4px; }
 .tile { border: 1px solid var(--line); border-left: 4px solid var(--accent); border-radius: 8px; padding: 10px 14px; }
 .tile b { display: block; font-size: 22px; line-height: 1.25; font-variant-numeric: tabular-nums; }

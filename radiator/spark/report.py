@@ -1,12 +1,13 @@
-"""``radiator report``: the jobs over a store, as tables, pictures and one page.
+"""``radiator report``: sheets over a store, as tables, pictures, JSON and one page.
 
     make_report("./data", "./report", progress=print).page      # files are in ./report
+    make_report("./data", sheets=["traffic"], start="-1d", every="5m").answers["traffic"]
 
-All jobs read up to the same ends, taken when the report begins, so on a store that is being written the figures of
-one report agree with one another. Each job reads only the columns that it needs. Answers of jobs are small and are
-collected; the log itself never passes through this process.
+All sheets read up to the same ends, taken when the report begins, so on a store that is being written the figures of
+one report agree with one another. Each reads only the columns that it needs. Answers are small and are collected; the
+log itself never passes through this process.
 
-Knows: jobs, pictures, page. Must not know: the command line.
+Knows: sheets, the page. Must not know: the command line, what a sheet asks.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from radiator import __version__
 from radiator.columns.files import open_store
@@ -28,72 +31,18 @@ from radiator.columns.log import NoStore, partitions
 from radiator.columns.scan import LostRecords
 from radiator.errors import RadiatorError, StorageError
 from radiator.spark import units
-from radiator.spark.jobs import JOBS
-from radiator.spark.jobs.latency import LEGS
-from radiator.spark.page import Field, Page, Section, Table, Tile
-from radiator.spark.pictures import Picture, bars, ranges, stacked
-from radiator.spark.session import collect, get_session, read
+from radiator.spark.page import Page, Section
+from radiator.spark.session import get_session, read
+from radiator.spark.sheets import chosen, load, overview
+from radiator.spark.sheets import options as asking
+from radiator.spark.sheets.work import Answers, Sheet, Work
 
 __all__ = ["LostRecords", "NoStore", "Report", "make_report", "reason"]
 
-Row = Mapping[str, Any]
-Rows = list[dict[str, Any]]
 Progress = Callable[[str, int, int], None]  # what is being done, which step, of how many
 
-STEPS = ("start Spark", "totals", "traffic", "event traffic", "latency", "tags", "integrity", "draw the pictures")
-TOP = 25  # destinations that are shown at once; the rest unfolds
-PANELS_MAX = 6  # small charts of tags in one picture
-HISTORY_MS = 30 * 86_400_000.0  # an event that is older than this when it is sent was not sent as it happened
-DESTINATIONS_MAX = 15  # in a chart of latencies
-
-_TOTALS = (
-    Field("destination", "destination"),
-    Field("messages", "messages", "count"),
-    Field("share", "share", "share"),
-    Field("bytes", "bytes", "size"),
-    Field("first_received", "first received", "moment"),
-    Field("last_received", "last received", "moment"),
-    Field("first_event", "first event", "moment", page_only=True),
-    Field("last_event", "last event", "moment", page_only=True),
-)
-_TRAFFIC = (
-    Field("start", "from", "moment"),
-    Field("destination", "destination"),
-    Field("messages", "messages", "count"),
-    Field("bytes", "bytes", "size"),
-)
-_LATENCY = (
-    Field("destination", "destination"),
-    Field("leg", "leg"),
-    Field("messages", "messages", "count"),
-    Field("p50_ms", "p50", "duration"),
-    Field("p95_ms", "p95", "duration"),
-    Field("p99_ms", "p99", "duration"),
-    Field("max_ms", "max", "duration"),
-    Field("negative", "negative", "count"),
-)
-_TAGS = (
-    Field("key", "tag"),
-    Field("value", "value"),
-    Field("messages", "messages", "count"),
-    Field("share", "share of the tag", "share"),
-    Field("values", "values in all", "count"),
-)
-_INTEGRITY = (
-    Field("partition", "partition"),
-    Field("messages", "messages", "count"),
-    Field("first_offset", "first offset", "count"),
-    Field("last_offset", "last offset", "count"),
-    Field("missing", "missing", "count"),
-    Field("duplicates", "duplicates", "count"),
-    Field("on_disk", "on disk", "size"),
-)
-_GAPS = (
-    Field("partition", "partition"),
-    Field("first_missing", "first missing", "count"),
-    Field("last_missing", "last missing", "count"),
-    Field("records", "records", "count"),
-)
+FIRST, LAST = "start Spark", "draw the pictures"  # steps; the sheets are between them
+REPORT = "report"  # what the files of several sheets are called; those of one have its name
 
 
 @dataclass
@@ -102,23 +51,26 @@ class Report:
 
     path: str
     made: datetime
-    answers: dict[str, Rows]
+    sheets: list[str]
+    answers: Answers
     page: Page
     folder: Path | None = None
     files: list[Path] = field(default_factory=list)
 
     @property
     def missing(self) -> int:
-        return sum(row["missing"] for row in self.answers["integrity"])
+        """Records that are not there; 0 too if nobody has looked (the sheet ``integrity`` does)."""
+        return sum(row["missing"] for row in self.answers.get("integrity", ()))
 
     def summary(self) -> dict[str, Any]:
-        totals = self.answers["totals"]
+        totals = self.answers.get("totals")
+        sums = {name: sum(row[name] for row in totals) for name in ("messages", "bytes")} if totals is not None else {}
         return {
             "data": self.path,
             "made": self.made.isoformat(),
-            "messages": sum(row["messages"] for row in totals),
-            "bytes": sum(row["bytes"] for row in totals),
-            "missing": self.missing,
+            "sheets": self.sheets,
+            **sums,
+            **({"missing": self.missing} if "integrity" in self.answers else {}),
             "files": [str(path) for path in self.files],
             **{name: json.loads(json.dumps(rows, default=_plain)) for name, rows in self.answers.items()},
         }
@@ -128,27 +80,36 @@ def make_report(
     path: str,
     folder: str | os.PathLike[str] | None = None,
     *,
+    sheets: Iterable[str] | None = None,
     spark: SparkSession | None = None,
     fail_on_data_loss: bool = True,
     title: str = "What the log holds",
     progress: Progress | None = None,
+    **options: Any,
 ) -> Report:
-    """Read the store at ``path`` and, if there is a ``folder``, write report.html, report.json and pictures into it.
+    """Read the store at ``path`` and, if there is a ``folder``, write a page, its JSON and pictures into it.
 
-    ``spark`` is a session to use; without one, and if none runs, a local one is made and stopped again. Raises NoStore,
-    LostRecords and JavaMissing with one line for people each.
+    ``sheets`` are names of ``radiator.spark.sheets.SHEETS``, all of them by default; ``options`` are those of
+    ``radiator.spark.sheets.options``. ``spark`` is a session to use; without one, and if none runs, a local one is made
+    and stopped again. Raises NoStore, LostRecords, JavaMissing and ConfigError with one line for people each.
     """
     step = progress or (lambda what, i, n: None)
+    names = chosen(sheets)
+    asked = asking.parse(options, time.time_ns())
     logs = partitions(open_store(path))  # a wrong path is told before Java is started
     if folder is not None:
         _make_folder(folder)
-    step(STEPS[0], 0, len(STEPS))
+    steps = len(names) + 2
+    step(FIRST, 0, steps)
     own = spark is None and SparkSession.getActiveSession() is None  # one that runs already is not ours to stop
     session = spark or get_session("radiator report", log_level="OFF")
     try:
-        ends = {log.name: log.next_offset for log in logs}
-        work = _Work(session, path, ends, fail_on_data_loss, step)
-        answers = work.answers()
+        ends = json.dumps({log.name: log.next_offset for log in logs})
+        reader = partial(read, session, path, ending_offsets=ends, fail_on_data_loss=fail_on_data_loss)
+        work = Work(session, reader, asked, {log.name: log.size_bytes for log in logs})
+        found = [
+            (load(name), _run(work, name, partial(step, name, place, steps))) for place, name in enumerate(names, 1)
+        ]
     except RadiatorError:
         raise
     except Exception as error:
@@ -159,18 +120,27 @@ def make_report(
     finally:
         if own:
             session.stop()
-    sizes = {log.name: log.size_bytes for log in logs}
-    for row in answers["integrity"]:
-        row["on_disk"] = sizes.get(row["partition"], 0)
-    report = Report(path, datetime.now(UTC), answers, Page(title, ""))
-    report.page = _page(report, title)
-    step(STEPS[-1], len(STEPS) - 1, len(STEPS))
+    answers = {name: rows for _, part in found for name, rows in part.items()}
+    report = Report(path, datetime.now(UTC), names, answers, Page(title, ""))
+    report.page = _page(report, title, found, work)
+    step(LAST, steps - 1, steps)
     if folder is not None:
-        report.folder = Path(folder)
-        report.files = [report.page.save(folder), *report.page.save_pictures(folder), Path(folder, "report.json")]
-        report.files[-1].write_text(json.dumps(report.summary(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    step("done", len(STEPS), len(STEPS))
+        _save(report, Path(folder))
+    step("done", steps, steps)
     return report
+
+
+def _run(work: Work, name: str, begin: Callable[[], None]) -> Answers:
+    begin()
+    return load(name).run(work)
+
+
+def _save(report: Report, folder: Path) -> None:
+    stem = report.sheets[0] if len(report.sheets) == 1 else REPORT
+    summary = folder / f"{stem}.json"
+    report.folder = folder
+    report.files = [report.page.save(folder, f"{stem}.html"), *report.page.save_pictures(folder), summary]
+    summary.write_text(json.dumps(report.summary(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def reason(error: BaseException) -> str | None:
@@ -192,202 +162,22 @@ def _plain(value: object) -> str:
     return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
-class _Work:
-    """Runs the jobs one after the other."""
-
-    def __init__(
-        self, spark: SparkSession, path: str, ends: Mapping[str, int], fail_on_data_loss: bool, step: Progress
-    ) -> None:
-        self._spark, self._path, self._step = spark, path, step
-        self._options = {"ending_offsets": json.dumps(ends), "fail_on_data_loss": fail_on_data_loss}
-
-    def answers(self) -> dict[str, Rows]:
-        totals = self._job("totals", 1)
-        messages = sum(row["messages"] for row in totals) or 1
-        for row in totals:
-            row["share"] = row["messages"] / messages
-        _, words = units.bucket(_span(totals, "first_received", "last_received"))
-        answers = {"totals": totals, "traffic": self._job("traffic", 2, every=words)}
-        answers["event_traffic"] = []
-        if sum(row["with_event_time"] for row in totals) * 2 >= messages:
-            _, event_words = units.bucket(_span(totals, "first_event", "last_event"))
-            answers["event_traffic"] = self._job("traffic", 3, every=event_words, time="event_time")
-        answers["latency_all"] = self._job("latency", 4, by=())
-        answers["latency"] = self._job("latency", 4)
-        answers["tags"] = self._job("top_tags", 5)
-        answers["integrity"] = self._job("integrity", 6)
-        missing = any(row["missing"] for row in answers["integrity"])
-        answers["gaps"] = self._job("gaps", 6) if missing else []
-        return answers
-
-    def _job(self, name: str, place: int, **arguments: Any) -> Rows:
-        self._step(STEPS[place], place, len(STEPS))
-        job = JOBS[name]
-        df: DataFrame = read(self._spark, self._path, columns=job.columns, **self._options)
-        return collect(job.run(df, **arguments))
-
-
-def _span(totals: Rows, first: str, last: str) -> timedelta:
-    starts = [row[first] for row in totals if row[first] is not None]
-    ends = [row[last] for row in totals if row[last] is not None]
-    return max(ends) - min(starts) if starts else timedelta(0)
-
-
-# --- the page ---------------------------------------------------------------------------------------------------------
-
-
-def _page(report: Report, title: str) -> Page:
-    answers = report.answers
-    made = f"{report.path}, as of {units.moment(report.made)} UTC"
+def _page(report: Report, title: str, found: list[tuple[Sheet, Answers]], work: Work) -> Page:
+    """The sections that have something to say; what the others have to say is one line each, above."""
+    told = work.options.told()
+    made = f"{report.path}, as of {units.moment(report.made)} UTC" + (f"; {told}" if told else "")
     foot = f"Made by radiator {__version__} with Spark from the files of the log. All times are UTC."
-    page = Page(title, made, [_overview(report)], foot)
-    if answers["totals"]:
-        page.sections += [_traffic(answers), _latency(answers)]
-        if answers["tags"]:
-            page.sections.append(_tags(answers["tags"]))
-    page.sections.append(_integrity(answers))
+    page = Page(title, made, foot=" ".join([foot, *work.notes]))
+    sections = [sheet.section(answers, work.options) for sheet, answers in found]
+    if len(sections) == 1:
+        page.sections = sections
+        return page
+    nothing = [f"{each.title}: {each.found}" for each in sections if each.nothing]
+    if "totals" in report.answers:
+        head = overview.section(report.answers, work.options)
+        head.notes += nothing if report.answers["totals"] else []
+        page.sections.append(head)
+    elif nothing:
+        page.sections.append(Section("Nothing to show", notes=nothing))
+    page.sections += [each for each in sections if not each.nothing]
     return page
-
-
-def _overview(report: Report) -> Section:
-    totals, integrity = report.answers["totals"], report.answers["integrity"]
-    if not totals:
-        return Section("Overview", "The store is empty: nothing has been committed yet.")
-    span = _span(totals, "first_received", "last_received")
-    messages = sum(row["messages"] for row in totals)
-    rate = messages / max(span.total_seconds(), 1.0)
-    duplicates = sum(row["duplicates"] for row in integrity)
-    whole = not report.missing and not duplicates
-    tiles = [
-        Tile(units.count(messages), "messages"),
-        Tile(units.size(sum(row["bytes"] for row in totals)), "in their bodies"),
-        Tile(units.size(sum(row["on_disk"] for row in integrity)), "on disk, headers and all"),
-        Tile(f"{len(totals):,}", f"destinations in {len(integrity):,} partitions"),
-        Tile(units.duration(span.total_seconds() * 1000), f"from first to last, {units.short(rate)} messages/s"),
-        Tile(
-            "whole" if whole else f"{report.missing:,} missing",
-            "offsets checked one by one",
-            "good" if whole else "bad",
-        ),
-    ]
-    tables = [Table("Destinations" if len(totals) <= TOP else "Busiest destinations", _TOTALS, totals[:TOP])]
-    if len(totals) > TOP:
-        tables.append(Table("All destinations", _TOTALS, totals, rows_max=2000, folded=True))
-    return Section("Overview", tiles=tiles, tables=tables)
-
-
-def _traffic(answers: dict[str, Rows]) -> Section:
-    totals = answers["totals"]
-    shown = totals[:12]
-    rest = f"; {len(totals) - 12} more not shown" if len(totals) > 12 else ""
-    pictures = [
-        bars(
-            "volume",
-            "Messages per destination",
-            shown,
-            label="destination",
-            value="messages",
-            note=f"All messages in the log{rest}",
-        ),
-        _over_time("traffic", "Traffic by time of arrival", answers["traffic"], totals, "received"),
-    ]
-    if answers["event_traffic"]:
-        pictures.append(
-            _over_time("traffic-events", "Traffic by time of event", answers["event_traffic"], totals, "event")
-        )
-    return Section(
-        "Traffic",
-        "When messages came in, and when the things happened that they tell of.",
-        pictures=pictures,
-        tables=[Table("Messages by time of arrival", _TRAFFIC, answers["traffic"], rows_max=1000, folded=True)],
-    )
-
-
-def _over_time(name: str, title: str, rows: Rows, totals: Rows, clock: str) -> Picture:
-    seconds, words = units.bucket(_span(totals, f"first_{clock}", f"last_{clock}"))
-    width = words.removeprefix("1 ")
-    return stacked(
-        name,
-        title,
-        rows,
-        x="start",
-        series="destination",
-        value="messages",
-        width_seconds=seconds,
-        label=f"messages per {width}",
-        note=f"Messages per {width} and destination, UTC",
-    )
-
-
-def _latency(answers: dict[str, Rows]) -> Section:
-    rows, everything = answers["latency"], answers["latency_all"]
-    if not rows:
-        return Section("Latency", "No message carries event-time or transmit-time, so there is nothing to measure.")
-    together = [{"destination": "all together", **row} for row in everything]
-    order = list(LEGS)
-    old = [row for row in everything if row["p50_ms"] > HISTORY_MS]
-    drawn = [row["leg"] for row in everything if row not in old] or order
-    shown = [row for row in [*together, *_busiest(rows)] if row["leg"] in drawn]
-    shown.sort(key=lambda row: order.index(row["leg"]))
-    pictures = [
-        ranges(
-            "latency",
-            "How long messages were on their way",
-            shown,
-            label="destination",
-            points=("p50_ms", "p95_ms", "p99_ms"),
-            panel="leg",
-            limit=DESTINATIONS_MAX + 1,
-            note="Half of the messages took less than p50, all but one in a hundred less than p99; logarithmic",
-        )
-    ]
-    negative = sum(row["negative"] for row in everything)
-    text = "From the event to its transmission (event-time, transmit-time) and on to the broker (receive-time)."
-    if old and len(drawn) < len(order):
-        back = units.duration(max(row["p50_ms"] for row in old))
-        text += (
-            f" Event times lie about {back} back: recorded history was published. Legs from the event are not drawn."
-        )
-    if negative:
-        text += f" {negative:,} differences are negative: clocks that disagree, or events that lie ahead."
-    return Section(
-        "Latency", text, pictures=pictures, tables=[Table("Percentiles", _LATENCY, [*together, *rows], brief=shown)]
-    )
-
-
-def _busiest(rows: Rows) -> Rows:
-    messages: dict[str, int] = {}
-    for row in rows:
-        messages[row["destination"]] = max(messages.get(row["destination"], 0), row["messages"])
-    chosen = sorted(messages, key=lambda name: (-messages[name], name))[:DESTINATIONS_MAX]
-    kept = [row for row in rows if row["destination"] in chosen]
-    return sorted(kept, key=lambda row: chosen.index(row["destination"]))
-
-
-def _tags(rows: Rows) -> Section:
-    keys = list(dict.fromkeys(row["key"] for row in rows))
-    shown = [{**row, "panel": f"{row['key']}"} for row in rows if row["key"] in keys[:PANELS_MAX]]
-    picture = bars(
-        "tags",
-        "Most frequent values of the tags",
-        shown,
-        label="value",
-        value="messages",
-        unit="short",
-        panel="panel",
-        limit=10,
-        note="Messages that carry the tag with this value, the ten most frequent each",
-    )
-    return Section("Tags", "", pictures=[picture], tables=[Table("Values", _TAGS, rows, folded=True)])
-
-
-def _integrity(answers: dict[str, Rows]) -> Section:
-    rows, gaps = answers["integrity"], answers["gaps"]
-    text = (
-        "Offsets are given out without a gap and never again, so every offset between the first and the last must be "
-        "there once. Every batch that was read has passed its crc."
-    )
-    tables = [Table("Partitions", _INTEGRITY, rows)]
-    if gaps:
-        tables.append(Table("Missing ranges", _GAPS, gaps))
-    return Section("Integrity", text, tables=tables)

@@ -6,9 +6,10 @@ Knows: values and text. Must not know: where they come from. None is always the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 NOTHING = "–"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BYTES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _COUNTS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 _MS = ((31_557_600_000.0, "y"), (86_400_000.0, "d"), (3_600_000.0, "h"), (60_000.0, "min"), (1_000.0, "s"), (1.0, "ms"))
@@ -54,8 +55,18 @@ def moment(value: datetime | None) -> str:
     return NOTHING if value is None else value.strftime("%Y-%m-%d %H:%M:%S")
 
 
+def utc(ns: int | None) -> datetime | None:
+    """Nanoseconds since 1970 as a datetime of UTC, to the microsecond."""
+    return None if ns is None else _EPOCH + timedelta(microseconds=ns // 1000)
+
+
 def share(value: float | None) -> str:
     return NOTHING if value is None else f"{value:.1%}"
+
+
+def many(number: int, word: str) -> str:
+    """1 message, 1,234 messages"""
+    return f"{number:,} {word}{'s' * (number != 1)}"
 
 
 def text(value: object) -> str:

@@ -11,6 +11,8 @@ import pytest
 from radiator.spark.jobs import JOBS
 from radiator.spark.options import OPTIONS
 from radiator.spark.schema import SCHEMA
+from radiator.spark.sheets import SHEETS
+from radiator.spark.sheets.options import FLAGS
 from tests.spark.stores import START_NS, Message, Writer
 
 pytestmark = pytest.mark.spark
@@ -21,7 +23,16 @@ NAMES = set(re.findall(r"^\| `(\w+)[`(]", TEXT, re.MULTILINE))
 
 def test_every_option_column_and_job_is_documented_and_nothing_else() -> None:
     helpers = {"json_column"}
-    assert {each.name for each in OPTIONS} | {each.name for each in SCHEMA} | set(JOBS) | helpers == NAMES
+    sheets = {name for name in SHEETS if "-" not in name}
+    assert {each.name for each in OPTIONS} | {each.name for each in SCHEMA} | set(JOBS) | helpers | sheets == NAMES
+
+
+def test_the_table_of_sheets_is_the_one_that_the_code_goes_by() -> None:
+    rows = re.findall(r"^\| `([\w-]+)` \| ([^|]+\?) \|(.*)\|$", TEXT, re.MULTILINE)
+    told = [
+        (name, entry.question, ", ".join(f"`{FLAGS[each]}`" for each in entry.takes)) for name, entry in SHEETS.items()
+    ]
+    assert [(name, question, takes.strip()) for name, question, takes in rows] == told
 
 
 def test_documented_types_are_the_types() -> None:

@@ -12,7 +12,8 @@ import pytest
 
 from radiator.cli import main as command_line
 from radiator.spark import report as reports
-from radiator.spark.report import STEPS, Report, make_report
+from radiator.spark.report import FIRST, LAST, Report, make_report
+from radiator.spark.sheets import SHEETS
 from tests.spark.stores import MS, START_NS, Message, Writer, numbered
 from tests.spark.test_source import damage
 
@@ -71,10 +72,10 @@ def test_page_pictures_and_json_are_in_the_folder(made: tuple[Report, Any]) -> N
 
 
 def test_progress_is_told_step_by_step(made: tuple[Report, Any]) -> None:
-    steps = made[1]
-    assert [what for what, _, _ in steps if what != "done"] == [*STEPS[:5], *STEPS[4:]]  # latency: alone and together
-    assert steps[-1] == ("done", len(STEPS), len(STEPS))
-    assert [place for _, place, _ in steps] == sorted(place for _, place, _ in steps)
+    steps, of = made[1], len(SHEETS) + 2
+    assert [what for what, _, _ in steps] == [FIRST, *SHEETS, LAST, "done"]
+    assert [place for _, place, _ in steps] == list(range(of + 1))
+    assert {total for _, _, total in steps} == {of}
 
 
 def test_an_empty_store_makes_a_page_that_says_so(spark: Any, writer: Writer, tmp_path: Path) -> None:
@@ -105,6 +106,27 @@ def test_history_that_was_published_later_is_not_drawn_as_latency(spark: Any, tm
     (latency,) = [section for section in report.page.sections if section.title == "Latency"]
     assert "recorded history was published" in latency.text
     assert len(latency.tables[0].rows) == 6
+
+
+def test_one_sheet_has_a_page_of_its_own_and_reads_the_part_that_was_asked_for(
+    spark: Any, store: str, tmp_path: Path
+) -> None:
+    window = {"start": str(START_NS + 10 * MS), "until": str(START_NS + 20 * MS)}
+    report = make_report(store, tmp_path, spark=spark, sheets=["traffic"], destination="/topic/a", every="1s", **window)
+    assert {path.name for path in report.files} == {
+        "traffic.html", "traffic.json", "volume.png", "traffic.png", "traffic-events.png",
+    }  # fmt: skip
+    assert [(row["destination"], row["messages"]) for row in report.answers["traffic"]] == [("/topic/a", 10)]
+    assert [section.title for section in report.page.sections] == ["Traffic"]
+    assert "destination /topic/a, from 2023-11-14 22:13:20" in (tmp_path / "traffic.html").read_text("utf-8")
+
+
+def test_a_header_can_stand_in_the_place_of_destinations(spark: Any, store: str) -> None:
+    report = make_report(store, spark=spark, sheets=["traffic", "latency"], by="tag-carrier")
+    assert [(row["destination"], row["messages"]) for row in report.answers["totals"]] == [("UA", 300), ("<DL>", 60)]
+    assert {row["destination"] for row in report.answers["latency"]} == {"UA", "<DL>"}
+    partitions = make_report(store, spark=spark, sheets=["traffic"], by="partition").answers["totals"]
+    assert [row["destination"] for row in partitions] == ["a", "b"]
 
 
 @pytest.fixture

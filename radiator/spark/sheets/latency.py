@@ -1,0 +1,97 @@
+"""The sheet ``latency``: percentiles of the way from the event to its transmission and on to the broker."""
+
+from __future__ import annotations
+
+from radiator.spark import units
+from radiator.spark.jobs.latency import LEGS
+from radiator.spark.page import Field, Section, Table
+from radiator.spark.pictures import ranges
+from radiator.spark.sheets.options import Options
+from radiator.spark.sheets.work import Answers, Rows, Sheet, Work
+
+HISTORY_MS = 30 * 86_400_000.0  # an event that is older than this when it is sent was not sent as it happened
+DESTINATIONS_MAX = 15  # in the picture
+TOGETHER = "all together"
+SLOW_MIN = 3.0  # times the p99 of everything: less is no finding
+
+
+def _fields(options: Options) -> tuple[Field, ...]:
+    return (
+        Field("destination", options.what),
+        Field("leg", "leg"),
+        Field("messages", "messages", "count"),
+        Field("p50_ms", "p50", "duration"),
+        Field("p95_ms", "p95", "duration"),
+        Field("p99_ms", "p99", "duration"),
+        Field("max_ms", "max", "duration"),
+        Field("negative", "negative", "count"),
+    )
+
+
+def run(work: Work) -> Answers:
+    return {"latency_all": work.job("latency", by=()), "latency": work.job("latency")}
+
+
+def section(answers: Answers, options: Options) -> Section:
+    rows, everything = answers["latency"], answers["latency_all"]
+    if not rows:
+        found = "No message carries event-time or transmit-time, so there is nothing to measure."
+        return Section("Latency", found=found, nothing=True)
+    together = [{"destination": TOGETHER, **row} for row in everything]
+    order = list(LEGS)
+    old = [row for row in everything if row["p50_ms"] > HISTORY_MS]
+    drawn = [row["leg"] for row in everything if row not in old] or order
+    shown = [row for row in [*together, *_busiest(rows)] if row["leg"] in drawn]
+    shown.sort(key=lambda row: order.index(row["leg"]))
+    pictures = [
+        ranges(
+            "latency",
+            "How long messages were on their way",
+            shown,
+            label="destination",
+            points=("p50_ms", "p95_ms", "p99_ms"),
+            panel="leg",
+            limit=DESTINATIONS_MAX + 1,
+            note="Half of the messages took less than p50, all but one in a hundred less than p99; logarithmic",
+        )
+    ]
+    text = "From the event to its transmission (event-time, transmit-time) and on to the broker (receive-time)."
+    if old and len(drawn) < len(order):
+        back = units.duration(max(row["p50_ms"] for row in old))
+        text += (
+            f" Event times lie about {back} back: recorded history was published. Legs from the event are not drawn."
+        )
+    tables = [Table("Percentiles", _fields(options), [*together, *rows], brief=shown)]
+    return Section("Latency", text, found=_findings(everything, rows, drawn), pictures=pictures, tables=tables)
+
+
+def _findings(everything: Rows, rows: Rows, drawn: list[str]) -> str:
+    told = [row for row in everything if row["leg"] in drawn]
+    leg = told[-1]  # the longest way that is there
+    half, most, longest = (units.duration(leg[name]) for name in ("p50_ms", "p99_ms", "max_ms"))
+    said = [
+        f"From {leg['leg']} half of the messages took less than {half}, 99 % less than {most}, the longest {longest}."
+    ]
+    others = [row for row in rows if row["leg"] == leg["leg"]]
+    slowest = max(others, key=lambda row: row["p50_ms"])
+    if len(others) > 1 and slowest["p50_ms"] > max(SLOW_MIN * leg["p50_ms"], 1.0):
+        said.append(
+            f"Slowest is {slowest['destination']}: half of its {slowest['messages']:,} messages took more than "
+            f"{units.duration(slowest['p50_ms'])}."
+        )
+    negative = sum(row["negative"] for row in everything)
+    if negative:
+        said.append(f"{negative:,} differences are negative: clocks that disagree, or events that lie ahead.")
+    return " ".join(said)
+
+
+def _busiest(rows: Rows) -> Rows:
+    messages: dict[str, int] = {}
+    for row in rows:
+        messages[row["destination"]] = max(messages.get(row["destination"], 0), row["messages"])
+    chosen = sorted(messages, key=lambda name: (-messages[name], name))[:DESTINATIONS_MAX]
+    kept = [row for row in rows if row["destination"] in chosen]
+    return sorted(kept, key=lambda row: chosen.index(row["destination"]))
+
+
+SHEET = Sheet(run, section)

@@ -1,0 +1,125 @@
+"""What a report can be asked, from text: which part of the log, and how to cut it.
+
+    parse({"start": "2023-11-14T22:00:00Z", "every": "5m"})
+    parse({"start": "-1d"})                                  # the last day, by this computer's clock
+
+Times are RFC 3339 (UTC where they say no zone), epoch nanoseconds, each with or without ``@``, or ``-1h30m``: before
+now. Widths are ``30s``, ``5m``, ``1h30m``, ``7d``, or Spark's words (``5 minutes``).
+
+Knows: text. Must not know: pyspark, the log. Raises ConfigError, which names the option as the command line does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import timedelta
+
+from radiator.clock import NS_PER_SECOND
+from radiator.errors import ConfigError
+from radiator.spark import units
+from radiator.spark.options import parse_time
+
+PIECES_MAX = 5000  # of a time axis: more is neither drawn nor read
+LIMIT = 10
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_SHORT = re.compile(r"(?:\d{1,9}[smhd])+", re.ASCII)
+_WORDS = re.compile(r"(\d{1,9}) (second|minute|hour|day)s?", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Options:
+    """As they were understood. A field that is None was not given."""
+
+    destination: str | None = None
+    start: int | None = None  # nanoseconds since 1970, of receive_time
+    until: int | None = None
+    every: int | None = None  # seconds
+    by: str | None = None  # partition, or the name of a header
+    limit: int = LIMIT
+
+    def width(self, span: timedelta) -> tuple[int, str]:
+        """Into pieces of which width ``span`` is cut: seconds, and in Spark's words."""
+        if self.every is None:
+            return units.bucket(span)
+        pieces = span.total_seconds() / self.every
+        if pieces > PIECES_MAX:
+            raise ConfigError(
+                f"--every {self.every}s would cut {units.duration(span.total_seconds() * 1000)} into {pieces:,.0f} "
+                f"pieces: expected at most {PIECES_MAX:,}; give a wider one, or less of the log with --from and --until"
+            )
+        return self.every, f"{self.every} seconds"
+
+    @property
+    def what(self) -> str:
+        """What stands in the column ``destination``."""
+        return self.by or "destination"
+
+    def told(self) -> str:
+        """The part of the log that is looked at, in words; empty for all of it."""
+        parts = [f"destination {self.destination}"] if self.destination else []
+        parts += [f"from {units.moment(units.utc(self.start))}"] if self.start is not None else []
+        parts += [f"until {units.moment(units.utc(self.until))}"] if self.until is not None else []
+        return ", ".join(parts)
+
+
+FLAGS: Mapping[str, str] = {"start": "--from"} | {
+    each.name: "--" + each.name.replace("_", "-") for each in fields(Options) if each.name != "start"
+}
+
+
+def parse(given: Mapping[str, str | int | None], now_ns: int) -> Options:
+    """What is None was not given."""
+    known = {each.name for each in fields(Options)}
+    values: dict[str, str | int] = {}
+    for name, value in given.items():
+        if name not in known:
+            raise ConfigError(f"a report has no option {name!r}: expected {', '.join(sorted(known))}")
+        if value is None:
+            continue
+        text = str(value).strip()
+        if name in ("start", "until"):
+            values[name] = _moment(text, FLAGS[name], now_ns)
+        elif name == "every":
+            values[name] = seconds(text, FLAGS[name])
+        elif name == "limit":
+            values[name] = _count(text, FLAGS[name])
+        else:
+            values[name] = text
+    options = Options(**values)  # type: ignore[arg-type]
+    if options.start is not None and options.until is not None and options.start >= options.until:
+        raise ConfigError("--from lies behind --until: expected a time before it")
+    return options
+
+
+def seconds(text: str, flag: str) -> int:
+    """Seconds from ``1h30m`` or from Spark's words."""
+    found = _WORDS.fullmatch(text)
+    if found:
+        total = int(found[1]) * _UNITS[found[2][0]]
+    elif _SHORT.fullmatch(text):
+        total = sum(int(part[:-1]) * _UNITS[part[-1]] for part in re.findall(r"\d+[smhd]", text))
+    else:
+        total = 0
+    if total == 0:
+        raise ConfigError(f"{flag}: expected a width such as 30s, 5m, 1h30m or 7d, got {text!r}")
+    return total
+
+
+def _moment(text: str, flag: str, now_ns: int) -> int:
+    if text.startswith("-"):
+        return now_ns - seconds(text[1:], flag) * NS_PER_SECOND
+    try:
+        return parse_time(text.removeprefix("@"), flag)
+    except ConfigError:
+        raise ConfigError(
+            f"{flag}: expected a time such as @2013-01-31T12:00:00Z, epoch nanoseconds, or -1h (before now), "
+            f"got {text!r}"
+        ) from None
+
+
+def _count(text: str, flag: str) -> int:
+    if not (text.isascii() and text.isdigit() and 0 < int(text) <= 1000):
+        raise ConfigError(f"{flag}: expected a whole number from 1 to 1000, got {text!r}")
+    return int(text)

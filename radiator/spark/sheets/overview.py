@@ -1,0 +1,61 @@
+"""The head of a page that joins several sheets: the log in a few figures, from the answers of the sheets below it."""
+
+from __future__ import annotations
+
+from radiator.spark import units
+from radiator.spark.page import Field, Section, Table, Tile
+from radiator.spark.sheets.options import Options
+from radiator.spark.sheets.work import Answers, span
+
+TOP = 25  # destinations that are shown at once; the rest unfolds
+
+
+def _fields(options: Options) -> tuple[Field, ...]:
+    return (
+        Field("destination", options.what),
+        Field("messages", "messages", "count"),
+        Field("share", "share", "share"),
+        Field("bytes", "bytes", "size"),
+        Field("first_received", "first received", "moment"),
+        Field("last_received", "last received", "moment"),
+        Field("first_event", "first event", "moment", page_only=True),
+        Field("last_event", "last event", "moment", page_only=True),
+    )
+
+
+def section(answers: Answers, options: Options) -> Section:
+    """``answers`` has ``totals``, and may have ``integrity``."""
+    totals, integrity = answers["totals"], answers.get("integrity")
+    if not totals:
+        empty = "The store is empty: nothing has been committed yet."
+        return Section("Overview", found="No message is in what was asked for." if options.told() else empty)
+    width = span(totals)
+    messages = sum(row["messages"] for row in totals)
+    rate = messages / max(width.total_seconds(), 1.0)
+    tiles = [
+        Tile(units.count(messages), "messages"),
+        Tile(units.size(sum(row["bytes"] for row in totals)), "in their bodies"),
+    ]
+    if integrity is None:
+        tiles.append(Tile(f"{len(totals):,}", f"{options.what}s"))
+    else:
+        on_disk = sum(row["on_disk"] for row in integrity)
+        tiles += [Tile(units.size(on_disk), "on disk, headers and all")] if on_disk else []
+        tiles.append(Tile(f"{len(totals):,}", f"{options.what}s in {len(integrity):,} partitions"))
+    tiles.append(
+        Tile(units.duration(width.total_seconds() * 1000), f"from first to last, {units.short(rate)} messages/s")
+    )
+    if integrity is not None:
+        missing = sum(row["missing"] for row in integrity)
+        whole = not missing and not sum(row["duplicates"] for row in integrity)
+        words = "whole" if whole else f"{missing:,} missing"
+        tiles.append(Tile(words, "offsets checked one by one", "good" if whole else "bad"))
+    fields = _fields(options)
+    tables = [
+        Table(
+            f"{options.what}s".capitalize() if len(totals) <= TOP else f"Busiest {options.what}s", fields, totals[:TOP]
+        )
+    ]
+    if len(totals) > TOP:
+        tables.append(Table(f"All {options.what}s", fields, totals, rows_max=2000, folded=True))
+    return Section("Overview", tiles=tiles, tables=tables)
