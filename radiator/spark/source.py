@@ -18,7 +18,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    Filter,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
 
 from radiator.columns.decode import Counters
@@ -54,6 +61,16 @@ class RadiatorSource(DataSource):  # type: ignore[misc]
     def reader(self, schema: StructType) -> DataSourceReader:
         options = read_options.parse(self.options)
         return PushingReader(options, checked(schema)) if options.pushdown else Reader(options, checked(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from radiator.spark.sink import batch_sink  # who reads needs no client
+
+        return batch_sink(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from radiator.spark.sink import stream_sink
+
+        return stream_sink(self.options, schema, overwrite)
 
 
 class Reader(DataSourceReader):  # type: ignore[misc]

@@ -1,0 +1,172 @@
+"""What ``.option(...)`` accepts when rows are written to a broker: one table, parsed strictly.
+
+Names are compared as those of reading are (``radiator.spark.options``). What Spark itself puts among the options of a
+stream (its checkpoint, its name) is no concern of ours. Anything else is an error that names the nearest one. A
+passcode is in no error, and in no ``repr``: Spark prints options in plans, and programs print what they hold.
+
+Knows: text, the file of a passcode. Must not know: pyspark, sockets.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from radiator.client.address import Address
+from radiator.client.address import parse as parse_address
+from radiator.client.errors import BadAddress
+from radiator.client.sure import RUN_MESSAGES
+from radiator.errors import ConfigError
+from radiator.spark.options import Option, plain
+
+TIMEOUT_SECONDS = 60.0  # longer than a broker takes to start again
+DEDUP_WORDS = {"row": "row", "true": "row", "number": "number", "none": "none", "false": "none"}
+
+WRITE_OPTIONS: tuple[Option, ...] = (
+    Option(
+        "url", "required", "the broker: stomp://[login:passcode@]host[:port], stomp+tls://, ws://, wss:// or unix:"
+    ),
+    Option("destination", "the column", "where all rows go, whatever a column destination says"),
+    Option("login", "none", "who we are"),
+    Option("passcode", "none", "its passcode"),
+    Option("passcode_file", "none", "a file with the passcode in its first line, read by the driver"),
+    Option("ca", "the system's", "with TLS: a file of the authorities to trust, on every executor"),
+    Option("cert", "none", "with TLS: a file with our own certificate, on every executor"),
+    Option("key", "none", "with TLS: a file with its key, on every executor"),
+    Option("dedup", "row", "what tells repeats: row (its content), number (its place in the task), none"),
+    Option("dedup_by", "none", "columns, a comma list, that say which row it is, whatever task writes it, and when"),
+    Option("query", "the query's own", "the name in front of the ids, for those that other runs are to meet"),
+    Option("messages_per_receipt", str(RUN_MESSAGES), "messages between two receipts; a task ends with one"),
+    Option("timeout", f"{TIMEOUT_SECONDS:g}s", "how long a broker may be away, and a receipt take"),
+)
+SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})
+_BY_PLAIN = {plain(option.name): option.name for option in WRITE_OPTIONS}
+
+
+@dataclass(frozen=True)
+class SinkOptions:
+    """``address`` has no login in it; ``dedup`` is row, number or none; ``dedup_by`` names columns."""
+
+    address: str
+    destination: str | None = None
+    login: str | None = None
+    passcode: str | None = field(default=None, repr=False)
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+    dedup: str = "row"
+    dedup_by: tuple[str, ...] = ()
+    query: str | None = None
+    messages_per_receipt: int = RUN_MESSAGES
+    timeout_seconds: float = TIMEOUT_SECONDS
+
+
+def parse(given: Mapping[str, str]) -> SinkOptions:
+    """Raises ConfigError."""
+    values: dict[str, str] = {}
+    for key, value in given.items():
+        if plain(key) in SPARKS_OWN:
+            continue
+        name = _BY_PLAIN.get(plain(key))
+        if name is None:
+            raise ConfigError(_unknown(key))
+        values[name] = str(value)
+    place = _place(values.get("url", ""))
+    destination = values.get("destination")
+    if destination is not None and not destination.strip():
+        raise ConfigError("option destination: expected a name such as /topic/results, got nothing")
+    return SinkOptions(
+        address=str(place),
+        destination=destination,
+        login=values.get("login", place.login),
+        passcode=_passcode(values, place),
+        ca=values.get("ca"),
+        cert=values.get("cert"),
+        key=values.get("key"),
+        dedup=_dedup(values),
+        dedup_by=_columns(values),
+        query=_query(values),
+        messages_per_receipt=_number(values, "messages_per_receipt", RUN_MESSAGES),
+        timeout_seconds=_seconds(values, "timeout", TIMEOUT_SECONDS),
+    )
+
+
+def _unknown(key: str) -> str:
+    if plain(key) == "path":
+        return (
+            "option 'path' means nothing when rows are written: a log is written by its broker, "
+            '.option("url", "stomp://host:61613") says where that is, and .save() or .start() takes no path'
+        )
+    near = difflib.get_close_matches(plain(key), _BY_PLAIN, n=1)
+    hint = f" (did you mean {_BY_PLAIN[near[0]]}?)" if near else ""
+    return f"option {key!r} is not known for writing{hint}: expected {', '.join(_BY_PLAIN.values())}"
+
+
+def _place(url: str) -> Address:
+    if not url.strip():
+        raise ConfigError(
+            "option 'url' is missing: expected the address of the broker, "
+            'as in df.write.format("radiator").option("url", "stomp://localhost:61613")'
+        )
+    try:
+        return parse_address(url)
+    except BadAddress as error:
+        raise ConfigError(f"option url: {error}") from None
+
+
+def _passcode(values: Mapping[str, str], place: Address) -> str | None:
+    if "passcode" in values and "passcode_file" in values:
+        raise ConfigError("options passcode and passcode_file: expected one of the two, got both")
+    if "passcode_file" not in values:
+        return values.get("passcode", place.passcode)
+    path = values["passcode_file"]
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.readline().rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"option passcode_file: {path!r} cannot be read by the driver: {error}") from None
+
+
+def _dedup(values: Mapping[str, str]) -> str:
+    text = values.get("dedup", "row").strip().lower()
+    word = DEDUP_WORDS.get(text)
+    if word is None:
+        raise ConfigError(f"option dedup: expected row (or true), number, none (or false), got {text!r}")
+    if word != "row" and "dedup_by" in values:
+        raise ConfigError(f"options dedup and dedup_by: dedup_by says what the ids are made of, so dedup={text} cannot")
+    return word
+
+
+def _columns(values: Mapping[str, str]) -> tuple[str, ...]:
+    if "dedup_by" not in values:
+        return ()
+    names = tuple(name.strip() for name in values["dedup_by"].split(","))
+    if not all(names):
+        raise ConfigError(f"option dedup_by: expected names of columns, a comma list, got {values['dedup_by']!r}")
+    return names
+
+
+def _query(values: Mapping[str, str]) -> str | None:
+    query = values.get("query")
+    if query is not None and not query.strip():
+        raise ConfigError("option query: expected a name, got nothing")
+    return query
+
+
+def _number(values: Mapping[str, str], option: str, default: int) -> int:
+    text = values.get(option, str(default)).strip()
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise ConfigError(f"option {option}: expected a whole number above 0, got {text!r}")
+    return int(text)
+
+
+def _seconds(values: Mapping[str, str], option: str, default: float) -> float:
+    text = values.get(option, f"{default}").strip().lower().removesuffix("s").strip()
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 1e6:
+        raise ConfigError(f"option {option}: expected seconds above 0, such as 30 or 30s, got {values[option]!r}")
+    return seconds

@@ -1,0 +1,257 @@
+"""Rows as messages: which columns are understood, and what each becomes.
+
+``ACCEPTED`` is the whole table; a column that is not in it is an error that names the nearest one, since a column that
+is passed over is a loss. The columns of the log itself fit: what its broker gives anew (``CARRIED_BY_THE_BROKER``) is
+left out, so a DataFrame that was read can be written as it is.
+
+Where two say something of the same header, the column that speaks of it alone counts: ``event_time`` before
+``headers``. A text in ``headers`` that means the same is kept as it stands.
+
+Knows: Arrow columns, the headers of SEND. Must not know: sockets, tasks. A ``Rows`` can be pickled.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegralType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from radiator.client.sending import Outgoing
+from radiator.clock import NS_PER_MS, now_ns
+from radiator.errors import ConfigError
+from radiator.spark.options import parse_time
+from radiator.spark.sink_options import SinkOptions
+from radiator.stomp.spec import HOP_BY_HOP, RESERVED
+
+DIGEST_BYTES = 12  # of what tells rows apart: a collision among 2^40 rows has a chance of 2^-17
+NS_PER_US = 1_000
+
+
+class Accepted(NamedTuple):
+    """``header`` is the one that the column becomes, if it becomes one alone."""
+
+    name: str
+    types: tuple[str, ...]
+    meaning: str
+    header: str | None = None
+
+
+ACCEPTED: tuple[Accepted, ...] = (
+    Accepted("destination", ("string",), "where it goes, if no option destination says that of all"),
+    Accepted("body", ("string", "binary"), "the body; text as UTF-8. Null is an error"),
+    Accepted("value", ("string", "binary"), "the same, by the name that Kafka has for it"),
+    Accepted("headers", ("map",), "headers; a null value is none. Its own ids, such as dedup-id, give way to ours"),
+    Accepted("tags", ("map",), "headers tag-<key>"),
+    Accepted("event_time", ("timestamp",), "event-time", "event-time"),
+    Accepted("event_ns", ("number",), "the same in nanoseconds since 1970, exact", "event-time"),
+    Accepted("transmit_time", ("timestamp",), "transmit-time; without such a column and header: now", "transmit-time"),
+    Accepted("transmit_ns", ("number",), "the same in nanoseconds since 1970, exact", "transmit-time"),
+    Accepted("key", ("string",), "partition-key: same value, same partition", "partition-key"),
+    Accepted("partition_key", ("string",), "the same", "partition-key"),
+    Accepted("content_type", ("string",), "content-type", "content-type"),
+    Accepted("correlation_id", ("string",), "correlation-id", "correlation-id"),
+    Accepted("reply_to", ("string",), "reply-to", "reply-to"),
+    Accepted("priority", ("number",), "priority, 0 to 9", "priority"),
+    Accepted("expires", ("number", "timestamp"), "expires; a number is milliseconds since 1970", "expires"),
+    Accepted("dedup_id", ("string",), "dedup-id, in place of the one that would be made", "dedup-id"),
+)
+BY_NAME = {each.name: each for each in ACCEPTED}
+CARRIED_BY_THE_BROKER = frozenset({"partition", "offset", "message_id", "receive_time", "receive_ns", "size"})
+
+IDS = frozenset({"dedup-id", "producer-id", "sequence"})
+_DROPPED = RESERVED - {"partition"}  # of SEND, partition chooses one of several
+_PLAIN_HEADERS = ("partition-key", "content-type", "correlation-id", "reply-to", "priority", "dedup-id")
+
+
+class Row(NamedTuple):
+    """A message, and 12 bytes that rows with other contents do not have. ``own_id``: it says itself which one it is."""
+
+    message: Outgoing
+    digest: bytes
+    own_id: bool
+
+
+def kind_of(type_: DataType) -> str:
+    if isinstance(type_, StringType):
+        return "string"
+    if isinstance(type_, BinaryType):
+        return "binary"
+    if isinstance(type_, TimestampType):
+        return "timestamp"
+    if isinstance(type_, IntegralType):
+        return "number"
+    if isinstance(type_, MapType) and isinstance(type_.keyType, StringType) and isinstance(type_.valueType, StringType):
+        return "map"
+    return str(type_.simpleString())
+
+
+class Rows:
+    """The columns of one DataFrame. Raises ConfigError for what is not understood."""
+
+    def __init__(self, schema: StructType, options: SinkOptions) -> None:
+        self._destination = options.destination
+        self._dedup_by = tuple(name.lower() for name in options.dedup_by)
+        self._keep_ids = options.dedup == "none"
+        self._columns: dict[str, int] = {}
+        self._kinds: dict[str, str] = {}
+        for place, field in enumerate(schema.fields):
+            name = field.name.lower()
+            if name in self._columns:
+                raise ConfigError(f"column {field.name} is there twice")
+            self._check(field.name, name, field.dataType)
+            self._columns[name], self._kinds[name] = place, kind_of(field.dataType)
+        for name in self._dedup_by:
+            if name not in self._columns:
+                raise ConfigError(f"option dedup_by: there is no column {name!r}; expected {', '.join(self._columns)}")
+        self._one_of("body", "value", needed=True)
+        self._one_of("key", "partition_key", needed=False)
+        if self._destination is None and "destination" not in self._columns:
+            raise ConfigError('where to? Expected a column destination, or .option("destination", "/topic/results")')
+
+    @property
+    def speaks_of_transmit_time(self) -> bool:
+        """True if the DataFrame says when its rows were sent: then nothing is added."""
+        return "transmit_time" in self._columns or "transmit_ns" in self._columns
+
+    def _check(self, shown: str, name: str, type_: DataType) -> None:
+        if name in self._dedup_by or name in CARRIED_BY_THE_BROKER:
+            return
+        accepted = BY_NAME.get(name)
+        if accepted is None:
+            near = difflib.get_close_matches(name, BY_NAME, n=1)
+            hint = f" (did you mean {near[0]}?)" if near else ""
+            raise ConfigError(
+                f"column {shown!r} cannot be written{hint}: expected {', '.join(BY_NAME)}; "
+                "to_json(struct(*)) AS body makes one of many"
+            )
+        if kind_of(type_) not in accepted.types:
+            expected = " or ".join({"map": "map<string,string>"}.get(each, each) for each in accepted.types)
+            raise ConfigError(f"column {shown}: expected {expected}, got {type_.simpleString()}; cast it")
+
+    def _one_of(self, name: str, other: str, needed: bool) -> None:
+        there = [each for each in (name, other) if each in self._columns]
+        if len(there) == 2:
+            raise ConfigError(f"columns {name} and {other} mean the same: expected one of them, got both")
+        if needed and not there:
+            raise ConfigError(f"expected a column {name} (or {other}); to_json(struct(*)) AS {name} makes one of many")
+
+    # --- one batch ----------------------------------------------------------------------------------------------------
+
+    def read(self, batch: pa.RecordBatch, first_row: int) -> Iterator[Row]:
+        """Raises ConfigError, which names the row: its number in the task, counted from ``first_row``."""
+        names = self._texts(batch, "destination") if self._destination is None else None
+        bodies = self._texts(batch, "body" if "body" in self._columns else "value") or []
+        headers, tags = self._texts(batch, "headers"), self._texts(batch, "tags")
+        columns = self._header_columns(batch)
+        identities = [_numbers(batch.column(self._columns[name])) for name in self._dedup_by]
+        time_ns = now_ns()
+        for row, body in enumerate(bodies):
+            destination = self._destination if names is None else names[row]
+            if destination is None:
+                raise ConfigError(f"row {first_row + row}: destination is null; expected a name such as /topic/results")
+            if body is None:
+                raise ConfigError(
+                    f"row {first_row + row}: the body is null, which STOMP cannot say; coalesce(body, '') is empty"
+                )
+            try:
+                found = self._headers(headers[row], time_ns) if headers is not None and headers[row] else {}
+                if tags is not None and tags[row]:
+                    found.update((f"tag-{key}", value) for key, value in tags[row] if value is not None)
+                for header, values in columns:
+                    if values[row] is not None:
+                        _set(found, header, values[row])
+            except ConfigError as error:
+                raise ConfigError(f"row {first_row + row}: {error}") from None
+            if identities:
+                digest = _digest(repr(tuple(column[row] for column in identities)).encode(), b"")
+            else:
+                digest = _digest("\0".join((destination, *map("\0".join, sorted(found.items())))).encode(), body)
+            yield Row(Outgoing(destination, body, found), digest, "dedup-id" in found)
+
+    def _texts(self, batch: pa.RecordBatch, name: str) -> list[Any] | None:
+        place = self._columns.get(name)
+        return None if place is None else batch.column(place).to_pylist()
+
+    def _header_columns(self, batch: pa.RecordBatch) -> list[tuple[str, Sequence[Any]]]:
+        """The columns that are one header each: texts, None for none."""
+        found: list[tuple[str, Sequence[Any]]] = []
+        for each in ACCEPTED:
+            if each.header in _PLAIN_HEADERS and each.name in self._columns:
+                values = self._texts(batch, each.name) or []
+                found.append((each.header, [None if value is None else str(value) for value in values]))
+        if "expires" in self._columns:
+            moments = _numbers(batch.column(self._columns["expires"]))
+            divisor = 1_000 if self._kinds["expires"] == "timestamp" else 1
+            found.append(("expires", [None if value is None else str(value // divisor) for value in moments]))
+        for what in ("event", "transmit"):
+            times = self._times(batch, what)
+            if times is not None:
+                found.append((f"{what}-time", times))
+        return found
+
+    def _times(self, batch: pa.RecordBatch, what: str) -> list[str | None] | None:
+        exact, rough = self._columns.get(f"{what}_ns"), self._columns.get(f"{what}_time")
+        if exact is None and rough is None:
+            return None
+        ns = [None] * batch.num_rows if exact is None else _numbers(batch.column(exact))
+        us = [None] * batch.num_rows if rough is None else _numbers(batch.column(rough))
+        found: list[str | None] = []
+        for nanoseconds, microseconds in zip(ns, us, strict=True):
+            if nanoseconds is None:
+                found.append(None if microseconds is None else str(microseconds * NS_PER_US))
+            elif microseconds is None or nanoseconds // NS_PER_US == microseconds:
+                found.append(str(nanoseconds))
+            else:
+                raise ConfigError(
+                    f"columns {what}_time and {what}_ns say different times, {microseconds * NS_PER_US} and "
+                    f"{nanoseconds} ns since 1970: expected the same, or one of the columns"
+                )
+        return found
+
+    def _headers(self, pairs: list[tuple[str, str | None]], time_ns: int) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for name, value in pairs:
+            if value is None or name in _DROPPED or (name in IDS and not self._keep_ids):
+                continue
+            if name in HOP_BY_HOP:
+                raise ConfigError(f"column headers: {name!r} belongs to the frame, and cannot be among them")
+            found[name] = value
+        moment = found.get("deliver-at")
+        if moment is not None and moment.isdigit() and int(moment) * NS_PER_MS <= time_ns:
+            del found["deliver-at"]  # its delay is over, and a topic takes none
+        return found
+
+
+def _set(headers: dict[str, str], name: str, value: str) -> None:
+    """What the column says, in the words that the headers have for it if these mean the same."""
+    there = headers.get(name)
+    if there is not None and there != value and name.endswith("-time"):
+        try:
+            if parse_time(there, name) == int(value):
+                return
+        except ConfigError:  # no time: the column knows better
+            pass
+    headers[name] = value
+
+
+def _numbers(column: pa.Array) -> list[Any]:
+    """Numbers as they are, timestamps as microseconds since 1970."""
+    found = column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
+    return list(found.to_pylist())
+
+
+def _digest(head: bytes, body: bytes | str) -> bytes:
+    raw = body.encode() if isinstance(body, str) else body
+    return blake2b(b"%d:%b%b" % (len(head), head, raw), digest_size=DIGEST_BYTES).digest()

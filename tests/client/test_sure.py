@@ -1,0 +1,165 @@
+"""Many messages over as many connections as it takes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from radiator.client import Connection, ConnectFailed, Outgoing, ServerError, TimedOut, connect
+from radiator.client.sure import SureSender
+from tests.client.fake import FakeBroker
+from tests.running import BrokerProcess
+
+
+def numbered(count: int, destination: str = "/topic/a", size: int = 1) -> list[Outgoing]:
+    return [Outgoing(destination, b"%d" % i * size, {"dedup-id": f"n{i}"}) for i in range(count)]
+
+
+def held(address: str, destination: str) -> list[bytes]:
+    """All that the broker holds there."""
+    with connect(address) as connection:
+        return [each.body for each in connection.subscribe(destination, start_position="first", stop_position="end")]
+
+
+class Clock:
+    """Time that passes only when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.pauses: list[float] = []
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.pauses.append(seconds)
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_one_receipt_speaks_for_a_run_and_the_last_message_always_has_one(fake: FakeBroker) -> None:
+    sender = SureSender(lambda: connect(fake.address), messages_per_receipt=10)
+    for message in numbered(25):
+        sender.send(message)
+    sender.flush()
+    assert sender.stored == 25
+    sends = [frame for frame in fake.frames if frame.command == "SEND"]
+    assert [i for i, frame in enumerate(sends) if frame.receipt is not None] == [9, 19, 24]
+    sender.close()
+
+
+def test_nothing_is_connected_before_the_first_message() -> None:
+    def connecting() -> Connection:
+        raise AssertionError
+
+    sender = SureSender(connecting)
+    sender.flush()
+    sender.close()
+
+
+def test_large_bodies_have_their_receipts_sooner(fake: FakeBroker) -> None:
+    sender = SureSender(lambda: connect(fake.address), messages_per_receipt=1_000)
+    for message in numbered(4, size=600_000):
+        sender.send(message)
+    sender.flush()
+    assert len([frame for frame in fake.frames if frame.receipt is not None]) == 2
+    sender.close()
+
+
+def test_what_has_no_receipt_is_sent_again_in_order_on_the_next_connection(fake: FakeBroker) -> None:
+    """The connection breaks with the third receipt, whose messages and all behind them come once more."""
+    receipts = 0
+
+    def on_send(peer: Any, frame: Any) -> None:
+        nonlocal receipts
+        if frame.receipt is not None:
+            receipts += 1
+            if receipts == 3:
+                peer.close()
+                return
+        peer.receipt(frame)
+
+    fake.on["SEND"] = on_send
+    clock = Clock()
+    sender = SureSender(lambda: connect(fake.address), messages_per_receipt=10, sleep=clock.sleep, monotonic=clock)
+    for message in numbered(50):
+        sender.send(message)
+    sender.flush()
+    assert sender.stored == 50
+    assert sender.sent_again >= 10
+    bodies = [int(frame.body) for frame in fake.frames if frame.command == "SEND"]
+    again = bodies.index(20, bodies.index(20) + 1)
+    assert bodies[again:] == list(range(20, 50))
+    sender.close()
+
+
+def test_it_gives_up_when_the_broker_stays_away_longer_than_its_patience() -> None:
+    clock = Clock()
+
+    def nobody() -> Connection:
+        raise ConnectFailed("nobody there")
+
+    sender = SureSender(nobody, patience_seconds=30, sleep=clock.sleep, monotonic=clock)
+    with pytest.raises(ConnectFailed, match="nobody there"):
+        sender.open()
+    assert 25 < clock.now <= 30
+    assert clock.pauses[:3] == [0.05, 0.1, 0.2]
+    assert max(clock.pauses) == 1.0
+
+
+def test_an_error_of_the_broker_is_raised_and_not_tried_again(broker: BrokerProcess) -> None:
+    connections = []
+
+    def connecting() -> Connection:
+        connections.append(connect(broker.address))
+        return connections[-1]
+
+    sender = SureSender(connecting)
+    sender.send(Outgoing("/topic/*", b"to a pattern"))
+    with pytest.raises(ServerError) as caught:
+        sender.flush()
+    assert caught.value.code == "bad-destination"
+    assert len(connections) == 1
+    sender.abandon()
+
+
+def test_a_receipt_that_does_not_come_is_told(fake: FakeBroker) -> None:
+    fake.on["SEND"] = lambda peer, frame: None
+    sender = SureSender(lambda: connect(fake.address), patience_seconds=0.05)
+    sender.send(Outgoing("/topic/a", b"1"))
+    with pytest.raises(TimedOut):
+        sender.flush()
+    sender.abandon()
+
+
+@pytest.mark.parametrize("end", [BrokerProcess.kill, BrokerProcess.stop])
+def test_a_broker_that_restarts_in_the_middle_holds_each_message_once(
+    start_broker: Callable[..., BrokerProcess], end: Callable[[BrokerProcess], object]
+) -> None:
+    broker = start_broker()
+    sender = SureSender(lambda: connect(broker.address), messages_per_receipt=50)
+    restarted = threading.Event()
+
+    def restart() -> None:
+        end(broker)
+        broker.start()
+        restarted.set()
+
+    messages = numbered(4_000)
+    for message in messages[:2_000]:
+        sender.send(message)
+    thread = threading.Thread(target=restart)
+    thread.start()
+    for message in messages[2_000:3_000]:
+        sender.send(message)
+    sender.push()
+    assert restarted.wait(60)
+    thread.join()
+    for message in messages[3_000:]:
+        sender.send(message)
+    sender.flush()
+    sender.close()
+    assert sender.stored == 4_000
+    assert sorted(held(broker.address, "/topic/a"), key=int) == [b"%d" % i for i in range(4_000)]
