@@ -107,7 +107,8 @@ def collect(df: DataFrame) -> list[dict[str, Any]]:
     """All rows, each a dict, its timestamps as datetimes of UTC. (Spark's own ``collect`` makes them naive ones of
     this computer's time zone, whatever the session's zone is.)"""
     moments = {each.name for each in df.schema.fields if isinstance(each.dataType, TimestampType)}
-    columns = [F.unix_micros(f"`{name}`").alias(name) if name in moments else F.col(f"`{name}`") for name in df.columns]
+    quoted = {name: f"`{name.replace('`', '``')}`" for name in df.columns}
+    columns = [F.unix_micros(quoted[name]).alias(name) if name in moments else F.col(quoted[name]) for name in quoted]
     found = [row.asDict() for row in df.select(*columns).collect()]
     for row in found:
         for name in moments:

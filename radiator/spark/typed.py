@@ -1,0 +1,160 @@
+"""Bodies that are JSON as typed columns, beside the columns of the table.
+
+A field is null where the body does not have it, or has something else there; then ``_corrupt_record``, which Spark's
+own JSON reader calls so too, has the text of the body, and is null everywhere else. ``body`` stays what it was.
+
+Spark takes ``2.0`` for no integer; JSON Schema does, and many programs write whole numbers so. So bodies that do not
+fit are parsed once more with doubles in the place of integers, and what is a whole number is taken. Where a double
+could have rounded, the first reading has the number or nobody has: whole numbers are exact, or null.
+
+Knows: from_json. Must not know: where a schema comes from, files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import reduce
+from operator import or_
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+CORRUPT: Final = "_corrupt_record"
+PREFIX: Final = "body_"
+_EXACT: Final = 1 << 53  # below it every whole number is a double of its own
+_FIRST, _SECOND, _UNFIT = "__first", "__second", "__unfit"
+
+
+def names_of(fields: StructType, taken: Iterable[str]) -> dict[str, str]:
+    """The columns that the fields become, by field: their own names. ``body_`` stands before one that is taken, as far
+    as Spark tells names apart, and before a field without a name."""
+    used = {name.lower() for name in (*taken, CORRUPT, "")}
+    own = {field.name.lower() for field in fields.fields}
+    found = {}
+    for field in fields.fields:
+        name = field.name
+        if name.lower() in used:
+            name = PREFIX + name
+            while name.lower() in used or name.lower() in own:
+                name = PREFIX + name
+        used.add(name.lower())
+        found[field.name] = name
+    return found
+
+
+def with_fields(df: DataFrame, fields: StructType) -> DataFrame:
+    """``df`` with a column for each of ``fields`` from the JSON in its column ``body``, and ``_corrupt_record``."""
+    text = F.col("body").cast("string")
+    names = names_of(fields, df.columns)
+    parsed = df.withColumn(_FIRST, _parse(text, fields))
+    first = F.col(_FIRST)
+    fits = first.isNotNull() & first.getField(_UNFIT).isNull()
+    whole = [field for field in fields.fields if _has_whole(field.dataType)]
+    values = {field.name: first.getField(field.name) for field in fields.fields}
+    if whole:
+        parsed = parsed.withColumn(_SECOND, F.when(~fits, _parse(text, _doubled(fields))))
+        second = F.col(_SECOND)
+        for field in whole:
+            again = second.getField(field.name)
+            merged = _merged(values[field.name], again, field.dataType)
+            values[field.name] = F.when(fits, values[field.name]).otherwise(merged)
+        bad = _unfit(first, second, StructType(whole))
+        fits = fits | (second.isNotNull() & second.getField(_UNFIT).isNull() & ~bad)
+    columns = [
+        values[field.name].alias(names[field.name], metadata=field.metadata)
+        if field.metadata
+        else values[field.name].alias(names[field.name])
+        for field in fields.fields
+    ]
+    return parsed.select(*map(_quoted, df.columns), *columns, F.when(~fits, text).alias(CORRUPT))
+
+
+def _quoted(name: str) -> Column:
+    return F.col(f"`{name.replace('`', '``')}`")
+
+
+def _parse(text: Column, fields: StructType) -> Column:
+    schema = StructType([*fields.fields, StructField(_UNFIT, StringType())])
+    return F.from_json(text, schema, {"columnNameOfCorruptRecord": _UNFIT, "timeZone": "UTC"})
+
+
+# --- whole numbers, wherever they stand -------------------------------------------------------------------------------
+
+
+def _has_whole(kind: DataType) -> bool:
+    if isinstance(kind, StructType):
+        return any(_has_whole(field.dataType) for field in kind.fields)
+    if isinstance(kind, ArrayType):
+        return _has_whole(kind.elementType)
+    if isinstance(kind, MapType):
+        return _has_whole(kind.valueType)
+    return isinstance(kind, IntegerType | LongType)
+
+
+def _doubled(kind: DataType) -> DataType:
+    if isinstance(kind, StructType):
+        return StructType([StructField(field.name, _doubled(field.dataType)) for field in kind.fields])
+    if isinstance(kind, ArrayType):
+        return ArrayType(_doubled(kind.elementType))
+    if isinstance(kind, MapType):
+        return MapType(kind.keyType, _doubled(kind.valueType))
+    return DoubleType() if isinstance(kind, IntegerType | LongType) else kind
+
+
+def _is_whole(value: Column, kind: DataType) -> Column:
+    low, high = (-(1 << 31), (1 << 31) - 1) if isinstance(kind, IntegerType) else (1 - _EXACT, _EXACT - 1)
+    return (value >= F.lit(float(low))) & (value <= F.lit(float(high))) & (value % 1 == 0)
+
+
+def _merged(first: Column, second: Column, kind: DataType) -> Column:
+    """``second`` was read with doubles. Spark gives what it could read of a struct, in arrays too: so each number is
+    taken from where it is."""
+    if isinstance(kind, StructType):
+        fields = [_merged(*pair).alias(each.name) for each, pair in _fields(first, second, kind)]
+        return F.when(first.isNotNull() | second.isNotNull(), F.struct(*fields))
+    if isinstance(kind, ArrayType):
+        inner = kind.elementType
+        return F.coalesce(F.transform(second, lambda each, i: _merged(F.get(first, i), each, inner)), first)
+    if isinstance(kind, MapType):
+        inner = kind.valueType
+        values = F.transform_values(second, lambda key, each: _merged(F.try_element_at(first, key), each, inner))
+        return F.coalesce(values, first)
+    if isinstance(kind, IntegerType | LongType):
+        second = F.when(_is_whole(second, kind), second.try_cast(kind))
+    return F.coalesce(first, second)
+
+
+def _unfit(first: Column, second: Column, kind: DataType) -> Column:
+    """Whether a number stands there that is not whole, or might be another one; false where none does."""
+    if isinstance(kind, StructType):
+        return reduce(or_, (_unfit(*pair) for _, pair in _fields(first, second, kind)), F.lit(False))
+    if isinstance(kind, ArrayType):
+        inner = kind.elementType
+        each_unfit = F.transform(second, lambda each, i: _unfit(F.get(first, i), each, inner))
+    elif isinstance(kind, MapType):
+        inner = kind.valueType
+        unfit = F.transform_values(second, lambda key, each: _unfit(F.try_element_at(first, key), each, inner))
+        each_unfit = F.map_values(unfit)
+    elif isinstance(kind, IntegerType | LongType):
+        return first.isNull() & second.isNotNull() & ~_is_whole(second, kind)
+    else:
+        return F.lit(False)
+    return F.coalesce(F.exists(each_unfit, lambda each: each), F.lit(False))
+
+
+def _fields(
+    first: Column, second: Column, kind: StructType
+) -> list[tuple[StructField, tuple[Column, Column, DataType]]]:
+    return [(each, (first.getField(each.name), second.getField(each.name), each.dataType)) for each in kind.fields]
