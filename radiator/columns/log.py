@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 
-from radiator.columns.files import Place, is_remote
+from radiator.columns.files import Place, RemoteFiles, is_remote, remedy
+from radiator.columns.listing import listed
 from radiator.errors import StorageError
 from radiator.storage import layout
 from radiator.storage.files import FileSystem, storage_error
@@ -25,15 +26,21 @@ class NoStore(StorageError):
 
 def partitions(place: Place) -> list[StoredPartition]:
     """All partitions, by name; none if nothing has been committed yet. Raises NoStore, or another StorageError."""
+    return look(place)[0]
+
+
+def look(place: Place) -> tuple[list[StoredPartition], FileSystem]:
+    """The partitions, and the files to plan with. Raises as ``partitions``."""
     fs, root = place
     try:
         if layout.PARTITIONS not in fs.listdir(root):
             raise NoStore(_no_store(fs, root))
+        fs = listed(place)
     except NotADirectoryError:
         raise NoStore(_no_store(fs, root)) from None
     except OSError as error:
-        raise storage_error(root, "read", error) from error
-    return list_partitions(root, fs)
+        raise storage_error(root, "read", error, remedy(fs)) from error
+    return list_partitions(root, fs), fs
 
 
 def _no_store(fs: FileSystem, root: str) -> str:
@@ -59,7 +66,10 @@ def index_of(fs: FileSystem, segment: StoredSegment) -> list[IndexEntry]:
 
 
 def confirms(fs: FileSystem, segment: StoredSegment, entry: IndexEntry) -> bool:
-    """Whether the batch that ``entry`` points to is the one that it names."""
+    """Whether the batch that ``entry`` points to is the one that it names. On another file system that is not asked,
+    as each answer is a round trip: whoever reads looks for himself, and a wrong entry costs him time."""
+    if isinstance(fs, RemoteFiles):
+        return True
     try:
         fd = fs.open_read(segment.path)
         try:

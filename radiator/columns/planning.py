@@ -19,8 +19,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from radiator.columns.files import open_store
-from radiator.columns.log import confirms, index_of, partitions
+from radiator.columns.files import open_store, together
+from radiator.columns.log import confirms, index_of, look, partitions
 from radiator.columns.options import SPLIT_BYTES_MAX, SPLIT_BYTES_MIN, ReadOptions
 from radiator.columns.scan import LostRecords, SegmentRange
 from radiator.columns.selection import Selection
@@ -37,16 +37,18 @@ TASKS_PER_CPU = 2  # so that a slow task can be made up for
 def plan(options: ReadOptions) -> list[tuple[SegmentRange, ...]]:
     """One tuple of ranges per task. Raises StorageError if the store is missing or cannot hold what is asked for."""
     place = open_store(options.path, options.storage)
-    logs = partitions(place)
+    logs, fs = look(place)
     _check_bounds(options, {log.name: log for log in logs})
+    selection = options.selection
     wanted = [
-        _cut(place.fs, log.name, segment, options.selection)
+        (log.name, segment)
         for log in logs
-        if options.selection.wants_partition(log.name)
-        for segment in _segments(log, options.selection)
+        if selection.wants_partition(log.name)
+        for segment in _segments(log, selection)
     ]
-    size = options.split_bytes or _split_bytes(sum(cut.range.end - cut.range.start for cut in wanted))
-    return list(_pack([piece for cut in wanted for piece in _split(place.fs, cut, size)], size))
+    cuts = together(fs, lambda each: _cut(fs, *each, selection), wanted)
+    size = options.split_bytes or _split_bytes(sum(cut.range.end - cut.range.start for cut in cuts))
+    return list(_pack([piece for cut in cuts for piece in _split(fs, cut, size)], size))
 
 
 def snapshot(path: str, storage: Mapping[str, str] | None = None) -> dict[str, int]:

@@ -26,6 +26,7 @@ from zlib import crc32
 import numpy as np
 
 from radiator.columns.decode import Counters
+from radiator.columns.files import REMOTE_CHUNK_BYTES, RemoteFiles, remedy
 from radiator.columns.rows import Bytes, Ints
 from radiator.errors import StorageError
 from radiator.limits import BATCH_BYTES_MAX, MIB
@@ -98,6 +99,7 @@ def scan(
 ) -> Iterator[Chunk]:
     """``on_loss`` may raise; if it returns, the scan goes on behind the loss."""
     fs = fs or FileSystem()
+    chunk_bytes = REMOTE_CHUNK_BYTES if isinstance(fs, RemoteFiles) else CHUNK_BYTES
     try:
         fd = fs.open_read(wanted.path)
     except FileNotFoundError:
@@ -105,11 +107,11 @@ def scan(
         on_loss(Loss(wanted.partition, wanted.path, wanted.start, wanted.first_offset, wanted.next_offset, reason))
         return
     except OSError as error:
-        raise storage_error(wanted.path, "read", error, "run this as a user who may read the store") from error
+        raise storage_error(wanted.path, "read", error, remedy(fs)) from error
     try:
-        yield from _Walk(fs, fd, wanted, on_loss, counters).chunks()
+        yield from _Walk(fs, fd, wanted, on_loss, counters).chunks(chunk_bytes)
     except OSError as error:
-        raise storage_error(wanted.path, "read", error) from error
+        raise storage_error(wanted.path, "read", error, remedy(fs)) from error
     finally:
         fs.close(fd)
 
@@ -126,12 +128,12 @@ class _Walk:
         self.by_offset = not wanted.start and wanted.end >= size  # nothing else could be read than what was planned
         self.salts: frozenset[int] | None = None  # of the segment's batches, once it has been asked for
 
-    def chunks(self) -> Iterator[Chunk]:
+    def chunks(self, chunk_bytes: int) -> Iterator[Chunk]:
         wanted, need = self.wanted, 0
         if wanted.start and not self._starts_as_planned():
             self._start_over()
         while self.expected < wanted.next_offset:
-            length = max(CHUNK_BYTES, need)
+            length = max(chunk_bytes, need)
             data = self._read(length)
             if len(data) < HEADER_BYTES:
                 if self.by_offset:

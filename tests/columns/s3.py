@@ -1,0 +1,40 @@
+"""An S3 on this machine, spoken to over HTTP like any other: who reads it may be another process."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+from pyarrow import fs as arrow
+
+BUCKET = "logs"
+
+
+class S3(NamedTuple):
+    endpoint: str
+    storage: dict[str, str]  # arguments of the file system
+
+    @property
+    def files(self) -> arrow.S3FileSystem:
+        return arrow.S3FileSystem(**self.storage, allow_bucket_creation=True)
+
+    def upload(self, local: str, name: str) -> str:
+        """The URI of a copy of that directory."""
+        arrow.copy_files(local, f"{BUCKET}/{name}", destination_filesystem=self.files)
+        return f"s3://{BUCKET}/{name}"
+
+
+@contextlib.contextmanager
+def running() -> Iterator[S3]:
+    server = pytest.importorskip("moto.server").ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        access = {"access_key": "who", "secret_key": "knows", "region": "us-east-1"}
+        s3 = S3(f"{host}:{port}", {**access, "endpoint_override": f"{host}:{port}", "scheme": "http"})
+        s3.files.create_dir(BUCKET)
+        yield s3
+    finally:
+        server.stop()
