@@ -12,20 +12,47 @@ from typing import NamedTuple
 
 from pyspark.sql import DataFrame
 
-from radiator.spark.jobs.integrity import gaps, integrity
+from radiator.spark.jobs.damage import absent
+from radiator.spark.jobs.dead_letters import (
+    dead_letter_words,
+    dead_letters,
+    dead_letters_over_time,
+    deliveries_of_dead_letters,
+    letters,
+)
+from radiator.spark.jobs.frequent import key_columns, key_skew, partition_balance, senders, top_keys, top_tags
+from radiator.spark.jobs.integrity import gaps, integrity, repeats
 from radiator.spark.jobs.json_bodies import json_column, json_columns
 from radiator.spark.jobs.latency import latency
-from radiator.spark.jobs.tags import top_tags
+from radiator.spark.jobs.lateness import disorder, lateness
+from radiator.spark.jobs.sessions import each_session, session_lengths, sessions
 from radiator.spark.jobs.traffic import totals, traffic
 
 __all__ = [
     "JOBS",
     "Job",
+    "absent",
+    "dead_letter_words",
+    "dead_letters",
+    "dead_letters_over_time",
+    "deliveries_of_dead_letters",
+    "disorder",
+    "each_session",
     "gaps",
     "integrity",
     "json_column",
     "json_columns",
+    "key_columns",
+    "key_skew",
     "latency",
+    "lateness",
+    "letters",
+    "partition_balance",
+    "repeats",
+    "senders",
+    "session_lengths",
+    "sessions",
+    "top_keys",
     "top_tags",
     "totals",
     "traffic",
@@ -37,6 +64,9 @@ class Job(NamedTuple):
     columns: tuple[str, ...]  # what it reads
     question: str
 
+
+_LETTERS = ("destination", "partition", "offset", "headers", "event_ns", "transmit_ns", "receive_ns", "size")
+_SESSIONS = ("headers", "event_time", "receive_time")
 
 JOBS: dict[str, Job] = {
     "totals": Job(
@@ -55,4 +85,31 @@ JOBS: dict[str, Job] = {
     "top_tags": Job(top_tags, ("tags",), "Which values of which tags are frequent?"),
     "integrity": Job(integrity, ("partition", "offset"), "Is every offset there, once?"),
     "gaps": Job(gaps, ("partition", "offset"), "Which offsets are missing?"),
+    "repeats": Job(
+        repeats, ("destination", "headers", "offset", "receive_time"), "Which messages say that they are the same one?"
+    ),
+    "lateness": Job(
+        lateness,
+        ("destination", "receive_time", "receive_ns", "event_ns"),
+        "How long after their events do records come?",
+    ),
+    "disorder": Job(
+        disorder,
+        ("destination", "partition", "offset", "receive_ns", "event_ns"),
+        "How far out of order are events, and how long must a watermark wait?",
+    ),
+    "top_keys": Job(
+        top_keys, ("headers", "partition", "size", "receive_time"), "Which values of a key have most traffic?"
+    ),
+    "key_skew": Job(key_skew, ("headers",), "How many keys make half of the traffic?"),
+    "partition_balance": Job(
+        partition_balance, ("destination", "partition", "size"), "Do partitions of a destination share evenly?"
+    ),
+    "senders": Job(senders, ("headers", "destination", "size", "receive_time"), "Who sends most?"),
+    "sessions": Job(sessions, _SESSIONS, "How often is each key active, and for how long?"),
+    "session_lengths": Job(session_lengths, _SESSIONS, "How long are sessions?"),
+    "dead_letters": Job(dead_letters, _LETTERS, "What was given up, where, and why?"),
+    "dead_letters_over_time": Job(dead_letters_over_time, _LETTERS, "When was it given up?"),
+    "deliveries_of_dead_letters": Job(deliveries_of_dead_letters, _LETTERS, "How often had it been delivered before?"),
+    "dead_letter_words": Job(dead_letter_words, ("headers",), "What do dead letters say of their errors?"),
 }

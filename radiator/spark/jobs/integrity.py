@@ -41,3 +41,42 @@ def gaps(df: DataFrame) -> DataFrame:
         )
         .orderBy("partition", "first_missing")
     )
+
+
+def repeats(df: DataFrame, *, limit: int = 100) -> DataFrame:
+    """Messages that say they are the same one, and are stored more than once in one destination: destination, kind
+    (``dedup-id``, or ``producer-id`` with its ``sequence``), identity, messages, first_received, last_received,
+    first_offset, last_offset; the most repeated first.
+
+    It is what the publisher says: an identity that comes again after the rule's ``dedup.window`` is a new message to
+    the broker. Whether messages without an identity are repeats cannot be proven from the outside. Needs destination,
+    headers, offset and receive_time.
+    """
+    headers = F.col("headers")
+    number = headers["sequence"]
+    identities = [
+        (headers["dedup-id"].isNotNull(), "dedup-id", headers["dedup-id"]),
+        (
+            headers["producer-id"].isNotNull() & number.rlike("^[0-9]{1,20}$"),
+            "producer-id",
+            F.concat(headers["producer-id"], F.lit(" "), F.regexp_replace(number, "^0+(?=[0-9])", "")),
+        ),
+    ]
+    kind, identity = F.when(F.lit(False), ""), F.when(F.lit(False), "")
+    for given, name, value in identities:
+        kind, identity = kind.when(given, name), identity.when(given, value)
+    named = df.select("destination", kind.alias("kind"), identity.alias("identity"), "offset", "receive_time")
+    return (
+        named.where("identity is not null")
+        .groupBy("destination", "kind", "identity")
+        .agg(
+            F.count("*").alias("messages"),
+            F.min("receive_time").alias("first_received"),
+            F.max("receive_time").alias("last_received"),
+            F.min("offset").alias("first_offset"),
+            F.max("offset").alias("last_offset"),
+        )
+        .where("messages > 1")
+        .orderBy(F.desc("messages"), "destination", "kind", "identity")
+        .limit(limit)
+    )
