@@ -17,7 +17,6 @@ from radiator.spark.jobs.frequent import key_of
 NS_PER_MS = 1e6
 _ACCURACY = 10_000
 BY = ("cause", "origin", "subscription", "destination")
-_NUMBER = "^[0-9]{1,18}$"
 
 
 def letters(df: DataFrame) -> DataFrame:
@@ -41,7 +40,7 @@ def letters(df: DataFrame) -> DataFrame:
         F.coalesce(_whole("dlq-hops"), F.lit(1)).alias("hops"),
         died_ns.alias("died_ns"),
         F.timestamp_micros(F.floor(died_ns / 1000)).alias("died"),
-        ((died_ns - since) / NS_PER_MS).alias("age_ms"),
+        (F.try_subtract(died_ns, since) / NS_PER_MS).alias("age_ms"),
         "size",
     )
 
@@ -105,4 +104,4 @@ def _header(name: str) -> Column:
 
 def _whole(name: str) -> Column:
     """A header that is a number; null if it is none: anybody may have written it."""
-    return F.when(_header(name).rlike(_NUMBER), _header(name).cast("long"))
+    return _header(name).try_cast("long")

@@ -34,7 +34,7 @@ def lateness(df: DataFrame, *, by: Sequence[str] = ("destination",), every: str 
     keys: list[Column] = [F.col(name) for name in by]
     if every is not None:
         keys.append(F.window("receive_time", every).start.alias("start"))
-    late = (F.col("receive_ns") - F.col("event_ns")).alias("ns")
+    late = F.try_subtract("receive_ns", "event_ns").alias("ns")
     measured = F.count("ns")
     shares = [
         (F.count_if(F.col("ns") > limit_ms * NS_PER_MS) / F.when(measured > 0, measured)).alias(name)
@@ -89,7 +89,7 @@ def disorder(df: DataFrame, *, by: Sequence[str] = ("destination",)) -> DataFram
     )
     known = placed.withColumn("latest_in_block", F.max("latest").over(earlier_in_block)).join(blocks, [*groups, _BLOCK])
     latest = F.greatest("latest_before", _pair("latest_in_block", F.col("before")))
-    back_ns = latest["event_ns"] - F.col("event_ns")
+    back_ns = F.try_subtract(latest["event_ns"], F.col("event_ns"))
     back_records = F.col("before") + F.col("place") + latest["reached"]
     stepped = known.select(
         *groups,
