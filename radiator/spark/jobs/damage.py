@@ -9,7 +9,6 @@ Knows: the plan and the scan of ``radiator.columns``. Must not know: headers, bo
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from radiator.columns.decode import Counters, Decoder
+from radiator.columns.files import open_store
 from radiator.columns.log import partitions
 from radiator.columns.planning import plan
 from radiator.columns.rows import Ints
@@ -26,6 +26,7 @@ from radiator.columns.scan import Loss, SegmentRange, scan
 from radiator.columns.schema import arrow_schema
 from radiator.columns.selection import Selection
 from radiator.spark import options as read_options
+from radiator.storage.files import FileSystem
 
 REMOVED, LEFT_OUT, LOST = "removed", "left out", "lost"
 WHY = {
@@ -63,10 +64,10 @@ def absent(spark: SparkSession, path: str, **options: Any) -> DataFrame:
     """
     wanted = read_options.parse({"path": path, **{name: str(value) for name, value in options.items()}})
     selection = wanted.selection
-    tasks = plan(wanted)
+    place, tasks = open_store(wanted.path, wanted.storage), plan(wanted)
     gone: list[_Row] = [
         (log.name, REMOVED, 0, log.log_start_offset - 1, log.log_start_offset, None, None, WHY[REMOVED])
-        for log in partitions(wanted.path)
+        for log in partitions(place)
         if log.log_start_offset and selection.wants_partition(log.name)
     ]
     removed = spark.createDataFrame(gone, ROW)
@@ -74,16 +75,17 @@ def absent(spark: SparkSession, path: str, **options: Any) -> DataFrame:
         return removed
 
     def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        fs = open_store(wanted.path, wanted.storage).fs
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                rows = [row for each in tasks[number] for row in _absent(each, selection)]
+                rows = [row for each in tasks[number] for row in _absent(each, selection, fs)]
                 yield pa.RecordBatch.from_pylist([dict(zip(_ARROW.names, row, strict=True)) for row in rows], _ARROW)
 
     found = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(look, ROW)
     return removed.unionByName(found).orderBy("partition", "first_missing", F.desc("why"))
 
 
-def _absent(wanted: SegmentRange, selection: Selection) -> Iterator[_Row]:
+def _absent(wanted: SegmentRange, selection: Selection, fs: FileSystem) -> Iterator[_Row]:
     """Of one range: each loss, and what its batches have left out as one row."""
     low, high = selection.offsets_of(wanted.partition)
     low, high = max(low, wanted.first_offset), min(high, wanted.next_offset)
@@ -93,7 +95,7 @@ def _absent(wanted: SegmentRange, selection: Selection) -> Iterator[_Row]:
     decoder = Decoder(wanted.partition, arrow_schema(["offset"]), Selection(), _ROWS_PER_BATCH, Counters())
     present = [
         batch.column(0).to_numpy()
-        for chunk in scan(wanted, losses.append, Counters())
+        for chunk in scan(wanted, losses.append, Counters(), fs)
         for batch in decoder.decode(*chunk)
     ]
     holes = _holes(np.concatenate([np.empty(0, np.int64), *present]), low, high)
@@ -103,7 +105,7 @@ def _absent(wanted: SegmentRange, selection: Selection) -> Iterator[_Row]:
             continue
         parts = [((start, min(end, first)), (max(start, following), end)) for start, end in holes]
         holes = [part for pair in parts for part in pair if part[0] < part[1]]
-        why = LOST if os.path.exists(loss.path) else REMOVED
+        why = LOST if fs.facts(loss.path) else REMOVED
         lost = (first, following - 1, following - first, loss.path, loss.position, loss.reason)
         yield (wanted.partition, why, *lost)
     if holes:
