@@ -57,9 +57,7 @@ def test_ten_clients_of_small_frames_leave_others_their_turn(start_broker: Start
             for thread in threads:
                 thread.join()
     between = median(after - before for before, after in pairwise(counts))
-    assert (
-        0 < between < 75_000
-    )  # 15,000 to 35,000, as fast as the machine is; in visits of half a megabyte 150,000 and more
+    assert 0 < between < 75_000  # 15,000 to 35,000, as the machine is; in visits of half a MiB 150,000
 
 
 class Clock:
