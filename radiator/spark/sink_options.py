@@ -24,9 +24,7 @@ TIMEOUT_SECONDS = 60.0  # longer than a broker takes to start again
 DEDUP_WORDS = {"row": "row", "true": "row", "number": "number", "none": "none", "false": "none"}
 
 WRITE_OPTIONS: tuple[Option, ...] = (
-    Option(
-        "url", "required", "the broker: stomp://[login:passcode@]host[:port], stomp+tls://, ws://, wss:// or unix:"
-    ),
+    Option("url", "required", "the broker: stomp://[login:passcode@]host[:port], stomp+tls://, ws://, wss:// or unix:"),
     Option("destination", "the column", "where all rows go, whatever a column destination says"),
     Option("login", "none", "who we are"),
     Option("passcode", "none", "its passcode"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from radiator.client import Connection, ConnectFailed, Outgoing, ServerError, TimedOut, connect
+from radiator.client import ConnectFailed, Connection, Outgoing, ServerError, TimedOut, connect
 from radiator.client.sure import SureSender
 from tests.client.fake import FakeBroker
 from tests.running import BrokerProcess

@@ -2,14 +2,14 @@
 
     python -m tests.spark.live_store [--records 5000000] [--directory DIR]
 
-A real broker keeps topics in every way it has: small segments that roll, zstd, retention by size, transactions over two
-logs (of which every tenth is given up), several topics in one log. Producers in processes of their own send records of
-which everything is known. Meanwhile Spark reads the files up to ``snapshot`` again and again, and the broker itself hands
-out the same offsets by replay over STOMP: counts and hashes must be equal, partition by partition. At the end all of it is
-compared once more, and with what the producers were told.
+A real broker keeps topics in every way it has: small segments that roll, zstd, retention by size, transactions over
+two logs (of which every tenth is given up), several topics in one log. Producers in processes of their own send records
+of which everything is known. Meanwhile Spark reads the files up to ``snapshot`` again and again, and the broker itself
+hands out the same offsets by replay over STOMP: counts and hashes must be equal, partition by partition. At the end all
+of it is compared once more, and with what the producers were told.
 
-A record's hash is crc32 over its address, destination, number (a header), tag and body; the hash of many is their sum, which
-does not depend on their order.
+A record's hash is crc32 over its address, destination, number (a header), tag and body; the hash of many is their sum,
+which does not depend on their order.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ def config(records: int) -> str:
 
 
 def produce(address: str, which: int, records: int, enough: Any, told: Any) -> None:
-    """In a process of its own: so many records, and then some more, slowly, until the event ``enough`` is set. Puts into
-    ``told`` how many were sent, how many of them were receipted alone, and how many in transactions."""
+    """In a process of its own: so many records, and then some more, slowly, until the event ``enough`` is set. Puts
+    into ``told`` how many were sent, how many of them were receipted alone, and how many in transactions."""
     from radiator.client import connect
 
     number, call = which * 1_000_000_000, 0
