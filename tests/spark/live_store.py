@@ -166,9 +166,10 @@ def by_spark(spark: Any, path: str, ranges: Mapping[str, tuple[int, int]]) -> di
 
 def ranges_now(path: str) -> dict[str, tuple[int, int]]:
     """The offsets that each partition holds now."""
+    from radiator.columns.files import open_store
     from radiator.columns.log import partitions
 
-    return {log.name: (log.log_start_offset, log.next_offset) for log in partitions(path) if log.next_offset}
+    return {log.name: (log.log_start_offset, log.next_offset) for log in partitions(open_store(path)) if log.next_offset}
 
 
 def compare(spark: Any, broker: BrokerProcess, ranges: dict[str, tuple[int, int]]) -> int:
