@@ -26,24 +26,32 @@ class NoStore(StorageError):
 
 def partitions(place: Place) -> list[StoredPartition]:
     """All partitions, by name; none if nothing has been committed yet. Raises NoStore, or another StorageError."""
-    return look(place)[0]
+    return list_partitions(place.root, look(place))
 
 
-def look(place: Place) -> tuple[list[StoredPartition], FileSystem]:
-    """The partitions, and the files to plan with. Raises as ``partitions``."""
+def look(place: Place) -> FileSystem:
+    """The files to plan with, of one look at the store. Raises as ``partitions``."""
+    exists(place)
+    try:
+        return listed(place)
+    except OSError as error:
+        raise storage_error(place.root, "read", error, remedy(place.fs)) from error
+
+
+def exists(place: Place) -> None:
+    """Raises NoStore if there is no store, or another StorageError."""
     fs, root = place
     try:
         if layout.PARTITIONS not in fs.listdir(root):
-            raise NoStore(_no_store(fs, root))
-        fs = listed(place)
+            raise NoStore(_missing(fs, root))
     except NotADirectoryError:
-        raise NoStore(_no_store(fs, root)) from None
+        raise NoStore(_missing(fs, root)) from None
     except OSError as error:
         raise storage_error(root, "read", error, remedy(fs)) from error
-    return list_partitions(root, fs), fs
 
 
-def _no_store(fs: FileSystem, root: str) -> str:
+def _missing(fs: FileSystem, root: str) -> str:
+    """Why ``root`` is no store, in words."""
     if fs.facts(root) is None:
         return f"no radiator store at {root}: there is no such directory; expected a broker's data_dir"
     here = root if is_remote(root) else os.path.abspath(root)

@@ -16,10 +16,26 @@ SPLIT_BYTES_MAX = 64 * MIB  # about a second of work for one task
 SPLIT_BYTES_MIN = 2 * MIB  # below, a task costs more than its data
 
 
+EARLIEST, LATEST = -2, -1  # as an offset: what is still there; what comes next
+
+
+@dataclass(frozen=True)
+class Positions:
+    """Where partitions begin. ``offset`` of all but those in ``offsets``; EARLIEST and LATEST are offsets too. None: as
+    is usual. ``time_ns``: of all, the first record received then or later; ``times_ns``: of some, by name."""
+
+    offset: int | None = None
+    offsets: Mapping[str, int] = field(default_factory=dict)
+    time_ns: int | None = None
+    times_ns: Mapping[str, int] = field(default_factory=dict)
+
+
 @dataclass(frozen=True)
 class ReadOptions:
-    """``path``: a directory, or a URI whose file system takes the arguments ``storage``. ``split_bytes``: how much of
-    the log one task reads, about; None: by size and CPUs."""
+    """``path``: a directory, or a URI whose file system takes the arguments ``storage``. ``selection``: what is wanted,
+    apart from where a stream begins: that is ``begins``. ``start_times_ns`` and ``end_times_ns``: by partition, looked
+    up when the read is planned. ``split_bytes``: how much of the log one task reads, about; None: by size and CPUs.
+    ``tasks_min``: at least so many tasks, as far as the index can cut."""
 
     path: str
     selection: Selection
@@ -28,3 +44,8 @@ class ReadOptions:
     rows_per_batch: int = ROWS_PER_BATCH
     split_bytes: int | None = None
     storage: Mapping[str, str] = field(default_factory=dict)
+    tasks_min: int = 1
+    begins: Positions = Positions()
+    start_times_ns: Mapping[str, int] = field(default_factory=dict)
+    end_times_ns: Mapping[str, int] = field(default_factory=dict)
+    offsets_per_trigger_max: int | None = None

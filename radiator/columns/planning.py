@@ -1,9 +1,10 @@
 """What to read: from options to tasks, touching as little of the files as possible.
 
 For every wanted partition: the end is ``head`` as it is now, the segments are those that hold offsets below it. A
-segment is left out, or cut at entries of its index, where offsets or receive times (which never fall within a
-partition) put it outside the selection. What remains is cut again at index entries into pieces of about
-``split_bytes``, and small pieces are packed together, so that ten thousand small partitions are not ten thousand tasks.
+partition is left out where its list of names says that it holds no wanted destination. A segment is left out, or cut
+at entries of its index, where offsets or receive times (which never fall within a partition) put it outside the
+selection. What remains is cut again at index entries into pieces of about ``split_bytes``, and small pieces are packed
+together, so that ten thousand small partitions are not ten thousand tasks.
 
 The index is a cache and is believed only where the batch that it points to says the same. Without an index there is
 less cutting and the same result.
@@ -15,15 +16,17 @@ Invariant: every committed record that the selection wants lies in exactly one r
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from radiator.columns.files import open_store, together
-from radiator.columns.log import confirms, index_of, look, partitions
+from radiator.columns.files import Place, open_store, together
+from radiator.columns.heads import End, Holdings, ends, stored, stretch
+from radiator.columns.log import confirms, index_of, look
+from radiator.columns.moments import offset_at
 from radiator.columns.options import SPLIT_BYTES_MAX, SPLIT_BYTES_MIN, ReadOptions
 from radiator.columns.scan import LostRecords, SegmentRange
-from radiator.columns.selection import Selection
+from radiator.columns.selection import HIGH, Selection
 from radiator.errors import StorageError
 from radiator.limits import KIB
 from radiator.storage.files import FileSystem
@@ -32,53 +35,92 @@ from radiator.storage.reader import StoredPartition, StoredSegment
 
 FILE_COST_BYTES = 64 * KIB  # opening a file is as dear as reading this much
 TASKS_PER_CPU = 2  # so that a slow task can be made up for
+NOWHERE = (-1, 0)
+
+Spots = Mapping[tuple[str, int], tuple[int, int]]  # (partition, offset) -> (segment base, position), as a head said
 
 
 def plan(options: ReadOptions) -> list[tuple[SegmentRange, ...]]:
-    """One tuple of ranges per task. Raises StorageError if the store is missing or cannot hold what is asked for."""
+    """One tuple of ranges per task, of a read as of now. ``options`` are resolved. Raises StorageError if the store is
+    missing or cannot hold what is asked for."""
     place = open_store(options.path, options.storage)
-    logs, fs = look(place)
-    _check_bounds(options, {log.name: log for log in logs})
-    selection = options.selection
-    wanted = [
-        (log.name, segment)
-        for log in logs
-        if selection.wants_partition(log.name)
-        for segment in _segments(log, selection)
+    fs = look(place)
+    found = ends(Place(fs, place.root))
+    _check_bounds(fs, options, found)
+    wants, holdings = options.selection.wants_destination, Holdings(fs)
+    names = [
+        name
+        for name, end in found.items()
+        if options.selection.wants_partition(name)
+        if not options.selection.destinations or holdings.may_hold(name, end, wants)
     ]
-    cuts = together(fs, lambda each: _cut(fs, *each, selection), wanted)
-    size = options.split_bytes or _split_bytes(sum(cut.range.end - cut.range.start for cut in cuts))
+    return plan_logs(fs, together(fs, lambda name: stored(fs, name, found[name]), names), options)
+
+
+def resolved(options: ReadOptions) -> ReadOptions:
+    """With offsets for what was said as moments of single partitions. Raises StorageError."""
+    if not options.start_times_ns and not options.end_times_ns:
+        return options
+    place, selection = open_store(options.path, options.storage), options.selection
+    fs, found = place.fs, ends(place)
+    starts = {**selection.starts}
+    for name, time_ns in options.start_times_ns.items():
+        log = stored(fs, name, _known("starting_offsets_by_timestamp", name, options, found))
+        starts[name] = max(starts.get(name, log.log_start_offset), offset_at(fs, log, time_ns))
+    bounds = {} if selection.ends is None else {**selection.ends}
+    for name, time_ns in options.end_times_ns.items():
+        log = stored(fs, name, _known("ending_offsets_by_timestamp", name, options, found))
+        bounds[name] = min(bounds.get(name, log.next_offset), offset_at(fs, log, time_ns))
+    only = None if selection.ends is None and not options.end_times_ns else bounds
+    selection = replace(selection, starts=starts, ends=only)
+    return replace(options, selection=selection, start_times_ns={}, end_times_ns={})
+
+
+def plan_logs(
+    fs: FileSystem, logs: Iterable[StoredPartition], options: ReadOptions, spots: Spots | None = None
+) -> list[tuple[SegmentRange, ...]]:
+    """As ``plan``, of these partitions. ``spots`` saves the look at an index."""
+    uncut = 0 if options.tasks_min > 1 else options.split_bytes or SPLIT_BYTES_MIN
+    wanted = [(log.name, segment) for log in logs for segment in _segments(log, options.selection)]
+    cuts = together(fs, lambda each: _cut(fs, *each, options.selection, spots or {}, uncut), wanted)
+    size = options.split_bytes or _split_bytes(sum(cut.range.end - cut.range.start for cut in cuts), options)
     return list(_pack([piece for cut in cuts for piece in _split(fs, cut, size)], size))
 
 
 def snapshot(path: str, storage: Mapping[str, str] | None = None) -> dict[str, int]:
     """The end of every partition as of now: what ``ending_offsets`` takes, so that several reads see the same."""
-    return {log.name: log.next_offset for log in partitions(open_store(path, storage))}
+    return {name: end.next_offset for name, end in ends(open_store(path, storage)).items()}
 
 
-def _check_bounds(options: ReadOptions, logs: dict[str, StoredPartition]) -> None:
+def _check_bounds(fs: FileSystem, options: ReadOptions, found: dict[str, End]) -> None:
     """Offsets that the user named for a partition must be there, or records would be left out in silence."""
     selection = options.selection
     for option, bounds in (("starting_offsets", selection.starts), ("ending_offsets", selection.ends or {})):
         for name, offset in bounds.items():
-            log = logs.get(name)
-            if log is None:
-                raise StorageError(f"option {option}: {options.path} has no partition {name!r}; it has {_some(logs)}")
-            if offset > log.next_offset:
+            end = _known(option, name, options, found)
+            if end.next_offset < offset < HIGH:
                 raise StorageError(
-                    f"option {option}: partition {name!r} ends at offset {log.next_offset}, got {offset}: "
+                    f"option {option}: partition {name!r} ends at offset {end.next_offset}, got {offset}: "
                     "this is another store, or an older copy of it"
                 )
-            if option == "starting_offsets" and offset < log.log_start_offset and options.fail_on_data_loss:
-                gone = f"offsets {offset} to {log.log_start_offset - 1}"
-                raise LostRecords(
-                    f"partition {name!r}: {gone} have been removed by retention; "
-                    'to start with what is left: option("fail_on_data_loss", "false")'
-                )
+            if option == "starting_offsets" and options.fail_on_data_loss:
+                start = stretch(fs, name, end, offset, offset).log_start_offset
+                if offset < start:
+                    raise LostRecords(
+                        f"partition {name!r}: offsets {offset} to {start - 1} have been removed by retention; "
+                        'to start with what is left: option("fail_on_data_loss", "false")'
+                    )
 
 
-def _some(logs: dict[str, StoredPartition]) -> str:
-    names = sorted(logs)
+def _known(option: str, name: str, options: ReadOptions, found: dict[str, End]) -> End:
+    end = found.get(name)
+    if end is None:
+        raise StorageError(f"option {option}: {options.path} has no partition {name!r}; it has {some(found)}")
+    return end
+
+
+def some(found: Collection[str]) -> str:
+    names = sorted(found)
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     return (", ".join(map(repr, names[:5])) + more) or "none"
 
@@ -110,9 +152,21 @@ class _Cut(NamedTuple):
     inside: list[IndexEntry]  # where it can be cut further
 
 
-def _cut(fs: FileSystem, partition: str, segment: StoredSegment, selection: Selection) -> _Cut:
-    """The segment without what its index shows to lie outside the selection."""
+def _cut(
+    fs: FileSystem, partition: str, segment: StoredSegment, selection: Selection, spots: Spots, uncut: int
+) -> _Cut:
+    """The segment without what its index shows to lie outside the selection. Fewer than ``uncut`` bytes will not be
+    cut any further."""
     low, high = selection.offsets_of(partition)
+    whole = SegmentRange(partition, segment.path, 0, segment.size_bytes, segment.base_offset, segment.end_offset)
+    told = whole
+    if (place := spots.get((partition, low), NOWHERE))[0] == segment.base_offset:
+        told = replace(told, start=place[1], first_offset=low)
+    if (place := spots.get((partition, high), NOWHERE))[0] == segment.base_offset:
+        told = replace(told, end=place[1], next_offset=high)
+    exact = told.first_offset >= low and told.next_offset <= high and not selection.by_time
+    if exact and told.end - told.start < uncut:
+        return _Cut(segment, told, [])  # nothing that the index could cut off
     entries = index_of(fs, segment)
     # Offsets and times both rise, so what lies before the selection is a prefix of the entries, what lies behind it a
     # suffix. The first wanted record stands behind the last entry of the prefix, the last one before the suffix.
@@ -125,22 +179,22 @@ def _cut(fs: FileSystem, partition: str, segment: StoredSegment, selection: Sele
         entries[end - 1].base_offset >= high or entries[end - 1].min_receive_ns >= selection.receive_high_ns
     ):
         end -= 1
-    first = next((entry for entry in reversed(entries[:start]) if confirms(fs, segment, entry)), None)
-    last = next((entry for entry in entries[end:] if confirms(fs, segment, entry)), None)
-    wanted = SegmentRange(
-        partition,
-        segment.path,
-        first.position if first else 0,
-        last.position if last else segment.size_bytes,
-        first.base_offset if first else segment.base_offset,
-        last.base_offset if last else segment.end_offset,
-    )
+    wanted = told
+    if told.first_offset == whole.first_offset:
+        first = next((entry for entry in reversed(entries[:start]) if confirms(fs, segment, entry)), None)
+        if first:
+            wanted = replace(wanted, start=first.position, first_offset=first.base_offset)
+    if told.next_offset == whole.next_offset:
+        last = next((entry for entry in entries[end:] if confirms(fs, segment, entry)), None)
+        if last:
+            wanted = replace(wanted, end=last.position, next_offset=last.base_offset)
     return _Cut(segment, wanted, entries[start:end])
 
 
-def _split_bytes(total: int) -> int:
+def _split_bytes(total: int, options: ReadOptions) -> int:
     wanted = total // (TASKS_PER_CPU * (os.cpu_count() or 1))
-    return min(max(wanted, SPLIT_BYTES_MIN), SPLIT_BYTES_MAX)
+    size = min(max(wanted, SPLIT_BYTES_MIN), SPLIT_BYTES_MAX)
+    return size if options.tasks_min == 1 else max(min(size, total // options.tasks_min), 1)
 
 
 def _split(fs: FileSystem, cut: _Cut, size: int) -> Iterator[SegmentRange]:

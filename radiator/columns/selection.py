@@ -10,7 +10,7 @@ Invariant: a selection only ever narrows; a record is in it exactly if every con
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -68,6 +68,15 @@ class Selection:
     def received(self, low_ns: int = LOW, high_ns: int = HIGH) -> Selection:
         return replace(
             self, receive_low_ns=max(self.receive_low_ns, low_ns), receive_high_ns=min(self.receive_high_ns, high_ns)
+        )
+
+    def of(self, partitions: Collection[str]) -> Selection:
+        """The same for a read of these partitions, without what it says of others."""
+        ends = self.ends
+        return replace(
+            self,
+            starts={name: self.starts[name] for name in partitions if name in self.starts},
+            ends=None if ends is None else {name: ends[name] for name in partitions if name in ends},
         )
 
     def wants_destination(self, name: str) -> bool:

@@ -1,7 +1,8 @@
 """Spark over the log: the data source ``radiator``, jobs, pictures and the report. The only code that knows pyspark.
 
-Start with ``get_session`` (a SparkSession that works), ``register`` (make the format known to one of your own) and
-``read`` (a DataFrame). Nothing is imported before it is asked for: the tasks that only decode pay for what they use.
+Start with ``get_session`` (a SparkSession that works), ``register`` (make the format known to one of your own), and
+``read`` or ``read_stream`` (a DataFrame). Nothing is imported before it is asked for: tasks that only decode pay for
+what they use.
 """
 
 from __future__ import annotations
@@ -10,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from radiator.columns.planning import snapshot
-    from radiator.spark.session import collect, get_session, read, register
+    from radiator.spark.session import collect, get_session, read, read_stream, register
 
-__all__ = ["collect", "get_session", "read", "register", "snapshot"]
+__all__ = ["collect", "get_session", "read", "read_stream", "register", "snapshot"]
 
 _HOMES = {
     "collect": "radiator.spark.session",
     "get_session": "radiator.spark.session",
     "read": "radiator.spark.session",
+    "read_stream": "radiator.spark.session",
     "register": "radiator.spark.session",
     "snapshot": "radiator.columns.planning",
 }

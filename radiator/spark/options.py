@@ -1,9 +1,9 @@
-"""What ``.option(...)`` accepts: one table, parsed strictly.
+"""What ``.option(...)`` accepts: one table for batches and streams, parsed strictly.
 
 Names are compared without case and underscores, so ``start_time`` and ``startTime`` are one option, and the options
-of Spark's Kafka source that mean the same here (``startingOffsets``, ``endingOffsets``, ``failOnDataLoss``) can be
-used under the names people know. An unknown option or a value that does not fit is an error that names the nearest
-one and shows what was expected: an ignored option would be a wrong result.
+of Spark's Kafka source that mean the same here (``subscribe``, ``startingOffsets``, ``failOnDataLoss``) can be used
+under the names people know. An unknown option or a value that does not fit is an error that names the nearest one and
+shows what was expected: an ignored option would be a wrong result.
 
 Knows: text. Must not know: pyspark, files. ``OPTIONS`` is what documents and tests iterate over.
 """
@@ -11,17 +11,26 @@ Knows: text. Must not know: pyspark, files. ``OPTIONS`` is what documents and te
 from __future__ import annotations
 
 import difflib
-import json
-import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from dataclasses import replace
+from enum import Enum
 from typing import NamedTuple
 
-from radiator.clock import NS_PER_SECOND
-from radiator.columns.options import ROWS_PER_BATCH, ReadOptions
+from radiator.columns.options import EARLIEST, ROWS_PER_BATCH, Positions, ReadOptions
 from radiator.columns.selection import HIGH, LOW, Selection
 from radiator.errors import ConfigError, ProtocolError
-from radiator.routing.pattern import parse_list
+from radiator.routing.pattern import is_pattern, parse_list
+from radiator.spark import kafka
+from radiator.spark.positions import parse_offsets, parse_time, parse_times
+
+
+class Use(Enum):
+    """What the options are for. EITHER: not known yet; nothing is refused that one of both allows."""
+
+    BATCH = "batch"
+    STREAM = "stream"
+    EITHER = "either"
+
 
 STORAGE = "storage."  # options that begin so are arguments of the file system
 
@@ -30,113 +39,177 @@ class Option(NamedTuple):
     name: str
     default: str
     meaning: str
+    only: Use = Use.EITHER
 
 
 OPTIONS: tuple[Option, ...] = (
     Option("path", "required", "the broker's data directory (data_dir), or the URI of a copy of it: s3://bucket/data"),
+    Option("subscribe", "all", "names of destinations, a comma list: /topic/flights.JFK,/queue/delays"),
+    Option("subscribe_pattern", "all", "patterns of destinations, a comma list: /topic/flights.>"),
     Option("destination", "all", "names or patterns, a comma list: /topic/flights.>, /queue/delays"),
     Option("partition", "all", "names of partitions, a comma list"),
-    Option("start_time", "none", "receive_time from here: RFC 3339 (UTC where it says no zone) or epoch nanoseconds"),
-    Option("end_time", "none", "receive_time before here"),
-    Option("starting_offsets", "earliest", 'earliest, a number, or JSON by partition: {"flights": 1000}'),
-    Option("ending_offsets", "latest", "latest, a number, or JSON by partition (then only these); exclusive"),
+    Option("starting_offsets", "earliest", 'earliest, latest (streams), a number, or JSON: {"flights": 1000}'),
+    Option("ending_offsets", "latest", "latest, a number, or JSON (then only these partitions); exclusive", Use.BATCH),
+    Option("start_time", "none", "receive_time from here: RFC 3339, 13 digits of milliseconds, or 19 of nanoseconds"),
+    Option("end_time", "none", "receive_time before here", Use.BATCH),
+    Option("starting_timestamp", "none", "start_time under Kafka's name"),
+    Option("ending_timestamp", "none", "end_time under Kafka's name", Use.BATCH),
+    Option("starting_offsets_by_timestamp", "none", 'JSON by partition: {"flights": 1700000000000}'),
+    Option("ending_offsets_by_timestamp", "none", "the same, exclusive; only these partitions", Use.BATCH),
+    Option("max_offsets_per_trigger", "none", "offsets of one micro-batch, about", Use.STREAM),
+    Option("min_partitions", "1", "tasks, at least, as far as the index can cut"),
     Option("fail_on_data_loss", "true", "damaged or vanished records: true is an error, false skips and warns"),
-    Option("pushdown", "false", "true: filters of the DataFrame skip data too; see the warning in docs/spark.md"),
+    Option("pushdown", "false", "filters of the DataFrame skip data too; see docs/spark.md", Use.BATCH),
     Option("rows_per_batch", str(ROWS_PER_BATCH), "rows of one Arrow batch"),
     Option("split_bytes", "by size and CPUs", "log bytes that one task reads, about"),
 )
+_WORDS_OF = {Use.BATCH: "spark.read", Use.STREAM: "spark.readStream"}
+_ONE_OF = (
+    ("subscribe", "subscribe_pattern", "destination"),
+    ("start_time", "starting_timestamp"),
+    ("end_time", "ending_timestamp"),
+)
+
+
+def _is_storage(key: str) -> bool:
+    return key.lower().startswith(STORAGE)
 
 
 def plain(name: str) -> str:
     return name.replace("_", "").lower()
 
 
-_BY_PLAIN = {plain(option.name): option.name for option in OPTIONS}
+_BY_PLAIN = {plain(option.name): option for option in OPTIONS}
 
 
-def parse(given: Mapping[str, str]) -> ReadOptions:
+def parse(given: Mapping[str, str], use: Use = Use.BATCH) -> ReadOptions:
     """Raises ConfigError."""
-    values: dict[str, str] = {}
-    storage: dict[str, str] = {}
-    for key, value in given.items():
-        if key.lower().startswith(STORAGE):
-            storage[key[len(STORAGE) :]] = str(value)
-            continue
-        name = _BY_PLAIN.get(plain(key))
-        if name is None:
-            near = difflib.get_close_matches(plain(key), _BY_PLAIN, n=1)
-            hint = f" (did you mean {_BY_PLAIN[near[0]]}?)" if near else ""
-            raise ConfigError(f"option {key!r} is not known{hint}: expected {', '.join(_BY_PLAIN.values())}")
-        values[name] = str(value)
+    values = _known({key: value for key, value in given.items() if not _is_storage(key)}, use)
     if not values.get("path"):
         raise ConfigError(
             "option 'path' is missing: expected the broker's data directory, "
             'as in spark.read.format("radiator").load("./data")'
         )
+    for names in _ONE_OF:
+        both = [name for name in names if name in values]
+        if len(both) > 1:
+            raise ConfigError(f"options {' and '.join(both)}: expected one of them only, as both say the same thing")
+    start, end = _time(values, "start_time", "starting_timestamp"), _time(values, "end_time", "ending_timestamp")
+    start_times = _times(values, "starting_offsets_by_timestamp")
+    end_times = _times(values, "ending_offsets_by_timestamp")
+    selection = _names(values)
+    begins = _begins(values, use)
+    if use is Use.STREAM:
+        begins = Positions(begins.offset, begins.offsets, start, start_times)
+        start_times = {}
+    else:
+        selection = selection.received(LOW if start is None else start, HIGH if end is None else end)
+        selection = _offsets(values, selection, begins)
     return ReadOptions(
         path=values["path"],
-        selection=_selection(values),
+        selection=selection,
         fail_on_data_loss=_flag(values, "fail_on_data_loss", True),
         pushdown=_flag(values, "pushdown", False),
         rows_per_batch=_number(values, "rows_per_batch", ROWS_PER_BATCH),
         split_bytes=_number(values, "split_bytes", 0) or None,
-        storage=storage,
+        tasks_min=_number(values, "min_partitions", 1),
+        begins=begins,
+        start_times_ns=start_times,
+        end_times_ns=end_times,
+        offsets_per_trigger_max=_number(values, "max_offsets_per_trigger", 0) or None,
+        storage={key[len(STORAGE) :]: str(value) for key, value in given.items() if _is_storage(key)},
     )
 
 
-def parse_time(text: str, option: str) -> int:
-    """Nanoseconds since 1970 from epoch nanoseconds or RFC 3339; without a zone it is UTC. Raises ConfigError."""
-    text = text.strip()
-    if re.fullmatch(r"-?\d{1,19}", text) and len(text) > 8:  # 20130101 is a date, not 20 ms after the epoch
-        return int(text)
-    try:
-        fraction = re.search(r"[.,](\d{1,9})\d*", text)
-        whole = datetime.fromisoformat(text[: fraction.start()] + text[fraction.end() :] if fraction else text)
-    except ValueError:
-        raise ConfigError(
-            f"option {option}: expected RFC 3339 such as 2013-01-31T12:00:00Z, or epoch nanoseconds, got {text!r}"
-        ) from None
-    if whole.tzinfo is None:
-        whole = whole.replace(tzinfo=UTC)
-    nanoseconds = int(fraction.group(1).ljust(9, "0")) if fraction else 0
-    return int(whole.timestamp()) * NS_PER_SECOND + nanoseconds
+def _known(given: Mapping[str, str], use: Use) -> dict[str, str]:
+    """The values by their names of ours."""
+    values: dict[str, str] = {}
+    for key, value in given.items():
+        option = _BY_PLAIN.get(plain(key))
+        if option is None:
+            raise ConfigError(_unknown(key))
+        if Use.EITHER not in (use, option.only) and option.only is not use:
+            wanted, got = _WORDS_OF[option.only], _WORDS_OF[use]
+            raise ConfigError(f"option {key} is for {option.only.value} queries ({wanted}), and this is {got}: drop it")
+        values[option.name] = str(value)
+    return values
 
 
-def _selection(values: Mapping[str, str]) -> Selection:
+def _unknown(key: str) -> str:
+    instead = kafka.instead(plain(key))
+    if instead is not None:
+        return f"option {key!r} of Spark's Kafka source has no meaning here: {instead}"
+    near = difflib.get_close_matches(plain(key), _BY_PLAIN, n=1)
+    hint = f" (did you mean {_BY_PLAIN[near[0]].name}?)" if near else ""
+    return f"option {key!r} is not known{hint}: expected {', '.join(each.name for each in OPTIONS)}"
+
+
+def _names(values: Mapping[str, str]) -> Selection:
     selection = Selection()
-    if "destination" in values:
-        try:
-            parse_list(values["destination"])
-        except ProtocolError as error:
-            raise ConfigError(f"option destination: {error.message}") from None
-        selection = selection.destination("pattern", values["destination"])
+    if "subscribe" in values:
+        names = [name.strip() for name in values["subscribe"].split(",")]
+        wild = next((name for name in names if not name or is_pattern(name)), None)
+        if wild is not None:
+            raise ConfigError(
+                f"option subscribe: expected names of destinations, got {wild!r}; patterns go into subscribePattern"
+            )
+        selection = selection.destination("in", *names)
+    for option in ("subscribe_pattern", "destination"):
+        if option in values:
+            selection = selection.destination("pattern", _pattern(option, values[option]))
     if "partition" in values:
         selection = selection.partition("in", *[name.strip() for name in values["partition"].split(",")])
-    selection = selection.received(
-        parse_time(values["start_time"], "start_time") if "start_time" in values else LOW,
-        parse_time(values["end_time"], "end_time") if "end_time" in values else HIGH,
-    )
-    low, starts = _offsets(values, "starting_offsets", "earliest", LOW)
-    high, ends = _offsets(values, "ending_offsets", "latest", HIGH)
-    selection = selection.offsets(low, high)
-    return Selection(**{**vars(selection), "starts": starts or {}, "ends": ends})
+    return selection
 
 
-def _offsets(values: Mapping[str, str], option: str, word: str, unbounded: int) -> tuple[int, dict[str, int] | None]:
-    text = values.get(option, word).strip()
-    if text == word:
-        return unbounded, None
-    if text.isascii() and text.isdigit():
-        return int(text), None
-    try:
-        parsed = json.loads(text)
-        assert isinstance(parsed, dict) and all(type(value) is int and value >= 0 for value in parsed.values())
-    except (ValueError, AssertionError):
+def _pattern(option: str, text: str) -> str:
+    if option == "subscribe_pattern" and kafka.looks_like_a_regular_expression(text):
         raise ConfigError(
-            f"option {option}: expected {word}, a number, or JSON such as "
-            f'{{"partition name": 1000}} with offsets of 0 or more, got {text!r}'
-        ) from None
-    return unbounded, parsed
+            f"option {option}: expected a pattern such as /topic/flights.>, got what looks like a regular expression: "
+            f"{text!r} (* is one segment of a name, > one or more at the end, # any number)"
+        )
+    try:
+        parse_list(text)
+    except ProtocolError as error:
+        raise ConfigError(f"option {option}: {error.message}") from None
+    return text
+
+
+def _begins(values: Mapping[str, str], use: Use) -> Positions:
+    text = values.get("starting_offsets")
+    if text is None:
+        return Positions()
+    if use is Use.BATCH and text.strip() == "latest":
+        raise ConfigError(
+            "option starting_offsets: expected earliest, a number, or JSON, got 'latest': "
+            "a batch that begins at the end has nothing to read; latest is for spark.readStream"
+        )
+    words = ("earliest",) if use is Use.BATCH else ("earliest", "latest")
+    given = parse_offsets(text, "starting_offsets", *words)
+    if isinstance(given, dict):
+        return Positions(EARLIEST, given)
+    if use is Use.STREAM and given >= 0:
+        raise ConfigError(f"option starting_offsets: expected earliest, latest or JSON for a stream, got {text}")
+    return Positions(given)
+
+
+def _offsets(values: Mapping[str, str], selection: Selection, begins: Positions) -> Selection:
+    """``selection`` between starting_offsets and ending_offsets, as a batch has them."""
+    low = EARLIEST if begins.offset is None else begins.offset
+    selection = selection.offsets(LOW if low < 0 else low)
+    starts = {name: offset for name, offset in begins.offsets.items() if offset >= 0}
+    end = parse_offsets(values.get("ending_offsets", "latest"), "ending_offsets", "latest")
+    if isinstance(end, dict):
+        return replace(selection, starts=starts, ends={name: HIGH if each < 0 else each for name, each in end.items()})
+    return replace(selection.offsets(high=HIGH if end < 0 else end), starts=starts)
+
+
+def _time(values: Mapping[str, str], *options: str) -> int | None:
+    return next((parse_time(values[option], option) for option in options if option in values), None)
+
+
+def _times(values: Mapping[str, str], option: str) -> dict[str, int]:
+    return parse_times(values[option], option) if option in values else {}
 
 
 def _flag(values: Mapping[str, str], option: str, default: bool) -> bool:

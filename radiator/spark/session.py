@@ -94,7 +94,16 @@ def register(spark: SparkSession) -> None:
 
 def read(spark: SparkSession, path: str, *, columns: Iterable[str] | None = None, **options: Any) -> DataFrame:
     """The store at ``path`` as a DataFrame; ``options`` as in docs/spark.md, ``columns`` as those that are needed."""
-    reader = spark.read.format(FORMAT)
+    return _load(spark.read, path, columns, options)
+
+
+def read_stream(spark: SparkSession, path: str, *, columns: Iterable[str] | None = None, **options: Any) -> DataFrame:
+    """As ``read``, as a stream."""
+    return _load(spark.readStream, path, columns, options)
+
+
+def _load(reader: Any, path: str, columns: Iterable[str] | None, options: Mapping[str, Any]) -> DataFrame:
+    reader = reader.format(FORMAT)
     if columns is not None:
         reader = reader.schema(select(columns))
     for name, value in options.items():

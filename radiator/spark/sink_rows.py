@@ -31,7 +31,7 @@ from pyspark.sql.types import (
 from radiator.client.sending import Outgoing
 from radiator.clock import NS_PER_MS, now_ns
 from radiator.errors import ConfigError
-from radiator.spark.options import parse_time
+from radiator.spark.positions import parse_time
 from radiator.spark.sink_options import SinkOptions
 from radiator.stomp.spec import HOP_BY_HOP, RESERVED
 

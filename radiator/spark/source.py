@@ -1,9 +1,9 @@
 """The data source ``radiator``: the thin part between Spark and the modules that know the log.
 
 Spark makes a ``RadiatorSource`` from the options, asks it for a reader with the wanted schema, and that reader for
-partitions (in a Python process beside the driver) and for the rows of each partition (in the tasks' processes). The
-end of the log is fixed when the partitions are planned; a DataFrame keeps its plan, so it is a snapshot as of its
-first action.
+partitions (in a Python process beside the driver) and for the rows of each partition (in the tasks' processes). A
+stream has a reader of its own, ``stream``. The end of the log is fixed when the partitions are planned; a DataFrame
+keeps its plan, so it is a snapshot as of its first action.
 
 Push-down of filters is off unless asked for (``option("pushdown", "true")``): Spark 4.3 keeps what was pushed for one
 query with the DataFrame and gives it to the next query over the same DataFrame too, which silently loses rows. The
@@ -30,22 +30,16 @@ from pyspark.sql.types import StructType
 
 from radiator.columns.decode import Counters
 from radiator.columns.files import open_store
-from radiator.columns.log import partitions
+from radiator.columns.log import exists
 from radiator.columns.options import ReadOptions
-from radiator.columns.planning import plan
+from radiator.columns.planning import plan, resolved
 from radiator.columns.read import read
-from radiator.columns.scan import SegmentRange
 from radiator.spark import options as read_options
+from radiator.spark.options import Use
 from radiator.spark.pushdown import narrow
 from radiator.spark.schema import SCHEMA, arrow_schema, checked
-
-
-class Split(InputPartition):  # type: ignore[misc]  # pyspark is untyped here
-    """What one task reads: ranges of segments, in order."""
-
-    def __init__(self, ranges: tuple[SegmentRange, ...]) -> None:
-        super().__init__(ranges)
-        self.ranges = ranges
+from radiator.spark.split import Split
+from radiator.spark.stream import StreamReader
 
 
 class RadiatorSource(DataSource):  # type: ignore[misc]
@@ -54,8 +48,8 @@ class RadiatorSource(DataSource):  # type: ignore[misc]
         return "radiator"
 
     def schema(self) -> StructType:
-        options = read_options.parse(self.options)
-        partitions(open_store(options.path, options.storage))  # what is wrong is told when the DataFrame is made
+        options = read_options.parse(self.options, Use.EITHER)
+        exists(open_store(options.path, options.storage))  # what is wrong is told when the DataFrame is made
         return SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -72,6 +66,9 @@ class RadiatorSource(DataSource):  # type: ignore[misc]
 
         return stream_sink(self.options, schema, overwrite)
 
+    def streamReader(self, schema: StructType) -> StreamReader:
+        return StreamReader(read_options.parse(self.options, Use.STREAM), schema)
+
 
 class Reader(DataSourceReader):  # type: ignore[misc]
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
@@ -79,11 +76,13 @@ class Reader(DataSourceReader):  # type: ignore[misc]
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [Split(ranges) for ranges in plan(self._options)] or [Split(())]
+        options = resolved(self._options)
+        return [Split(ranges, options.selection) for ranges in plan(options)] or [Split((), options.selection)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Split)
-        return read(partition.ranges, self._options, arrow_schema(self._schema), Counters())
+        options = replace(self._options, selection=partition.selection)
+        return read(partition.ranges, options, arrow_schema(self._schema), Counters())
 
 
 class PushingReader(Reader):

@@ -7,9 +7,11 @@ import re
 import pytest
 
 from radiator.columns.files import open_store
+from radiator.columns.options import EARLIEST, LATEST, Positions
 from radiator.columns.selection import HIGH, LOW
 from radiator.errors import ConfigError
-from radiator.spark.options import parse, parse_time
+from radiator.spark.options import Use, parse
+from radiator.spark.positions import parse_time
 from radiator.spark.schema import SCHEMA, checked, select
 
 pytestmark = pytest.mark.spark
@@ -61,6 +63,85 @@ def test_times(text: str, expected: int) -> None:
     assert parse_time(text, "start_time") == expected
 
 
+def test_digits_say_by_their_number_what_they_count() -> None:
+    assert parse_time("1700000000000", "x") == 1_700_000_000_000_000_000
+    for text, told in [
+        ("1700000000", "seconds?"),
+        ("1700000000000000", "microseconds?"),
+        ("17", "got 2"),
+        ("-1", "got"),
+    ]:
+        with pytest.raises(ConfigError, match=re.escape(told)):
+            parse_time(text, "starting_timestamp")
+
+
+def test_names_of_kafka_mean_what_they_mean_there() -> None:
+    given = {"path": "x", "subscribe": "/topic/a, /topic/b", "startingTimestamp": "1700000000000", "minPartitions": "7"}
+    batch = parse(given)
+    assert batch.selection.wants_destination("/topic/b")
+    assert not batch.selection.wants_destination("/topic/c")
+    assert batch.selection.receive_low_ns == 1_700_000_000_000_000_000
+    assert batch.tasks_min == 7
+    ends = {"path": "x", "startingOffsets": '{"a": -2}', "endingOffsets": '{"a": -1, "b": 4}'}
+    selection = parse(ends).selection
+    assert selection.offsets_of("a") == (LOW, HIGH)
+    assert selection.offsets_of("b") == (LOW, 4)
+    assert parse({"path": "x", "subscribePattern": "/topic/*"}).selection.wants_destination("/topic/c")
+
+
+def test_a_stream_begins_at_the_end_unless_told_otherwise() -> None:
+    def begins(**given: str) -> Positions:
+        return parse({"path": "x", **given}, Use.STREAM).begins
+
+    assert begins() == Positions()
+    assert begins(startingOffsets="earliest") == Positions(EARLIEST)
+    assert begins(startingOffsets='{"a": -1, "b": -2, "c": 3}').offsets == {"a": LATEST, "b": EARLIEST, "c": 3}
+    moments = begins(startingTimestamp="1700000000000", startingOffsetsByTimestamp='{"a": "2023-11-14T22:13:20Z"}')
+    assert (moments.time_ns, moments.times_ns) == (1_700_000_000_000_000_000, {"a": 1_700_000_000_000_000_000})
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (
+            {"endingOffsets": "latest"},
+            "option endingOffsets is for batch queries (spark.read), and this is spark.readSt",
+        ),
+        ({"end_time": "2013-01-01"}, "option end_time is for batch queries"),
+        ({"pushdown": "true"}, "option pushdown is for batch queries"),
+        ({"startingOffsets": "5"}, "expected earliest, latest or JSON for a stream, got 5"),
+        (
+            {"startingOffsets": '{"a": -3}'},
+            "of partition 'a': expected an offset of 0 or more, or -2 for earliest, or -1",
+        ),
+        ({"startingOffsets": '{"t": {"0": 5}}'}, 'a partition has a name and no number here: expected {"t": 1000}'),
+        ({"kafka.bootstrap.servers": "h:9092"}, 'say .load("<data_dir of the broker>")'),
+        ({"kafka.security.protocol": "SSL"}, "connects to nobody"),
+        ({"groupIdPrefix": "x"}, "the query's checkpoint is what it remembers"),
+        ({"assign": "{}"}, 'say option("partition", "a,b")'),
+        (
+            {"subscribe": "/topic/a", "destination": "/topic/b"},
+            "options subscribe and destination: expected one of them",
+        ),
+        ({"subscribe": "/topic/>"}, "patterns go into subscribePattern"),
+        ({"subscribePattern": "flights-(a|b)"}, "looks like a regular expression"),
+        ({"start_time": "2013-01-01", "startingTimestamp": "1700000000000"}, "expected one of them only"),
+        ({"maxOffsetsPerTrigger": "0"}, "expected a whole number above 0"),
+        ({"startingOffsetsByTimestamp": "5"}, 'expected JSON such as {"partition name": 1700000000000}'),
+    ],
+)
+def test_what_a_stream_cannot_do_is_told_in_words(given: dict[str, str], told: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(told)):
+        parse({"path": "x", **given}, Use.STREAM)
+
+
+def test_a_batch_has_no_options_of_streams() -> None:
+    with pytest.raises(
+        ConfigError, match=re.escape("is for stream queries (spark.readStream), and this is spark.read:")
+    ):
+        parse({"path": "x", "maxOffsetsPerTrigger": "5"})
+
+
 @pytest.mark.parametrize(
     ("given", "told"),
     [
@@ -71,7 +152,7 @@ def test_times(text: str, expected: int) -> None:
         ({"path": "x", "pushdown": "yes"}, "option pushdown: expected true or false, got 'yes'"),
         ({"path": "x", "rows_per_batch": "0"}, "option rows_per_batch: expected a whole number above 0"),
         ({"path": "x", "starting_offsets": "latest"}, "option starting_offsets: expected earliest, a number, or JSON"),
-        ({"path": "x", "ending_offsets": '{"a": -1}'}, "option ending_offsets: expected latest"),
+        ({"path": "x", "ending_offsets": '{"a": -2}'}, "option ending_offsets: expected latest"),
         ({"path": "x", "ending_offsets": '{"a": true}'}, "option ending_offsets: expected latest"),
         ({"path": "x", "destination": "/topic/>/x"}, "option destination: "),
     ],

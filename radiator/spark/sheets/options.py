@@ -19,7 +19,7 @@ from datetime import timedelta
 from radiator.clock import NS_PER_SECOND
 from radiator.errors import ConfigError
 from radiator.spark import units
-from radiator.spark.options import parse_time
+from radiator.spark.positions import parse_time
 
 PIECES_MAX = 5000  # of a time axis: more is neither drawn nor read
 LIMIT = 10

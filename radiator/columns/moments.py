@@ -1,0 +1,30 @@
+"""From a moment to an offset: receive times never fall within a partition, so there is one place where it begins.
+
+Knows: segments, their first headers, indexes. Must not know: plans, streams, pyspark.
+"""
+
+from __future__ import annotations
+
+from radiator.storage.files import FileSystem
+from radiator.storage.reader import StoredPartition
+from radiator.storage.segment import Window, load_index, locate_time
+
+
+def offset_at(fs: FileSystem, log: StoredPartition, receive_ns: int) -> int:
+    """Of the first committed record received then or later; the end of the log if there is none."""
+    for segment, following in zip(log.segments, [*log.segments[1:], None], strict=True):
+        first = None if following is None else following.first_receive_ns
+        if first is not None and first < receive_ns:
+            continue
+        try:
+            fd = fs.open_read(segment.path)
+        except FileNotFoundError:
+            continue  # taken by retention, just now
+        try:
+            entries = load_index(fs, log.directory, segment.base_offset)
+            found = locate_time(Window(fs, fd, path=segment.path), entries, receive_ns, segment.end_offset)
+        finally:
+            fs.close(fd)
+        if found is not None:
+            return min(found, log.next_offset)
+    return log.next_offset

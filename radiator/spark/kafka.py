@@ -1,0 +1,39 @@
+"""Options of Spark's Kafka source that mean nothing here, and what to write instead: pasted code shall be told so.
+
+Knows: words. Must not know: files, pyspark. Names are plain ones: without case and underscores, see ``options.plain``.
+"""
+
+from __future__ import annotations
+
+_FILES = (
+    'the source reads the files of the log and connects to nobody; drop it, and say .load("<data_dir of the broker>")'
+)
+_OWN = "the source has no consumer group: the query's checkpoint is what it remembers; drop it"
+_TUNING = "files are read, and no consumer polls; drop it"
+
+_INSTEAD = {
+    "kafka.bootstrap.servers": _FILES,
+    "kafka.group.id": _OWN,
+    "groupidprefix": _OWN,
+    "assign": 'say option("partition", "a,b") for partitions by name, or subscribe for destinations',
+    "includeheaders": "the columns headers and tags are there without it; drop it",
+    "startingoffsetsbytimestampstrategy": "a time that no record has reached yet begins at the end; drop it",
+    "minoffsetspertrigger": 'say trigger(processingTime="1 minute") to have fewer and larger batches',
+    "maxtriggerdelay": 'say trigger(processingTime="1 minute") to have fewer and larger batches',
+    "maxrecordsperpartition": "say split_bytes or minPartitions to have smaller tasks",
+    "kafkaconsumer.polltimeoutms": _TUNING,
+    "fetchoffset.numretries": _TUNING,
+    "fetchoffset.retryintervalms": _TUNING,
+    "topic": "to read, say subscribe (names of destinations) or subscribePattern",
+}
+
+
+def instead(plain_name: str) -> str | None:
+    """What to write for that option of Kafka's; None if it is none of those."""
+    if plain_name.startswith("kafka.") and plain_name not in _INSTEAD:
+        return _FILES
+    return _INSTEAD.get(plain_name)
+
+
+def looks_like_a_regular_expression(text: str) -> bool:
+    return any(character in text for character in "^$\\|()[]")

@@ -1,0 +1,105 @@
+"""Values of options that say a place in the log: offsets and moments, for all partitions or by name.
+
+Offsets are those of Spark's Kafka source: a word, or JSON in which -2 is the earliest and -1 the latest. A partition
+here has a name and no number, so the JSON has one level. Moments are RFC 3339, or a bare number whose length says what
+it counts: 13 digits are milliseconds since 1970, as Kafka's are, 19 are nanoseconds. Anything else could be meant in
+two ways and is refused.
+
+Knows: text. Must not know: pyspark, files. Everything raises ConfigError.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from radiator.clock import NS_PER_SECOND
+from radiator.columns.options import EARLIEST, LATEST
+from radiator.errors import ConfigError
+
+MILLISECONDS_DIGITS, NANOSECONDS_DIGITS = 13, 19  # of the years 2001 to 2286, and 2001 to 2262
+NS_PER_MS = 1_000_000
+WORDS = {"earliest": EARLIEST, "latest": LATEST}
+_GUESSES = {10: "seconds", 11: "seconds", 12: "milliseconds", 16: "microseconds"}
+
+
+def parse_time(text: str, option: str) -> int:
+    """Nanoseconds since 1970; without a zone it is UTC."""
+    text = text.strip()
+    if re.fullmatch(r"-?\d+", text) and len(text) != len("20130101"):  # that is a date
+        return _bare(text, option)
+    try:
+        fraction = re.search(r"[.,](\d{1,9})\d*", text)
+        whole = datetime.fromisoformat(text[: fraction.start()] + text[fraction.end() :] if fraction else text)
+    except ValueError:
+        raise ConfigError(
+            f"option {option}: expected RFC 3339 such as 2013-01-31T12:00:00Z, "
+            f"or {MILLISECONDS_DIGITS} digits of milliseconds since 1970, got {text!r}"
+        ) from None
+    if whole.tzinfo is None:
+        whole = whole.replace(tzinfo=UTC)
+    nanoseconds = int(fraction.group(1).ljust(9, "0")) if fraction else 0
+    return int(whole.timestamp()) * NS_PER_SECOND + nanoseconds
+
+
+def _bare(text: str, option: str) -> int:
+    if len(text) == MILLISECONDS_DIGITS and text.isdigit():
+        return int(text) * NS_PER_MS
+    if len(text) == NANOSECONDS_DIGITS and text.isdigit():
+        return int(text)
+    guess = f" ({_GUESSES[len(text)]}?)" if len(text) in _GUESSES else ""
+    raise ConfigError(
+        f"option {option}: expected RFC 3339 such as 2013-01-31T12:00:00Z, or a number of {MILLISECONDS_DIGITS} digits "
+        f"(milliseconds since 1970) or of {NANOSECONDS_DIGITS} (nanoseconds), got {len(text)} characters{guess}: {text}"
+    )
+
+
+def parse_offsets(text: str, option: str, *words: str) -> int | dict[str, int]:
+    """The offset of all partitions, or those of some by name; ``words`` are those of ``WORDS`` that fit here."""
+    text = text.strip()
+    if text in words:
+        return WORDS[text]
+    if text.isascii() and text.isdigit():
+        return int(text)
+    expected = f"option {option}: expected {', '.join(words)}, a number, or JSON"
+    parsed = _json(text)
+    if not isinstance(parsed, dict):
+        raise ConfigError(f'{expected} such as {{"partition name": 1000}}, got {text!r}')
+    _one_level(parsed, option, "1000")
+    allowed = {WORDS[word]: word for word in words}
+    for name, value in parsed.items():
+        if type(value) is not int or (value < 0 and value not in allowed):
+            special = ", or ".join(f"{number} for {word}" for number, word in allowed.items())
+            raise ConfigError(
+                f"{expected}; of partition {name!r}: expected an offset of 0 or more, or {special}, "
+                f"got {json.dumps(value)}"
+            )
+    return parsed
+
+
+def parse_times(text: str, option: str) -> dict[str, int]:
+    """Moments by partition, in nanoseconds."""
+    parsed = _json(text)
+    if not isinstance(parsed, dict):
+        raise ConfigError(f'option {option}: expected JSON such as {{"partition name": 1700000000000}}, got {text!r}')
+    _one_level(parsed, option, "1700000000000")
+    return {name: parse_time(str(value), f"{option}, partition {name!r}") for name, value in parsed.items()}
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+def _one_level(parsed: Mapping[str, Any], option: str, example: str) -> None:
+    nested = next((name for name, value in parsed.items() if isinstance(value, dict)), None)
+    if nested is not None:
+        raise ConfigError(
+            f"option {option}: a partition has a name and no number here: expected "
+            f"{{{json.dumps(nested)}: {example}}}, got {json.dumps({nested: parsed[nested]})}"
+        )
