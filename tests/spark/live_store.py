@@ -169,7 +169,8 @@ def ranges_now(path: str) -> dict[str, tuple[int, int]]:
     from radiator.columns.files import open_store
     from radiator.columns.log import partitions
 
-    return {log.name: (log.log_start_offset, log.next_offset) for log in partitions(open_store(path)) if log.next_offset}
+    logs = partitions(open_store(path))
+    return {log.name: (log.log_start_offset, log.next_offset) for log in logs if log.next_offset}
 
 
 def compare(spark: Any, broker: BrokerProcess, ranges: dict[str, tuple[int, int]]) -> int:
