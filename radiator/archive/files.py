@@ -66,8 +66,8 @@ class Files(ABC):
         """No error if it is not there."""
 
     @abstractmethod
-    def spool(self) -> str:
-        """A directory of this machine for files that are being written."""
+    def spool(self, name: str) -> str:
+        """A directory of this machine for files that are being written, the same for the same name."""
 
     @abstractmethod
     def address(self, path: str) -> str:
@@ -105,7 +105,8 @@ class LocalFiles(Files):
             return None
 
     def create_new(self, path: str, data: bytes) -> bool:
-        new = f"{self.spool()}/{secrets.token_hex(8)}.new"
+        new = f"{self.address(NEW)}/{secrets.token_hex(8)}.new"
+        os.makedirs(self.address(NEW), exist_ok=True)
         try:
             with open(new, "xb") as file:
                 file.write(data)
@@ -134,8 +135,8 @@ class LocalFiles(Files):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.address(path))
 
-    def spool(self) -> str:
-        directory = self.address(NEW)
+    def spool(self, name: str) -> str:
+        directory = self.address(f"{NEW}/{name}")
         os.makedirs(directory, exist_ok=True)
         return directory
 

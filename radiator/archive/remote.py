@@ -8,7 +8,7 @@ Knows: the two libraries; each is imported when a URI needs it. Must not know: w
 
 from __future__ import annotations
 
-import shutil
+import os
 import tempfile
 from typing import Any
 
@@ -55,10 +55,6 @@ class _Remote(Files):
 
     def __init__(self, fs: Any, root: str, uri: str, moves: bool) -> None:
         self.fs, self.root, self.uri, self._moves = fs, root.rstrip("/"), uri, moves
-        self._spool: str | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_spool": None}
 
     def place(self, path: str) -> str:
         return f"{self.root}/{path}"
@@ -66,15 +62,12 @@ class _Remote(Files):
     def address(self, path: str) -> str:
         return f"{self.uri}/{path}"
 
-    def spool(self) -> str:
-        if self._spool is None:
-            self._spool = tempfile.mkdtemp(prefix=SPOOL_PREFIX)
-        return self._spool
-
-    def close(self) -> None:
-        if self._spool is not None:
-            shutil.rmtree(self._spool, ignore_errors=True)
-            self._spool = None
+    def spool(self, name: str) -> str:
+        directory = f"{tempfile.gettempdir()}/{SPOOL_PREFIX}{name}"
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+        if os.lstat(directory).st_uid != os.getuid():
+            raise StorageError(f"{directory} belongs to somebody else; remove it, or set TMPDIR to another directory")
+        return directory
 
     def publish(self, spooled: str, path: str) -> None:
         place = self.place(path)

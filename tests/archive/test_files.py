@@ -37,7 +37,7 @@ def files(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Files]:
 
 
 def spooled(files: Files, name: str, data: bytes) -> str:
-    path = f"{files.spool()}/{name}"
+    path = f"{files.spool('x')}/{name}"
     Path(path).write_bytes(data)
     return path
 

@@ -1,0 +1,134 @@
+"""Small files of one partition, day and folder to one larger file with the same records.
+
+A file of one destination takes them one behind the other. Files that many destinations share are sorted by
+destination, so they are merged: all of one name, then all of the next.
+
+Knows: Parquet. Must not know: commits. Memory: a few row groups, whatever the size of the files. Invariant: the
+records are counted, and those of the result are as many, with as many bytes of bodies, as those of the files.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from heapq import merge
+from itertools import groupby, pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from radiator.archive.files import Files
+from radiator.archive.manifest import DataFile, State
+from radiator.archive.parquet import GROUP_BYTES, GROUP_ROWS, SCHEMA, DataWriter, footer_of
+from radiator.archive.paths import DATA_SUFFIX, MANY, data_path
+from radiator.archive.split import Placed
+from radiator.errors import StorageError
+from radiator.limits import MIB
+
+SMALL_BYTES = 32 * MIB
+MERGED_BYTES_MAX = 256 * MIB
+OPEN_DAY_FILES = 32  # of a day that may get more: so many small files are merged; of one that is over, two
+BATCH_ROWS = 16_384
+
+
+@dataclass(frozen=True)
+class Sizes:
+    small_bytes: int = SMALL_BYTES
+    merged_bytes_max: int = MERGED_BYTES_MAX
+    open_day_files: int = OPEN_DAY_FILES
+
+
+def to_merge(state: State, sizes: Sizes = Sizes(), force: bool = False) -> list[list[DataFile]]:
+    """Runs of small files that lie side by side. ``force``: those of a day that may get more as well."""
+    latest: dict[str, str] = {}
+    for each in state.files.values():
+        latest[each.partition] = max(latest.get(each.partition, ""), each.date)
+    found: list[list[DataFile]] = []
+    ordered = sorted(state.files.values(), key=_place)
+    for _, group in groupby(ordered, key=lambda each: _place(each)[:2]):
+        run: list[DataFile] = []
+        for each in group:
+            small = each.bytes < sizes.small_bytes
+            if run and (not small or sum(one.bytes for one in run) + each.bytes > sizes.merged_bytes_max):
+                found.append(run)
+                run = []
+            if small:
+                run.append(each)
+        found.append(run)
+    over = [run for run in found if run]
+    return [
+        run
+        for run in over
+        if len(run) >= (2 if force or run[0].date < latest[run[0].partition] else max(2, sizes.open_day_files))
+    ]
+
+
+def _place(each: DataFile) -> tuple[str, str, int]:
+    return each.path.rpartition("/")[0], each.partition, each.first_offset
+
+
+def merged(files: Files, run: list[DataFile], spool: str, source: str, level: int) -> Placed:
+    """The file that has what those of ``run`` have. Raises StorageError, OSError."""
+    first, last, token = run[0], run[-1], secrets.token_hex(4)
+    shared = first.path.split("/")[1] == MANY
+    writer = DataWriter(f"{spool}/{token}{DATA_SUFFIX}", ["destination", "offset"] if shared else ["offset"], level)
+    names: set[str] = set()
+    for group in _groups(_shared(files, run, names) if shared else _batches(files, run)):
+        writer.write_group(group)
+    if not shared:
+        names.update(first.destinations or ())
+    path = data_path(
+        first.date, None if shared else next(iter(names)), first.partition, first.first_offset, last.next_offset, token
+    )
+    made = writer.close(path, first.partition, first.first_offset, last.next_offset, first.date, names, source)
+    expected = sum(each.records for each in run), sum(each.body_bytes for each in run)
+    with open(writer.path, "rb") as file:
+        found = footer_of(file)[0], made.body_bytes
+    if expected != found:
+        raise StorageError(
+            f"{files.address(first.path)} and {len(run) - 1} more are not what their commits say: {found[0]} records "
+            f"with {found[1]} bytes, expected {expected[0]} with {expected[1]}; they are left as they are: "
+            "`radiator archive verify` names the one"
+        )
+    return Placed(writer.path, made)
+
+
+def _batches(files: Files, run: Iterable[DataFile]) -> Iterator[pa.RecordBatch]:
+    for each in run:
+        with files.open(each.path) as file:
+            for batch in pq.ParquetFile(file).iter_batches(BATCH_ROWS):
+                yield pa.RecordBatch.from_arrays(batch.columns, schema=SCHEMA)
+
+
+def _shared(files: Files, run: list[DataFile], names: set[str]) -> Iterator[pa.RecordBatch]:
+    sources = [_by_name(_batches(files, [each]), place) for place, each in enumerate(run)]
+    for name, _, batch in merge(*sources, key=lambda each: each[:2]):
+        names.add(name)
+        yield batch
+
+
+def _by_name(batches: Iterator[pa.RecordBatch], place: int) -> Iterator[tuple[str, int, pa.RecordBatch]]:
+    for batch in batches:
+        coded = batch.column("destination").dictionary_encode()
+        names, ids = coded.dictionary.to_pylist(), coded.indices.to_numpy()
+        cuts = [0, *(np.flatnonzero(np.diff(ids)) + 1).tolist(), len(ids)]
+        for start, stop in pairwise(cuts):
+            if start < stop:
+                yield names[ids[start]], place, batch.slice(start, stop - start)
+
+
+def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """For a row group each."""
+    group: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        group.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= GROUP_ROWS or size >= GROUP_BYTES:
+            yield group
+            group, rows, size = [], 0, 0
+    if group:
+        yield group

@@ -1,0 +1,103 @@
+"""One data file: how its columns are written, what its footer says, and how large its row groups are.
+
+Offsets, times and addresses rise by little, so they are stored as differences and cost next to nothing; names and the
+keys and values of headers have a dictionary; bodies have neither. Statistics and a page index are kept of what is asked
+for by ranges. Every reader of format 2.6 knows these encodings.
+
+Knows: pyarrow. Must not know: where the file will lie, segments. One thread.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from radiator.archive.manifest import DataFile
+from radiator.columns.schema import arrow_schema
+from radiator.limits import MIB
+
+GROUP_ROWS = 128 * 1024
+GROUP_BYTES = 64 * MIB  # in memory, before it is encoded
+LEVEL = 3
+DESTINATIONS_MAX = 1_000  # that are listed; of a file with more a reader has to look inside
+SCHEMA = arrow_schema()
+
+_MAPS = [f"{name}.key_value.{part}" for name in ("tags", "headers") for part in ("key", "value")]
+_DICTIONARY = ["destination", "partition", "size", *_MAPS]
+_RISING = ["offset", "receive_time", "event_time", "transmit_time", "receive_ns", "event_ns", "transmit_ns"]
+_ENCODING = {**dict.fromkeys(_RISING, "DELTA_BINARY_PACKED"), "message_id": "DELTA_BYTE_ARRAY", "body": "PLAIN"}
+_STATISTICS = ["destination", "partition", "size", *_RISING]
+
+
+def listed(destinations: Iterable[str]) -> tuple[str, ...] | None:
+    names = tuple(sorted(destinations))
+    return names if len(names) <= DESTINATIONS_MAX else None
+
+
+class DataWriter:
+    """A file at ``path``, a local one that is new. ``order``: the columns that it is sorted by."""
+
+    def __init__(self, path: str, order: Sequence[str], level: int = LEVEL) -> None:
+        self.path, self.records, self.body_bytes = path, 0, 0
+        self.min_receive_ns, self.max_receive_ns = (1 << 63) - 1, -(1 << 63)
+        leaves = [field.name for field in SCHEMA]
+        self._writer = pq.ParquetWriter(
+            path,
+            SCHEMA,
+            version="2.6",
+            compression="zstd",
+            compression_level=level,
+            use_dictionary=_DICTIONARY,
+            column_encoding=_ENCODING,
+            write_statistics=_STATISTICS,
+            write_page_index=True,
+            sorting_columns=[pq.SortingColumn(leaves.index(name)) for name in order],
+        )
+
+    def write_group(self, batches: list[pa.RecordBatch]) -> None:
+        """One row group."""
+        table = pa.Table.from_batches(batches, SCHEMA)
+        if not table.num_rows:
+            return
+        self._writer.write_table(table, row_group_size=table.num_rows)
+        self.records += table.num_rows
+        for batch in batches:
+            if batch.num_rows:
+                times = batch.column("receive_ns").to_numpy()
+                self.min_receive_ns = min(self.min_receive_ns, int(times.min()))
+                self.max_receive_ns = max(self.max_receive_ns, int(times.max()))
+                self.body_bytes += int(batch.column("size").to_numpy().sum())
+
+    def close(
+        self, path: str, partition: str, first: int, following: int, date: str, names: Iterable[str], source: str
+    ) -> DataFile:
+        """What a commit says of the file once it is at ``path`` of the archive."""
+        destinations = listed(names)
+        said: dict[str, Any] = {
+            "radiator.partition": partition,
+            "radiator.first_offset": str(first),
+            "radiator.next_offset": str(following),
+            "radiator.destinations": json.dumps(destinations, ensure_ascii=False),
+            "radiator.source": source,
+        }
+        self._writer.add_key_value_metadata(said)
+        self._writer.close()
+        with open(self.path, "rb") as file:
+            size = file.seek(0, 2)
+        return DataFile(
+            path, partition, first, following, date, destinations, self.records, size, self.body_bytes,
+            self.min_receive_ns, self.max_receive_ns,
+        )  # fmt: skip
+
+
+def footer_of(file: Any) -> tuple[int, dict[str, str]]:
+    """Records, and what is said of them. Raises pyarrow's errors if it is no Parquet file."""
+    metadata = pq.ParquetFile(file).metadata
+    said = {
+        name.decode(): value.decode() for name, value in (metadata.metadata or {}).items() if name[:9] == b"radiator."
+    }
+    return metadata.num_rows, said

@@ -1,0 +1,95 @@
+"""What is new: the sealed segments of a data directory behind what an archive has, as units of work.
+
+Knows: the store's listing, the state of an archive. Must not know: Parquet, where the archive lies. No state.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+from radiator.archive.manifest import Lost, State
+from radiator.archive.unit import Unit
+from radiator.columns.scan import SegmentRange
+from radiator.errors import StorageError
+from radiator.limits import MIB
+from radiator.storage import layout
+from radiator.storage.files import FileSystem, read_file
+from radiator.storage.reader import StoredPartition, StoredSegment
+from radiator.storage.salt import decode_key
+
+UNIT_BYTES = 256 * MIB  # of the log: some seconds of work, which a kill may cost
+
+
+@dataclass
+class Plan:
+    """``odd`` partitions cannot go on, and why."""
+
+    units: list[Unit] = field(default_factory=list)
+    odd: dict[str, str] = field(default_factory=dict)
+    lost: list[Lost] = field(default_factory=list)  # what retention took before, as the units have it
+
+    @property
+    def bytes(self) -> int:
+        return sum(unit.bytes for unit in self.units)
+
+
+def source_of(root: str) -> str:
+    """Which data directory this is. Raises StorageError."""
+    key = decode_key(read_file(FileSystem(), layout.salt_path(root)))
+    if key is None:
+        raise StorageError(
+            f"{layout.salt_path(root)} is missing or damaged, so it cannot be told which archive belongs to this data "
+            "directory: start the broker on it once, which makes one, or restore it from a backup"
+        )
+    return blake2b(key, digest_size=16).hexdigest()
+
+
+def plan(
+    partitions: Iterable[StoredPartition], state: State, source: str, names: frozenset[str] = frozenset(),
+    unit_bytes: int = UNIT_BYTES,
+) -> Plan:  # fmt: skip
+    """Of all partitions, or of those ``names``."""
+    made = Plan()
+    for partition in partitions:
+        if names and partition.name not in names:
+            continue
+        end = state.ends.get(partition.name)
+        if end is not None and end > max(partition.next_offset, partition.log_start_offset):
+            made.odd[partition.name] = (
+                f"partition {partition.name!r} ends at offset {partition.next_offset}, and the archive has it up to {end}: "
+                "this is an older copy of the store, or the partition was made anew; give it its own archive"
+            )
+            continue
+        made.units += _units(partition, end, source, unit_bytes)
+    made.lost = [lost for unit in made.units for lost in unit.lost]
+    return made
+
+
+def _units(partition: StoredPartition, end: int | None, source: str, unit_bytes: int) -> Iterator[Unit]:
+    sealed = [each for each in partition.segments[:-1] if end is None or each.end_offset > end]
+    group: list[StoredSegment] = []
+    before = end
+    for segment in sealed:
+        group.append(segment)
+        if sum(each.size_bytes for each in group) >= unit_bytes:
+            yield _unit(partition.name, group, before, source)
+            before, group = group[-1].end_offset, []
+    if group:
+        yield _unit(partition.name, group, before, source)
+
+
+def _unit(partition: str, segments: list[StoredSegment], before: int | None, source: str) -> Unit:
+    expected = segments[0].base_offset if before is None else before
+    ranges, lost = [], []
+    for each in segments:
+        if each.base_offset > expected:
+            lost.append(Lost(partition, expected, each.base_offset, "retention"))
+        ranges.append(SegmentRange(partition, each.path, 0, each.size_bytes, each.base_offset, each.end_offset))
+        expected = each.end_offset
+    return Unit(
+        partition, tuple(ranges), before, max(segments[0].base_offset, before or 0), expected, tuple(lost),
+        secrets.token_hex(4), source, sum(each.size_bytes for each in segments), any(each.sparse for each in segments),
+    )  # fmt: skip

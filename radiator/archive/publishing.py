@@ -1,0 +1,191 @@
+"""Complete files become part of an archive, or leave nothing behind.
+
+In this order: an *intent* that names the files; the files, published and safe; one commit that names them; what the
+commit made superfluous is removed; the intent is removed. Whoever dies in between leaves an intent, and whatever an
+intent names and the commits do not is removed by a later run (``sweep``): one with the same lock at once, others
+after a day. So an intent that has become old is never committed.
+
+If somebody else has committed meanwhile, each change is looked at again: one that still fits is committed behind
+theirs, the others are dropped.
+
+Knows: ``Files``, the manifest. Must not know: Parquet, segments. One thread.
+Invariants: a file that a commit names is never removed; a commit names only files that are safe.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from radiator.archive.files import Files
+from radiator.archive.manifest import Conflict, Lost, State, check_source, commit, load
+from radiator.archive.paths import INTENT_SUFFIX, NEW, intent_path
+from radiator.archive.split import Placed
+from radiator.clock import NS_PER_SECOND
+from radiator.errors import StorageError
+
+INTENT_SECONDS_MAX = 12 * 3600  # from an intent to its commit
+LEFTOVER_SECONDS = 24 * 3600  # what others have left is theirs for so long
+TRIES = 100  # conflicts in a row: others commit faster than we do
+
+
+def no_step(name: str) -> None:
+    """Where nobody watches."""
+
+
+@dataclass
+class Change:
+    """What one commit may bring, with others or without. ``fits``: whether it can follow a state; ``after``: what the
+    ends of partitions are then."""
+
+    add: list[Placed]
+    remove: list[str] = field(default_factory=list)
+    ends: dict[str, int] = field(default_factory=dict)
+    starts: dict[str, int] = field(default_factory=dict)
+    lost: list[Lost] = field(default_factory=list)
+    before: dict[str, int | None] = field(default_factory=dict)  # the ends that it builds on
+
+    def fits(self, state: State, ends: dict[str, int]) -> bool:
+        """``ends``: of the state, and of the changes that come before this one."""
+        return all(ends.get(name) == end for name, end in self.before.items()) and all(
+            path in state.files for path in self.remove
+        )
+
+
+class Publisher:
+    """``owner``: who holds the same lock; None: there is none."""
+
+    def __init__(
+        self, files: Files, source: str, owner: str | None, step: Callable[[str], None] = no_step,
+        tell: Callable[[str], None] = no_step,
+    ) -> None:  # fmt: skip
+        self.files, self._source, self._owner, self._step, self._tell = files, source, owner, step, tell
+        self.state = self.load()
+
+    def load(self) -> State:
+        state = load(self.files)
+        check_source(self.files, state, self._source)
+        return state
+
+    def publish(self, changes: Sequence[Change]) -> list[Change]:
+        """Returns those that are in the archive now. Raises OSError, StorageError: then what there is of them is found
+        by a later run."""
+        started = time.monotonic()
+        token = secrets.token_hex(8)
+        names = [placed.file.path for change in changes for placed in change.add]
+        self._intend(token, names, [path for change in changes for path in change.remove])
+        for change in changes:
+            for placed in change.add:
+                self.files.publish(placed.spooled, placed.file.path)
+                self._step("published")
+        self.files.settle()
+        self._step("settled")
+        done = self._commit(list(changes), started)
+        for path in [name for name in names if name not in self.state.files]:
+            self.files.remove(path)
+        for change in done:
+            for path in change.remove:
+                self.files.remove(path)
+                self._step("removed")
+        self.files.remove(intent_path(token))
+        self._step("ended")
+        return done
+
+    def _commit(self, changes: list[Change], started: float) -> list[Change]:
+        for _ in range(TRIES):
+            chosen = self._fitting(changes)
+            if not chosen:
+                return []
+            if time.monotonic() - started > INTENT_SECONDS_MAX:
+                raise StorageError(
+                    f"{self.files.uri}: it took more than 12 hours to write some files; they are dropped"
+                )
+            self._step("commit")
+            made = commit(
+                self.files,
+                self.state,
+                source=self._source,
+                add=[placed.file for change in chosen for placed in change.add],
+                remove=[path for change in chosen for path in change.remove],
+                ends={name: end for change in chosen for name, end in change.ends.items()},
+                starts={name: start for change in chosen for name, start in change.starts.items()},
+                lost=[lost for change in chosen for lost in change.lost],
+            )
+            self._step("committed")
+            if not isinstance(made, Conflict):
+                self.state = made
+                return chosen
+            self.state = self.load()
+            if any(placed.file.path in self.state.files for change in chosen for placed in change.add):
+                return chosen  # it was ours: the store had taken it, and its answer was lost
+        raise StorageError(f"{self.files.uri}: others commit all the time; nothing was added by this run: try again")
+
+    def _fitting(self, changes: list[Change]) -> list[Change]:
+        ends, chosen = dict(self.state.ends), []
+        for change in changes:
+            if change.fits(self.state, ends):
+                ends.update(change.ends)
+                chosen.append(change)
+        return chosen
+
+    def _intend(self, token: str, add: Iterable[str], remove: Iterable[str]) -> None:
+        intent = {
+            "made_ns": time.time_ns(),
+            "owner": self._owner,
+            "pid": os.getpid(),
+            "add": list(add),
+            "remove": list(remove),
+        }
+        self.files.create_new(intent_path(token), json.dumps(intent).encode())
+        self._step("intended")
+
+    def sweep(self) -> int:
+        """Removes what dead runs have left, and returns how many files that were. The state must have been loaded after
+        the lock was taken."""
+        removed = 0
+        old_ns = time.time_ns() - LEFTOVER_SECONDS * NS_PER_SECOND
+        for entry in self.files.list(NEW):
+            if not entry.path.endswith(INTENT_SUFFIX):
+                continue
+            try:
+                intent = json.loads(self.files.read(entry.path))
+                ours = self._owner is not None and intent["owner"] == self._owner
+                if not ours and intent["made_ns"] > old_ns:
+                    continue
+                gone = [path for path in (*intent["add"], *intent["remove"]) if path not in self.state.files]
+            except FileNotFoundError:
+                continue
+            except (ValueError, KeyError, TypeError):
+                self._tell(f"{self.files.address(entry.path)}: damaged; left as it is")
+                continue
+            for path in gone:
+                removed += self.files.size(path) is not None
+                self.files.remove(path)
+            self.files.remove(entry.path)
+            self._step("swept")
+        if self.files.local is not None:
+            removed += _sweep_spools(f"{self.files.local}/{NEW}", old_ns)
+        return removed
+
+
+def _sweep_spools(directory: str, old_ns: int) -> int:
+    """What lies in spools of others, and beside them, for longer than a day."""
+    removed = 0
+    with contextlib.suppress(FileNotFoundError):
+        for entry in list(os.scandir(directory)):
+            with contextlib.suppress(FileNotFoundError):
+                if entry.name.endswith(INTENT_SUFFIX) or entry.stat().st_mtime_ns > old_ns:
+                    continue
+                if entry.is_dir():
+                    removed += len(os.listdir(entry.path))
+                    shutil.rmtree(entry.path, ignore_errors=True)
+                else:
+                    removed += 1
+                    os.unlink(entry.path)
+    return removed

@@ -1,0 +1,249 @@
+"""A run of the archiver: what is new is written and committed, retention is told, small files are merged.
+
+One run at a time has the lock of the data directory; another is told who has it. Units are written in the order of
+their offsets, by this process or by several others, and committed in that order, some together. A partition that
+cannot go on (damage, an older copy) stops there, and the others go on.
+
+Knows: all of ``radiator.archive``. Must not know: how it is shown, when it is run. ``step`` hears of every step, so
+that tests can end a run at each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from radiator.archive.files import Files
+from radiator.archive.lock import locked
+from radiator.archive.manifest import Lost, State
+from radiator.archive.merging import Sizes, merged, to_merge
+from radiator.archive.planning import UNIT_BYTES, Plan, plan, source_of
+from radiator.archive.publishing import Change, Publisher, no_step
+from radiator.archive.split import Settings
+from radiator.archive.unit import SegmentGone, Unit, Written
+from radiator.archive.workers import results
+from radiator.columns.files import open_store
+from radiator.columns.log import partitions
+from radiator.columns.scan import LostRecords
+from radiator.errors import StorageError
+from radiator.limits import MIB
+from radiator.storage import archived, layout
+from radiator.storage.files import FileSystem, storage_error
+from radiator.storage.format import DamagedBatch
+
+COMMIT_BYTES = 256 * MIB  # of the log, in one commit
+COMMIT_UNITS = 256
+MERGES_PER_COMMIT = 64
+ROUNDS_MAX = 10  # plans of one run: another one is made where retention or another archiver was faster
+
+
+@dataclass(frozen=True)
+class Options:
+    """``partitions``: only these; empty: all. ``merge`` None: where it is worth it."""
+
+    partitions: frozenset[str] = frozenset()
+    level: int = Settings.level
+    skip_damaged: bool = False
+    mark: bool = True
+    archive: bool = True
+    merge: bool | None = None
+    jobs: int = 1
+    unit_bytes: int = UNIT_BYTES
+    settings: Settings = field(default_factory=lambda: Settings(""))
+    sizes: Sizes = field(default_factory=Sizes)
+
+
+@dataclass
+class Outcome:
+    """``problems``: by partition, or by what else could not be done."""
+
+    version: int = -1
+    records: int = 0
+    body_bytes: int = 0
+    log_bytes: int = 0
+    files: int = 0
+    file_bytes: int = 0
+    swept: int = 0
+    merged_from: int = 0
+    merged_to: int = 0
+    lost: list[Lost] = field(default_factory=list)
+    problems: dict[str, str] = field(default_factory=dict)
+    damaged: bool = False  # something of the log cannot be read, whether it was skipped or not
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Who is told what: words, bytes to do, bytes done; ``stopping``: whether to end at the next step."""
+
+    tell: Callable[[str], None] = no_step
+    total: Callable[[int], None] = lambda size: None
+    advance: Callable[[int], None] = lambda done: None
+    stopping: Callable[[], bool] = lambda: False
+    step: Callable[[str], None] = no_step
+
+
+def run(data: str, files: Files, options: Options = Options(), watch: Watch = Watch()) -> Outcome:
+    """Raises Busy, StorageError, OSError."""
+    source = source_of(data)
+    partitions(open_store(data))  # that it is a store
+    with locked(data) as owner:
+        spool = files.spool(owner or secrets.token_hex(8))
+        _empty(spool)
+        publisher = Publisher(files, source, owner, watch.step, watch.tell)
+        try:
+            return _Run(data, publisher, source, spool, options, watch).run()
+        finally:
+            shutil.rmtree(spool, ignore_errors=True)
+
+
+def preview(data: str, files: Files, options: Options) -> Plan:
+    """What a run would do now. Nothing is written."""
+    source = source_of(data)
+    from radiator.archive.manifest import check_source, load
+
+    state = load(files)
+    check_source(files, state, source)
+    return plan(partitions(open_store(data)), state, source, options.partitions, options.unit_bytes)
+
+
+def _empty(spool: str) -> None:
+    for name in os.listdir(spool):
+        os.unlink(f"{spool}/{name}")
+
+
+class _Run:
+    def __init__(
+        self, data: str, publisher: Publisher, source: str, spool: str, options: Options, watch: Watch
+    ) -> None:
+        self._data, self._publisher, self._source, self._spool = data, publisher, source, spool
+        self._options, self._watch = options, watch
+        self._settings = replace(options.settings, spool=spool, level=options.level, skip_damaged=options.skip_damaged)
+        self._out = Outcome()
+
+    def run(self) -> Outcome:
+        self._out.swept = self._publisher.sweep()
+        if self._options.archive:
+            for _ in range(ROUNDS_MAX):
+                if not self._round() or self._watch.stopping():
+                    break
+            self._mark(self._publisher.state)
+        if self._options.merge is not False:
+            self._merge()
+        self._out.version = self._publisher.state.version
+        return self._out
+
+    # --- what is new --------------------------------------------------------------------------------------------------
+
+    def _round(self) -> bool:
+        """Whether another one is needed."""
+        made = plan(
+            partitions(open_store(self._data)), self._publisher.state, self._source, self._options.partitions,
+            self._options.unit_bytes,
+        )  # fmt: skip
+        self._out.problems.update(made.odd)
+        units = [unit for unit in made.units if unit.partition not in self._out.problems]
+        self._watch.total(sum(unit.bytes for unit in units))
+        again = False
+        pending: list[Written] = []
+        outside: set[str] = set()  # partitions whose next units build on one that is not there
+        for unit, result in results(units, self._settings, self._options.jobs, self._watch.advance):
+            if unit.partition in outside:
+                continue
+            try:
+                pending.append(result())
+            except SegmentGone:
+                again = True
+                outside.add(unit.partition)
+            except (StorageError, DamagedBatch) as error:
+                self._out.problems[unit.partition] = str(error)
+                self._out.damaged |= isinstance(error, LostRecords | DamagedBatch)
+                outside.add(unit.partition)
+            self._watch.step("written")
+            if sum(each.unit.bytes for each in pending) >= COMMIT_BYTES or len(pending) >= COMMIT_UNITS:
+                again |= self._commit(pending)
+                pending = []
+            if self._watch.stopping():
+                break
+        return self._commit(pending) or again
+
+    def _commit(self, pending: list[Written]) -> bool:
+        """Whether some were dropped, since another archiver was faster."""
+        if not pending:
+            return False
+        changes = [_change(each) for each in pending]
+        done = self._publisher.publish(changes)
+        for change, written in zip(changes, pending, strict=True):
+            if not any(change is each for each in done):
+                continue
+            self._count(written)
+        self._mark(self._publisher.state)
+        return len(done) < len(changes)
+
+    def _count(self, written: Written) -> None:
+        out = self._out
+        out.records += written.records
+        out.log_bytes += written.unit.bytes
+        out.files += len(written.files)
+        out.file_bytes += sum(each.file.bytes for each in written.files)
+        out.body_bytes += sum(each.file.body_bytes for each in written.files)
+        out.lost += written.lost
+        out.damaged |= any(lost.why == "damaged" for lost in written.lost)
+        for lost in written.lost:
+            self._watch.tell(f"{lost.partition}: offsets {lost.first} to {lost.next_offset - 1} are lost: {lost.why}")
+        if written.unit.before is None and written.unit.first > 0:
+            self._watch.tell(f"{written.unit.partition}: the archive begins at offset {written.unit.first}")
+
+    def _mark(self, state: State) -> None:
+        if not self._options.mark:
+            return
+        fs = FileSystem()
+        for name, end in state.ends.items():
+            directory = layout.partition_path(self._data, name)
+            try:
+                if not os.path.isdir(directory):
+                    continue
+                with contextlib.suppress(StorageError):  # damaged: it is written again
+                    if archived.read(fs, directory) >= end:
+                        continue
+                archived.write(fs, directory, end)
+            except OSError as error:
+                self._out.problems["archived"] = str(storage_error(layout.archived_path(directory), "write", error))
+                return
+            self._watch.step("marked")
+
+    # --- small files --------------------------------------------------------------------------------------------------
+
+    def _merge(self) -> None:
+        runs = to_merge(self._publisher.state, self._options.sizes, force=self._options.merge is True)
+        wanted = self._options.partitions
+        runs = [each for each in runs if not wanted or each[0].partition in wanted]
+        for start in range(0, len(runs), MERGES_PER_COMMIT):
+            if self._watch.stopping():
+                return
+            changes = []
+            for some in runs[start : start + MERGES_PER_COMMIT]:
+                try:
+                    made = merged(self._publisher.files, some, self._spool, self._source, self._settings.level)
+                except FileNotFoundError:
+                    continue  # another archiver has merged them
+                changes.append(Change([made], [each.path for each in some]))
+                self._watch.step("merged")
+            if changes:
+                for change in self._publisher.publish(changes):
+                    self._out.merged_from += len(change.remove)
+                    self._out.merged_to += 1
+
+
+def _change(written: Written) -> Change:
+    unit: Unit = written.unit
+    return Change(
+        written.files,
+        ends={unit.partition: unit.following},
+        starts={unit.partition: unit.first} if unit.before is None else {},
+        lost=written.lost,
+        before={unit.partition: unit.before},
+    )

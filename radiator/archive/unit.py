@@ -1,0 +1,126 @@
+"""A unit of work: consecutive sealed segments of a partition to complete data files in the spool.
+
+Two walks over the segments. The first counts, by headers and columns alone, what each destination has on each day; so
+it is known which get a file of their own, and which share one. The second reads all columns, and ``split`` streams
+them into the files.
+
+Knows: segments. Must not know: commits, where the archive lies. Runs in a process of its own or in any thread: what
+it is given and what it returns can be pickled. Invariant: every record of its offsets that is not told as lost is in
+exactly one file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from radiator.archive.manifest import Lost
+from radiator.archive.parquet import SCHEMA
+from radiator.archive.split import DAY_NS, Placed, Settings, Split
+from radiator.columns.decode import Counters, Decoder
+from radiator.columns.rows import NameTable, Rows
+from radiator.columns.scan import Loss, LostRecords, SegmentRange, scan
+from radiator.columns.selection import Selection
+from radiator.errors import StorageError
+
+ROW_BYTES = 100  # of a record besides its body, about
+ALL_ROWS = 1 << 40  # of a chunk in one batch
+
+
+class SegmentGone(StorageError):
+    """Retention has taken a segment since the unit was planned."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Offsets from ``first`` up to, not including, ``following``; ``lost`` are those before them and among them that
+    are
+    gone already. ``before``: the archive's end of the partition when this was planned; None: it had nothing of it.
+    ``token`` is in the names of all files of the unit. ``sparse``: there may be fewer records than offsets."""
+
+    partition: str
+    ranges: tuple[SegmentRange, ...]
+    before: int | None
+    first: int
+    following: int
+    lost: tuple[Lost, ...]
+    token: str
+    source: str
+    bytes: int
+    sparse: bool = False
+
+
+@dataclass
+class Written:
+    """``lost`` has what was found lost on the way as well."""
+
+    unit: Unit
+    files: list[Placed]
+    lost: list[Lost]
+
+    @property
+    def records(self) -> int:
+        return sum(each.file.records for each in self.files)
+
+
+def write_unit(unit: Unit, settings: Settings, advance: Callable[[int], None] = lambda done: None) -> Written:
+    """``advance`` hears of the bytes of the log that are done. Raises LostRecords, SegmentGone, OSError."""
+    lost: set[Lost] = set()
+
+    def lose(loss: Loss) -> None:
+        if loss.following <= unit.first:
+            return
+        if not os.path.exists(loss.path):
+            raise SegmentGone(str(loss))
+        if not settings.skip_damaged:
+            raise LostRecords(f"{loss}. --skip-damaged archives everything else, and records what is missing")
+        lost.add(Lost(unit.partition, max(loss.first, unit.first), loss.following, "damaged"))
+
+    sizes = _sizes(unit, lose)
+    lost.clear()  # they will be met again
+    split = Split(unit.partition, unit.first, unit.following, unit.token, unit.source, settings, sizes)
+    decoder = Decoder(unit.partition, SCHEMA, Selection(), ALL_ROWS, Counters())
+    for wanted in unit.ranges:
+        for chunk in scan(wanted, lose, Counters()):
+            for batch in decoder.decode(chunk.data, chunk.at, max(chunk.low, unit.first), chunk.high):
+                split.add(batch)
+            advance(len(chunk.data))
+    written = Written(unit, split.finish(), [*unit.lost, *sorted(lost)])
+    gone = sum(max(0, each.next_offset - max(each.first, unit.first)) for each in written.lost)
+    expected = unit.following - unit.first - gone
+    if written.records > expected or (written.records < expected and not unit.sparse and not _sparse(unit)):
+        raise StorageError(
+            f"partition {unit.partition!r}: {written.records} records where {expected} were expected, of offsets "
+            f"{unit.first} to {unit.following - 1}; nothing of them was archived: `radiator fsck` looks for the reason"
+        )
+    return written
+
+
+def _sparse(unit: Unit) -> bool:
+    """Whether records were removed from a segment since the unit was planned."""
+    for wanted in unit.ranges:
+        for chunk in scan(wanted, lambda loss: None, Counters()):
+            rows = Rows(chunk.data, chunk.at, NameTable())
+            if (rows.span != rows.count).any():
+                return True
+    return False
+
+
+def _sizes(unit: Unit, lose: Callable[[Loss], None]) -> Counter[tuple[int, str]]:
+    """Bytes by day and destination, about: what is chosen by them need not be exact."""
+    found: Counter[tuple[int, str]] = Counter()
+    names = NameTable()
+    for wanted in unit.ranges:
+        for chunk in scan(wanted, lose, Counters()):
+            rows = Rows(chunk.data, chunk.at, names)
+            ids, days, sizes = rows.destination_ids, rows.receive_ns // DAY_NS, rows.sizes + ROW_BYTES
+            width = len(names.names)
+            keys, where = np.unique(days * width + ids, return_inverse=True)
+            sums = np.bincount(where, weights=sizes.astype(np.float64))
+            for key, size in zip(keys.tolist(), sums.tolist(), strict=True):
+                found[key // width, names.names[key % width]] += int(size)
+    return found

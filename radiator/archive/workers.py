@@ -1,0 +1,63 @@
+"""Units written one after the other in this process, or by several processes at a time; results come in order.
+
+Knows: processes. Must not know: commits. What others write is in the spool when their result is here; a worker ends
+with the process that started it.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from functools import partial
+from itertools import islice
+from multiprocessing.connection import wait
+
+from radiator.archive.split import Settings
+from radiator.archive.unit import Unit, Written, write_unit
+
+Result = Callable[[], Written]
+
+
+def results(
+    units: Sequence[Unit], settings: Settings, jobs: int, advance: Callable[[int], None]
+) -> Iterator[tuple[Unit, Result]]:
+    """Each unit, and what gives its result or raises. It must be asked before the next one is."""
+    if jobs <= 1 or len(units) <= 1:
+        for unit in units:
+            yield unit, partial(write_unit, unit, settings, advance)
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(jobs, len(units)), context, initializer=_start) as pool:
+        waiting: deque[tuple[Unit, Future[Written]]] = deque()
+        rest = iter(units)
+        try:
+            while True:
+                for more in islice(rest, jobs + 1 - len(waiting)):
+                    waiting.append((more, pool.submit(write_unit, more, settings)))
+                if not waiting:
+                    return
+                unit, future = waiting.popleft()
+                yield unit, future.result
+                advance(unit.bytes)
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _start() -> None:
+    """Signals are for the one who gives the work; when that one is gone, there is nobody to write for."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        sentinel = parent.sentinel
+
+        def watch() -> None:
+            wait([sentinel])
+            os._exit(1)
+
+        threading.Thread(target=watch, daemon=True).start()

@@ -1,0 +1,340 @@
+"""``radiator archive``: sealed segments to Parquet, once, by the hour or by the day; and looks at what is there."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from radiator.cli.common import (
+    DAMAGED,
+    FAILED,
+    NOT_FOUND,
+    OK,
+    CommandFailed,
+    json_option,
+    out,
+    progress,
+    put_json,
+    say,
+)
+
+if TYPE_CHECKING:
+    from radiator.archive.files import Files
+    from radiator.archive.manifest import State
+    from radiator.archive.run import Options, Outcome
+
+AGAIN_SECONDS = 300  # after a run that failed, if the next one is not due sooner
+DAY_SECONDS = 86_400
+
+
+def _duration(ctx: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+    from radiator.clock import NS_PER_SECOND
+    from radiator.config.units import parse_duration_ns
+
+    try:
+        return None if value is None else parse_duration_ns(value) / NS_PER_SECOND
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def _time_of_day(ctx: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
+    from radiator.config.units import parse_time_of_day
+
+    try:
+        return None if value is None else parse_time_of_day(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+@click.group(short_help="Keep everything as Parquet: archive sealed segments.", invoke_without_command=True)
+@click.option("--data", metavar="DIR", default="./data", show_default=True, help="The data directory.")
+@click.option("--to", "target", metavar="URI", help="The archive: a directory, or a URI such as s3://bucket/archive.")
+@click.option("--partition", "partitions", metavar="NAME", multiple=True, help="Only this one; may be repeated.")
+@click.option("--every", metavar="DURATION", callback=_duration, help="Run again and again, such as 15m or 1h.")
+@click.option("--at", metavar="HH:MM", callback=_time_of_day, help="Run every day at this time (UTC).")
+@click.option("--jobs", type=click.IntRange(1, 64), default=1, show_default=True, help="Processes that write files.")
+@click.option("--level", type=click.IntRange(1, 22), default=3, show_default=True, help="Of zstd.")
+@click.option("--skip-damaged", is_flag=True, help="Record what cannot be read as lost, and archive everything else.")
+@click.option("--compact/--no-compact", "merge", default=None,
+              help="Merge small files: all that can be, or none; by default those that are worth it.")  # fmt: skip
+@click.option("--compact-only", is_flag=True, help="Merge small files, and archive nothing.")
+@click.option("--no-mark", is_flag=True, help="Leave retention (wait_for: archive) as it is.")
+@click.option("--dry-run", is_flag=True, help="Say what would be archived, and write nothing.")
+@json_option
+@click.pass_context
+def archive(
+    ctx: click.Context, data: str, target: str | None, partitions: tuple[str, ...], every: float | None, at: int | None,
+    jobs: int, level: int, skip_damaged: bool, merge: bool | None, compact_only: bool, no_mark: bool, dry_run: bool,
+    as_json: bool,
+) -> int:  # fmt: skip
+    """Write sealed segments to an archive of Parquet files, each record exactly once. Beside a broker or without one.
+
+    A run does what is new; run it as often as you like. Needs the extra radiator[parquet].
+    """
+    if ctx.invoked_subcommand is not None:
+        return OK
+    if target is None:
+        raise click.UsageError("--to is missing: a directory, or a URI such as s3://bucket/archive")
+    if every is not None and at is not None:
+        raise click.UsageError("--every and --at do not go together")
+    if compact_only and merge is False:
+        raise click.UsageError("--compact-only and --no-compact do not go together")
+    from radiator.archive.files import open_files
+    from radiator.archive.run import Options
+
+    options = Options(
+        partitions=frozenset(partitions), level=level, skip_damaged=skip_damaged, mark=not no_mark, jobs=jobs,
+        archive=not compact_only, merge=True if compact_only else merge,
+    )  # fmt: skip
+    files = open_files(target)
+    _known(data, partitions)
+    if dry_run:
+        return _dry_run(data, files, options, as_json)
+    stop = threading.Event()
+    with _stopped_by_signals(stop):
+        if every is None and at is None:
+            return _told(_run(data, files, options, stop), target, as_json)
+        return _scheduled(data, files, options, stop, target, as_json, every, at)
+
+
+def _known(data: str, names: tuple[str, ...]) -> None:
+    from radiator.columns.files import open_store
+    from radiator.columns.log import NoStore, partitions
+
+    try:
+        found = {each.name for each in partitions(open_store(data))}
+    except NoStore as error:
+        raise CommandFailed(NOT_FOUND, str(error)) from None
+    for name in names:
+        if name not in found:
+            raise CommandFailed(NOT_FOUND, f"{data}: no partition {name}; `radiator ls` lists them")
+
+
+@contextlib.contextmanager
+def _stopped_by_signals(stop: threading.Event) -> Iterator[None]:
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = [signal.signal(number, lambda *_: stop.set()) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
+# --- runs -------------------------------------------------------------------------------------------------------------
+
+
+def _run(data: str, files: Files, options: Options, stop: threading.Event) -> Outcome:
+    """Raises RadiatorError."""
+    from radiator.archive.run import Watch, run
+
+    with progress() as bar:
+        task = bar.add_task("archiving", total=None, note="")
+        watch = Watch(
+            tell=say,
+            total=lambda size: bar.update(task, total=size, completed=0),
+            advance=lambda done: bar.update(task, advance=done),
+            stopping=stop.is_set,
+        )
+        try:
+            return run(data, files, options, watch)
+        except OSError as error:
+            raise CommandFailed(FAILED, f"{files.uri}: {error}; what is committed is safe: run it again") from error
+
+
+def _scheduled(
+    data: str, files: Files, options: Options, stop: threading.Event, target: str, as_json: bool, every: float | None,
+    at: int | None,
+) -> int:  # fmt: skip
+    """Until a signal. A run that fails is told, and the next one goes on where it stopped."""
+    from radiator.errors import RadiatorError
+
+    code = OK
+    due = time.time() if at is None else _next(at)
+    while not stop.wait(max(0.0, due - time.time())):
+        began = time.time()
+        try:
+            code = _told(_run(data, files, options, stop), target, as_json)
+        except RadiatorError as error:
+            say(str(error))
+            code = FAILED
+        due = began + every if every is not None else _next(at or 0)
+        if code == FAILED:
+            due = min(due, time.time() + AGAIN_SECONDS)
+    return code
+
+
+def _next(at: int) -> float:
+    """When it is that time of the day (UTC) again."""
+    return (time.time() - at) // DAY_SECONDS * DAY_SECONDS + at + DAY_SECONDS
+
+
+def _told(found: Outcome, target: str, as_json: bool) -> int:
+    from radiator.cli.ls import size
+
+    for text in found.problems.values():
+        say(text)
+    code = DAMAGED if found.damaged else FAILED if found.problems else OK
+    if as_json:
+        put_json(
+            {
+                "version": found.version,
+                "records": found.records,
+                "body_bytes": found.body_bytes,
+                "log_bytes": found.log_bytes,
+                "files": found.files,
+                "file_bytes": found.file_bytes,
+                "merged": {"from": found.merged_from, "to": found.merged_to},
+                "removed_leftovers": found.swept,
+                "lost": [
+                    {"partition": each.partition, "first": each.first, "last": each.next_offset - 1, "why": each.why}
+                    for each in found.lost
+                ],
+                "problems": found.problems,
+            }
+        )
+        return code
+    merged = f"; {found.merged_from} small files became {found.merged_to}" if found.merged_to else ""
+    text = (
+        f"{found.records:,} records, {size(found.log_bytes)} of log to {size(found.file_bytes)} in {found.files} files"
+    )
+    click.echo(f"{target}: {text}{merged}")
+    return code
+
+
+def _dry_run(data: str, files: Files, options: Options, as_json: bool) -> int:
+    from radiator.archive.run import preview
+    from radiator.cli.ls import size
+
+    plan = preview(data, files, options)
+    ranges: dict[str, list[int]] = {}
+    for unit in plan.units:
+        first, _, total = ranges.get(unit.partition, [unit.first, 0, 0])
+        ranges[unit.partition] = [first, unit.following, total + unit.bytes]
+    for text in plan.odd.values():
+        say(text)
+    if as_json:
+        put_json({name: {"first": a, "next": b, "log_bytes": c} for name, (a, b, c) in ranges.items()})
+    else:
+        for name, (first, following, total) in ranges.items():
+            click.echo(f"{name}: offsets {first} to {following - 1}, {size(total)}")
+        click.echo(f"{len(ranges)} partitions, {size(plan.bytes)} of sealed segments to archive; nothing was written")
+    return FAILED if plan.odd else OK
+
+
+# --- looks ------------------------------------------------------------------------------------------------------------
+
+
+def _load(uri: str) -> tuple[Files, State]:
+    from radiator.archive.files import open_files
+    from radiator.archive.manifest import load
+
+    files = open_files(uri)
+    try:
+        state = load(files)
+    except OSError as error:
+        raise CommandFailed(FAILED, f"{uri}: {error}") from error
+    if state.version < 0:
+        raise CommandFailed(NOT_FOUND, f"{uri}: no archive here: there is no commit in _log/")
+    return files, state
+
+
+@archive.command(short_help="What an archive has, by day and destination.")
+@click.argument("uri")
+@json_option
+def ls(uri: str, as_json: bool) -> int:
+    """What the archive at URI has, by day and destination."""
+    from radiator.archive.paths import MANY
+    from radiator.cli.ls import size
+
+    _, state = _load(uri)
+    days: dict[tuple[str, str], tuple[int, int, int]] = {}
+    for each in state.files.values():
+        several = each.path.split("/")[1] == MANY or not each.destinations
+        key = each.date, "(several)" if several or not each.destinations else each.destinations[0]
+        files, records, total = days.get(key, (0, 0, 0))
+        days[key] = files + 1, records + each.records, total + each.bytes
+    lost = [{"partition": each[0], "first": each[1], "last": each[2] - 1, "why": each[3]} for each in state.lost]
+    if as_json:
+        fields = ("date", "destination", "files", "records", "bytes")
+        put_json(
+            {
+                "version": state.version,
+                "source": state.source,
+                "ends": dict(state.ends),
+                "starts": dict(state.starts),
+                "lost": lost,
+                "days": [dict(zip(fields, (*key, *found), strict=True)) for key, found in sorted(days.items())],
+            }
+        )
+        return OK
+    from rich.table import Table
+
+    table = Table("date", "destination", box=None, pad_edge=False)
+    for name in ("files", "records", "size"):
+        table.add_column(name, justify="right")
+    for (date, name), (files, records, total) in sorted(days.items()):
+        table.add_row(date, name, f"{files:,}", f"{records:,}", size(total))
+    out().print(table)
+    for gone in lost:
+        say(f"{gone['partition']}: offsets {gone['first']} to {gone['last']} are lost: {gone['why']}")
+    whole = size(sum(each.bytes for each in state.files.values()))
+    click.echo(f"{state.records:,} records in {len(state.files):,} files, {whole}, as of commit {state.version}")
+    return OK
+
+
+@archive.command(short_help="The files of an archive, for other programs.")
+@click.argument("uri")
+@click.option("--destination", metavar="PATTERN", help="Only those that may have messages to these.")
+@click.option("--partition", metavar="NAME", help="Only those of this one.")
+@click.option("--from", "start", metavar="TIME", help="Only what was received from here on (RFC 3339).")
+@click.option("--until", "end", metavar="TIME", help="Only what was received before.")
+@json_option
+def files(
+    uri: str, destination: str | None, partition: str | None, start: str | None, end: str | None, as_json: bool
+) -> int:
+    """The files that make up the archive at URI, one a line. Others that lie there are no part of it."""
+    from radiator.archive import files as found_files
+    from radiator.errors import ProtocolError
+
+    _load(uri)
+    try:
+        found = found_files(uri, destination, start, end, partition)
+    except (ValueError, ProtocolError) as error:
+        raise click.UsageError(str(error)) from None
+    if as_json:
+        put_json(found)
+    else:
+        for path in found:
+            click.echo(path)
+    return OK
+
+
+@archive.command(short_help="Check that an archive is what its commits say.")
+@click.argument("uri")
+@click.option("--records", is_flag=True, help="Read every offset as well.")
+@json_option
+def verify(uri: str, records: bool, as_json: bool) -> int:
+    """Check that the archive at URI is what its commits say: every file, its footer, its count, no hole, no overlap."""
+    from radiator.archive.verify import verify as look
+
+    files, state = _load(uri)
+    faults: list[Any] = []
+    with progress() as bar:
+        task = bar.add_task("verifying", total=len(state.files), note="")
+        for fault in look(files, state, records, lambda done: bar.update(task, advance=done)):
+            faults.append(fault)
+            if not as_json:
+                say(fault)
+    if as_json:
+        put_json({"version": state.version, "files": len(state.files), "records": state.records, "faults": faults})
+    else:
+        said = f"{len(faults)} faults" if faults else "as its commits say"
+        click.echo(f"{uri}: {len(state.files):,} files, {state.records:,} records: {said}")
+    return DAMAGED if faults else OK

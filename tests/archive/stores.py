@@ -1,0 +1,106 @@
+"""Stores for the archiver, and the judge of archives: what their files hold, against what the log held."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from radiator.archive import files as archive_files
+from radiator.archive.files import Files, open_files
+from radiator.archive.manifest import load
+from radiator.archive.paths import DATA_SUFFIX, NEW
+from radiator.columns.files import open_store
+from radiator.columns.log import partitions
+from radiator.columns.options import ReadOptions
+from radiator.columns.planning import plan
+from radiator.columns.read import read
+from radiator.columns.decode import Counters
+from radiator.columns.schema import arrow_schema
+from radiator.columns.selection import Selection
+from tests.spark.stores import Message, Writer, numbered
+
+SEGMENT_BYTES = 64 * 1024
+DAY_NS = 86_400 * 10**9
+
+Row = Mapping[str, Any]
+Rows = dict[tuple[str, int], Row]
+
+
+def log_rows(root: object) -> Rows:
+    """Everything that a store holds, by partition and offset."""
+    options = ReadOptions(str(root), Selection())
+    found: Rows = {}
+    for ranges in plan(options):
+        for batch in read(ranges, options, arrow_schema(), Counters()):
+            for row in batch.to_pylist():
+                found[row["partition"], row["offset"]] = row
+    return found
+
+
+def sealed_ends(root: object) -> dict[str, int]:
+    return {each.name: each.segments[-1].base_offset for each in partitions(open_store(str(root))) if each.segments}
+
+
+def archive_rows(archive: object) -> Rows:
+    """Everything that the commits name; each offset must be there once, in a file whose commit and footer say so."""
+    files = archive if isinstance(archive, Files) else open_files(str(archive))
+    found: Rows = {}
+    for each in load(files).files.values():
+        with files.open(each.path) as file:
+            table = pq.read_table(file)
+        assert table.num_rows == each.records
+        for row in table.to_pylist():
+            key = row["partition"], row["offset"]
+            assert key not in found, f"{key} is in {each.path} and in another file"
+            assert each.partition == row["partition"]
+            assert each.first_offset <= row["offset"] < each.next_offset
+            assert each.date == f"{row['receive_time']:%Y-%m-%d}"
+            assert each.min_receive_ns <= row["receive_ns"] <= each.max_receive_ns
+            assert each.destinations is None or row["destination"] in each.destinations
+            found[key] = row
+    return found
+
+
+def unnamed(archive: object) -> list[str]:
+    """Files that lie there and that no commit names."""
+    files = archive if isinstance(archive, Files) else open_files(str(archive))
+    named = set(load(files).files)
+    return [
+        each.path for each in files.list("") if DATA_SUFFIX in each.path and each.path.removeprefix("./") not in named
+    ]
+
+
+def check_exact(archive: object, root: object) -> Rows:
+    """The archive has exactly the sealed records of the store."""
+    ends = sealed_ends(root)
+    expected = {key: row for key, row in log_rows(root).items() if key[1] < ends[key[0]]}
+    found = archive_rows(archive)
+    assert found.keys() == expected.keys()
+    assert found == expected
+    return found
+
+
+def fill(root: Path, partition: str = "flights", count: int = 2000, destinations: int = 3, days: int = 2) -> Writer:
+    """An open store of a partition with several segments, destinations and days."""
+    writer = Writer(root, SEGMENT_BYTES)
+    more(writer, partition, count, destinations, days)
+    return writer
+
+
+def more(
+    writer: Writer, partition: str = "flights", count: int = 2000, destinations: int = 3, days: int = 2, first: int = 0
+) -> None:
+    step_ns = days * DAY_NS // max(count, 1)
+    made = numbered("/topic/x", count, first, step_ns, city="Newark")
+    writer.write(
+        partition,
+        [
+            each._replace(destination=f"/topic/{partition}.{i * i % destinations}", body=each.body * 8)
+            for i, each in enumerate(made)
+        ],
+        per_batch=20,
+    )
