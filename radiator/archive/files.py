@@ -80,6 +80,7 @@ class Files(ABC):
 class LocalFiles(Files):
     def __init__(self, root: str) -> None:
         self.local = self.uri = os.path.abspath(root)
+        self._beside = self.address(NEW)  # where a file is made before it gets its name
         self._unsynced: set[str] = set()  # directories with new names
 
     def list(self, directory: str) -> list[Entry]:
@@ -105,8 +106,8 @@ class LocalFiles(Files):
             return None
 
     def create_new(self, path: str, data: bytes) -> bool:
-        new = f"{self.address(NEW)}/{secrets.token_hex(8)}.new"
-        os.makedirs(self.address(NEW), exist_ok=True)
+        os.makedirs(self._beside, exist_ok=True)
+        new = f"{self._beside}/{secrets.token_hex(8)}.new"
         try:
             with open(new, "xb") as file:
                 file.write(data)
@@ -136,9 +137,9 @@ class LocalFiles(Files):
             os.unlink(self.address(path))
 
     def spool(self, name: str) -> str:
-        directory = self.address(f"{NEW}/{name}")
-        os.makedirs(directory, exist_ok=True)
-        return directory
+        self._beside = self.address(f"{NEW}/{name}")
+        os.makedirs(self._beside, exist_ok=True)
+        return self._beside
 
     def address(self, path: str) -> str:
         return f"{self.uri}/{path}"

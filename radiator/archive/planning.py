@@ -59,8 +59,8 @@ def plan(
         end = state.ends.get(partition.name)
         if end is not None and end > max(partition.next_offset, partition.log_start_offset):
             made.odd[partition.name] = (
-                f"partition {partition.name!r} ends at offset {partition.next_offset}, and the archive has it up to {end}: "
-                "this is an older copy of the store, or the partition was made anew; give it its own archive"
+                f"partition {partition.name!r} ends at offset {partition.next_offset}, and the archive has it up to "
+                f"{end}: this is an older copy of the store, or the partition was made anew; give it its own archive"
             )
             continue
         made.units += _units(partition, end, source, unit_bytes)

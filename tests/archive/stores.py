@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 
-from radiator.archive import files as archive_files
 from radiator.archive.files import Files, open_files
 from radiator.archive.manifest import load
-from radiator.archive.paths import DATA_SUFFIX, NEW
+from radiator.archive.paths import DATA_SUFFIX
+from radiator.columns.decode import Counters
 from radiator.columns.files import open_store
 from radiator.columns.log import partitions
 from radiator.columns.options import ReadOptions
 from radiator.columns.planning import plan
 from radiator.columns.read import read
-from radiator.columns.decode import Counters
 from radiator.columns.schema import arrow_schema
 from radiator.columns.selection import Selection
-from tests.spark.stores import Message, Writer, numbered
+from tests.spark.stores import Writer, numbered
 
 SEGMENT_BYTES = 64 * 1024
 DAY_NS = 86_400 * 10**9
