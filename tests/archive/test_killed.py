@@ -64,15 +64,17 @@ def test_killed_again_and_again_it_comes_to_an_end(begun: tuple[Path, Path], tmp
 
 
 def test_a_first_run_that_is_killed_leaves_an_archive_that_is_empty_or_right(tmp_path: Path) -> None:
-    fill(tmp_path / "data", count=900, destinations=1, days=1).close()
-    out, steps = run_until(None, tmp_path / "data", tmp_path / "whole")
+    fill(tmp_path / "new/data", count=900, destinations=1, days=1).close()
+    shutil.copytree(tmp_path / "new", tmp_path / "whole")
+    out, steps = run_until(None, tmp_path / "whole/data", tmp_path / "whole/archive")
     assert out is not None
     assert out.records
     for step in range(steps):
-        archive = tmp_path / f"a{step}"
-        assert run_until(step, tmp_path / "data", archive)[0] is None
-        run_until(None, tmp_path / "data", archive)
-        check_all(tmp_path / "data", archive)
+        shutil.copytree(tmp_path / "new", tmp_path / str(step))
+        data, archive = tmp_path / str(step) / "data", tmp_path / str(step) / "archive"
+        assert run_until(step, data, archive)[0] is None
+        run_until(None, data, archive)
+        check_all(data, archive)
 
 
 def command(data: Path, archive: Path, *more: str) -> list[str]:
