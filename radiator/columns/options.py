@@ -32,10 +32,11 @@ class Positions:
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """``path``: a directory, or a URI whose file system takes the arguments ``storage``. ``selection``: what is wanted,
-    apart from where a stream begins: that is ``begins``. ``start_times_ns`` and ``end_times_ns``: by partition, looked
-    up when the read is planned. ``split_bytes``: how much of the log one task reads, about; None: by size and CPUs.
-    ``tasks_min``: at least so many tasks, as far as the index can cut."""
+    """``path``: a directory, or a URI whose file system takes the arguments ``storage``. ``archive``: where that may be
+    which the log does not have any more. ``selection``: what is wanted, apart from where a stream begins: that is
+    ``begins``. ``start_times_ns`` and ``end_times_ns``: by partition, looked up when the read is planned.
+    ``split_bytes``: how much of the log one task reads, about; None: by size and CPUs. ``tasks_min``: at least so many
+    tasks, as far as the index can cut."""
 
     path: str
     selection: Selection
@@ -44,6 +45,7 @@ class ReadOptions:
     rows_per_batch: int = ROWS_PER_BATCH
     split_bytes: int | None = None
     storage: Mapping[str, str] = field(default_factory=dict)
+    archive: str | None = None
     tasks_min: int = 1
     begins: Positions = Positions()
     start_times_ns: Mapping[str, int] = field(default_factory=dict)

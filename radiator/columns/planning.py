@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from radiator.columns.files import Place, open_store, together
-from radiator.columns.heads import End, Holdings, ends, stored, stretch
+from radiator.columns.heads import End, Holdings, ends, stored
 from radiator.columns.log import confirms, index_of, look
 from radiator.columns.moments import offset_at
 from radiator.columns.options import SPLIT_BYTES_MAX, SPLIT_BYTES_MIN, ReadOptions
@@ -29,6 +29,7 @@ from radiator.columns.scan import LostRecords, SegmentRange
 from radiator.columns.selection import HIGH, Selection
 from radiator.errors import StorageError
 from radiator.limits import KIB
+from radiator.storage import layout
 from radiator.storage.files import FileSystem
 from radiator.storage.index import IndexEntry
 from radiator.storage.reader import StoredPartition, StoredSegment
@@ -46,7 +47,7 @@ def plan(options: ReadOptions) -> list[tuple[SegmentRange, ...]]:
     place = open_store(options.path, options.storage)
     fs = look(place)
     found = ends(Place(fs, place.root))
-    _check_bounds(fs, options, found)
+    _check_bounds(options, found)
     wants, holdings = options.selection.wants_destination, Holdings(fs)
     names = [
         name
@@ -54,7 +55,8 @@ def plan(options: ReadOptions) -> list[tuple[SegmentRange, ...]]:
         if options.selection.wants_partition(name)
         if not options.selection.destinations or holdings.may_hold(name, end, wants)
     ]
-    return plan_logs(fs, together(fs, lambda name: stored(fs, name, found[name]), names), options)
+    logs = together(fs, lambda name: stored(fs, name, found[name]), names)
+    return [*((gone,) for log in logs for gone in _gone(log, options)), *plan_logs(fs, logs, options)]
 
 
 def resolved(options: ReadOptions) -> ReadOptions:
@@ -92,8 +94,7 @@ def snapshot(path: str, storage: Mapping[str, str] | None = None) -> dict[str, i
     return {name: end.next_offset for name, end in ends(open_store(path, storage)).items()}
 
 
-def _check_bounds(fs: FileSystem, options: ReadOptions, found: dict[str, End]) -> None:
-    """Offsets that the user named for a partition must be there, or records would be left out in silence."""
+def _check_bounds(options: ReadOptions, found: dict[str, End]) -> None:
     selection = options.selection
     for option, bounds in (("starting_offsets", selection.starts), ("ending_offsets", selection.ends or {})):
         for name, offset in bounds.items():
@@ -103,13 +104,22 @@ def _check_bounds(fs: FileSystem, options: ReadOptions, found: dict[str, End]) -
                     f"option {option}: partition {name!r} ends at offset {end.next_offset}, got {offset}: "
                     "this is another store, or an older copy of it"
                 )
-            if option == "starting_offsets" and options.fail_on_data_loss:
-                start = stretch(fs, name, end, offset, offset).log_start_offset
-                if offset < start:
-                    raise LostRecords(
-                        f"partition {name!r}: offsets {offset} to {start - 1} have been removed by retention; "
-                        'to start with what is left: option("fail_on_data_loss", "false")'
-                    )
+
+
+def _gone(log: StoredPartition, options: ReadOptions) -> Iterator[SegmentRange]:
+    """Offsets that the user named for a partition must be there, or records would be left out in silence. With an
+    archive they are a range like others: that its segment is gone is found by who reads it."""
+    low, high = options.selection.offsets_of(log.name)
+    start = log.log_start_offset
+    if log.name not in options.selection.starts or low >= min(start, high):
+        return
+    if options.archive is not None:
+        yield SegmentRange(log.name, layout.segment_path(log.directory, low), 0, 0, low, min(start, high))
+    elif options.fail_on_data_loss:
+        raise LostRecords(
+            f"partition {log.name!r}: offsets {low} to {start - 1} have been removed by retention; "
+            'to start with what is left: option("fail_on_data_loss", "false")'
+        )
 
 
 def _known(option: str, name: str, options: ReadOptions, found: dict[str, End]) -> End:

@@ -1,4 +1,4 @@
-"""Ranges of segments to RecordBatches: scan and decode, joined.
+"""Ranges of segments to RecordBatches: scan and decode, joined; what is lost may come from elsewhere.
 
 Knows: scan, decode. Must not know: who planned the ranges, Spark.
 """
@@ -6,7 +6,7 @@ Knows: scan, decode. Must not know: who planned the ranges, Spark.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow as pa
 
@@ -15,22 +15,37 @@ from radiator.columns.files import open_store
 from radiator.columns.options import ReadOptions
 from radiator.columns.scan import Loss, LostRecords, SegmentRange, scan
 
+Lose = Callable[[Loss], None]
+Instead = Callable[[Loss, Lose], Iterator[pa.RecordBatch]]  # what else has of a loss; the rest is told to the second
+
 
 def read(
-    ranges: Iterable[SegmentRange], options: ReadOptions, schema: pa.Schema, counters: Counters
+    ranges: Iterable[SegmentRange],
+    options: ReadOptions,
+    schema: pa.Schema,
+    counters: Counters,
+    instead: Instead | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of one task. ``counters`` is filled as it goes."""
+    losses: list[Loss] = []
+
+    def note(loss: Loss) -> None:
+        low, high = options.selection.offsets_of(loss.partition)
+        if loss.following > low and loss.first < high:  # else nobody asked for them
+            losses.append(loss) if instead is not None else lose(loss)
 
     def lose(loss: Loss) -> None:
-        low, high = options.selection.offsets_of(loss.partition)
-        if loss.following <= low or loss.first >= high:
-            return  # nobody asked for them
         if options.fail_on_data_loss:
             raise LostRecords(
                 f'{loss}. To read everything else: option("fail_on_data_loss", "false"); '
                 "to see what is left of it: radiator dump"
             )
         print(f"radiator: skipped: {loss}", file=sys.stderr)
+
+    def found() -> Iterator[pa.RecordBatch]:
+        while losses:
+            assert instead is not None
+            yield from instead(losses.pop(0), lose)
 
     fs = open_store(options.path, options.storage).fs
     decoder: Decoder | None = None
@@ -39,5 +54,7 @@ def read(
         if decoder is None or wanted.partition != partition:
             partition = wanted.partition
             decoder = Decoder(partition, schema, options.selection, options.rows_per_batch, counters)
-        for chunk in scan(wanted, lose, counters, fs):
+        for chunk in scan(wanted, note, counters, fs):
+            yield from found()
             yield from decoder.decode(*chunk)
+        yield from found()

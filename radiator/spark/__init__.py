@@ -1,8 +1,8 @@
 """Spark over the log: the data source ``radiator``, jobs, pictures and the report. The only code that knows pyspark.
 
 Start with ``get_session`` (a SparkSession that works), ``register`` (make the format known to one of your own), and
-``read`` or ``read_stream`` (a DataFrame). Nothing is imported before it is asked for: tasks that only decode pay for
-what they use.
+``read``, ``read_stream`` (a DataFrame of the log) or ``table`` (of archive and log). Nothing is imported before it is
+asked for: tasks that only decode pay for what they use.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from radiator.columns.planning import snapshot
     from radiator.spark.session import collect, get_session, read, read_stream, register
+    from radiator.spark.tables import table
 
-__all__ = ["collect", "get_session", "read", "read_stream", "register", "snapshot"]
+__all__ = ["collect", "get_session", "read", "read_stream", "register", "snapshot", "table"]
 
 _HOMES = {
     "collect": "radiator.spark.session",
@@ -22,6 +23,7 @@ _HOMES = {
     "read_stream": "radiator.spark.session",
     "register": "radiator.spark.session",
     "snapshot": "radiator.columns.planning",
+    "table": "radiator.spark.tables",
 }
 
 

@@ -35,6 +35,7 @@ from radiator.columns.options import ReadOptions
 from radiator.columns.planning import plan, resolved
 from radiator.columns.read import read
 from radiator.spark import options as read_options
+from radiator.spark.archived import archived
 from radiator.spark.options import Use
 from radiator.spark.pushdown import narrow
 from radiator.spark.schema import SCHEMA, arrow_schema, checked
@@ -82,7 +83,8 @@ class Reader(DataSourceReader):  # type: ignore[misc]
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Split)
         options = replace(self._options, selection=partition.selection)
-        return read(partition.ranges, options, arrow_schema(self._schema), Counters())
+        schema = arrow_schema(self._schema)
+        return read(partition.ranges, options, schema, Counters(), archived(options, schema))
 
 
 class PushingReader(Reader):

@@ -1,0 +1,135 @@
+"""Records of a partition out of the archive, by their offsets: for who finds that the log has them no more.
+
+Files may be compacted while they are read: then a file is gone, and its records are in another one. So every offset
+that was given is remembered, and what is left is looked for again in what the commits name by then. Rows of one file
+come in the order of offsets, files one after the other.
+
+Knows: the manifest, Parquet, selections. Must not know: the log, Spark.
+Invariant: the records given and the ranges told as missing are exactly the records of the range that are wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from radiator.archive.files import Files
+from radiator.archive.listing import in_order
+from radiator.archive.manifest import DataFile, State, load
+from radiator.columns.options import ROWS_PER_BATCH
+from radiator.columns.selection import LOW, Selection
+from radiator.errors import StorageError
+
+TRIES_MAX = 20  # each time a whole run of the archive has come in between
+
+OnMissing = Callable[[int, int, str], None]  # first, next, why
+
+
+def records(
+    files: Files,
+    partition: str,
+    first: int,
+    following: int,
+    schema: pa.Schema,
+    on_missing: OnMissing,
+    selection: Selection | None = None,
+    rows_per_batch: int = ROWS_PER_BATCH,
+) -> Iterator[pa.RecordBatch]:
+    """Those with offsets from ``first`` up to, not including, ``following``, as columns of ``schema``. What the archive
+    does not have of them is told first."""
+    selection = (selection or Selection()).partition("in", partition).offsets(first, following)
+    first, following = selection.offsets_of(partition)
+    if first >= following or not selection.wants_partition(partition):
+        return
+    state = load(files)
+    for low, high, why in missing(state, partition, first, following):
+        on_missing(low, high, why)
+    given = np.zeros(following - first, np.bool_)
+    for _ in range(TRIES_MAX):
+        wanted = in_order(each for each in state.files.values() if may_hold(each, selection))
+        try:
+            for each in wanted:
+                for batch in _rows(files, each, first, following, schema, selection, rows_per_batch):
+                    yield from _new(batch, given, first, schema)
+            return
+        except FileNotFoundError as error:
+            before, state = state, load(files)
+            if state.version == before.version:
+                raise StorageError(f"{files.uri}: a commit names a file that is gone: {error}; restore it") from error
+    raise StorageError(f"{files.uri}: its files change faster than they can be read, {TRIES_MAX} times over")
+
+
+def missing(state: State, partition: str, first: int, following: int) -> list[tuple[int, int, str]]:
+    """Ranges of the offsets that an archive does not have, and why."""
+    start, end = state.starts.get(partition, 0), state.ends.get(partition, 0)
+    found = [(first, min(following, start), "the archive begins behind them")] if first < start else []
+    for lost in state.lost:
+        low, high = max(lost.first, first, start), min(lost.next_offset, following, end)
+        if lost.partition == partition and low < high:
+            found.append((low, high, f"the archive could not read them: {lost.why}"))
+    if following > end:
+        found.append((max(first, end), following, "the archive does not have them yet"))
+    return found
+
+
+def may_hold(each: DataFile, selection: Selection) -> bool:
+    """A wanted record."""
+    low, high = selection.offsets_of(each.partition)
+    return (
+        selection.wants_partition(each.partition)
+        and each.next_offset > low
+        and each.first_offset < high
+        and each.max_receive_ns >= selection.receive_low_ns
+        and each.min_receive_ns < selection.receive_high_ns
+        and (each.destinations is None or any(map(selection.wants_destination, each.destinations)))
+    )
+
+
+def _rows(
+    files: Files, each: DataFile, first: int, following: int, schema: pa.Schema, selection: Selection, size: int
+) -> Iterator[pa.RecordBatch]:
+    """Of one file, with the column of offsets at the end."""
+    with files.open(each.path) as opened:
+        file = pq.ParquetFile(opened)
+        groups = [group for group in range(file.num_row_groups) if _overlaps(file, group, first, following)]
+        columns = list(dict.fromkeys([*schema.names, "offset", "destination", "receive_ns"]))
+        for batch in file.iter_batches(size, groups, columns):
+            mask = _within(batch.column("offset"), first, following)
+            if selection.by_time:
+                times = _within(batch.column("receive_ns"), selection.receive_low_ns, selection.receive_high_ns)
+                mask = pc.and_(mask, times)
+            if selection.destinations:
+                coded = batch.column("destination").dictionary_encode()
+                wanted = pa.array(
+                    [selection.wants_destination(name) for name in coded.dictionary.to_pylist()], pa.bool_()
+                )
+                mask = pc.and_(mask, wanted.take(coded.indices))
+            yield batch.filter(mask)
+
+
+def _overlaps(file: pq.ParquetFile, group: int, first: int, following: int) -> bool:
+    place = file.schema_arrow.names.index("offset")  # before the maps, so the leaf has the same number
+    statistics = file.metadata.row_group(group).column(place).statistics
+    return statistics is None or not statistics.has_min_max or (statistics.max >= first and statistics.min < following)
+
+
+def _within(values: pa.Array, low: int, high: int) -> pa.Array:
+    if low == LOW:
+        return pc.less(values, high)
+    return pc.and_(pc.greater_equal(values, low), pc.less(values, high))
+
+
+def _new(batch: pa.RecordBatch, given: np.ndarray, first: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """What was not given before."""
+    places = batch.column("offset").to_numpy() - first
+    again = given[places]
+    if again.any():
+        batch, places = batch.filter(pa.array(~again)), places[~again]
+    if batch.num_rows:
+        given[places] = True
+        arrays = [batch.column(field.name).cast(field.type) for field in schema]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)

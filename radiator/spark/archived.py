@@ -1,0 +1,44 @@
+"""What the log has lost, from the archive: the option ``archive`` of the source.
+
+Between planning and reading, the archive may take a segment and retention remove it. Then the offsets of that range are
+in the archive, and so are those of a range that was damaged after it was archived.
+
+Knows: losses, the archive. Must not know: Spark, plans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from radiator.columns.options import ReadOptions
+from radiator.columns.read import Instead, Lose
+from radiator.columns.scan import Loss
+
+
+def archived(options: ReadOptions, schema: pa.Schema) -> Instead | None:
+    """None: the options name no archive."""
+    if options.archive is None:
+        return None
+    from radiator.archive import open_files  # who needs no archive needs none of this
+    from radiator.archive.lookup import records
+
+    files = open_files(options.archive)
+
+    def instead(loss: Loss, lose: Lose) -> Iterator[pa.RecordBatch]:
+        def missing(first: int, following: int, why: str) -> None:
+            lose(loss._replace(first=first, following=following, reason=f"{loss.reason}, and {why}"))
+
+        return records(
+            files,
+            loss.partition,
+            loss.first,
+            loss.following,
+            schema,
+            missing,
+            options.selection,
+            options.rows_per_batch,
+        )
+
+    return instead

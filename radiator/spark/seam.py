@@ -1,0 +1,84 @@
+"""Where the archive ends and the log begins, as of one moment, so that every record lies on one side of it.
+
+The log is listed first, then the commits are read. What retention had removed from the log by then was archived before,
+so the commits that are read later name it; what they name beyond what was listed is a little more, and no hole. Below
+``ends`` every record is the archive's, from there up to what was listed it is the log's. What becomes of the log after
+that is found by who reads it: see the option ``archive`` of the source.
+
+Knows: the listing of a store, the state of an archive. Must not know: Spark.
+Invariant: of each partition, the offsets on both sides are consecutive, or the hole between them is in ``holes``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from radiator.archive import DataFile, Files, State, load
+from radiator.archive.listing import in_order
+from radiator.archive.lookup import may_hold, missing
+from radiator.columns.files import open_store
+from radiator.columns.log import partitions
+from radiator.columns.selection import Selection
+
+
+@dataclass(frozen=True)
+class Seam:
+    """``log``: by partition, the offsets that are read from the log: from, up to and not including. ``files``: those
+    of the archive that may hold what is wanted. ``holes``: what neither side has, in words."""
+
+    log: Mapping[str, tuple[int, int]]
+    files: tuple[DataFile, ...]
+    holes: tuple[str, ...]
+
+
+def seam(
+    data: str | None, archive: Files | None, selection: Selection, storage: Mapping[str, str] | None = None
+) -> Seam:
+    """Raises StorageError."""
+    logs = partitions(open_store(data, storage)) if data is not None else []
+    state = load(archive) if archive is not None else State()
+    holes = [
+        f"partition {name!r}: offsets {low} to {high - 1}: {why}"
+        for name, end in sorted(state.ends.items())
+        if selection.wants_partition(name)
+        for low, high, why in missing(state, name, state.starts.get(name, 0), end)
+    ]
+    log: dict[str, tuple[int, int]] = {}
+    for each in logs:
+        end = state.ends.get(each.name)
+        if not selection.wants_partition(each.name):
+            continue
+        if end is not None and each.log_start_offset > end:
+            holes.append(
+                f"partition {each.name!r}: offsets {end} to {each.log_start_offset - 1}: retention has removed them, "
+                "and the archive does not have them; retention.wait_for: archive makes it wait"
+            )
+        first = max(each.log_start_offset, end or 0)
+        if first < each.next_offset:
+            log[each.name] = first, each.next_offset
+    wanted = (each for each in state.files.values() if may_hold(each, selection))
+    return Seam(log, tuple(in_order(wanted)), tuple(holes))
+
+
+def whole(each: DataFile, selection: Selection) -> bool:
+    """Whether every record of the file is wanted, so that nothing has to be asked of its rows."""
+    low, high = selection.offsets_of(each.partition)
+    names = each.destinations
+    return (
+        low <= each.first_offset
+        and each.next_offset <= high
+        and each.min_receive_ns >= selection.receive_low_ns
+        and each.max_receive_ns < selection.receive_high_ns
+        and (not selection.destinations or (names is not None and all(map(selection.wants_destination, names))))
+    )
+
+
+def names_in(files: Iterable[DataFile], selection: Selection) -> list[str] | None:
+    """The wanted destinations of these files; None if some of them do not list theirs."""
+    found: set[str] = set()
+    for each in files:
+        if each.destinations is None:
+            return None
+        found.update(filter(selection.wants_destination, each.destinations))
+    return sorted(found)

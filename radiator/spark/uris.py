@@ -1,0 +1,31 @@
+"""Two names for one place: what pyarrow and fsspec call a file system, and what Hadoop, so Spark, calls it.
+
+    here        Spark
+    a path      file://
+    s3, s3n     s3a
+    gcs         gs
+    az          abfs
+
+Other schemes are called the same by both. Knows: schemes. Pure.
+"""
+
+from __future__ import annotations
+
+import os
+
+HADOOP = {"s3": "s3a", "s3n": "s3a", "gcs": "gs", "az": "abfs", "local": "file"}
+ARROW = {"s3a": "s3", "s3n": "s3"}
+
+
+def hadoop_uri(place: str) -> str:
+    """Of a path or a URI, as Spark takes it."""
+    scheme, separator, rest = place.partition("://")
+    if not separator:
+        scheme, rest = "file", os.path.abspath(place.removeprefix("file:"))
+    return f"{HADOOP.get(scheme, scheme)}://{rest}"
+
+
+def arrow_uri(place: str) -> str:
+    """Of a path or a URI, as pyarrow and fsspec take it."""
+    scheme, separator, rest = place.partition("://")
+    return f"{ARROW.get(scheme, scheme)}://{rest}" if separator else place

@@ -1,0 +1,222 @@
+"""``table``: archive and log as one, nothing missing and nothing twice."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+
+from radiator.archive import Lost, open_files
+from radiator.columns.scan import LostRecords
+from radiator.errors import ConfigError
+from radiator.spark import collect, read, table, tables
+from radiator.spark.schema import SCHEMA
+from tests.spark.archives import archive, compact, lose
+from tests.spark.stores import START_NS, Writer, numbered
+
+pytestmark = pytest.mark.spark
+
+DAY_NS = 86_400 * 10**9
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """Two partitions over two days; of ``abc`` the archive has 200 of 300 records, in two commits, of ``p/1`` none, of
+    ``q`` all."""
+    root = tmp_path_factory.mktemp("table")
+    writer = Writer(root / "data")
+    for i in range(10):
+        group = [each for name in "abc" for each in numbered(f"/topic/{name}", 10, 10 * i, step_ns=DAY_NS // 60)]
+        writer.append("abc", sorted(group, key=lambda each: each.receive_ns))
+        writer.commit()
+    writer.write("p/1", numbered("/queue/p", 50))
+    writer.write("q", numbered("/queue/q", 50))
+    writer.close()
+    archive(root / "archive", writer.root, {"abc": 100, "q": 50})
+    archive(root / "archive", writer.root, {"abc": 200})
+    return writer.root, str(root / "archive")
+
+
+def offsets(df: Any) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for row in df.select("partition", "offset").collect():
+        found.setdefault(row.partition, []).append(row.offset)
+    return {name: sorted(each) for name, each in found.items()}
+
+
+WHOLE = {"abc": list(range(300)), "p/1": list(range(50)), "q": list(range(50))}
+
+
+def test_every_record_is_there_once_wherever_it_lies(spark: Any, store: tuple[str, str]) -> None:
+    df = table(spark, *store)
+    assert offsets(df) == WHOLE
+    assert df.columns == SCHEMA.names and [each.dataType for each in df.schema] == [each.dataType for each in SCHEMA]
+
+
+def test_both_sides_give_the_same_rows_byte_for_byte(spark: Any, store: tuple[str, str]) -> None:
+    def rows(df: Any) -> list[dict[str, Any]]:
+        return sorted(collect(df), key=lambda row: (row["partition"], row["offset"]))
+
+    assert rows(table(spark, *store)) == rows(read(spark, store[0]))
+
+
+def test_a_view_answers_sql(spark: Any, store: tuple[str, str]) -> None:
+    table(spark, *store, view="log")
+    rows = spark.sql("SELECT destination, count(*) AS n, max(receive_ns) AS last FROM log GROUP BY 1").collect()
+    assert {row.destination: row.n for row in rows} == {
+        "/topic/a": 100, "/topic/b": 100, "/topic/c": 100, "/queue/p": 50, "/queue/q": 50,
+    }  # fmt: skip
+
+
+def test_it_is_a_snapshot_of_when_it_was_made(spark: Any, tmp_path: Path, writer: Writer) -> None:
+    writer.write("a", numbered("/topic/a", 10))
+    df = table(spark, writer.root, tmp_path / "archive")
+    writer.write("a", numbered("/topic/a", 10, 10))
+    writer.write("b", numbered("/topic/b", 10))
+    assert offsets(df) == {"a": list(range(10))}
+    assert offsets(table(spark, writer.root, tmp_path / "archive")) == {"a": list(range(20)), "b": list(range(10))}
+
+
+@pytest.mark.parametrize(
+    "destination", ["/topic/b", "/topic/*", "/topic/a,/queue/>", "#.q", "/topic/nothing", "/topic.a"]
+)
+@pytest.mark.parametrize("many", [False, True], ids=["listed", "unlisted"])
+def test_a_destination_is_chosen_as_the_log_itself_chooses_it(
+    spark: Any, store: tuple[str, str], tmp_path: Path, destination: str, many: bool
+) -> None:
+    there = store[1]
+    if many:
+        there = str(tmp_path / "many")
+        archive(there, store[0], {"abc": 200, "q": 50}, many=True)
+    assert offsets(table(spark, store[0], there, destination=destination)) == offsets(
+        read(spark, store[0], destination=destination)
+    )
+
+
+def test_times_are_chosen_across_the_seam_to_the_nanosecond(spark: Any, store: tuple[str, str]) -> None:
+    low, high = START_NS + DAY_NS // 60 * 30, START_NS + DAY_NS // 60 * 80
+    df = table(spark, *store, partition="abc", start=low, end=high)
+    assert offsets(df) == offsets(read(spark, store[0], partition="abc", start_time=low, end_time=high))
+    assert df.count() == 150
+    moment = datetime.fromtimestamp(low // 10**9, UTC)
+    assert table(spark, *store, partition="abc", start=moment, end=str(high)).count() == 150
+    assert table(spark, *store, partition="abc", start=low + 1).count() == 207
+
+
+def files_of(df: Any) -> list[str]:
+    return [unquote(unquote(path)) for path in df.inputFiles()]
+
+
+def test_only_files_that_can_hold_what_is_asked_for_are_read(spark: Any, store: tuple[str, str]) -> None:
+    total = len(open_files(store[1]).list("")) - 2
+    every = files_of(table(spark, *store))
+    assert len(every) == len(set(every)) >= 10
+    only = files_of(table(spark, *store, destination="/topic/b"))
+    assert only and all("~2Ftopic~2Fb" in path for path in only) and len(only) < total
+    late = files_of(table(spark, *store, partition="abc", start="2023-11-15T12:00:00Z"))
+    assert late and all("date=2023-11-15" in path or "date=2023-11-16" in path for path in late)
+    assert all("/q@" in path for path in files_of(table(spark, *store, partition="q")))
+    assert files_of(table(spark, *store, partition="p/1")) == []
+
+
+def test_only_columns_that_are_named_are_read(spark: Any, store: tuple[str, str]) -> None:
+    df = table(spark, *store, columns=["size", "destination"])
+    assert df.columns == ["size", "destination"]
+    plan = df._jdf.queryExecution().executedPlan().toString()
+    assert "body" not in plan and "headers" not in plan
+    assert table(spark, *store, columns=[]).columns == []
+    with pytest.raises(ConfigError, match="did you mean destination"):
+        table(spark, *store, columns=["destinaton"])
+
+
+def test_either_side_may_be_missing(spark: Any, store: tuple[str, str], tmp_path: Path) -> None:
+    data, there = store
+    assert offsets(table(spark, data)) == WHOLE
+    assert offsets(table(spark, data, tmp_path / "no archive yet")) == WHOLE
+    assert offsets(table(spark, None, there)) == {"abc": list(range(200)), "q": list(range(50))}
+    empty = Writer(tmp_path / "empty")
+    empty.close()
+    nothing = table(spark, empty.root, tmp_path / "no archive yet")
+    assert nothing.columns == SCHEMA.names and nothing.count() == 0
+    assert offsets(table(spark, empty.root, there)) == {"abc": list(range(200)), "q": list(range(50))}
+    assert table(spark, None, tmp_path / "no archive yet").columns == SCHEMA.names
+    with pytest.raises(ConfigError, match="got neither"):
+        table(spark, None)
+
+
+def test_names_and_places_may_have_any_characters(spark: Any, tmp_path: Path) -> None:
+    names = ["_x", ".x", "a%2Fb", "a b", "ü/{x}[y]*?", "date=1", "~many", "a@1-2", "x" * 220]
+    writer = Writer(tmp_path / "da[t]a {x}%20")
+    for name in names:
+        writer.write(name, numbered(f"/topic/{name}", 20))
+    writer.close()
+    there = tmp_path / "_arch [i]ve {x}%20 *"
+    archive(there, writer.root, dict.fromkeys(names, 10))
+    expected = {name: list(range(20)) for name in names}
+    assert offsets(table(spark, writer.root, there)) == expected
+    assert offsets(table(spark, f"file://{writer.root}".replace("%", "%25"), there)) == expected
+
+
+def test_files_that_no_commit_names_are_not_read(spark: Any, store: tuple[str, str], tmp_path: Path) -> None:
+    there = tmp_path / "archive"
+    shutil.copytree(store[1], there)
+    for path in list(there.rglob("*.parquet")):
+        shutil.copy(path, path.with_name(f"left-over-{path.name}"))
+    assert offsets(table(spark, store[0], there)) == WHOLE
+
+
+def test_what_retention_took_before_it_was_archived_is_told(spark: Any, tmp_path: Path, writer: Writer) -> None:
+    writer = Writer(tmp_path / "small", segment_bytes=4096)
+    writer.write("a", numbered("/topic/a", 300), per_batch=10)
+    writer.write("b", numbered("/topic/b", 300), per_batch=10)
+    writer.close()
+    archive(tmp_path / "archive", writer.root, {"a": 20})
+    segments = sorted(Path(writer.root, "partitions", "a").glob("*.rlog"))
+    first = int(segments[2].stem)
+    for path in segments[:2]:
+        path.unlink()
+    sorted(Path(writer.root, "partitions", "b").glob("*.rlog"))[0].unlink()  # an archive has nothing of it
+    with pytest.raises(LostRecords, match=rf"'a': offsets 20 to {first - 1}: retention.*fail_on_data_loss=False"):
+        table(spark, writer.root, tmp_path / "archive")
+    found = offsets(table(spark, writer.root, tmp_path / "archive", fail_on_data_loss=False))
+    assert found["a"] == [*range(20), *range(first, 300)]
+    assert offsets(table(spark, writer.root, tmp_path / "archive", partition="b"))["b"][-1] == 299
+
+
+def test_what_the_archive_could_not_read_is_told(spark: Any, store: tuple[str, str], tmp_path: Path) -> None:
+    shutil.copytree(store[1], tmp_path / "archive")
+    lose(tmp_path / "archive", Lost("abc", 17, 19, "damaged"))
+    with pytest.raises(LostRecords, match="'abc': offsets 17 to 18: the archive could not read them: damaged"):
+        table(spark, store[0], tmp_path / "archive")
+    assert table(spark, store[0], tmp_path / "archive", partition="q").count() == 50
+    assert table(spark, store[0], tmp_path / "archive", fail_on_data_loss=False).count() == 400
+
+
+def test_a_compaction_before_the_files_are_listed_is_waited_for(
+    spark: Any, store: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(store[1], tmp_path / "archive")
+    seam, seen = tables.seam, Counter[str]()
+
+    def compacted_behind_our_back(*args: Any) -> Any:
+        found = seam(*args)
+        seen["calls"] += 1
+        if seen["calls"] == 1:
+            compact(tmp_path / "archive", "abc", "/topic/a")
+        return found
+
+    monkeypatch.setattr(tables, "seam", compacted_behind_our_back)
+    assert offsets(table(spark, store[0], tmp_path / "archive")) == WHOLE
+    assert seen["calls"] > 1
+
+
+def test_options_that_would_move_the_seam_are_refused(spark: Any, store: tuple[str, str]) -> None:
+    for name in ("startingOffsets", "ending_offsets", "pushdown"):
+        with pytest.raises(ConfigError, match="says itself"):
+            table(spark, *store, **{name: "1"})
+    assert table(spark, *store, rows_per_batch=7).count() == 400
