@@ -47,6 +47,7 @@ LAYERS = {
     "kombu": 4,
     "spark": 5,
     "local": 5,
+    "replay": 5,
     "cli": 6,
     "__main__": 7,
 }
@@ -62,6 +63,7 @@ FORBIDDEN = {
     "bench": {"broker", "server", "storage"},  # measures brokers from outside, ours like any other
     "mirror": {"server", "config", "routing"},  # a client, and a store of its own
     "export": {"broker", "server", "client", "config"},  # reads files
+    "replay": {"server", "config", "spark", "upkeep"},  # reads files, and is a client of some broker
 }
 
 # Each package that is not ours, and the only parts that may import it.
@@ -78,7 +80,7 @@ THIRD_PARTY = {
     "re2": {"routing"},
     "kombu": {"kombu"},
     "pyspark": {"spark"},
-    "pyarrow": {"columns", "archive", "spark", "export"},
+    "pyarrow": {"columns", "archive", "spark", "export", "replay"},
     "numpy": {"columns", "archive", "spark"},
     "pandas": {"spark"},
     "matplotlib": {"spark"},
@@ -228,6 +230,7 @@ def test_what_is_installed_is_imported_and_what_is_imported_is_installed() -> No
     required = {name: {re.split(r"[<>=]", item)[0].lower() for item in items} for name, items in lists.items()}
     imported: dict[str, set[str]] = {}
     extras = {"spark": "SPARK", "columns": "PARQUET", "archive": "PARQUET", "export": "PARQUET"}
+    extras["replay"] = "PARQUET"
     for name, path in NAMES.items():
         for module, _, _ in imports_of(path):
             top = module.split(".")[0]

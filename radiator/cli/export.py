@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from typing import TYPE_CHECKING
 
 import click
 
+from radiator.cli.choosing import POSITIONS, check_store, read_bounds
 from radiator.cli.common import DAMAGED, FAILED, NOT_FOUND, OK, CommandFailed, json_option, progress, put_json, say
 
 if TYPE_CHECKING:
     from radiator.export.files import Export
-    from radiator.export.records import Bounds
     from radiator.storage.reader import StoredPartition
 
 FORMATS = ("jsonl", "csv", "parquet")
-POSITIONS = "first, N (an offset), @TIME (RFC 3339 or epoch nanoseconds)"
 MARK_NEEDS = "--mark-archived says that the archive has everything: it does not go with {}"
 
 
@@ -68,7 +66,7 @@ def export(
             first, last = starts[each.name], each.log_start_offset - 1
             say(f"{each.name}: offsets {first} to {last} went before an archive had them (retention without wait_for)")
     try:
-        bounds = {each.name: _bounds(start, stop, starts.get(each.name, 0)) for each in chosen}
+        bounds = {each.name: read_bounds(start, stop, starts.get(each.name, 0)) for each in chosen}
         choices = {name: Choice(destinations, bound) for name, bound in bounds.items()}
     except (ValueError, ProtocolError) as error:
         raise click.UsageError(str(error)) from None
@@ -95,8 +93,7 @@ def export(
 def _partitions(data: str, names: tuple[str, ...]) -> list[StoredPartition]:
     from radiator.storage.reader import list_partitions
 
-    if not os.path.isdir(os.path.join(data, "partitions")):
-        raise CommandFailed(NOT_FOUND, f"{data}: no radiator store here; --data names the data_dir of a broker")
+    check_store(data)
     found = list_partitions(data)
     for name in names:
         if name not in [each.name for each in found]:
@@ -109,25 +106,6 @@ def _archived(partitions: list[StoredPartition]) -> dict[str, int]:
     from radiator.storage.files import FileSystem
 
     return {each.name: archived.read(FileSystem(), each.directory) for each in partitions}
-
-
-def _bounds(start: str, stop: str | None, archived: int) -> Bounds:
-    from radiator.broker.subscriptions.positions import parse_time
-    from radiator.export.records import Bounds
-
-    def read(option: str, text: str) -> tuple[int | None, int | None]:
-        if re.fullmatch(r"\d{1,19}", text):
-            return int(text), None
-        time_ns = parse_time(text[1:]) if text.startswith("@") else None
-        if time_ns is None:
-            raise ValueError(f"{option}: expected {POSITIONS}, got {text!r}")
-        return None, time_ns
-
-    offset, time_ns = (
-        (0, None) if start == "first" else (archived, None) if start == "archived" else read("--from", start)
-    )
-    last, stop_ns = (None, None) if stop is None else read("--until", stop)
-    return Bounds(offset, None if last is None else last + 1, time_ns, stop_ns)
 
 
 def _write(work: Export, partitions: list[StoredPartition], target: str) -> None:

@@ -37,6 +37,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "mirror": ("radiator.cli.mirror:mirror", "Keep a second copy of a running broker's store."),
     "export": ("radiator.cli.export:export", "Write records as JSON lines, CSV or Parquet."),
     "archive": ("radiator.cli.archive:archive", "Keep everything as Parquet: archive sealed segments."),
+    "replay": ("radiator.cli.replay:replay", "Send records of a store or an archive again, at their pace."),
     "check-config": ("radiator.cli.check_config:check_config", "Check a configuration and explain its rules."),
     "passwd": ("radiator.cli.passwd:passwd", "Set or delete a user's passcode in a users file."),
     "bench": ("radiator.cli.bench:bench", "Measure a broker: throughput, latency, memory."),

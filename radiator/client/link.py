@@ -173,6 +173,9 @@ class Link:
                 self._ended.wait(FAREWELL_SECONDS)
                 self.fail(Disconnected(f"the connection broke while sending: {error}"))
                 self.check()
+            except BaseException:  # Ctrl-C, a task that is killed
+                self.fail(Disconnected("a send was interrupted, and part of a frame may be out: nothing can follow it"))
+                raise
             else:
                 view = view[sent:]
                 stalled_at = time.monotonic() + self.timeout

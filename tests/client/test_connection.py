@@ -334,3 +334,26 @@ def test_a_large_body_passes_both_ways(fake: FakeBroker) -> None:
         message = subscription.fetch(20)
         assert message is not None
         assert message.body == body
+
+
+def test_a_send_that_is_interrupted_in_the_middle_of_a_frame_ends_the_connection(fake: FakeBroker) -> None:
+    """Whatever followed would become part of the frame: also the farewell."""
+    connection = connect(fake.address)
+    sock = connection.link._sock
+
+    class Interrupted:
+        def send(self, data: memoryview) -> int:
+            sock.send(data[: len(data) // 2])
+            raise KeyboardInterrupt
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(sock, name)
+
+    connection.link._sock = Interrupted()  # type: ignore[assignment]
+    with pytest.raises(KeyboardInterrupt):
+        connection.send("/topic/a", b"x" * 1_000)
+    assert connection.closed
+    with pytest.raises(Disconnected, match="interrupted"):
+        connection.send("/topic/a", b"y")
+    connection.close()
+    assert [frame.command for frame in fake.frames] == ["CONNECT"]

@@ -1,0 +1,39 @@
+"""What commands over a data directory share: which partitions, from where and until where."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+from radiator.cli.common import NOT_FOUND, CommandFailed
+
+if TYPE_CHECKING:
+    from radiator.export.records import Bounds
+
+POSITIONS = "first, N (an offset), @TIME (RFC 3339 or epoch nanoseconds)"
+
+
+def check_store(data: str) -> None:
+    if not os.path.isdir(os.path.join(data, "partitions")):
+        raise CommandFailed(NOT_FOUND, f"{data}: no radiator store here; --data names the data_dir of a broker")
+
+
+def read_bounds(start: str, stop: str | None, archived: int = 0) -> Bounds:
+    """Raises ValueError."""
+    from radiator.broker.subscriptions.positions import parse_time
+    from radiator.export.records import Bounds
+
+    def read(option: str, text: str) -> tuple[int | None, int | None]:
+        if re.fullmatch(r"\d{1,19}", text):
+            return int(text), None
+        time_ns = parse_time(text[1:]) if text.startswith("@") else None
+        if time_ns is None:
+            raise ValueError(f"{option}: expected {POSITIONS}, got {text!r}")
+        return None, time_ns
+
+    offset, time_ns = (
+        (0, None) if start == "first" else (archived, None) if start == "archived" else read("--from", start)
+    )
+    last, stop_ns = (None, None) if stop is None else read("--until", stop)
+    return Bounds(offset, None if last is None else last + 1, time_ns, stop_ns)

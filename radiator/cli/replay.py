@@ -1,0 +1,275 @@
+"""``radiator replay``: records of a data directory or an archive, sent to a broker at the pace at which they came."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from radiator.cli.choosing import POSITIONS, check_store, read_bounds
+from radiator.cli.common import (
+    DAMAGED,
+    INTERRUPTED,
+    OK,
+    CommandFailed,
+    connection_options,
+    header_option,
+    json_option,
+    open_connection,
+    progress,
+    put_json,
+    say,
+)
+from radiator.clock import NS_PER_SECOND
+from radiator.errors import ClientError, ProtocolError
+
+if TYPE_CHECKING:
+    from radiator.client.sure import OnReceipts, SureSender
+    from radiator.export.rows import Row
+    from radiator.replay.choice import Choice
+    from radiator.replay.messages import Targets
+    from radiator.replay.progress import Progress
+    from radiator.replay.sources import Sources
+    from radiator.replay.work import Result
+
+
+@click.command(short_help="Send records of a store or an archive again, at their pace.")
+@click.option("--data", metavar="DIR", help="A data directory, or a backup. Without --archive: ./data.")
+@click.option("--archive", metavar="URI", help="An archive; with --data too the log goes on where it ends.")
+@click.option("--to", "template", metavar="NAME", required=True,
+              help="Where to: a name; {name} is the record's own, {1}... what its wildcards stood for.")  # fmt: skip
+@click.option("--destination", "destinations", metavar="PATTERN", help="Only these, as in SUBSCRIBE; may have commas.")
+@click.option("--partition", "partitions", metavar="NAME", multiple=True, help="Only this one; may be repeated.")
+@click.option("--from", "start", metavar="POSITION", default="first", show_default=True,
+              help=f"Where to start: {POSITIONS}.")  # fmt: skip
+@click.option("--until", "stop", metavar="POSITION", help="Where to stop: N (after it), @TIME (before it).")
+@click.option("--where", "selector", metavar="SELECTOR", help="Only what this is true of, as in SUBSCRIBE's selector.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most so many.")
+@click.option("--speed", default="original", show_default=True, metavar="SPEED",
+              help="original, a factor such as 10x or 0.5x, a rate such as 100/s, or max.")  # fmt: skip
+@click.option("--clock", type=click.Choice(("receive", "event")), default="receive", show_default=True,
+              help="Whose time is the pace: the broker's, or event-time.")  # fmt: skip
+@header_option("Add a header. May be repeated.")
+@click.option("--id", "name", metavar="NAME",
+              help="Of this replay: the same command with the same id stores only what is missing.")  # fmt: skip
+@click.option("--resume", metavar="FILE", type=click.Path(dir_okay=False),
+              help="Note there how far it came, and go on there if it exists.")  # fmt: skip
+@click.option("--skip-damaged", is_flag=True, help="Leave out what cannot be read, and say so, instead of failing.")
+@click.option("--dry-run", is_flag=True, help="Say what would be sent, and how long it would take.")
+@connection_options
+@json_option
+def replay(
+    data: str | None, archive: str | None, template: str, destinations: str | None, partitions: tuple[str, ...],
+    start: str, stop: str | None, selector: str | None, limit: int | None, speed: str, clock: str,
+    headers: dict[str, str], name: str | None, resume: str | None, skip_damaged: bool, dry_run: bool,
+    url: str, login: str | None, passcode: str | None, timeout: float, as_json: bool,
+) -> int:  # fmt: skip
+    """Send records of a data directory, of an archive, or of both to a broker again, in the order of receiving.
+
+    The store may belong to the broker that is sent to, or to another; what is committed when the command begins is
+    what is replayed. An archive needs the extra radiator[parquet].
+    """
+    from radiator.replay.choice import Choice
+    from radiator.replay.messages import Targets
+    from radiator.replay.progress import Progress
+    from radiator.replay.schedule import Schedule, parse_speed
+
+    if data is None and archive is None:
+        data = "./data"
+    if data is not None:
+        check_store(data)
+    chosen = {"data": data, "archive": archive, "to": template, "destination": destinations,
+              "partitions": sorted(partitions), "from": start, "until": stop, "where": selector}  # fmt: skip
+    noted = Progress(resume, chosen, name) if resume is not None else None
+    name = noted.name if noted is not None else name
+    try:
+        pace = parse_speed(speed)
+        starts = noted.next_offsets if noted is not None else {}
+        choice = Choice(destinations, frozenset(partitions), read_bounds(start, stop), selector, starts)
+        targets = Targets(template, choice.patterns)
+        losses = Losses(skip_damaged)
+        sources = _sources(choice, data, archive, losses)
+    except (ValueError, ProtocolError) as error:
+        raise click.UsageError(str(error)) from None
+    if dry_run:
+        return _rehearse(sources, targets, Schedule(pace), clock == "event", limit, losses, as_json)
+
+    def make_sender(on_receipts: OnReceipts) -> SureSender:
+        from radiator.client.sure import SureSender
+
+        def connecting() -> Any:
+            return open_connection(url, login, passcode, timeout, transmit_time=False)
+
+        again = name is not None  # then people want to know what was there before
+        return SureSender(connecting, patience_seconds=timeout, receipt_each=again, on_receipts=on_receipts)
+
+    work = Work(make_sender, targets, Schedule(pace), clock == "event", headers, name or uuid.uuid4().hex[:12], noted)
+    return work.run(sources, limit, losses, as_json)
+
+
+class Losses:
+    """What cannot be read: an error, or told and left out."""
+
+    def __init__(self, skip: bool) -> None:
+        self.skip = skip
+        self.found: list[dict[str, Any]] = []
+
+    def __call__(self, partition: str, first: int, last: int, why: str) -> None:
+        text = f"{partition}: offsets {first} to {last} cannot be read ({why})"
+        if not self.skip:
+            raise CommandFailed(DAMAGED, f"{text}; --skip-damaged leaves them out")
+        say(text)
+        self.found.append({"partition": partition, "first": first, "last": last, "why": why})
+
+
+def _sources(choice: Choice, data: str | None, archive: str | None, losses: Losses) -> Sources:
+    from radiator.replay.sources import Sources
+
+    return Sources(choice, data, archive, losses)
+
+
+def _limited(rows: Iterator[Row], limit: int | None) -> Iterator[Row]:
+    from itertools import islice
+
+    return rows if limit is None else islice(rows, limit)
+
+
+def _rehearse(
+    sources: Sources, targets: Targets, schedule: Any, by_event_time: bool, limit: int | None, losses: Losses,
+    as_json: bool,
+) -> int:  # fmt: skip
+    from radiator.replay.work import Result
+
+    result, due_ns = Result(), 0
+    for row in _limited(sources.rows(), limit):
+        result.count(row, targets.of(row.destination))
+        due_ns = schedule.due_ns(row.event_ns if by_event_time else row.receive_ns)
+    seconds = due_ns / NS_PER_SECOND
+    if as_json:
+        put_json({"dry_run": True, **_summary(result), "seconds": round(seconds, 6), "lost": losses.found})
+    else:
+        click.echo(f"would send {_told(result)}, in {_duration(seconds)} at least")
+    return DAMAGED if losses.found else OK
+
+
+class Work:
+    """A replay as a command: the bar, the end by a signal, and what is said of it."""
+
+    def __init__(
+        self, make_sender: Any, targets: Targets, schedule: Any, by_event_time: bool, headers: dict[str, str],
+        name: str, noted: Progress | None,
+    ) -> None:  # fmt: skip
+        from radiator.replay.work import Replay
+
+        self._name = name
+        self._noted = noted
+        self._stopping = threading.Event()
+        self._replay = Replay(
+            make_sender,
+            targets,
+            schedule,
+            name=name,
+            by_event_time=by_event_time,
+            added=headers,
+            on_stored=noted.stored if noted is not None else None,
+            on_step=self._step,
+            stopping=self._stopping,
+        )
+        self._show: Any = None
+
+    def run(self, sources: Sources, limit: int | None, losses: Losses, as_json: bool) -> int:
+        started = time.monotonic()
+        result = self._replay.result
+        try:
+            with progress() as bar, stopped_by_signals(self._stopping):
+                task = bar.add_task("replaying", total=None, note="")
+                self._show = lambda note: bar.update(task, note=note)
+                self._replay.run(_limited(sources.rows(), limit))
+        except (ClientError, OSError, CommandFailed, KeyboardInterrupt):
+            self._tell_how_far(result)
+            raise
+        finally:
+            if self._noted is not None:
+                self._noted.write()
+        stopped = self._stopping.is_set()
+        if stopped:
+            self._tell_how_far(result)
+        seconds = round(time.monotonic() - started, 6)
+        if as_json:
+            put_json({"id": self._name, **_summary(result), "seconds": seconds, "lost": losses.found})
+        else:
+            before = f", {result.repeats:,} of them were there before" if result.repeats else ""
+            click.echo(f"sent {_told(result)}{before}")
+        return INTERRUPTED if stopped else DAMAGED if losses.found else OK
+
+    def _step(self, result: Result, row: Row) -> None:
+        if result.sent % 256 == 1 or result.sent - result.stored < 2:
+            self._show(f"{result.stored:,} stored, at {_moment(row.receive_ns)}")
+
+    def _tell_how_far(self, result: Result) -> None:
+        again = "" if self._noted is not None else f" with --id {self._name}"
+        say(
+            f"{result.stored:,} messages were stored for certain before this; "
+            f"the same command{again} stores only what is missing"
+        )
+
+
+@contextmanager
+def stopped_by_signals(stopping: threading.Event) -> Iterator[None]:
+    """The first SIGINT or SIGTERM asks for an end behind the message in hand, the second one is Ctrl-C as ever."""
+
+    def note(number: int, frame: Any) -> None:
+        if stopping.is_set():
+            raise KeyboardInterrupt
+        stopping.set()
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _summary(result: Result) -> dict[str, Any]:
+    return {
+        "messages": result.sent,
+        "stored": result.stored,
+        "repeats": result.repeats,
+        "body_bytes": result.body_bytes,
+        "first_receive_ns": result.first_ns,
+        "last_receive_ns": result.last_ns,
+        "destinations": result.targets,
+    }
+
+
+def _told(result: Result) -> str:
+    from radiator.cli.ls import size
+
+    if result.first_ns is None or result.last_ns is None:
+        return "nothing: no record is chosen"
+    where = ", ".join(f"{name} ({count:,})" for name, count in list(result.targets.items())[:3])
+    more = f" and {len(result.targets) - 3:,} others" if len(result.targets) > 3 else ""
+    span = f"of {_moment(result.first_ns)} to {_moment(result.last_ns)}"
+    return f"{result.sent:,} messages ({size(result.body_bytes)}) {span} to {where}{more}"
+
+
+def _moment(ns: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(ns // NS_PER_SECOND))
+
+
+def _duration(seconds: float) -> str:
+    whole = int(seconds)
+    if whole < 60:
+        return f"{seconds:.1f} s"
+    return (
+        f"{whole // 3600}h{whole // 60 % 60:02d}m{whole % 60:02d}s"
+        if whole >= 3600
+        else f"{whole // 60}m{whole % 60:02d}s"
+    )

@@ -1,0 +1,63 @@
+"""A record as a message to be sent again.
+
+Carried is all that the sender said, with his times. Left out is what was about the first sending: its identity, its
+expiry, the moment it had to wait for, the address of a connection's own queue. Added are ``replayed-from``, the
+``message-id`` of the record, and a ``dedup-id`` made of the replay's name and that.
+
+Knows: headers, templates. Must not know: files, connections. No state but what names became.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from radiator.client.sending import Outgoing
+from radiator.errors import ConfigError
+from radiator.export.rows import Row
+from radiator.routing.pattern import PatternSet
+from radiator.routing.template import PLACEHOLDER, expand
+
+REPLAYED_FROM = "replayed-from"
+LEFT_OUT = frozenset({"dedup-id", "producer-id", "sequence", "expires", "deliver-at"})
+TEMP_QUEUE_PREFIX = "/temp-queue/"
+_NUMBER = re.compile(r"[1-9][0-9]{0,3}")
+
+
+class Targets:
+    """``template``: a name, with ``{name}`` for the record's own and ``{1}``... for what the wildcards stood for."""
+
+    def __init__(self, template: str, patterns: PatternSet | None) -> None:
+        self._template = template
+        self._patterns = patterns
+        self._known: dict[str, str] = {}
+
+    def of(self, destination: str) -> str:
+        """Raises ConfigError where the template asks for what the pattern does not have."""
+        target = self._known.get(destination)
+        if target is None:
+            target = self._known[destination] = self._expand(destination)
+        return target
+
+    def _expand(self, destination: str) -> str:
+        captures = (self._patterns.captures(destination) if self._patterns is not None else None) or ()
+        for match in PLACEHOLDER.finditer(self._template):
+            key = match[1]
+            if key == "name" or (key and _NUMBER.fullmatch(key) and int(key) <= len(captures)):
+                continue
+            known = "".join(f", {{{number}}}" for number in range(1, len(captures) + 1))
+            raise ConfigError(
+                f"{self._template!r}: expected {{name}}{known} between braces, got {match[0]!r}; the wildcards of the "
+                f"pattern that takes {destination} are what numbers mean"
+            )
+        return expand(self._template, destination, captures)
+
+
+def message(row: Row, target: str, replay: str, added: Mapping[str, str]) -> Outgoing:
+    headers: dict[str, str | int] = {name: value for name, value in row.headers.items() if name not in LEFT_OUT}
+    if row.headers.get("reply-to", "").startswith(TEMP_QUEUE_PREFIX):
+        del headers["reply-to"]
+    headers.update(added)
+    headers[REPLAYED_FROM] = row.message_id
+    headers["dedup-id"] = f"{replay}/{row.message_id}"
+    return Outgoing(target, row.body, headers)

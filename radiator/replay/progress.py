@@ -1,0 +1,79 @@
+"""How far a replay came, in a file: so that the same command, run again, goes on there.
+
+The file has the replay's name, which the ids are made of, what was chosen, and below which offset of each partition all
+that was chosen is stored. It is written anew beside the old one and renamed, at most once a second. What it does not
+know yet, the broker does: ids that come again are not stored again. In a second fewer messages are sent than a
+broker remembers.
+
+Knows: one file. Must not know: what is in the records.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from radiator.errors import ConfigError
+
+FORMAT = 1
+WRITE_SECONDS = 1.0
+
+
+class Progress:
+    """``chosen`` is what the command line says of the records; another one is refused. Raises ConfigError."""
+
+    def __init__(
+        self,
+        path: str,
+        chosen: Mapping[str, Any],
+        name: str | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._path = path
+        self._chosen = json.loads(json.dumps(chosen))
+        self._monotonic = monotonic
+        self._next_write = 0.0
+        found = self._read()
+        self.name = name or uuid.uuid4().hex[:12]
+        self.next_offsets: dict[str, int] = {}
+        if found is not None:
+            if found["chosen"] != self._chosen or name not in (None, found["name"]):
+                raise ConfigError(
+                    f"{path} belongs to another replay, of {json.dumps(found['chosen'])}: "
+                    "give the same options again, or another file"
+                )
+            self.name, self.next_offsets = found["name"], found["next_offsets"]
+
+    def stored(self, partition: str, offset: int) -> None:
+        self.next_offsets[partition] = offset + 1
+        if self._monotonic() >= self._next_write:
+            self.write()
+
+    def write(self) -> None:
+        """Raises OSError."""
+        new = f"{self._path}.new"
+        with open(new, "w", encoding="utf-8") as file:
+            json.dump(
+                {"format": FORMAT, "name": self.name, "chosen": self._chosen, "next_offsets": self.next_offsets}, file
+            )
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new, self._path)
+        self._next_write = self._monotonic() + WRITE_SECONDS
+
+    def _read(self) -> dict[str, Any] | None:
+        try:
+            with open(self._path, encoding="utf-8") as file:
+                found = json.load(file)
+            if found["format"] != FORMAT:
+                raise ConfigError(f"{self._path}: format {found['format']} is newer than this version")
+            return {"name": str(found["name"]), "chosen": found["chosen"], "next_offsets": dict(found["next_offsets"])}
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ConfigError(f"{self._path} is no file of a replay ({error}): give another one") from None

@@ -1,0 +1,115 @@
+"""Where records are read: a data directory, an archive, or both.
+
+With both, the archive has what lies below its ``ends``, the log what lies at and above them: a record that both have is
+read once. The end is fixed when the streams are made, so a replay into the store that it reads has an end.
+
+No file stays open longer than a read of REFILL_BYTES takes (of the log), and what is held for all streams together is
+bounded by HELD_BYTES, as far as single batches are smaller than their share. ``archived`` says what holds there.
+
+Knows: stored partitions, files and manifest of an archive. Must not know: what becomes of the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from radiator.errors import StorageError
+from radiator.export.records import Bounds, Chosen
+from radiator.export.records import Choice as LogChoice
+from radiator.export.rows import Row, rows
+from radiator.limits import KIB, MIB
+from radiator.replay.choice import Choice, Condition
+from radiator.replay.merging import Stream, merge
+from radiator.storage.reader import StoredPartition, list_partitions
+
+HELD_BYTES = 64 * MIB  # of all streams of the log together
+REFILL_BYTES_MAX, REFILL_BYTES_MIN = MIB, 16 * KIB
+LONG_AGO_NS = -(1 << 63)
+
+OnLoss = Callable[[str, int, int, str], None]  # partition, first and last offset, why
+
+
+class Sources:
+    """What a replay reads. Raises StorageError, ProtocolError; reading raises OSError as well."""
+
+    def __init__(self, choice: Choice, data: str | None, archive: str | None, on_loss: OnLoss) -> None:
+        self._choice = choice
+        self._on_loss = on_loss
+        self._condition = Condition(choice.selector) if choice.selector else None
+        self._wants = choice.patterns
+        self._streams: list[Stream] = []
+        ends: dict[str, int] = {}
+        self.partitions: list[str] = []
+        if archive is not None:
+            ends = self._add_archive(archive, data)
+        if data is not None:
+            self._add_log(list_partitions(data), ends)
+        for name in sorted(choice.partitions - set(self.partitions)):
+            raise StorageError(f"there is no partition {name}; `radiator ls` lists them")
+
+    def rows(self) -> Iterator[Row]:
+        """All that is chosen, by time of receiving."""
+        condition = self._condition
+        for row in merge(self._streams):
+            if condition is None or condition.takes(row):
+                yield row
+
+    # --- the log -----------------------------------------------------------------------------------------------------
+
+    def _add_log(self, partitions: list[StoredPartition], ends: dict[str, int]) -> None:
+        chosen = [each for each in partitions if self._choice.has(each.name)]
+        self.partitions += [each.name for each in chosen]
+        refill_bytes = min(REFILL_BYTES_MAX, max(REFILL_BYTES_MIN, HELD_BYTES // max(1, len(chosen))))
+        for each in chosen:
+            archived = ends.get(each.name, 0)
+            start = max(self._choice.start_of(each.name), archived)
+            if each.name in ends and start < each.log_start_offset:
+                self._on_loss(each.name, start, each.log_start_offset - 1, "gone before an archive had it")
+            if start < each.next_offset:
+                self._streams.append(Stream(_earliest_ns(each, start), self._reading(each, start, refill_bytes)))
+
+    def _reading(self, partition: StoredPartition, start: int, refill_bytes: int) -> Callable[[], Iterator[Row]]:
+        return lambda: self._read_log(partition, start, refill_bytes)
+
+    def _read_log(self, partition: StoredPartition, start: int, refill_bytes: int) -> Iterator[Row]:
+        def lost(_: StoredPartition, first: int, last: int) -> None:
+            self._on_loss(partition.name, first, last, "damaged or gone")
+
+        bounds: Bounds | None = replace(self._choice.bounds, start_offset=start)
+        while bounds is not None:
+            held: list[Chosen] = []
+            size_bytes = 0
+            reading = LogChoice(self._choice.destination, bounds).read(partition, lost)
+            bounds = None
+            for chosen in reading:
+                held.append(chosen)
+                size_bytes += chosen.batch.size_bytes
+                if size_bytes >= refill_bytes:
+                    bounds = replace(self._choice.bounds, start_offset=chosen.batch.next_offset)
+                    break
+            reading.close()  # type: ignore[attr-defined]  # it is a generator, which has a file open
+            for chosen in held:
+                yield from rows(chosen)
+
+    # --- the archive -------------------------------------------------------------------------------------------------
+
+    def _add_archive(self, archive: str, data: str | None) -> dict[str, int]:
+        from radiator.replay.archived import Archived  # pyarrow: who reads a log needs none
+
+        found = Archived(archive, self._choice, data)
+        self.partitions += [name for name in found.ends if self._choice.has(name)]
+        for partition, first, last, why in found.lost:
+            self._on_loss(partition, first, last, f"not in the archive: {why}")
+        self._streams += found.streams
+        return dict(found.ends)
+
+
+def _earliest_ns(partition: StoredPartition, start: int) -> int:
+    """No record from ``start`` on was received before: the first time of its segment, if that can be told."""
+    found: int | None = None
+    for segment in partition.segments:
+        if segment.base_offset > start and found is not None:
+            break
+        found = segment.first_receive_ns if segment.first_receive_ns is not None else LONG_AGO_NS
+    return LONG_AGO_NS if found is None else found

@@ -1,0 +1,155 @@
+"""Records of an archive, and of an archive and the log that goes on behind it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from radiator.archive import DataFile, Lost, commit, load, open_files
+from radiator.archive.planning import source_of
+from radiator.columns import schema
+from radiator.errors import StorageError
+from radiator.export.records import Bounds
+from radiator.export.records import Choice as LogChoice
+from radiator.export.rows import Row, rows
+from radiator.replay import archived
+from radiator.replay.choice import Choice
+from radiator.replay.sources import Sources
+from radiator.storage.reader import list_partitions
+from tests.spark.stores import MS, START_NS, Writer, numbered
+
+MANY = ["/topic/c.0", "/topic/c.1", "/topic/c.2"]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    """Two partitions: 100 records of a and b in turns, and 60 of three destinations."""
+    writer = Writer(tmp_path / "data")
+    for i in range(10):
+        writer.append("ab", [*numbered("/topic/a", 5, 10 * i), *numbered("/topic/b", 5, 10 * i + 5)])
+        writer.append("c", [each for j, name in enumerate(MANY) for each in numbered(name, 2, 10 * i + 2 * j)])
+        writer.commit()
+    writer.close()
+    return str(writer.root)
+
+
+def of_the_log(store: str) -> list[Row]:
+    def lost(*_: object) -> None:
+        raise AssertionError
+
+    found = [
+        row
+        for partition in list_partitions(store)
+        for chosen in LogChoice(None, Bounds()).read(partition, lost)
+        for row in rows(chosen)
+    ]
+    return sorted(found, key=lambda row: (row.receive_ns, row.partition, row.offset))
+
+
+def write_archive(
+    store: str, root: Path, ends: dict[str, int], lost: list[Lost] | None = None, source: str = ""
+) -> str:
+    """As an archiver does: a file for each of a and b, one for the destinations of c together, sorted by those."""
+    files = open_files(str(root))
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in of_the_log(store):
+        if row.offset < ends[row.partition]:
+            groups.setdefault((row.partition, "many" if row.partition == "c" else row.destination[7:]), []).append(row)
+    add = []
+    for (partition, name), found in groups.items():
+        found.sort(key=lambda row: (row.destination, row.offset))
+        path = f"date=2023-11-14/{name}/{partition}.parquet"
+        target = root / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        columns = {field: [getattr(row, field) for row in found] for field in (*Row._fields, "size")}
+        for what in ("receive", "event", "transmit"):
+            columns[f"{what}_time"] = [None if ns is None else ns // 1_000 for ns in columns[f"{what}_ns"]]
+        for name in ("tags", "headers"):
+            columns[name] = [list(value.items()) for value in columns[name]]
+        typed = schema.arrow_schema()
+        pq.write_table(pa.table({f.name: pa.array(columns[f.name], f.type) for f in typed}, schema=typed), target)
+        offsets, times = [row.offset for row in found], [row.receive_ns for row in found]
+        add.append(
+            DataFile(
+                path,
+                partition,
+                min(offsets),
+                max(offsets) + 1,
+                "2023-11-14",
+                tuple(sorted({row.destination for row in found})),
+                len(found),
+                os.path.getsize(target),
+                1,
+                min(times),
+                max(times),
+            )
+        )
+    commit(files, load(files), source=source or source_of(store), add=add, ends=ends, lost=lost or ())
+    return str(root)
+
+
+def read(choice: Choice, data: str | None, archive: str | None, losses: list[object] | None = None) -> list[Row]:
+    def lost(*told: object) -> None:
+        assert losses is not None, told
+        losses.append(told)
+
+    return list(Sources(choice, data, archive, lost).rows())
+
+
+def test_an_archive_alone_has_its_records_in_the_order_of_receiving(store: str, tmp_path: Path) -> None:
+    archive = write_archive(store, tmp_path / "archive", {"ab": 100, "c": 60})
+    assert read(Choice(), None, archive) == of_the_log(store)
+
+
+@pytest.mark.parametrize("ends", [{"ab": 40, "c": 60}, {"ab": 1, "c": 0}, {"ab": 99, "c": 7}])
+def test_archive_and_log_together_have_each_record_once(store: str, tmp_path: Path, ends: dict[str, int]) -> None:
+    archive = write_archive(store, tmp_path / "archive", ends)
+    assert read(Choice(), store, archive) == of_the_log(store)
+
+
+def test_a_part_is_the_same_wherever_it_lies(store: str, tmp_path: Path) -> None:
+    archive = write_archive(store, tmp_path / "archive", {"ab": 40, "c": 33})
+    for choice in (
+        Choice("/topic/a"),
+        Choice("/topic/c.*", frozenset({"c"})),
+        Choice(bounds=Bounds(10, 50)),
+        Choice("/topic/>", bounds=Bounds(start_ns=START_NS + 20 * MS, stop_ns=START_NS + 70 * MS)),
+        Choice(selector="number > 30 AND number < 60 AND destination <> '/topic/b'"),
+        Choice(starts={"ab": 50, "c": 5}),
+    ):
+        found = read(choice, store, archive)
+        assert found == read(choice, store, None)
+        assert 0 < len(found) < 160
+
+
+def test_what_the_archive_lost_is_told(store: str, tmp_path: Path) -> None:
+    archive = write_archive(store, tmp_path / "archive", {"ab": 40, "c": 60}, [Lost("ab", 3, 5, "damaged")])
+    losses: list[object] = []
+    read(Choice(), store, archive, losses)
+    assert losses == [("ab", 3, 4, "not in the archive: damaged")]
+    losses.clear()
+    read(Choice(partitions=frozenset({"c"})), store, archive, losses)
+    read(Choice(bounds=Bounds(start_offset=5)), store, archive, losses)
+    assert losses == []
+
+
+def test_what_is_no_archive_or_that_of_another_store_is_refused(store: str, tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="no archive here"):
+        read(Choice(), None, str(tmp_path / "nothing"))
+    archive = write_archive(store, tmp_path / "archive", {"ab": 40, "c": 60}, source="of-another")
+    with pytest.raises(StorageError, match="archive of another data directory"):
+        read(Choice(), store, archive)
+
+
+def test_too_many_files_at_once_are_an_error_that_says_what_to_do(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = write_archive(store, tmp_path / "archive", {"ab": 100, "c": 60})
+    monkeypatch.setattr(archived, "FILES_MAX", 1)
+    with pytest.raises(StorageError, match="more than 1 files have records of the same time: ask for fewer"):
+        read(Choice(), None, archive)
+    assert len(read(Choice("/topic/a"), None, archive)) == 50
