@@ -27,8 +27,8 @@ from radiator.archive.paths import DATA_SUFFIX, data_path
 from radiator.limits import MIB
 
 OWN_FILES_MAX = 64  # destinations of a day in a unit that have files of their own
-BUDGET_BYTES = 192 * MIB  # of rows that wait for their row group
-BUCKET_BYTES = 32 * MIB  # of a shared file that are sorted at a time, about
+BUDGET_BYTES = 128 * MIB  # of rows that wait for their row group
+BUCKET_BYTES = 16 * MIB  # of a shared file that are sorted at a time, about
 BUCKETS_MAX = 256  # each has an open file
 DAY_NS = 86_400 * 10**9
 

@@ -85,6 +85,7 @@ def archive(
         raise click.UsageError("--every and --at do not go together")
     if compact_only and merge is False:
         raise click.UsageError("--compact-only and --no-compact do not go together")
+    _check_packages()
     from radiator.archive.files import open_files
     from radiator.archive.run import Options
 
@@ -101,6 +102,18 @@ def archive(
         if every is None and at is None:
             return _told(_run(data, files, options, stop), target, as_json)
         return _scheduled(data, files, options, stop, target, as_json, every, at)
+
+
+def _check_packages() -> None:
+    """Raises ConfigError if what Parquet needs is missing."""
+    from radiator.errors import ConfigError
+
+    try:
+        import radiator.archive.parquet  # noqa: F401
+    except ImportError as error:
+        raise ConfigError(
+            f"`archive` needs the package {error.name}, which is not installed: pip install 'radiator[parquet]'"
+        ) from None
 
 
 def _known(data: str, names: tuple[str, ...]) -> None:
@@ -232,6 +245,7 @@ def _dry_run(data: str, files: Files, options: Options, as_json: bool) -> int:
 
 
 def _load(uri: str) -> tuple[Files, State]:
+    _check_packages()
     from radiator.archive.files import open_files
     from radiator.archive.manifest import load
 
@@ -250,10 +264,10 @@ def _load(uri: str) -> tuple[Files, State]:
 @json_option
 def ls(uri: str, as_json: bool) -> int:
     """What the archive at URI has, by day and destination."""
+    _, state = _load(uri)
     from radiator.archive.paths import MANY
     from radiator.cli.ls import size
 
-    _, state = _load(uri)
     days: dict[tuple[str, str], tuple[int, int, int]] = {}
     for each in state.files.values():
         several = each.path.split("/")[1] == MANY or not each.destinations
@@ -300,10 +314,10 @@ def files(
     uri: str, destination: str | None, partition: str | None, start: str | None, end: str | None, as_json: bool
 ) -> int:
     """The files that make up the archive at URI, one a line. Others that lie there are no part of it."""
+    _load(uri)
     from radiator.archive import files as found_files
     from radiator.errors import ProtocolError
 
-    _load(uri)
     try:
         found = found_files(uri, destination, start, end, partition)
     except (ValueError, ProtocolError) as error:
@@ -322,9 +336,9 @@ def files(
 @json_option
 def verify(uri: str, records: bool, as_json: bool) -> int:
     """Check that the archive at URI is what its commits say: every file, its footer, its count, no hole, no overlap."""
+    files, state = _load(uri)
     from radiator.archive.verify import verify as look
 
-    files, state = _load(uri)
     faults: list[Any] = []
     with progress() as bar:
         task = bar.add_task("verifying", total=len(state.files), note="")
