@@ -16,21 +16,34 @@ import io
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import matplotlib.dates as mdates
 from matplotlib import rc_context
-from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, NullLocator
 
 from radiator.spark import units
+from radiator.spark.axes import (
+    Panels,
+    clipped,
+    drawable,
+    heading,
+    legend_beside,
+    panel_axes,
+    panel_columns,
+    panel_height,
+    panelled,
+    range_axis,
+    rows_axis,
+    time_axis,
+    value_axis,
+)
 
 Rows = Sequence[Mapping[str, Any]]
 DPI = 144
@@ -107,10 +120,10 @@ def bars(
 ) -> Picture:  # fmt: skip
     """Horizontal bars in the order of the rows, their values beside them; with ``panel`` one small chart per value of
     that field."""
-    groups = _panels(rows, panel, limit)
+    groups = panelled(rows, panel, limit)
 
     def draw(figure: Figure, theme: Theme) -> None:
-        for place, (axes, (heading, group)) in enumerate(zip(_grid(figure, groups), groups, strict=False)):
+        for place, (axes, (panel_title, group)) in enumerate(zip(panel_axes(figure, groups), groups, strict=False)):
             values = [float(row[value] or 0) for row in group]
             widest = max(values, default=0.0) or 1.0
             axes.barh(range(len(group)), values, height=0.68, color=theme.colour(place if panel else 0))
@@ -119,10 +132,10 @@ def bars(
             axes.set_xlim(0, widest * 1.16)
             axes.xaxis.set_major_locator(NullLocator())
             axes.spines["bottom"].set_visible(False)
-            _rows_axis(axes, group, label, 34 if len(groups) == 1 else 22)
-            _heading(axes, heading, theme)
+            rows_axis(axes, group, label, 34 if len(groups) == 1 else 22)
+            heading(axes, panel_title, theme)
 
-    return Picture(name, title, note, draw, _height(groups, 0.27))
+    return Picture(name, title, note, draw, panel_height(groups, 0.27))
 
 
 def ranges(
@@ -134,32 +147,32 @@ def ranges(
     in the order in which they first appear."""
     order = list(dict.fromkeys(row[label] for row in rows))[:limit]
     absent = dict.fromkeys(points)
-    groups: _Panels = [
-        (heading, [{label: key, **absent, **found.get(key, {})} for key in order])
-        for heading, group in _panels(rows, panel, len(rows))
+    groups: Panels = [
+        (value, [{label: key, **absent, **found.get(key, {})} for key in order])
+        for value, group in panelled(rows, panel, len(rows))
         for found in [{row[label]: row for row in group}]
     ]
 
     def draw(figure: Figure, theme: Theme) -> None:
-        for place, (axes, (heading, group)) in enumerate(zip(_grid(figure, groups), groups, strict=False)):
+        for place, (axes, (panel_title, group)) in enumerate(zip(panel_axes(figure, groups), groups, strict=False)):
             colour = theme.colour(place if panel else 0)
             if log:
                 axes.set_xscale("log")
             for y, row in enumerate(group):
-                values = [float(row[point]) for point in points if _shown(row[point], log)]
+                values = [float(row[point]) for point in points if drawable(row[point], log)]
                 if values:
                     axes.hlines(y, min(values), max(values), color=colour, linewidth=4.5, alpha=0.28, capstyle="round")
             for i, point in enumerate(points):
-                shown = [(float(row[point]), y) for y, row in enumerate(group) if _shown(row[point], log)]
+                shown = [(float(row[point]), y) for y, row in enumerate(group) if drawable(row[point], log)]
                 axes.scatter(
                     [x for x, _ in shown], [y for _, y in shown], s=44 - 9 * i, color=colour, alpha=1 - 0.26 * i,
                     zorder=3, linewidths=0,
                 )  # fmt: skip
             axes.grid(axis="x")
             axes.margins(x=0.06)
-            _range_axis(axes, unit, log, 4 if len(groups) > 1 else 8)
-            _rows_axis(axes, group, label, shown=place % _columns(groups) == 0)
-            _heading(axes, heading, theme)
+            range_axis(axes, unit, log, 4 if len(groups) > 1 else 8)
+            rows_axis(axes, group, label, shown=place % panel_columns(groups) == 0)
+            heading(axes, panel_title, theme)
         handles = [
             Line2D(
                 [], [], marker="o", linestyle="", color=theme.quiet, alpha=1 - 0.26 * i, markersize=7 - i, label=point
@@ -171,7 +184,7 @@ def ranges(
             ncols=len(points), labelcolor=theme.quiet, handletextpad=0.1, columnspacing=0.9, fontsize=9.5,
         )  # fmt: skip
 
-    return Picture(name, title, note, draw, _height(groups, 0.33))
+    return Picture(name, title, note, draw, panel_height(groups, 0.33))
 
 
 def stacked(
@@ -198,9 +211,9 @@ def stacked(
             width = width_seconds / 86_400 * 0.92  # a hair of paper between them; matplotlib counts in days
             axes.bar(moments, heights, width, base, align="edge", color=colour, label=key, linewidth=0)
             base = [low + high for low, high in zip(base, heights, strict=True)]
-        _value_axis(axes, unit, label)
-        _time_axis(axes)
-        _legend_beside(axes, theme, list(columns))
+        value_axis(axes, unit, label)
+        time_axis(axes)
+        legend_beside(axes, theme, list(columns))
 
     return Picture(name, title, note, draw, 4.1)
 
@@ -223,12 +236,12 @@ def lines(
             dots = "o" if len(points) <= 40 else ""
             across, up = [a for a, _ in points], [b for _, b in points]
             axes.plot(across, up, color=theme.colour(i), linewidth=1.9, label=key, marker=dots, markersize=4)
-        _value_axis(axes, unit, label)
+        value_axis(axes, unit, label)
         if rows and hasattr(rows[0][x], "year"):
-            _time_axis(axes)
+            time_axis(axes)
         axes.set_xlabel(x_label)
         if series:
-            _legend_beside(axes, theme, shown)
+            legend_beside(axes, theme, shown)
 
     return Picture(name, title, note, draw, 4.1)
 
@@ -253,7 +266,7 @@ def heatmap(
         mesh = axes.imshow(field, aspect="auto", cmap=colours, interpolation="nearest")
         step = max(1, -(-len(across) // 24))
         axes.set_xticks(range(0, len(across), step), [str(a) for a in across[::step]])
-        axes.set_yticks(range(len(down)), _clipped(down, 34))
+        axes.set_yticks(range(len(down)), clipped(down, 34))
         axes.set_xlabel(x_label)
         axes.spines[:].set_visible(False)
         bar = figure.colorbar(mesh, ax=axes, format=FuncFormatter(lambda v, _: units.FORMATS[unit](v)), pad=0.015)
@@ -263,97 +276,33 @@ def heatmap(
     return Picture(name, title, note, draw, min(max(1.7 + 0.28 * len(down), 3.0), 9.0))
 
 
-# --- parts ------------------------------------------------------------------------------------------------------------
+def pairs(
+    name: str, title: str, rows: Rows, *, label: str, before: str, now: str, remark: str, unit: str = "short",
+    words: tuple[str, str] = ("before", "now"), note: str = "", limit: int = 12,
+) -> Picture:  # fmt: skip
+    """Two bars per row, one value above the other, and beside them what ``remark`` says of the pair."""
+    shown = rows[:limit]
 
-_Panels = list[tuple[str, Rows]]
+    def draw(figure: Figure, theme: Theme) -> None:
+        axes = figure.subplots()
+        for field, shift, colour in ((before, -0.19, theme.colours[-1]), (now, 0.19, theme.colour(0))):
+            places = [place + shift for place in range(len(shown))]
+            axes.barh(places, [float(row[field] or 0) for row in shown], height=0.34, color=colour)
+        widest = max((float(row[field] or 0) for row in shown for field in (before, now)), default=0.0) or 1.0
+        for place, row in enumerate(shown):
+            end = max(float(row[before] or 0), float(row[now] or 0))
+            axes.text(end + widest * 0.012, place, str(row[remark]), va="center", fontsize=9)
+        axes.set_xlim(0, widest * 1.2)
+        axes.grid(axis="x")
+        range_axis(axes, unit, False, 7)
+        rows_axis(axes, shown, label)
+        handles = [
+            Patch(color=theme.colours[-1], label=words[0]),
+            Patch(color=theme.colour(0), label=words[1]),
+        ]
+        figure.legend(
+            handles=handles, loc="upper right", bbox_to_anchor=(0.99, 1 - 0.1 / figure.get_figheight()), ncols=2,
+            labelcolor=theme.quiet, handlelength=0.9, handleheight=0.9, columnspacing=0.9, fontsize=9.5,
+        )  # fmt: skip
 
-
-def _panels(rows: Rows, panel: str | None, limit: int) -> _Panels:
-    if panel is None:
-        return [("", rows[:limit])]
-    groups: dict[str, list[Mapping[str, Any]]] = {}
-    for row in rows:
-        groups.setdefault(str(row[panel]), []).append(row)
-    return [(heading, group[:limit]) for heading, group in groups.items()] or [("", [])]
-
-
-def _columns(groups: _Panels) -> int:
-    return 1 if len(groups) == 1 else min(len(groups), 3)
-
-
-def _grid(figure: Figure, groups: _Panels) -> Sequence[Axes]:
-    across = _columns(groups)
-    down = -(-len(groups) // across)
-    heights = [max(len(group) for _, group in groups[i * across : (i + 1) * across]) + 1.6 for i in range(down)]
-    grid = figure.subplots(down, across, squeeze=False, height_ratios=heights)
-    every: list[Axes] = [axes for line in grid for axes in line]
-    for unused in every[len(groups) :]:
-        unused.set_visible(False)
-    return every
-
-
-def _height(groups: _Panels, per_row: float) -> float:
-    across = _columns(groups)
-    tallest = [max(len(group) for _, group in groups[i : i + across]) for i in range(0, len(groups), across)]
-    return min(max(sum(1.0 + per_row * rows for rows in tallest) + 0.75, 2.4), 14.0)
-
-
-def _rows_axis(axes: Axes, group: Rows, label: str, length: int = 34, shown: bool = True) -> None:
-    axes.set_yticks(range(len(group)), _clipped([row[label] for row in group], length) if shown else [""] * len(group))
-    axes.set_ylim(len(group) - 0.4, -0.6)
-
-
-def _shown(value: float | None, log: bool) -> bool:
-    return value is not None and (value > 0 or not log)
-
-
-def _clipped(values: Sequence[Any], length: int) -> list[str]:
-    """As text of at most about ``length``, cut where they stay different: in front, in the middle, or not at all."""
-    texts = [units.moment(value) if isinstance(value, datetime) else units.text(value) for value in values]
-    middle = length // 2
-    for cut in (
-        [text if len(text) <= length else "…" + text[-length + 1 :] for text in texts],
-        [text if len(text) <= length else f"{text[:middle]}…{text[-middle + 1 :]}" for text in texts],
-    ):
-        if len(set(cut)) == len(set(texts)):
-            return cut
-    return texts
-
-
-def _range_axis(axes: Axes, unit: str, log: bool, ticks_max: int) -> None:
-    low, high = axes.get_xlim()
-    if not log:
-        axes.xaxis.set_major_locator(MaxNLocator(ticks_max))
-    elif unit == "duration":
-        axes.xaxis.set_major_locator(FixedLocator(units.round_durations(low, high, ticks_max) or [low, high]))
-    else:
-        axes.xaxis.set_major_locator(LogLocator(numticks=ticks_max + 1))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: units.FORMATS[unit](x)))
-
-
-def _heading(axes: Axes, heading: str, theme: Theme) -> None:
-    if heading:
-        axes.set_title(heading, loc="left", fontsize=10.5, fontweight="bold", color=theme.ink, pad=7)
-
-
-def _value_axis(axes: Axes, unit: str, label: str) -> None:
-    axes.grid(axis="y")
-    axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
-    axes.yaxis.set_major_locator(MaxNLocator(5))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: units.FORMATS[unit](y)))
-    axes.set_ylabel(label)
-
-
-def _time_axis(axes: Axes) -> None:
-    locator = mdates.AutoDateLocator(minticks=3, maxticks=9)
-    axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(mdates.ConciseDateFormatter(locator))
-    axes.margins(x=0.01)
-
-
-def _legend_beside(axes: Axes, theme: Theme, keys: Sequence[str]) -> None:
-    axes.legend(
-        _clipped(keys, 30), loc="upper left", bbox_to_anchor=(1.005, 1.02), labelcolor=theme.ink,
-        handlelength=0.9, handleheight=0.9, fontsize=9, borderaxespad=0.2,
-    )  # fmt: skip
+    return Picture(name, title, note, draw, panel_height([("", shown)], 0.44))

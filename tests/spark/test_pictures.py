@@ -11,7 +11,7 @@ import pytest
 
 from radiator.spark import units
 from radiator.spark.page import Field, Page, Section, Table, Tile
-from radiator.spark.pictures import DARK, LIGHT, Picture, bars, heatmap, lines, ranges, stacked
+from radiator.spark.pictures import DARK, LIGHT, Picture, bars, heatmap, lines, pairs, ranges, stacked
 
 pytestmark = pytest.mark.spark
 
@@ -35,6 +35,7 @@ KINDS = {
     "stacked": lambda rows: stacked("s", "Stacked", rows, x="at", series="name", value="n", width_seconds=3600),
     "lines": lambda rows: lines("lines", "Lines", rows, x="at", y="n", series="kind"),
     "curve": lambda rows: lines("curve", "Curve", rows, x="n", y="p95_ms", x_label="delay"),
+    "pairs": lambda rows: pairs("pairs", "Pairs", rows, label="name", before="n", now="p95_ms", remark="kind"),
     "heatmap": lambda rows: heatmap("heatmap", "Heat", rows, x="kind", y="name", value="n"),
 }
 

@@ -1,0 +1,114 @@
+"""What pictures share: panels side by side, axes whose numbers people read, labels cut where they stay different.
+
+Knows: matplotlib's axes. Must not know: which kinds of picture there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import matplotlib.dates as mdates
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+from radiator.spark import units
+
+if TYPE_CHECKING:
+    from radiator.spark.pictures import Theme
+
+Rows = Sequence[Mapping[str, Any]]
+Panels = list[tuple[str, Rows]]
+
+
+def panelled(rows: Rows, panel: str | None, limit: int) -> Panels:
+    if panel is None:
+        return [("", rows[:limit])]
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(str(row[panel]), []).append(row)
+    return [(heading, group[:limit]) for heading, group in groups.items()] or [("", [])]
+
+
+def panel_columns(groups: Panels) -> int:
+    return 1 if len(groups) == 1 else min(len(groups), 3)
+
+
+def panel_axes(figure: Figure, groups: Panels) -> Sequence[Axes]:
+    across = panel_columns(groups)
+    down = -(-len(groups) // across)
+    heights = [max(len(group) for _, group in groups[i * across : (i + 1) * across]) + 1.6 for i in range(down)]
+    grid = figure.subplots(down, across, squeeze=False, height_ratios=heights)
+    every: list[Axes] = [axes for line in grid for axes in line]
+    for unused in every[len(groups) :]:
+        unused.set_visible(False)
+    return every
+
+
+def panel_height(groups: Panels, per_row: float) -> float:
+    across = panel_columns(groups)
+    tallest = [max(len(group) for _, group in groups[i : i + across]) for i in range(0, len(groups), across)]
+    return min(max(sum(1.0 + per_row * rows for rows in tallest) + 0.75, 2.4), 14.0)
+
+
+def rows_axis(axes: Axes, group: Rows, label: str, length: int = 34, shown: bool = True) -> None:
+    axes.set_yticks(range(len(group)), clipped([row[label] for row in group], length) if shown else [""] * len(group))
+    axes.set_ylim(len(group) - 0.4, -0.6)
+
+
+def drawable(value: float | None, log: bool) -> bool:
+    return value is not None and (value > 0 or not log)
+
+
+def clipped(values: Sequence[Any], length: int) -> list[str]:
+    """As text of at most about ``length``, cut where they stay different: in front, in the middle, or not at all."""
+    texts = [units.moment(value) if isinstance(value, datetime) else units.text(value) for value in values]
+    middle = length // 2
+    for cut in (
+        [text if len(text) <= length else "…" + text[-length + 1 :] for text in texts],
+        [text if len(text) <= length else f"{text[:middle]}…{text[-middle + 1 :]}" for text in texts],
+    ):
+        if len(set(cut)) == len(set(texts)):
+            return cut
+    return texts
+
+
+def range_axis(axes: Axes, unit: str, log: bool, ticks_max: int) -> None:
+    low, high = axes.get_xlim()
+    if not log:
+        axes.xaxis.set_major_locator(MaxNLocator(ticks_max))
+    elif unit == "duration":
+        axes.xaxis.set_major_locator(FixedLocator(units.round_durations(low, high, ticks_max) or [low, high]))
+    else:
+        axes.xaxis.set_major_locator(LogLocator(numticks=ticks_max + 1))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: units.FORMATS[unit](x)))
+
+
+def heading(axes: Axes, text: str, theme: Theme) -> None:
+    if text:
+        axes.set_title(text, loc="left", fontsize=10.5, fontweight="bold", color=theme.ink, pad=7)
+
+
+def value_axis(axes: Axes, unit: str, label: str) -> None:
+    axes.grid(axis="y")
+    axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
+    axes.yaxis.set_major_locator(MaxNLocator(5))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: units.FORMATS[unit](y)))
+    axes.set_ylabel(label)
+
+
+def time_axis(axes: Axes) -> None:
+    locator = mdates.AutoDateLocator(minticks=3, maxticks=9)
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(mdates.ConciseDateFormatter(locator))
+    axes.margins(x=0.01)
+
+
+def legend_beside(axes: Axes, theme: Theme, keys: Sequence[str]) -> None:
+    axes.legend(
+        clipped(keys, 30), loc="upper left", bbox_to_anchor=(1.005, 1.02), labelcolor=theme.ink,
+        handlelength=0.9, handleheight=0.9, fontsize=9, borderaxespad=0.2,
+    )  # fmt: skip
