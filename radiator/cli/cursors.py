@@ -9,8 +9,10 @@ import click
 
 from radiator.cli.common import OK, USAGE, CommandFailed, connection_options, json_option, open_connection, put_json
 
+SAMPLES = "/topic/ops.cursors"
 
-@click.group(short_help="List, move and delete cursors: who has read how far.")
+
+@click.group(short_help="List, sample, move and delete cursors: who has read how far.")
 def cursors() -> None:
     """Cursors of queues, durable subscriptions and groups of a running broker. It takes the admin right.
 
@@ -75,6 +77,37 @@ def rm(name: str, yes: bool, url: str, login: str | None, passcode: str | None, 
         put_json({"cursor": done["cursor"]})
     else:
         click.echo(f"{done['cursor']} is deleted")
+    return OK
+
+
+@cursors.command(short_help="Write down, again and again, who has read how far.")
+@click.argument("match", default="*")
+@click.option("--to", "target", metavar="NAME|-", default=SAMPLES, show_default=True,
+              help="The topic to publish to; - is standard output.")  # fmt: skip
+@click.option("--every", metavar="WIDTH", default="30s", show_default=True, help="From one sample to the next.")
+@click.option("--count", type=click.IntRange(min=1), metavar="N", help="Stop after so many; default: never.")
+@connection_options
+@json_option
+def sample(
+    match: str, target: str, every: str, count: int | None,
+    url: str, login: str | None, passcode: str | None, timeout: float, as_json: bool,
+) -> int:  # fmt: skip
+    """Write down, again and again, how far every cursor has read: `radiator report lag` draws it.
+
+    A sample is one JSON message for each cursor and log, all with the same time. MATCH is a name, with * for anything.
+    """
+    from radiator.broker.subscriptions.positions import parse_duration
+    from radiator.cli.sampling import sample_cursors
+
+    every_ns = parse_duration(every)
+    if not every_ns:
+        raise click.UsageError(f"--every: expected a duration such as 30s or 5m, got {every!r}")
+    with open_connection(url, login, passcode, timeout) as connection:
+        taken, published = sample_cursors(connection, match, target, every_ns, count)
+    if as_json:
+        put_json({"samples": taken, "published": published, "to": target})
+    elif target != "-":
+        click.echo(f"{taken} sample{'s' * (taken != 1)}, {published} message{'s' * (published != 1)} to {target}")
     return OK
 
 

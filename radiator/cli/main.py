@@ -27,7 +27,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "tail": ("radiator.cli.tail:tail", "Print messages: history, live, or both."),
     "ls": ("radiator.cli.ls:ls", "List what a data directory holds."),
     "clients": ("radiator.cli.clients:clients", "List who is connected to a broker."),
-    "cursors": ("radiator.cli.cursors:cursors", "List, move and delete cursors: who has read how far."),
+    "cursors": ("radiator.cli.cursors:cursors", "List, sample, move and delete cursors: who has read how far."),
     "dump": ("radiator.cli.dump:dump", "Print what stands in the files of a store."),
     "fsck": ("radiator.cli.fsck:fsck", "Check a data directory; repair it."),
     "backup": ("radiator.cli.backup:backup", "Copy a data directory, beside a running broker."),

@@ -13,7 +13,7 @@ import click
 
 from radiator.cli.common import DAMAGED, NOT_FOUND, OK, USAGE, CommandFailed, json_option, out, progress, put_json, say
 from radiator.spark.sheets import ALL, COMMON, SHEETS, chosen
-from radiator.spark.sheets.options import FLAGS, LIMIT
+from radiator.spark.sheets.options import FLAGS, LIMIT, SAMPLES
 
 if TYPE_CHECKING:
     from radiator.spark.report import Report
@@ -52,6 +52,12 @@ def _about(name: str) -> str:
 @click.option("--every", metavar="WIDTH", help="Cut time into pieces of this width, such as 5m; default: to fit.")
 @click.option("--by", metavar="WHAT", help="In place of destinations: partition, or the name of a header.")
 @click.option("--limit", type=int, metavar="N", help=f"How many values of each kind; default {LIMIT}.")
+@click.option("--gap", metavar="WIDTH", help="So long without a message ends a session.")
+@click.option("--key", metavar="HEADER", help="The header that says whose message it is.")
+@click.option("--with", "shift", metavar="-WIDTH", help="Compare with the same time, moved by this: -7d.")
+@click.option("--with-from", "with_start", metavar=TIME, help="Compare with what was received from here.")
+@click.option("--with-until", metavar=TIME, help="Compare with what was received before here.")
+@click.option("--samples", metavar="NAME", help=f"Where `radiator cursors sample` publishes; default {SAMPLES}.")
 @click.option("--skip-damaged", is_flag=True, help="Leave out what cannot be read, and report it, instead of failing.")
 @json_option
 def report(
@@ -107,6 +113,8 @@ def _print(found: Report) -> None:
         console.rule(f"[bold]{section.title}", align="left")
         if section.found:
             console.print(section.found, markup=False)
+        for line in section.stands_out:
+            console.print(f"  • {line}", markup=False)
         if section.text:
             console.print(section.text, style="dim", markup=False)
         for tile in section.tiles:

@@ -101,7 +101,8 @@ class Table:
 
 @dataclass
 class Section:
-    """``found`` is what the figures say, in a sentence or two; ``text`` is how to read them."""
+    """``found`` is what the figures say, in a sentence or two; ``stands_out`` what of it is out of the ordinary, a line
+    each, which a page of many sections repeats at its head; ``text`` is how to read it all."""
 
     title: str
     text: str = ""
@@ -109,13 +110,16 @@ class Section:
     pictures: list[Picture] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
     found: str = ""
-    notes: list[str] = field(default_factory=list)  # lines of a list
+    stands_out: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # quiet lines at the end
     nothing: bool = False  # there is nothing to show: on a page of many, ``found`` is enough
 
     def html(self) -> str:
         parts = [f"<section><h2>{html.escape(self.title)}</h2>"]
         if self.found:
             parts.append(f'<p class="found">{html.escape(self.found)}</p>')
+        if self.stands_out:
+            parts.append('<ul class="out">' + _items(self.stands_out) + "</ul>")
         if self.text:
             parts.append(f"<p>{html.escape(self.text)}</p>")
         if self.tiles:
@@ -123,7 +127,7 @@ class Section:
         parts += [_picture(picture) for picture in self.pictures]
         parts += [table.html() for table in self.tables]
         if self.notes:
-            parts.append("<ul>" + "".join(f"<li>{html.escape(note)}</li>" for note in self.notes) + "</ul>")
+            parts.append("<ul>" + _items(self.notes) + "</ul>")
         return "\n".join([*parts, "</section>"])
 
 
@@ -148,6 +152,10 @@ class Page:
 
     def save_pictures(self, folder: str | os.PathLike[str]) -> list[Path]:
         return [picture.save(folder) for section in self.sections for picture in section.pictures]
+
+
+def _items(lines: Sequence[str]) -> str:
+    return "".join(f"<li>{html.escape(line)}</li>" for line in lines)
 
 
 def _tile(tile: Tile) -> str:
@@ -205,6 +213,8 @@ h3 { margin: 26px 0 8px; font-size: 15px; }
 section > p { margin: 0 0 14px; color: var(--quiet); max-width: 72ch; }
 section > p.found { color: var(--ink); font-size: 17px; }
 ul { margin: 18px 0 0; padding-left: 20px; color: var(--quiet); }
+ul.out { margin: 0 0 14px; color: var(--ink); }
+ul.out li::marker { color: var(--bad); }
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(148px, 1fr)); gap: 12px; margin: 16px 0 4px; }
 .tile { border: 1px solid var(--line); border-left: 4px solid var(--accent); border-radius: 8px; padding: 10px 14px; }
 .tile b { display: block; font-size: 22px; line-height: 1.25; font-variant-numeric: tabular-nums; }

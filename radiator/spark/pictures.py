@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import io
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +45,9 @@ from radiator.spark.axes import (
     time_axis,
     value_axis,
 )
+
+# A name in a script that no font here has is drawn as boxes: no reason to speak up on stderr for each letter.
+warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from font", category=UserWarning)
 
 Rows = Sequence[Mapping[str, Any]]
 DPI = 144
@@ -91,7 +95,7 @@ class Picture:
             "xtick.color": theme.quiet, "ytick.color": theme.ink, "axes.facecolor": theme.paper,
             "axes.spines.top": False, "axes.spines.right": False, "axes.spines.left": False, "xtick.major.size": 0,
             "ytick.major.size": 0, "grid.color": theme.grid, "axes.axisbelow": True, "legend.frameon": False,
-            "timezone": "UTC",
+            "timezone": "UTC", "text.parse_math": False,
         }  # fmt: skip
         with rc_context(style):
             layout = ConstrainedLayoutEngine(rect=(0.006, 0.01, 0.984, 1 - 0.72 / self.height))  # room for the title
@@ -290,8 +294,9 @@ def pairs(
             axes.barh(places, [float(row[field] or 0) for row in shown], height=0.34, color=colour)
         widest = max((float(row[field] or 0) for row in shown for field in (before, now)), default=0.0) or 1.0
         for place, row in enumerate(shown):
-            end = max(float(row[before] or 0), float(row[now] or 0))
-            axes.text(end + widest * 0.012, place, str(row[remark]), va="center", fontsize=9)
+            old, new = float(row[before] or 0), float(row[now] or 0)
+            where = place + (0.19 if new >= old else -0.19)  # beside the longer one
+            axes.text(max(old, new) + widest * 0.012, where, str(row[remark]), va="center", fontsize=9)
         axes.set_xlim(0, widest * 1.2)
         axes.grid(axis="x")
         range_axis(axes, unit, False, 7)

@@ -176,6 +176,9 @@ def _page(report: Report, title: str, found: list[tuple[Sheet, Answers]], work: 
     if "totals" in report.answers:
         head = overview.section(report.answers, work.options)
         head.notes += nothing if report.answers["totals"] else []
+        head.stands_out = [f"{each.title}: {line}" for each in sections for line in each.stands_out]
+        if report.answers["totals"]:
+            head.found = "What stands out:" if head.stands_out else "Nothing stands out."
         page.sections.append(head)
     elif nothing:
         page.sections.append(Section("Nothing to show", notes=nothing))

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 NOTHING = "–"
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BYTES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _COUNTS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
+_RATES = (("s", 1), ("min", 60), ("h", 3600), ("d", 86_400))
 _MS = ((31_557_600_000.0, "y"), (86_400_000.0, "d"), (3_600_000.0, "h"), (60_000.0, "min"), (1_000.0, "s"), (1.0, "ms"))
 
 
@@ -57,7 +58,7 @@ def moment(value: datetime | None) -> str:
 
 def utc(ns: int | None) -> datetime | None:
     """Nanoseconds since 1970 as a datetime of UTC, to the microsecond."""
-    return None if ns is None else _EPOCH + timedelta(microseconds=ns // 1000)
+    return None if ns is None else EPOCH + timedelta(microseconds=ns // 1000)
 
 
 def share(value: float | None) -> str:
@@ -73,6 +74,23 @@ def text(value: object) -> str:
     return NOTHING if value is None else str(value)
 
 
+def rate(per_second: float | None) -> str:
+    """12/s, 3.5/min, 2/h: in the unit in which it is a number above one."""
+    if per_second is None:
+        return NOTHING
+    for unit, factor in _RATES:
+        if abs(per_second) * factor >= 1:
+            return f"{short(per_second * factor)}/{unit}"
+    return f"{short(per_second * 86_400)}/d"
+
+
+def change(value: float | None) -> str:
+    """Of a rate: +1.2 k/s, −3/h, 0"""
+    if value is None or value == 0:
+        return NOTHING if value is None else "0"
+    return f"{'+' if value > 0 else '−'}{rate(abs(value))}"
+
+
 FORMATS: dict[str, Callable[..., str]] = {
     "count": count,
     "short": short,
@@ -80,6 +98,8 @@ FORMATS: dict[str, Callable[..., str]] = {
     "duration": duration,
     "moment": moment,
     "share": share,
+    "rate": rate,
+    "change": change,
     "text": text,
 }
 

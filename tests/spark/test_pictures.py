@@ -48,6 +48,13 @@ def test_every_kind_draws_many_rows_one_and_none(kind: str, count: int) -> None:
         assert picture.png(theme).startswith(b"\x89PNG")
 
 
+def test_a_name_with_dollars_is_a_name_and_no_formula() -> None:
+    for name in (r"$\nosuch{$", "$x^2$"):
+        rows = [{**row, "name": f"{name}{i}", "kind": name} for i, row in enumerate(ROWS)]
+        for kind in KINDS.values():
+            assert kind(rows).png().startswith(b"\x89PNG")
+
+
 def test_a_picture_is_saved_under_its_name(tmp_path: Path) -> None:
     path = KINDS["bars"](ROWS).save(tmp_path)
     assert path == tmp_path / "bars.png"

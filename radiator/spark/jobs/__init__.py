@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from pyspark.sql import DataFrame
 
+from radiator.spark.jobs.compare import compare
 from radiator.spark.jobs.damage import absent
 from radiator.spark.jobs.dead_letters import (
     dead_letter_words,
@@ -23,6 +24,7 @@ from radiator.spark.jobs.dead_letters import (
 from radiator.spark.jobs.frequent import key_columns, key_skew, partition_balance, senders, top_keys, top_tags
 from radiator.spark.jobs.integrity import gaps, integrity, repeats
 from radiator.spark.jobs.json_bodies import json_column, json_columns
+from radiator.spark.jobs.lag import lag, lag_over_time
 from radiator.spark.jobs.latency import latency
 from radiator.spark.jobs.lateness import disorder, lateness
 from radiator.spark.jobs.sessions import each_session, session_lengths, sessions
@@ -32,6 +34,7 @@ __all__ = [
     "JOBS",
     "Job",
     "absent",
+    "compare",
     "dead_letter_words",
     "dead_letters",
     "dead_letters_over_time",
@@ -44,6 +47,8 @@ __all__ = [
     "json_columns",
     "key_columns",
     "key_skew",
+    "lag",
+    "lag_over_time",
     "latency",
     "lateness",
     "letters",
@@ -112,4 +117,11 @@ JOBS: dict[str, Job] = {
     "dead_letters_over_time": Job(dead_letters_over_time, _LETTERS, "When was it given up?"),
     "deliveries_of_dead_letters": Job(deliveries_of_dead_letters, _LETTERS, "How often had it been delivered before?"),
     "dead_letter_words": Job(dead_letter_words, ("headers",), "What do dead letters say of their errors?"),
+    "lag": Job(lag, ("body",), "Who was how far behind, and is it growing?"),
+    "lag_over_time": Job(lag_over_time, ("body",), "How far behind was who, when?"),
+    "compare": Job(
+        compare,
+        ("destination", "size", "event_ns", "transmit_ns", "receive_ns"),
+        "What is different between two windows of time?",
+    ),
 }

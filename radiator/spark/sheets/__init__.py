@@ -29,6 +29,12 @@ SHEETS: Mapping[str, Entry] = {
     "latency": Entry("radiator.spark.sheets.latency", "How long was it on its way?", ("by",)),
     "top": Entry("radiator.spark.sheets.top", "Which values of the tags are frequent?", ("limit",)),
     "integrity": Entry("radiator.spark.sheets.integrity", "Is every record there, once?"),
+    "lag": Entry("radiator.spark.sheets.lag", "Who was how far behind, and is it growing?", ("every", "samples")),
+    "compare": Entry(
+        "radiator.spark.sheets.compare",
+        "What is different from the time before?",
+        ("shift", "with_start", "with_until", "by"),
+    ),
 }
 COMMON = ("destination", "start", "until")  # what every sheet takes
 

@@ -8,6 +8,7 @@ from radiator.spark.page import Field, Section, Table
 from radiator.spark.sheets.options import Options
 from radiator.spark.sheets.work import Answers, Sheet, Work
 
+TOLD_MAX = 5  # partitions that are told of by name
 _INTEGRITY = (
     Field("partition", "partition"),
     Field("messages", "messages", "count"),
@@ -38,15 +39,15 @@ def section(answers: Answers, options: Options) -> Section:
     rows, gaps = answers["integrity"], answers["gaps"]
     missing, duplicates = (sum(row[name] for row in rows) for name in ("missing", "duplicates"))
     messages = sum(row["messages"] for row in rows)
-    if missing or duplicates:
-        holed = sum(bool(row["missing"]) for row in rows)
-        told = [f"{missing:,} offsets are missing, in {holed:,} of {len(rows):,} partitions"] if missing else []
-        told += [f"{duplicates:,} records are there twice"] if duplicates else []
-        found = " and ".join(told) + "."
+    records, partitions = units.many(messages, "record"), units.many(len(rows), "partition")
+    out = [f"{units.many(row['missing'], 'offset')} missing in {row['partition']}" for row in rows if row["missing"]]
+    out += [
+        f"{units.many(row['duplicates'], 'record')} twice in {row['partition']}" for row in rows if row["duplicates"]
+    ]
+    if out:
+        found = f"Not whole: {missing:,} offsets missing, {duplicates:,} there twice, beside {records} in {partitions}."
     else:
-        found = (
-            f"Whole: {units.many(messages, 'record')} in {units.many(len(rows), 'partition')}, every offset there once."
-        )
+        found = f"Whole: {records} in {partitions}, every offset there once."
     text = (
         "Offsets are given out without a gap and never again, so every offset between the first and the last must be "
         "there once. Every batch that was read has passed its crc."
@@ -54,7 +55,11 @@ def section(answers: Answers, options: Options) -> Section:
     tables = [Table("Partitions", _INTEGRITY, rows)]
     if gaps:
         tables.append(Table("Missing ranges", _GAPS, gaps))
-    return Section("Integrity", text, found=found, tables=tables)
+    return Section("Integrity", text, found=found, stands_out=_brief(out), tables=tables)
+
+
+def _brief(lines: list[str]) -> list[str]:
+    return lines if len(lines) <= TOLD_MAX else [*lines[:TOLD_MAX], f"and {len(lines) - TOLD_MAX:,} partitions more"]
 
 
 SHEET = Sheet(run, section)

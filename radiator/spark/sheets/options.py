@@ -23,6 +23,7 @@ from radiator.spark.positions import parse_time
 
 PIECES_MAX = 5000  # of a time axis: more is neither drawn nor read
 LIMIT = 10
+SAMPLES = "/topic/ops.cursors"  # where ``radiator cursors sample`` publishes, by default too
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _SHORT = re.compile(r"(?:\d{1,9}[smhd])+", re.ASCII)
 _WORDS = re.compile(r"(\d{1,9}) (second|minute|hour|day)s?", re.ASCII)
@@ -38,6 +39,12 @@ class Options:
     every: int | None = None  # seconds
     by: str | None = None  # partition, or the name of a header
     limit: int = LIMIT
+    gap: int | None = None  # seconds without a message that end a session
+    key: str | None = None  # a header
+    shift: int | None = None  # seconds from the window to the one that it is compared with
+    with_start: int | None = None
+    with_until: int | None = None
+    samples: str = SAMPLES
 
     def width(self, span: timedelta) -> tuple[int, str]:
         """Into pieces of which width ``span`` is cut: seconds, and in Spark's words."""
@@ -64,8 +71,9 @@ class Options:
         return ", ".join(parts)
 
 
-FLAGS: Mapping[str, str] = {"start": "--from"} | {
-    each.name: "--" + each.name.replace("_", "-") for each in fields(Options) if each.name != "start"
+_NAMED = {"start": "--from", "shift": "--with", "with_start": "--with-from"}
+FLAGS: Mapping[str, str] = {
+    each.name: _NAMED.get(each.name, "--" + each.name.replace("_", "-")) for each in fields(Options)
 }
 
 
@@ -79,17 +87,25 @@ def parse(given: Mapping[str, str | int | None], now_ns: int) -> Options:
         if value is None:
             continue
         text = str(value).strip()
-        if name in ("start", "until"):
+        if name in ("start", "until", "with_start", "with_until"):
             values[name] = _moment(text, FLAGS[name], now_ns)
-        elif name == "every":
+        elif name in ("every", "gap"):
             values[name] = seconds(text, FLAGS[name])
+        elif name == "shift":
+            values[name] = _shift(text)
         elif name == "limit":
             values[name] = _count(text, FLAGS[name])
         else:
             values[name] = text
     options = Options(**values)  # type: ignore[arg-type]
-    if options.start is not None and options.until is not None and options.start >= options.until:
-        raise ConfigError("--from lies behind --until: expected a time before it")
+    for first, last in (("start", "until"), ("with_start", "with_until")):
+        begin, end = getattr(options, first), getattr(options, last)
+        if begin is not None and end is not None and begin >= end:
+            raise ConfigError(f"{FLAGS[first]} lies behind {FLAGS[last]}: expected a time before it")
+    if (options.with_start is None) != (options.with_until is None):
+        raise ConfigError("--with-from and --with-until go together: expected both, or --with -7d")
+    if options.shift is not None and options.with_start is not None:
+        raise ConfigError("--with and --with-from name two windows to compare with: expected one of them")
     return options
 
 
@@ -117,6 +133,11 @@ def _moment(text: str, flag: str, now_ns: int) -> int:
             f"{flag}: expected a time such as @2013-01-31T12:00:00Z, epoch nanoseconds, or -1h (before now), "
             f"got {text!r}"
         ) from None
+
+
+def _shift(text: str) -> int:
+    sign = -1 if text.startswith("-") else 1
+    return sign * seconds(text.lstrip("+-"), FLAGS["shift"])
 
 
 def _count(text: str, flag: str) -> int:

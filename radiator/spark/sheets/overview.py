@@ -42,9 +42,7 @@ def section(answers: Answers, options: Options) -> Section:
         on_disk = sum(row["on_disk"] for row in integrity)
         tiles += [Tile(units.size(on_disk), "on disk, headers and all")] if on_disk else []
         tiles.append(Tile(f"{len(totals):,}", f"{options.what}s in {len(integrity):,} partitions"))
-    tiles.append(
-        Tile(units.duration(width.total_seconds() * 1000), f"from first to last, {units.short(rate)} messages/s")
-    )
+    tiles.append(Tile(units.duration(width.total_seconds() * 1000), f"from first to last, {units.rate(rate)}"))
     if integrity is not None:
         missing = sum(row["missing"] for row in integrity)
         whole = not missing and not sum(row["duplicates"] for row in integrity)

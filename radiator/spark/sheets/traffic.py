@@ -5,8 +5,8 @@ Of very many destinations the busiest stand by name over time, and the rest toge
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from datetime import timedelta
+from collections.abc import Iterator
+from datetime import datetime, timedelta
 from itertools import pairwise
 from statistics import median
 from typing import Any
@@ -23,7 +23,11 @@ from radiator.spark.sheets.work import Answers, Rows, Sheet, Work, span
 NAMED_MAX = 200  # destinations that stand by name over time
 REST = "(all others)"
 BARS_MAX = 12
+TOLD_MAX = 5  # silences that are told of
 PEAK_MIN = 3.0  # times the usual: less is no burst
+BUCKETS_MIN = 5  # pieces of time: of fewer nothing is usual
+ALMOST_ALWAYS, PAUSE_MIN = 0.8, 2  # in this share of the pieces there is a message; so many without are a pause
+STOPPED_MIN, STOPPED_TIMES = 20, 20  # messages, and times the usual time between two: less is no silence
 _EVERY_EVENT = 0.5  # of the messages must have an event time for a picture of it
 
 
@@ -82,7 +86,8 @@ def section(answers: Answers, options: Options) -> Section:
     return Section(
         "Traffic",
         "When messages came in, and when the things happened that they tell of.",
-        found=findings(rows, totals, options),
+        found=_found(totals),
+        stands_out=stands_out(rows, totals, options),
         pictures=pictures,
         tables=[
             Table("Messages by time of arrival", _fields(options), rows, rows_max=1000, folded=True),
@@ -109,51 +114,76 @@ def _picture(name: str, title: str, rows: Rows, totals: Rows, clock: str, option
 # --- what is remarkable -----------------------------------------------------------------------------------------------
 
 
-def findings(rows: Rows, totals: Rows, options: Options) -> str:
-    """How much in how long, and the burst and the silence, if there was one."""
+def _found(totals: Rows) -> str:
     messages, width = sum(row["messages"] for row in totals), span(totals)
-    seconds, words = options.width(width)
     share, most = f"{totals[0]['share']:.0%}", _of(totals[0]["destination"])
-    said = [
+    return (
         f"{units.many(messages, 'message')} in {units.duration(width.total_seconds() * 1000)}, {share} of them {most}."
+    )
+
+
+def stands_out(rows: Rows, totals: Rows, options: Options) -> list[str]:
+    """The burst, and who was silent in the middle or is silent at the end."""
+    width, words = options.width(span(totals))
+    said = _burst(rows, words.removeprefix("1 "))
+    silent = [
+        f"{name} was silent from {units.moment(first)} to {units.moment(last)}"
+        for name, first, last in _pauses(rows, timedelta(seconds=width))
     ]
-    buckets = _per_moment(rows)
-    usual = median(buckets.values()) if buckets else 0
-    peak = max(buckets, key=lambda at: buckets[at], default=None)
-    if peak is not None and len(buckets) >= 3 and buckets[peak] >= PEAK_MIN * usual:
-        there = [row for row in rows if row["start"] == peak]
-        largest = max(there, key=lambda row: row["messages"])
-        said.append(
-            f"The busiest {words.removeprefix('1 ')} began at {units.moment(peak)}: {buckets[peak]:,} messages, "
-            f"{buckets[peak] / usual:,.0f} times the usual; {largest['messages'] / buckets[peak]:.0%} of them "
-            f"{_of(largest['destination'])}."
+    end = max(row["last_received"] for row in totals)
+    silent += [
+        f"{row['destination']} is silent since {units.moment(row['last_received'])}; it had sent {pace}"
+        for row in totals
+        for pace in [_stopped(row, end)]
+        if pace
+    ]
+    more = [f"and {len(silent) - TOLD_MAX:,} more were or are silent"] if len(silent) > TOLD_MAX else []
+    return said + silent[:TOLD_MAX] + more
+
+
+def _burst(rows: Rows, width: str) -> list[str]:
+    buckets: dict[Any, int] = {}
+    for row in rows:
+        buckets[row["start"]] = buckets.get(row["start"], 0) + row["messages"]
+    if len(buckets) < BUCKETS_MIN:
+        return []
+    peak, usual = max(buckets, key=lambda at: buckets[at]), median(buckets.values())
+    if buckets[peak] < PEAK_MIN * usual:
+        return []
+    largest = max((row for row in rows if row["start"] == peak), key=lambda row: row["messages"])
+    share, whose = f"{largest['messages'] / buckets[peak]:.0%}", _of(largest["destination"])
+    times = f"{buckets[peak] / usual:,.0f} times the usual"
+    return [f"a burst at {units.moment(peak)}: {buckets[peak]:,} messages in {width}, {times}; {share} of them {whose}"]
+
+
+def _pauses(rows: Rows, width: timedelta) -> Iterator[tuple[str, datetime, datetime]]:
+    """The longest time without a message of each that is there almost always."""
+    moments: dict[str, list[datetime]] = {}
+    for row in rows:
+        moments.setdefault(row["destination"], []).append(row["start"])
+    for name, starts in moments.items():
+        between = (starts[-1] - starts[0]) // width + 1
+        if name == REST or len(starts) < BUCKETS_MIN or len(starts) < ALMOST_ALWAYS * between:
+            continue
+        pause, first, last = max(
+            (later - earlier - width, earlier + width, later) for earlier, later in pairwise(starts)
         )
-    silent = _longest_silence(buckets, seconds)
-    if silent:
-        said.append(f"Nothing came from {units.moment(silent[0])} to {units.moment(silent[1])}.")
-    return " ".join(said)
+        if pause >= PAUSE_MIN * width:
+            yield name, first, last
+
+
+def _stopped(row: dict[str, Any], end: datetime) -> str:
+    """How often it had sent that has stopped long before the end; else nothing."""
+    if row["messages"] < STOPPED_MIN:
+        return ""
+    every = (row["last_received"] - row["first_received"]) / (row["messages"] - 1)
+    if end - row["last_received"] <= STOPPED_TIMES * every or not every:
+        return ""
+    return f"every {units.duration(every.total_seconds() * 1000)} on average"
 
 
 def _of(destination: str) -> str:
     return "from others" if destination == REST else f"in {destination}"
-
-
-def _per_moment(rows: Iterable[dict[str, Any]]) -> dict[Any, int]:
-    found: dict[Any, int] = {}
-    for row in rows:
-        found[row["start"]] = found.get(row["start"], 0) + row["messages"]
-    return found
-
-
-def _longest_silence(buckets: dict[Any, int], seconds: int) -> tuple[Any, Any] | None:
-    """The longest time without a message, if it is remarkable: three buckets, and twice what is usual between two."""
-    moments, width = sorted(buckets), timedelta(seconds=seconds)
-    pauses = [(later - earlier - width, earlier + width, later) for earlier, later in pairwise(moments)]
-    if not pauses:
-        return None
-    longest = max(pauses)
-    usual = median(pause for pause, _, _ in pauses)
-    return longest[1:] if longest[0] >= 3 * width and longest[0] > 2 * usual else None
 
 
 SHEET = Sheet(run, section)

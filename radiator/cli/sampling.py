@@ -1,0 +1,50 @@
+"""``radiator cursors sample``: the history of lags, as messages of an ordinary topic.
+
+One message for each cursor and log, all messages of a sample with one time; published in a transaction, so a sample is
+there as a whole or not at all. What is written down is what the admin channel says. Samples keep the beat: one that
+took long does not move those behind it, and those that were missed are not made up for.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from radiator.client.asking import ask_all
+from radiator.clock import NS_PER_SECOND
+
+if TYPE_CHECKING:
+    from radiator.client import Connection
+
+FIELDS = ("cursor", "destination", "partition", "position", "end", "lag", "in_flight", "members")
+STDOUT = "-"
+
+
+def sample_cursors(
+    connection: Connection, match: str, target: str, every_ns: int, count: int | None
+) -> tuple[int, int]:
+    """Take ``count`` samples, or go on until interrupted. How many there were, and how many messages in all."""
+    started, published = time.monotonic_ns(), 0
+    for taken in itertools.count(1):
+        now_ns = time.time_ns()
+        rows = [_record(row, now_ns) for row in ask_all(connection, "cursors.ls", "cursors", match=match)]
+        if target == STDOUT:
+            for row in rows:
+                click.echo(row)
+        elif rows:
+            headers = {"content-type": "application/json", "event-time": str(now_ns)}
+            connection.send_many([(target, row.encode(), headers) for row in rows], transaction=True)
+        published += len(rows)
+        if taken == count:
+            break
+        passed = time.monotonic_ns() - started
+        time.sleep((every_ns - passed % every_ns) / NS_PER_SECOND)
+    return taken, published
+
+
+def _record(row: dict[str, Any], now_ns: int) -> str:
+    return json.dumps({"time_ns": now_ns, **{name: row[name] for name in FIELDS}}, ensure_ascii=False)

@@ -1,0 +1,219 @@
+"""The sheet ``compare``: what is different between two windows of time.
+
+Which windows: ``--from`` and ``--until`` are the one; the other is ``--with -7d`` (the same, moved), or ``--with-from``
+and ``--with-until``, or else the time of the same length right before. Without any of them the last day of the log is
+compared with the day before it; of a log shorter than two days, its second half with its first.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from radiator.clock import NS_PER_SECOND
+from radiator.spark import units
+from radiator.spark.jobs import JOBS, compare
+from radiator.spark.page import Field, Section, Table
+from radiator.spark.pictures import pairs
+from radiator.spark.sheets.options import Options
+from radiator.spark.sheets.work import Answers, Rows, Sheet, Work
+
+LONGEST = timedelta(days=1)  # of windows that nobody named
+SHORTEST = timedelta(seconds=1)
+DRAWN_MAX = 12
+REMARKABLE = 1.5  # times as many, or as slow: less is not told
+NAMES_MAX = 3  # in a sentence
+_TICK = timedelta(microseconds=1)
+
+
+class Window(NamedTuple):
+    start_ns: int
+    until_ns: int
+
+    @property
+    def seconds(self) -> float:
+        return (self.until_ns - self.start_ns) / NS_PER_SECOND
+
+    def row(self, name: str) -> dict[str, Any]:
+        return {
+            "window": name,
+            "start": units.utc(self.start_ns),
+            "until": units.utc(self.until_ns),
+            "seconds": self.seconds,
+        }
+
+
+def windows(options: Options, first: datetime | None, last: datetime | None) -> tuple[Window, Window] | None:
+    """The window and the one to compare it with, for a log from ``first`` to ``last``; None if it holds too little."""
+    start, until = options.start, options.until
+    if start is None and until is None:
+        if first is None or last is None or last - first < SHORTEST:
+            return None
+        begin, until = _ns(first), _ns(last + _TICK)
+        start = until - min(_ns_of(LONGEST), (until - begin) // 2)
+    if start is None:
+        if first is None:
+            return None
+        start = _ns(first)
+    if until is None:  # nothing came since: that is the finding
+        until = time.time_ns() if last is None else _ns(last + _TICK)
+    now = Window(start, until)
+    if now.until_ns <= now.start_ns:
+        return None
+    if options.with_start is not None and options.with_until is not None:
+        return now, Window(options.with_start, options.with_until)
+    moved = now.start_ns - now.until_ns if options.shift is None else options.shift * NS_PER_SECOND
+    return now, Window(now.start_ns + moved, now.until_ns + moved)
+
+
+def run(work: Work) -> Answers:
+    totals = work.totals()
+    first = min((row["first_received"] for row in totals), default=None)
+    last = max((row["last_received"] for row in totals), default=None)
+    chosen = windows(work.options, first, last)
+    if chosen is None:
+        return {"compare": [], "windows": []}
+    now, before = chosen
+    columns = JOBS["compare"].columns
+    one, other = (work.frame(*columns, start_time=each.start_ns, end_time=each.until_ns) for each in chosen)
+    found = work.rows(compare(one, other, now_seconds=now.seconds, before_seconds=before.seconds), "compare")
+    return {"compare": found, "windows": [now.row("now"), before.row("before")]}
+
+
+# --- the page ---------------------------------------------------------------------------------------------------------
+
+
+def _fields(options: Options) -> tuple[Field, ...]:
+    return (
+        Field("destination", options.what),
+        Field("messages", "messages", "count"),
+        Field("messages_before", "before", "count"),
+        Field("remark", "change"),
+        Field("difference", "difference/s", "change", page_only=True),
+        Field("bytes", "bytes", "size"),
+        Field("bytes_before", "before", "size"),
+        Field("p50_ms", "p50", "duration", page_only=True),
+        Field("p50_ms_before", "before", "duration", page_only=True),
+        Field("p99_ms", "p99", "duration"),
+        Field("p99_ms_before", "before", "duration"),
+    )
+
+
+def section(answers: Answers, options: Options) -> Section:
+    rows = [{**row, "remark": remark(row)} for row in answers["compare"]]
+    if not answers["windows"]:
+        found = "The log is too short to be cut into two windows that could be compared."
+        return Section("Compared", found=found, nothing=True)
+    now, before = answers["windows"]
+    text = f"Now: {_window(now)}. Before: {_window(before)}."
+    if now["seconds"] != before["seconds"]:
+        text += " The windows differ in length, so rates are compared, not numbers."
+    text += " The way is from the event, or else from its transmission, to the broker."
+    if not rows:
+        return Section("Compared", text, found="Neither window holds a message.")
+    unit, factor = _per(max(max(row["rate"], row["rate_before"]) for row in rows))
+    drawn = [
+        {**row, "rate": row["rate"] * factor, "rate_before": row["rate_before"] * factor}
+        for row in rows
+        if row["difference"] or len(rows) == 1
+    ]
+    more = f"; {len(drawn) - DRAWN_MAX:,} smaller ones not shown" if len(drawn) > DRAWN_MAX else ""
+    picture = pairs(
+        "compare",
+        "The largest changes",
+        drawn,
+        label="destination",
+        before="rate_before",
+        now="rate",
+        remark="remark",
+        limit=DRAWN_MAX,
+        note=f"Messages per {unit} and {options.what}, by how much they changed{more}",
+    )
+    tables = [Table("Changes", _fields(options), rows)]
+    return Section(
+        "Compared",
+        text,
+        found=_found(rows, now, before),
+        stands_out=_stands_out(rows),
+        pictures=[picture],
+        tables=tables,
+    )
+
+
+def remark(row: dict[str, Any]) -> str:
+    """What became of a destination, in a word or a figure."""
+    if row["kind"] != "both":
+        return "new" if row["kind"] == "new" else "vanished"
+    return times(row["ratio"])
+
+
+def times(ratio: float) -> str:
+    """4.2 ×, +12%, −40%, the same"""
+    if ratio >= 2:
+        return f"{ratio:,.0f} ×" if ratio >= 10 else f"{ratio:.1f} ×"
+    percent = round((ratio - 1) * 100)
+    return "the same" if percent == 0 else f"+{percent}%" if percent > 0 else f"−{-percent}%"
+
+
+def _found(rows: Rows, now: dict[str, Any], before: dict[str, Any]) -> str:
+    messages, then = (sum(row[name] for row in rows) for name in ("messages", "messages_before"))
+    if not messages or not then:
+        return (
+            f"{units.many(messages, 'message')} now, none before." if messages else f"No message now, {then:,} before."
+        )
+    return f"{units.many(messages, 'message')} now, {then:,} before: {_whole(messages, then, now, before)}."
+
+
+def _stands_out(rows: Rows) -> list[str]:
+    said = []
+    for kind, words in (("vanished", "silent now"), ("new", "new")):
+        names = [row for row in rows if row["kind"] == kind]
+        if names and len(names) < len(rows):
+            said.append(f"{words}: {_names(names)}")
+    both = [row for row in rows if row["kind"] == "both"]
+    for row in both[:NAMES_MAX]:
+        if not 1 / REMARKABLE < row["ratio"] < REMARKABLE:
+            messages, then = f"{row['messages']:,}", f"{row['messages_before']:,}"
+            said.append(f"{row['destination']}: {times(row['ratio'])}, {messages} now and {then} before")
+    slower = [row for row in both if row["p99_ratio"] and row["p99_ratio"] >= REMARKABLE and row["p99_ms"] >= 1]
+    for row in sorted(slower, key=lambda row: -row["p99_ratio"])[:NAMES_MAX]:
+        p99, p99_before = units.duration(row["p99_ms"]), units.duration(row["p99_ms_before"])
+        said.append(f"{row['destination']} is slower: p99 of its way {p99}, before {p99_before}")
+    return said
+
+
+def _whole(messages: int, then: int, now: dict[str, Any], before: dict[str, Any]) -> str:
+    words = times((messages / now["seconds"]) / (then / before["seconds"]))
+    return words if now["seconds"] == before["seconds"] else f"{words} by rate"
+
+
+def _names(rows: Rows) -> str:
+    shown = ", ".join(
+        f"{row['destination']} ({max(row['messages'], row['messages_before']):,})" for row in rows[:NAMES_MAX]
+    )
+    return shown + (f" and {len(rows) - NAMES_MAX:,} more" if len(rows) > NAMES_MAX else "")
+
+
+def _window(row: dict[str, Any]) -> str:
+    length = units.duration(row["seconds"] * 1000)
+    return f"{units.moment(row['start'])} to {units.moment(row['until'])} ({length})"
+
+
+def _per(rate: float) -> tuple[str, int]:
+    """The unit of time in which the largest rate is a number above one."""
+    for unit, factor in (("second", 1), ("minute", 60), ("hour", 3600)):
+        if rate * factor >= 1:
+            return unit, factor
+    return "day", 86_400
+
+
+def _ns(moment: datetime) -> int:
+    return _ns_of(moment - units.EPOCH)
+
+
+def _ns_of(width: timedelta) -> int:
+    return width // _TICK * 1000
+
+
+SHEET = Sheet(run, section)

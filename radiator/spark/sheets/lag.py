@@ -1,0 +1,124 @@
+"""The sheet ``lag``: how far behind cursors were over time, from the samples that are in the log itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from radiator.spark import units
+from radiator.spark.jobs import JOBS, lag
+from radiator.spark.page import Field, Section, Table
+from radiator.spark.pictures import lines
+from radiator.spark.sheets.options import Options
+from radiator.spark.sheets.work import Answers, Rows, Sheet, Work
+
+DRAWN_MAX = 7  # cursors in the picture: as many as there are colours
+TOLD_MAX = 5  # cursors that are told of by name
+STILL_SHARE = 0.1  # of the time that was watched: who settles nothing for so long, and has work, stands still
+GROWN_MIN = 10  # messages: less is no trend
+_LAG = (
+    Field("cursor", "cursor"),
+    Field("partition", "partition"),
+    Field("lag", "lag", "count"),
+    Field("lag_max", "largest", "count"),
+    Field("max_at", "at", "moment", page_only=True),
+    Field("lag_avg", "average", "count"),
+    Field("slope", "growth", "change"),
+    Field("took", "settled", "rate"),
+    Field("still_since", "nothing settled since", "moment"),
+    Field("age_ms", "oldest waits", "duration"),
+    Field("in_flight", "in flight", "count"),
+    Field("members", "members", "count"),
+    Field("samples", "samples", "count", page_only=True),
+    Field("last", "last sample", "moment", page_only=True),
+)
+
+
+def run(work: Work) -> Answers:
+    samples = {"destination": work.options.samples}
+    body = work.frame(*JOBS["lag"].columns, **samples)
+    log = work.frame("partition", "offset", "receive_ns", destination=None, start_time=None)
+    found = work.rows(lag(body, log), "lag")
+    answers: Answers = {"lag": found, "lag_over_time": []}
+    if found:
+        width = max(row["last"] for row in found) - min(row["first"] for row in found)
+        every = work.options.width(width)[1]
+        answers["lag_over_time"] = work.job("lag_over_time", selection=samples, every=every)
+    return answers
+
+
+def section(answers: Answers, options: Options) -> Section:
+    rows = answers["lag"]
+    if not rows:
+        where = options.samples
+        found = (
+            f"No sample of a cursor is in {where}, so nothing is known of the past. Beside the broker, "
+            f"`radiator cursors sample --to {where} --every 30s` writes down how far behind everyone is."
+        )
+        return Section("Lag", found=found, nothing=True)
+    worst = _worst(answers["lag_over_time"])
+    drawn = [row for row in answers["lag_over_time"] if row["cursor"] in worst]
+    drawn.sort(key=lambda row: worst.index(row["cursor"]))
+    more = (
+        f"; {len(_cursors(rows)) - DRAWN_MAX:,} others were less far behind" if len(_cursors(rows)) > DRAWN_MAX else ""
+    )
+    picture = lines(
+        "lag",
+        "How far behind cursors were",
+        drawn,
+        x="start",
+        y="lag",
+        series="cursor",
+        label="messages not settled",
+        limit=DRAWN_MAX,
+        note=f"Messages that were committed and not settled, the most in each piece of time, UTC{more}",
+    )
+    text = "Growth is the slope of a line through all samples; how long the oldest waits is as of the last one."
+    table = Table("Cursors", _LAG, rows)
+    return Section("Lag", text, found=_found(rows), stands_out=_stands_out(rows), pictures=[picture], tables=[table])
+
+
+def _cursors(rows: Rows) -> list[str]:
+    return list(dict.fromkeys(row["cursor"] for row in rows))
+
+
+def _worst(rows: Rows) -> list[str]:
+    most: dict[str, int] = {}
+    for row in rows:
+        most[row["cursor"]] = max(most.get(row["cursor"], 0), row["lag"])
+    return sorted(most, key=lambda name: (-most[name], name))[:DRAWN_MAX]
+
+
+def _found(rows: Rows) -> str:
+    last, most = max(row["last"] for row in rows), max(rows, key=lambda row: row["lag_max"])
+    furthest = f"{most['cursor']}, {units.many(most['lag_max'], 'message')} at {units.moment(most['max_at'])}"
+    behind = sum(row["lag"] > 0 for row in rows)
+    now = f"{units.many(behind, 'cursor')} of {len(rows):,} behind" if behind else "Nobody was behind"
+    return f"{now} at the last sample, {units.moment(last)}" + (
+        f"; the furthest ever {furthest}." if most["lag_max"] else "."
+    )
+
+
+def _stands_out(rows: Rows) -> list[str]:
+    told = [line for line in map(_remark, rows) if line]
+    return told if len(told) <= TOLD_MAX else [*told[:TOLD_MAX], f"and {len(told) - TOLD_MAX:,} cursors more"]
+
+
+def _remark(row: dict[str, Any]) -> str:
+    """Of a cursor that stands still, or falls behind more and more."""
+    parts = [f"{row['cursor']} is {units.many(row['lag'], 'message')} behind"]
+    watched = (row["last"] - row["first"]).total_seconds()
+    still = row["still_since"]
+    if row["lag"] and still is not None and (row["last"] - still).total_seconds() >= STILL_SHARE * watched > 0:
+        parts.append(f"and has settled nothing since {units.moment(still)}")
+        if row["members"] == 0:
+            parts.append("nobody takes from it")
+    elif row["slope"] and row["slope"] * watched >= max(row["lag_avg"], GROWN_MIN) and row["lag"] >= row["lag_avg"]:
+        parts.append(f"and falls behind by {units.rate(row['slope'])}")
+    else:
+        return ""
+    if row["age_ms"] is not None:
+        parts.append(f"the oldest has waited {units.duration(row['age_ms'])}")
+    return f"{parts[0]} {', '.join(parts[1:])}"
+
+
+SHEET = Sheet(run, section)

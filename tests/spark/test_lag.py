@@ -1,0 +1,102 @@
+"""Lags over time: from samples in the log to who stands still."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from radiator.cli.cursors import SAMPLES as PUBLISHED
+from radiator.cli.sampling import FIELDS
+from radiator.spark import units
+from radiator.spark.jobs.lag import SAMPLE
+from radiator.spark.report import make_report
+from radiator.spark.sheets.options import SAMPLES
+from tests.spark.stores import MS, START_NS, Message, Writer
+
+pytestmark = pytest.mark.spark
+
+S = 1000 * MS
+LOG = "/topic/orders"
+
+
+def sample(cursor: str, second: int, position: int, end: int, members: int = 1, **more: Any) -> Message:
+    row = {
+        "time_ns": START_NS + second * S, "cursor": cursor, "destination": LOG, "partition": LOG, "position": position,
+        "end": end, "lag": end - position, "in_flight": 0, "members": members, **more,
+    }  # fmt: skip
+    return Message(SAMPLES, json.dumps(row).encode(), b"", START_NS + second * S)
+
+
+def at(second: int) -> datetime | None:
+    return units.utc(START_NS + second * S)
+
+
+@pytest.fixture
+def store(writer: Writer) -> str:
+    """One order a second; ``works`` is always one behind, ``stops`` settles nothing after 20 s."""
+    writer.write(LOG, [Message(LOG, b"", b"", START_NS + i * S) for i in range(101)])
+    for second in range(0, 101, 10):
+        stopped = min(second, 20)
+        writer.write(SAMPLES, [sample("sub:works", second, second - 1 if second else 0, second)])
+        writer.write(SAMPLES, [sample("group:stops<b>", second, stopped, second, 0 if second > 20 else 2)])
+    writer.write(SAMPLES, [Message(SAMPLES, b"no sample", b"", START_NS + 101 * S)])
+    return writer.root
+
+
+def test_a_cursor_that_stands_still_is_told_with_how_long_and_how_old(spark: Any, store: str, tmp_path: Path) -> None:
+    report = make_report(store, tmp_path, spark=spark, sheets=["lag"])
+    stops, works = report.answers["lag"]
+    assert (stops["cursor"], stops["lag"], stops["lag_max"], stops["max_at"]) == ("group:stops<b>", 80, 80, at(100))
+    assert (stops["samples"], stops["first"], stops["last"]) == (11, at(0), at(100))
+    assert stops["lag_avg"] == pytest.approx(sum(range(10, 90, 10)) / 11)
+    assert 0.5 < stops["slope"] < 1
+    assert (stops["took"], stops["still_since"], stops["members"]) == (pytest.approx(0.2), at(20), 0)
+    assert stops["age_ms"] == 80_000.0  # the order that it did not settle was received at 20 s
+    assert (works["lag"], works["still_since"], works["age_ms"]) == (1, at(100), 1_000.0)
+    assert works["slope"] == pytest.approx(0, abs=0.01)
+    (section,) = report.page.sections
+    (line,) = section.stands_out
+    assert line == (
+        "group:stops<b> is 80 messages behind and has settled nothing since 2023-11-14 22:13:40, "
+        "nobody takes from it, the oldest has waited 1.33 min"
+    )
+    assert "2 cursors of 2 behind at the last sample" in section.found
+    assert [row["cursor"] for row in report.answers["lag_over_time"]].count("sub:works") == 11
+    page = (tmp_path / "lag.html").read_text("utf-8")
+    assert "group:stops&lt;b&gt;" in page and "<b>:" not in page
+
+
+def test_the_width_and_the_topic_of_samples_can_be_chosen(spark: Any, store: str) -> None:
+    answers = make_report(store, spark=spark, sheets=["lag"], every="50s").answers
+    assert [row["lag"] for row in answers["lag_over_time"] if row["cursor"] != "sub:works"] == [20, 70, 80]
+    assert make_report(store, spark=spark, sheets=["lag"], samples="/topic/other").answers["lag"] == []
+
+
+def test_without_samples_the_sheet_says_how_to_get_them(spark: Any, writer: Writer) -> None:
+    writer.write(LOG, [Message(LOG)])
+    (section,) = make_report(writer.root, spark=spark, sheets=["lag"]).page.sections
+    assert "radiator cursors sample --to /topic/ops.cursors --every 30s" in section.found
+
+
+def test_one_sample_has_no_slope_and_is_drawn_all_the_same(spark: Any, writer: Writer, tmp_path: Path) -> None:
+    writer.write(SAMPLES, [sample("sub:new", 0, 0, 5)])
+    report = make_report(writer.root, tmp_path, spark=spark, sheets=["lag"])
+    (row,) = report.answers["lag"]
+    assert (row["lag"], row["slope"], row["took"], row["age_ms"]) == (5, None, None, None)
+    assert report.page.sections[0].stands_out == []
+
+
+def test_a_cursor_that_was_moved_back_does_not_stand_still(spark: Any, writer: Writer) -> None:
+    for second, position in ((0, 10), (10, 50), (20, 5), (30, 5)):
+        writer.write(SAMPLES, [sample("sub:back", second, position, 60)])
+    (row,) = make_report(writer.root, spark=spark, sheets=["lag"]).answers["lag"]
+    assert row["still_since"] is None
+
+
+def test_what_is_sampled_is_what_is_read() -> None:
+    assert PUBLISHED == SAMPLES
+    assert [field.split()[0] for field in SAMPLE.split(", ")] == ["time_ns", *FIELDS]

@@ -1,0 +1,51 @@
+"""Every sheet, on stores that are not as one thinks of them: nothing, one record, names that bite."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from radiator.spark.report import make_report
+from radiator.spark.sheets import SHEETS
+from tests.spark.stores import MS, START_NS, Message, Writer
+
+pytestmark = pytest.mark.spark
+
+NAMES = (
+    "/topic/<script>alert(1)</script>",
+    "/queue/$x^2_{i}$ & 'q' \"d\"",
+    "/topic/über.日本語",
+    "/topic/" + "n" * 200,
+    "/topic/a`b",
+)
+
+
+def test_every_sheet_has_words_for_a_store_with_nothing(spark: Any, writer: Writer, tmp_path: Path) -> None:
+    for name in SHEETS:
+        report = make_report(writer.root, tmp_path, spark=spark, sheets=[name])
+        (section,) = report.page.sections
+        assert section.found.endswith("."), name
+        assert json.loads((tmp_path / f"{name}.json").read_text("utf-8"))["sheets"] == [name]
+        assert (tmp_path / f"{name}.html").exists()
+
+
+def test_a_page_of_one_record_is_made(spark: Any, writer: Writer, tmp_path: Path) -> None:
+    writer.write("p", [Message("/topic/a", b"x", b"tag-a:b\nuser:u", START_NS, START_NS - MS, START_NS - MS)])
+    report = make_report(writer.root, tmp_path, spark=spark)
+    assert report.summary()["messages"] == 1
+    assert report.page.sections[0].found == "Nothing stands out."
+    assert any("too short to be cut into two windows" in note for note in report.page.sections[0].notes)
+    assert "1 message in 0, 100% of them in /topic/a." in [section.found for section in report.page.sections]
+
+
+def test_names_that_bite_are_text_on_the_page_and_in_the_pictures(spark: Any, writer: Writer, tmp_path: Path) -> None:
+    for i, name in enumerate(NAMES):
+        block = f"tag-{i}$_{{:{'v' * 90}<b>\nuser:<u>".encode()
+        writer.write("p", [Message(name, b"", block, START_NS + (100 * n + i) * MS, START_NS) for n in range(30)])
+    report = make_report(writer.root, tmp_path, spark=spark)
+    page = (tmp_path / "report.html").read_text("utf-8")
+    assert "<script>" not in page and "<b>v" not in page and "<u>" not in page
+    assert {row["destination"] for row in report.answers["totals"]} == set(NAMES)

@@ -1,0 +1,55 @@
+"""A bad day: what the report says of it to somebody who was not there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from radiator.spark.report import Report, make_report
+from radiator.spark.sheets import SHEETS
+from tests.spark import story
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def report(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Report]:
+    folder = tmp_path_factory.mktemp("story")
+    writer = story.write(folder / "data")
+    yield make_report(writer.root, folder / "report", spark=spark)
+    writer.close()
+
+
+def test_the_head_of_the_page_tells_what_happened(report: Report) -> None:
+    head = report.page.sections[0]
+    assert head.found == "What stands out:"
+    expected = """
+        Traffic: a burst at 2023-11-15 10:00:00: 2,142 messages in 30 minutes, 17 times the usual
+        Traffic: /topic/sensors.cellar was silent from 2023-11-15 11:00:00 to 2023-11-15 12:30:00
+        Traffic: /topic/sensors.attic is silent since 2023-11-14 23:59:00; it had sent every 1 min on average
+        Lag: group:billing is 320 messages behind and has settled nothing since 2023-11-15 10:30:00
+        Compared: /topic/sensors.cellar is slower: p99 of its way 1.3 h, before 100 ms
+    """
+    for line in filter(None, map(str.strip, expected.splitlines())):
+        assert any(told.startswith(line) for told in head.stands_out), line
+    (new,) = [line for line in head.stands_out if line.startswith("Compared: new")]
+    assert "/topic/sensors.shed (960)" in new
+
+
+def test_what_was_as_always_is_not_told(report: Report) -> None:
+    told = " ".join(report.page.sections[0].stands_out)
+    for name in ("/topic/orders", "/topic/sensors.kitchen", "sub:dashboard"):
+        assert name not in told
+
+
+def test_every_sheet_says_something_and_every_answer_is_json(report: Report) -> None:
+    titles = [section.title for section in report.page.sections]
+    assert len(titles) == len(set(titles)) == 1 + len(SHEETS)
+    assert all(section.found for section in report.page.sections)
+    assert set(report.answers) <= set(report.summary())
+    assert report.folder is not None
+    page = Path(report.folder, "report.html").read_text("utf-8")
+    assert page.count("<picture>") == len([path for path in report.files if path.suffix == ".png"])
