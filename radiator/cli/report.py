@@ -54,7 +54,7 @@ def _about(name: str) -> str:
 @click.option("--limit", type=int, metavar="N", help=f"How many values of each kind; default {LIMIT}.")
 @click.option("--gap", metavar="WIDTH", help="So long without a message ends a session.")
 @click.option("--key", metavar="HEADER", help="The header that says whose message it is.")
-@click.option("--with", "shift", metavar="-WIDTH", help="Compare with the same time, moved by this: -7d.")
+@click.option("--with", "shift", metavar="SHIFT", help="Compare with the same time, moved by this: -7d.")
 @click.option("--with-from", "with_start", metavar=TIME, help="Compare with what was received from here.")
 @click.option("--with-until", metavar=TIME, help="Compare with what was received before here.")
 @click.option("--samples", metavar="NAME", help=f"Where `radiator cursors sample` publishes; default {SAMPLES}.")
