@@ -13,13 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from hashlib import blake2b
 
 from radiator.archive import DataFile, Files, State, load
 from radiator.archive.listing import in_order
 from radiator.archive.lookup import may_hold, missing
-from radiator.columns.files import open_store
+from radiator.archive.manifest import check_source
+from radiator.columns.files import Place, open_store
 from radiator.columns.log import partitions
 from radiator.columns.selection import Selection
+from radiator.storage import layout
+from radiator.storage.files import read_file
+from radiator.storage.salt import decode_key
 
 
 @dataclass(frozen=True)
@@ -36,8 +41,11 @@ def seam(
     data: str | None, archive: Files | None, selection: Selection, storage: Mapping[str, str] | None = None
 ) -> Seam:
     """Raises StorageError."""
-    logs = partitions(open_store(data, storage)) if data is not None else []
-    state = load(archive) if archive is not None else State()
+    place = None if data is None else open_store(data, storage)
+    logs = [] if place is None else partitions(place)
+    state = State() if archive is None else load(archive)
+    if place is not None and archive is not None:
+        _check_source(place, archive, state)
     holes = [
         f"partition {name!r}: offsets {low} to {high - 1}: {why}"
         for name, end in sorted(state.ends.items())
@@ -59,6 +67,13 @@ def seam(
             log[each.name] = first, each.next_offset
     wanted = (each for each in state.files.values() if may_hold(each, selection))
     return Seam(log, tuple(in_order(wanted)), tuple(holes))
+
+
+def _check_source(place: Place, archive: Files, state: State) -> None:
+    """Of a copy without a key it cannot be told. Raises StorageError."""
+    key = decode_key(read_file(place.fs, layout.salt_path(place.root)))
+    if key is not None:
+        check_source(archive, state, blake2b(key, digest_size=16).hexdigest())
 
 
 def whole(each: DataFile, selection: Selection) -> bool:

@@ -13,14 +13,13 @@ import pyarrow.parquet as pq
 
 from radiator.archive import DataFile, Lost, commit, load, open_files
 from radiator.archive.paths import data_path
+from radiator.archive.planning import source_of
 from radiator.columns.decode import Counters
 from radiator.columns.options import ReadOptions
 from radiator.columns.planning import plan, snapshot
 from radiator.columns.read import read
 from radiator.columns.schema import arrow_schema
 from radiator.columns.selection import Selection
-
-SOURCE = "00" * 16
 
 
 def records(data: str, starts: Mapping[str, int], ends: Mapping[str, int]) -> pa.Table:
@@ -48,14 +47,14 @@ def archive(root: Path | str, data: str, ends: Mapping[str, int] | None = None, 
                 _publish(root, rows.filter(pa.array(mask)), day, name, partition, before[partition], following)
             )
     starts = {name: 0 for name in ends if name not in state.ends}
-    made = commit(files, state, source=SOURCE, add=added, ends=ends, starts=starts)
-    assert not hasattr(made, "conflict")
+    commit(files, state, source=source_of(data), add=added, ends=ends, starts=starts)
     return [each.path for each in added]
 
 
 def lose(root: Path | str, *lost: Lost) -> None:
     files = open_files(root)
-    commit(files, load(files), source=SOURCE, lost=lost)
+    state = load(files)
+    commit(files, state, source=state.source or "", lost=lost)
 
 
 def compact(root: Path | str, partition: str, destination: str, delete: bool = True) -> None:
@@ -69,7 +68,7 @@ def compact(root: Path | str, partition: str, destination: str, delete: bool = T
         first, following = min(each.first_offset for each in those), max(each.next_offset for each in those)
         new = _publish(root, rows.cast(arrow_schema()), day, destination, partition, first, following)
         state = load(files)
-        commit(files, state, source=SOURCE, add=[new], remove=[each.path for each in those])
+        commit(files, state, source=state.source or "", add=[new], remove=[each.path for each in those])
     for each in old if delete else ():
         files.remove(each.path)
 
@@ -79,7 +78,7 @@ def _publish(
 ) -> DataFile:
     files = open_files(root)
     path = data_path(day, name, partition, first, following, secrets.token_hex(4))
-    spooled = f"{files.spool()}/{secrets.token_hex(4)}"
+    spooled = f"{files.spool('of-a-test')}/{secrets.token_hex(4)}"
     pq.write_table(rows, spooled, compression="zstd", row_group_size=500)
     size = os.path.getsize(spooled)
     files.publish(spooled, path)

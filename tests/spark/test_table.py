@@ -13,7 +13,7 @@ import pytest
 
 from radiator.archive import Lost, open_files
 from radiator.columns.scan import LostRecords
-from radiator.errors import ConfigError
+from radiator.errors import ConfigError, StorageError
 from radiator.spark import collect, read, table, tables
 from radiator.spark.schema import SCHEMA
 from tests.spark.archives import archive, compact, lose
@@ -141,6 +141,7 @@ def test_either_side_may_be_missing(spark: Any, store: tuple[str, str], tmp_path
     assert offsets(table(spark, None, there)) == {"abc": list(range(200)), "q": list(range(50))}
     empty = Writer(tmp_path / "empty")
     empty.close()
+    shutil.copy(f"{data}/salt", f"{empty.root}/salt")
     nothing = table(spark, empty.root, tmp_path / "no archive yet")
     assert nothing.columns == SCHEMA.names and nothing.count() == 0
     assert offsets(table(spark, empty.root, there)) == {"abc": list(range(200)), "q": list(range(50))}
@@ -213,6 +214,13 @@ def test_a_compaction_before_the_files_are_listed_is_waited_for(
     monkeypatch.setattr(tables, "seam", compacted_behind_our_back)
     assert offsets(table(spark, store[0], tmp_path / "archive")) == WHOLE
     assert seen["calls"] > 1
+
+
+def test_the_archive_of_another_store_is_refused(spark: Any, store: tuple[str, str], writer: Writer) -> None:
+    with pytest.raises(StorageError, match="archive of another data directory"):
+        table(spark, writer.root, store[1])
+    shutil.copytree(store[0], f"{writer.root}-copy")
+    assert table(spark, f"{writer.root}-copy", store[1]).count() == 400
 
 
 def test_options_that_would_move_the_seam_are_refused(spark: Any, store: tuple[str, str]) -> None:
