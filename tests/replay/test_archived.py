@@ -11,6 +11,7 @@ import pytest
 
 from radiator.archive import DataFile, Lost, commit, load, open_files
 from radiator.archive.planning import source_of
+from radiator.cli.main import run
 from radiator.columns import schema
 from radiator.errors import StorageError
 from radiator.export.records import Bounds
@@ -153,3 +154,19 @@ def test_too_many_files_at_once_are_an_error_that_says_what_to_do(
     with pytest.raises(StorageError, match="more than 1 files have records of the same time: ask for fewer"):
         read(Choice(), None, archive)
     assert len(read(Choice("/topic/a"), None, archive)) == 50
+
+
+def test_what_the_archiver_wrote_is_read_together_with_the_log_behind_it(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "data", segment_bytes=64 << 10)
+    for i in range(40):
+        texts = [each._replace(body=each.body * 100) for each in numbered("/topic/a", 25, 25 * i)]
+        writer.append("p", [*texts, *numbered(f"/topic/c.{i % 7}", 3, 25 * i)])
+        writer.commit()
+    store, archive = str(writer.root), str(tmp_path / "archive")
+    assert run(["archive", "--data", store, "--to", archive]) == 0
+    writer.close()
+    ends = load(open_files(archive)).ends
+    assert 0 < ends["p"] < 28 * 40
+    assert read(Choice(), store, archive) == of_the_log(store)
+    assert len(read(Choice("/topic/c.*"), store, archive)) == 120
+    assert len(read(Choice(), None, archive)) == ends["p"]

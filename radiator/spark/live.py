@@ -1,0 +1,124 @@
+"""The streaming job: windowed counts of what is coming in, published to a topic while it comes.
+
+``windows`` makes the table, ``publish_windows`` runs it: each trigger reads what is new, and publishes the windows that
+have changed as JSON, one message each. A window comes again whenever it has grown, and the one with the most messages
+is the latest; with ``closed`` it comes once, when nothing more can come to it.
+
+Effectively once: the ids are made of query, destination, window and count, and a count only grows, so a window that is
+published again after a crash is the same message to the broker.
+
+Spark lets no Python sink take part in the mode ``update``, so the batches of ``foreachBatch`` are written.
+
+Knows: Spark's streams, the sink's options. Must not know: sockets, files.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.types import StructType
+
+from radiator.errors import ConfigError
+from radiator.spark import sink_options
+from radiator.spark.schema import select
+from radiator.spark.session import FORMAT
+
+TIMES = ("receive_time", "event_time")
+TOPIC = "/topic/ops.traffic"
+_MOMENT = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSX"
+
+
+def columns(time: str = "receive_time") -> StructType:
+    """What ``windows`` reads."""
+    if time not in TIMES:
+        raise ConfigError(f"time: expected {' or '.join(TIMES)}, got {time!r}")
+    return select(["destination", "size", time])
+
+
+def windows(
+    df: DataFrame, *, every: str = "1 minute", time: str = "receive_time", watermark: str = "1 minute"
+) -> DataFrame:
+    """Messages and bytes per destination and window: columns destination, start, end, messages, bytes.
+
+    ``watermark`` is how long a window waits for what is late, in Spark's words; what comes later still is left out.
+    Records without that time are left out.
+    """
+    return (
+        df.where(F.col(time).isNotNull())
+        .withWatermark(time, watermark)
+        .groupBy("destination", F.window(time, every).alias("window"))
+        .agg(F.count("*").alias("messages"), F.sum("size").alias("bytes"))
+        .select("destination", "window.start", "window.end", "messages", "bytes")
+    )
+
+
+def messages(table: DataFrame) -> DataFrame:
+    """Each row of ``windows`` as a message: what the sink takes, without the destination it goes to."""
+    start, end = (F.date_format(name, _MOMENT) for name in ("start", "end"))
+    body = F.to_json(F.struct("destination", start.alias("start"), end.alias("end"), "messages", "bytes"))
+    return table.select(
+        body.alias("body"),
+        F.lit("application/json").alias("content_type"),
+        F.create_map(F.lit("destination"), F.col("destination")).alias("tags"),
+        F.col("start").alias("event_time"),
+        F.col("destination").alias("key"),  # a destination's windows stay in order, whatever the topic's partitions
+        F.concat_ws(" ", F.col("destination"), F.unix_micros("start"), F.unix_micros("end"), F.col("messages")).alias(
+            "row"
+        ),
+    )
+
+
+def publish_windows(
+    spark: SparkSession,
+    data: str,
+    url: str,
+    to: str = TOPIC,
+    *,
+    checkpoint: str,
+    destination: str = "#",
+    every: str = "1 minute",
+    time: str = "receive_time",
+    watermark: str = "1 minute",
+    closed: bool = False,
+    trigger: Mapping[str, Any] | None = None,
+    starting_offsets: str = "latest",
+    query: str = "live",
+    read_options: Mapping[str, Any] | None = None,
+    sink: Mapping[str, Any] | None = None,
+) -> StreamingQuery:
+    """Start it, and return the query: ``awaitTermination()`` waits, ``stop()`` ends it.
+
+    ``data`` is the store, ``url`` the broker that is published to, ``to`` the topic. ``checkpoint`` is where Spark
+    remembers how far it came: the same one goes on there. ``trigger`` is Spark's (``{"processingTime": "5 seconds"}``,
+    which is the default, or ``{"availableNow": True}``). ``query`` begins the ids: jobs that publish to one topic need
+    different ones. ``read_options`` and ``sink`` are further options of reading and writing. What ``to`` itself holds
+    is not counted. Raises ConfigError.
+    """
+    options = {"url": url, "destination": to, "query": query, "dedup_by": "row", **(sink or {})}
+    sink_options.parse({name: str(value) for name, value in options.items()})
+    reader = spark.readStream.format(FORMAT).schema(columns(time)).option("destination", destination)
+    for name, value in {"starting_offsets": starting_offsets, **(read_options or {})}.items():
+        reader = reader.option(name, str(value))
+    path = data if "://" in data or data.startswith("file:") else os.path.abspath(data)
+    stream = reader.load(path).where(F.col("destination") != to)  # else each message would be the reason for another
+    table = windows(stream, every=every, time=time, watermark=watermark)
+
+    def publish(batch: DataFrame, epoch: int) -> None:
+        writer = messages(batch).write.format(FORMAT).mode("append")
+        for name, value in options.items():
+            writer = writer.option(name, str(value))
+        writer.save()
+
+    return (
+        table.writeStream.foreachBatch(publish)
+        .outputMode("append" if closed else "update")
+        .option("checkpointLocation", checkpoint)
+        .queryName(query)
+        .trigger(**(trigger or {"processingTime": "5 seconds"}))
+        .start()
+    )

@@ -1,0 +1,141 @@
+"""Live windows: published by a stream, tailed by clients that know STOMP and nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import stomp
+
+from radiator.client import connect
+from radiator.client.subscription import Subscription
+from radiator.errors import ConfigError
+from radiator.spark.live import publish_windows
+from tests.running import BrokerProcess
+
+pytestmark = pytest.mark.spark
+
+MINUTE_NS = 60_000_000_000
+NOON_NS = 1_356_998_400_000_000_000  # 2013-01-01T00:00:00Z, for events
+WAIT = 120.0
+NOW = {"availableNow": True}
+
+
+def send(broker: BrokerProcess, destination: str, minutes: list[float], size: int = 10) -> None:
+    with connect(broker.address) as connection:
+        connection.send_many(
+            (destination, b"x" * size, {"event-time": NOON_NS + int(minute * MINUTE_NS)}) for minute in minutes
+        )
+
+
+def published(broker: BrokerProcess, topic: str) -> list[dict[str, Any]]:
+    with connect(broker.address) as connection:
+        return [each.json() for each in connection.subscribe(topic, start_position="first", stop_position="end")]
+
+
+def counted(found: list[dict[str, Any]]) -> dict[tuple[str, str], tuple[int, int]]:
+    """The latest of each window: minute and destination to messages and bytes."""
+    latest: dict[tuple[str, str], tuple[int, int]] = {}
+    for each in found:
+        key = (each["start"][11:16], each["destination"])
+        latest[key] = max(latest.get(key, (0, 0)), (each["messages"], each["bytes"]))
+    return latest
+
+
+def run(spark: Any, broker: BrokerProcess, to: str, checkpoint: Path, **options: Any) -> Any:
+    given = {"time": "event_time", "starting_offsets": "earliest", "trigger": NOW, "query": to, **options}
+    return publish_windows(
+        spark, str(broker.data), f"stomp://{broker.address}", to, checkpoint=str(checkpoint), **given
+    )
+
+
+class Tail(stomp.ConnectionListener):
+    """What a client of another house sees."""
+
+    def __init__(self) -> None:
+        self.bodies: list[dict[str, Any]] = []
+
+    def on_message(self, frame: Any) -> None:
+        self.bodies.append(json.loads(frame.body))
+
+
+def until(subscription: Subscription, destination: str, messages: int) -> None:
+    while (message := subscription.fetch(WAIT)) is not None:
+        found = message.json()
+        if (found["destination"], found["messages"]) == (destination, messages):
+            return
+    raise AssertionError("it did not come")
+
+
+@pytest.fixture
+def tail(shared_broker: BrokerProcess) -> Iterator[Tail]:
+    listener = Tail()
+    connection = stomp.Connection12([("127.0.0.1", shared_broker.port)])
+    connection.set_listener("tail", listener)
+    connection.connect(wait=True)
+    connection.subscribe("/topic/ops.live", id="1")
+    yield listener
+    connection.disconnect()
+
+
+def test_windows_are_tailed_while_messages_come(
+    spark: Any, shared_broker: BrokerProcess, tmp_path: Path, tail: Tail
+) -> None:
+    send(shared_broker, "/topic/live.a", [0.1, 0.2, 1.5])
+    options = {"destination": "/topic/live.*,/topic/ops.*", "trigger": {"processingTime": "0 seconds"}}
+    query = run(spark, shared_broker, "/topic/ops.live", tmp_path / "checkpoint", **options)
+    try:
+        with connect(shared_broker.address) as connection:
+            windows = connection.subscribe("/topic/ops.live", start_position="first")
+            until(windows, "/topic/live.a", 2)
+            send(shared_broker, "/topic/live.a", [0.3])
+            until(windows, "/topic/live.a", 3)
+            send(shared_broker, "/topic/live.b", [1.1], size=7)
+            until(windows, "/topic/live.b", 1)
+    finally:
+        query.stop()
+    found = published(shared_broker, "/topic/ops.live")
+    assert counted(found) == {
+        ("00:00", "/topic/live.a"): (3, 30),
+        ("00:01", "/topic/live.a"): (1, 10),
+        ("00:01", "/topic/live.b"): (1, 7),
+    }
+    assert [each for each in tail.bodies if each not in found] == []
+    assert len(tail.bodies) >= 3
+    assert found[0]["end"].endswith(":00.000000Z")
+
+
+def test_an_epoch_that_is_run_again_publishes_nothing_twice(
+    spark: Any, shared_broker: BrokerProcess, tmp_path: Path
+) -> None:
+    send(shared_broker, "/topic/again.a", [0.1, 0.2, 1.5, 2.5])
+    options = {"destination": "/topic/again.*", "sink": {"messages_per_receipt": 1}}
+    checkpoint = tmp_path / "checkpoint"
+    run(spark, shared_broker, "/topic/ops.again", checkpoint, **options).awaitTermination()
+    first = published(shared_broker, "/topic/ops.again")
+    assert len(first) == 3
+    for commit in (checkpoint / "commits").glob("*"):  # as if it had been killed before the epoch was noted as done
+        commit.unlink()
+    run(spark, shared_broker, "/topic/ops.again", checkpoint, **options).awaitTermination()
+    assert published(shared_broker, "/topic/ops.again") == first
+
+
+def test_closed_windows_come_once_when_the_watermark_has_passed(
+    spark: Any, shared_broker: BrokerProcess, tmp_path: Path
+) -> None:
+    options = {"destination": "/topic/closed.*", "closed": True, "watermark": "1 minute"}
+    for minutes in ([0.1, 0.2], [0.3, 1.5], [5.0]):
+        send(shared_broker, "/topic/closed.a", minutes)
+        run(spark, shared_broker, "/topic/ops.closed", tmp_path / "checkpoint", **options).awaitTermination()
+    found = published(shared_broker, "/topic/ops.closed")
+    assert [(each["start"][11:16], each["messages"]) for each in found] == [("00:00", 3), ("00:01", 1)]
+
+
+def test_what_does_not_fit_is_told_before_it_starts(spark: Any, shared_broker: BrokerProcess, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="time: expected receive_time or event_time"):
+        run(spark, shared_broker, "/topic/ops.x", tmp_path, time="noon")
+    with pytest.raises(ConfigError, match="option 'dedupe' is not known"):
+        run(spark, shared_broker, "/topic/ops.x", tmp_path, sink={"dedupe": "row"})
