@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -26,6 +24,7 @@ from radiator.cli.common import (
     put_json,
     say,
 )
+from radiator.cli.signals import stopped_by_signals
 from radiator.clock import NS_PER_SECOND
 from radiator.errors import ClientError, ProtocolError
 
@@ -218,23 +217,6 @@ class Work:
             f"{result.stored:,} messages were stored for certain before this; "
             f"the same command{again} stores only what is missing"
         )
-
-
-@contextmanager
-def stopped_by_signals(stopping: threading.Event) -> Iterator[None]:
-    """The first SIGINT or SIGTERM asks for an end behind the message in hand, the second one is Ctrl-C as ever."""
-
-    def note(number: int, frame: Any) -> None:
-        if stopping.is_set():
-            raise KeyboardInterrupt
-        stopping.set()
-
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _summary(result: Result) -> dict[str, Any]:

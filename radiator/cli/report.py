@@ -23,12 +23,25 @@ REMEDY = "`report` needs pyspark and {name} is not installed: pip install 'radia
 TIME = "@TIME"
 
 
+LIVE = "live"
+
+
 class Sheets(click.Command):
-    """Its help tells what each sheet answers."""
+    """Its help tells what each sheet answers. ``report live`` is a command of its own, and does not end by itself."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        if args[:1] == [LIVE]:
+            from radiator.cli.live import live
+
+            return live.make_context(f"{info_name} {LIVE}", args[1:], parent, **extra)
+        return super().make_context(info_name, args, parent, **extra)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Sheets"):
             formatter.write_dl([(name, _about(name)) for name in SHEETS])
+            formatter.write_dl([(LIVE, "What is coming in now? Published to a topic: see `report live --help`.")])
 
 
 def _about(name: str) -> str:

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import stomp
 
+from radiator.cli.live import live
+from radiator.cli.main import run as command
 from radiator.client import connect
 from radiator.client.subscription import Subscription
 from radiator.errors import ConfigError
@@ -123,6 +125,7 @@ def test_an_epoch_that_is_run_again_publishes_nothing_twice(
     assert published(shared_broker, "/topic/ops.again") == first
 
 
+@pytest.mark.slow
 def test_closed_windows_come_once_when_the_watermark_has_passed(
     spark: Any, shared_broker: BrokerProcess, tmp_path: Path
 ) -> None:
@@ -139,3 +142,38 @@ def test_what_does_not_fit_is_told_before_it_starts(spark: Any, shared_broker: B
         run(spark, shared_broker, "/topic/ops.x", tmp_path, time="noon")
     with pytest.raises(ConfigError, match="option 'dedupe' is not known"):
         run(spark, shared_broker, "/topic/ops.x", tmp_path, sink={"dedupe": "row"})
+
+
+def test_the_command_publishes_what_is_there(
+    spark: Any, shared_broker: BrokerProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    args = ["report", "live", "--data", str(shared_broker.data), "--url", shared_broker.address, "--clock", "event"]
+    args += ["--to", "/topic/ops.command", "--destination", "/topic/command.*", "--every", "10m", "--from", "first"]
+    send(shared_broker, "/topic/command.a", [1.0, 2.0, 11.0])
+    assert command([*args, "--once", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["messages"] == 3
+    found = [(each["start"][11:16], each["messages"]) for each in published(shared_broker, "/topic/ops.command")]
+    assert sorted(found) == [("00:00", 2), ("00:10", 1)]
+
+
+def test_the_command_tells_what_is_wrong(
+    spark: Any, shared_broker: BrokerProcess, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def told(code: int, *args: str) -> str:
+        assert command(["report", "live", *args]) == code
+        return capfd.readouterr().err
+
+    assert "no radiator store here" in told(5, "--data", str(tmp_path))
+    assert "expected a duration" in told(2, "--every", "often")
+    send(shared_broker, "/topic/wrong.a", [1.0])
+    somewhere = ("--data", str(shared_broker.data), "--destination", "/topic/wrong.*", "--from", "first", "--once")
+    refused = told(1, *somewhere, "--url", shared_broker.address, "--to", "/topic/*")
+    assert "bad-destination" in refused and "Traceback" not in refused
+
+
+def test_its_options_are_documented() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "cli.md").read_text("utf-8").partition("\n## report live\n")[2]
+    own = {option for each in live.params for option in each.opts} - {
+        "--url", "--login", "--user", "--passcode", "--passcode-file", "--ca", "--timeout"
+    }  # fmt: skip
+    assert {option for option in own if f"\n| `{option}" in text} == own

@@ -104,6 +104,7 @@ def test_a_stage_behind_a_shuffle_that_runs_again_in_another_order_stores_each_r
     assert held(shared_broker, "/topic/order") == sorted(2 * [str(line) for line in range(300)])
 
 
+@pytest.mark.slow
 def test_another_query_over_the_same_rows_is_not_taken_for_a_repeat(
     spark: Any, shared_broker: BrokerProcess, lines: Path, tmp_path: Path
 ) -> None:

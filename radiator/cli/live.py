@@ -1,0 +1,135 @@
+"""``radiator report live``: windowed counts of what comes in, published to a topic by a Spark stream."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import threading
+from contextlib import ExitStack
+from typing import Any
+
+import click
+
+from radiator.cli.choosing import check_store
+from radiator.cli.common import (
+    FAILED,
+    OK,
+    PASSCODE,
+    USAGE,
+    CommandFailed,
+    connection_options,
+    json_option,
+    progress,
+    put_json,
+)
+from radiator.cli.signals import stopped_by_signals
+from radiator.clock import NS_PER_SECOND
+
+LOOK_SECONDS = 1.0  # how often it is seen that the query has ended
+REMEDY = "`report live` needs pyspark and {name} is not installed: pip install 'radiator[spark]'"
+
+
+def _width(ctx: click.Context, parameter: click.Parameter, text: str) -> str:
+    """``5m`` in Spark's words."""
+    from radiator.broker.subscriptions.positions import parse_duration
+
+    ns = parse_duration(text)
+    if ns is None or ns < NS_PER_SECOND:
+        raise click.BadParameter(f"expected a duration of a second or more, such as 30s or 5m, got {text!r}")
+    return f"{ns // NS_PER_SECOND} seconds"
+
+
+@click.command("live", short_help="Publish windowed counts to a topic, live.")
+@click.option("--data", metavar="DIR", default="./data", show_default=True, help="The broker's data directory.")
+@click.option("--to", metavar="TOPIC", default="/topic/ops.traffic", show_default=True, help="Where they go.")
+@click.option("--destination", metavar="PATTERN", default="#", help="Only these, as in SUBSCRIBE; may have commas.")
+@click.option("--every", metavar="WIDTH", default="1m", show_default=True, callback=_width, help="Width of a window.")
+@click.option("--clock", type=click.Choice(("receive", "event")), default="receive", show_default=True,
+              help="Whose time is counted by: the broker's, or event-time.")  # fmt: skip
+@click.option("--late", metavar="DURATION", default="1m", show_default=True, callback=_width,
+              help="How long a window waits for what is late.")  # fmt: skip
+@click.option("--closed", is_flag=True, help="Publish a window once, when nothing more can come to it.")
+@click.option("--trigger", metavar="DURATION", default="5s", show_default=True, callback=_width,
+              help="How often what is new is counted.")  # fmt: skip
+@click.option("--from", "start", type=click.Choice(("now", "first")), default="now", show_default=True,
+              help="Where to begin, if the checkpoint does not say it.")  # fmt: skip
+@click.option("--checkpoint", metavar="DIR", type=click.Path(file_okay=False),
+              help="Where Spark notes how far it came, to go on there. Without it: begin anew each time.")  # fmt: skip
+@click.option("--once", is_flag=True, help="Count what is there by now, publish it, and end.")
+@connection_options
+@json_option
+def live(
+    data: str, to: str, destination: str, every: str, clock: str, late: str, closed: bool, trigger: str, start: str,
+    checkpoint: str | None, once: bool, url: str, login: str | None, passcode: str | None, timeout: float,
+    as_json: bool,
+) -> int:  # fmt: skip
+    """Publish messages and bytes per destination and window to a topic, as JSON, until SIGINT or SIGTERM.
+
+    A window comes again whenever it has grown. Any STOMP client can tail the topic.
+    """
+    check_store(data)
+    try:
+        from radiator.spark.live import publish_windows
+        from radiator.spark.session import get_session
+    except ImportError as error:
+        raise CommandFailed(USAGE, REMEDY.format(name=error.name or "a part of it")) from error
+    secrets = {"login": login, "passcode": passcode or click.get_current_context().meta.get(PASSCODE)}
+    stopping = threading.Event()
+    with ExitStack() as stack:
+        if checkpoint is None:
+            checkpoint = tempfile.mkdtemp(prefix="radiator-live-")
+            stack.callback(shutil.rmtree, checkpoint, ignore_errors=True)
+        bar = stack.enter_context(progress())
+        task = bar.add_task("start Spark", total=None, note="")
+        spark = get_session("radiator report live", log_level="OFF")
+        stack.enter_context(stopped_by_signals(stopping))
+        query = publish_windows(
+            spark, data, url, to,
+            checkpoint=os.path.abspath(checkpoint), destination=destination, every=every, time=f"{clock}_time",
+            watermark=late, closed=closed, trigger={"availableNow": True} if once else {"processingTime": trigger},
+            starting_offsets="earliest" if start == "first" else "latest", query=f"live {to}",
+            sink={"timeout": timeout, **{name: value for name, value in secrets.items() if value is not None}},
+        )  # fmt: skip
+        stack.callback(query.stop)
+        totals = Totals()
+        while not stopping.wait(LOOK_SECONDS):
+            active = query.isActive
+            totals.look(query)
+            bar.update(task, description=f"publishing to {to}", note=totals.note())
+            if not active:
+                break
+        _end(query)
+        totals.look(query)
+    if as_json:
+        put_json({"to": to, "epochs": totals.epochs, "messages": totals.messages})
+    else:
+        click.echo(f"{totals.messages:,} messages were counted, and what changed was published to {to}")
+    return OK
+
+
+class Totals:
+    """Of what the query has told of its triggers."""
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self.epochs = 0
+        self._last = -1
+
+    def look(self, query: Any) -> None:
+        for each in query.recentProgress:
+            if each["batchId"] > self._last:
+                self._last = each["batchId"]
+                self.epochs += 1
+                self.messages += each["numInputRows"]
+
+    def note(self) -> str:
+        return f"{self.messages:,} messages counted"
+
+
+def _end(query: Any) -> None:
+    from radiator.spark.report import reason
+
+    error = query.exception()
+    if error is not None:
+        raise CommandFailed(FAILED, reason(error) or str(error).partition("\n")[0])
