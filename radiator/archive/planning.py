@@ -79,6 +79,10 @@ def _units(partition: StoredPartition, end: int | None, source: str, unit_bytes:
             before, group = group[-1].end_offset, []
     if group:
         yield _unit(partition.name, group, before, source)
+    start = partition.log_start_offset
+    if not sealed and end is not None and start > end:  # all of it went before
+        lost = (Lost(partition.name, end, start, "retention"),)
+        yield Unit(partition.name, (), end, start, start, lost, secrets.token_hex(4), source, 0)
 
 
 def _unit(partition: str, segments: list[StoredSegment], before: int | None, source: str) -> Unit:

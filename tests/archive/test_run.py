@@ -210,6 +210,22 @@ def test_what_retention_took_before_is_recorded_and_told(tmp_path: Path) -> None
     assert list(verify(open_files(tmp_path / "archive"), archive_of(tmp_path), records=True)) == []
 
 
+def test_what_retention_took_is_recorded_though_nothing_is_new(tmp_path: Path) -> None:
+    writer = fill(tmp_path / "data", count=3000)
+    go(tmp_path, replace(EAGER, unit_bytes=1), Watch(stopping=lambda: True))
+    end = archive_of(tmp_path).ends["flights"]
+    for segment in segments(tmp_path)[:-1]:
+        segment.unlink()
+    go(tmp_path)
+    active = int(segments(tmp_path)[0].stem)
+    assert archive_of(tmp_path).lost == (Lost("flights", end, active, "retention"),)
+    assert archive_of(tmp_path).ends == {"flights": active}
+    version = archive_of(tmp_path).version
+    go(tmp_path)
+    assert archive_of(tmp_path).version == version
+    writer.close()
+
+
 def test_a_segment_that_goes_while_it_is_read_is_planned_anew(tmp_path: Path) -> None:
     fill(tmp_path / "data", count=4000).close()
     gone = segments(tmp_path)[:3]
