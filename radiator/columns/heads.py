@@ -11,6 +11,7 @@ Invariant: whatever lies below ``End.next_offset`` is committed, and was when ``
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 
 from radiator.columns.files import Place, remedy, together
@@ -18,6 +19,8 @@ from radiator.columns.log import exists
 from radiator.storage import layout, names
 from radiator.storage.files import FileSystem, read_file, storage_error
 from radiator.storage.reader import StoredPartition, StoredSegment, read_head, stored_partition
+
+_name_of = lru_cache(maxsize=1 << 17)(layout.decode_name)  # asked for the same ones again and again
 
 
 class End(NamedTuple):
@@ -39,7 +42,7 @@ def ends(place: Place) -> dict[str, End]:
     def end(encoded: str) -> tuple[str, End] | None:
         directory = f"{top}/{encoded}"
         try:
-            name = layout.decode_name(encoded)
+            name = _name_of(encoded)
             return name, _end(fs, name, directory)
         except ValueError:
             return None  # not ours: lost+found and the like

@@ -132,7 +132,9 @@ def _known(given: Mapping[str, str], use: Use) -> dict[str, str]:
             raise ConfigError(_unknown(key))
         if Use.EITHER not in (use, option.only) and option.only is not use:
             wanted, got = _WORDS_OF[option.only], _WORDS_OF[use]
-            raise ConfigError(f"option {key} is for {option.only.value} queries ({wanted}), and this is {got}: drop it")
+            raise ConfigError(
+                f"option {option.name} is for {option.only.value} queries ({wanted}), and this is {got}: drop it"
+            )
         values[option.name] = str(value)
     return values
 

@@ -43,7 +43,9 @@ def test_documented_types_are_the_types() -> None:
         assert (f"`{column.name}` | {told}, may be null" in TEXT) == column.nullable
 
 
-def test_the_programs_run_one_after_the_other(spark: Any, writer: Writer, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_programs_run_one_after_the_other(
+    spark: Any, writer: Writer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     body = b'{"carrier": "UA", "dep_delay": 12.5}'
     flights = [Message("/topic/flights.JFK", body, b"tag-a:b", START_NS + i, START_NS, START_NS) for i in range(1, 30)]
     writer.write("/topic/flights.JFK", flights)
@@ -51,9 +53,12 @@ def test_the_programs_run_one_after_the_other(spark: Any, writer: Writer, capsys
     programs = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
     assert len(programs) >= 5
     for program in programs:
-        exec(program.replace("./data", writer.root), names)  # get_session() finds the session of the tests
+        for ours, there in (("./data", writer.root), ("./flights", f"{tmp_path}/f"), ("./checkpoint", f"{tmp_path}/c")):
+            program = program.replace(ours, there)
+        exec(program, names)  # get_session() finds the session of the tests
     shown = capsys.readouterr().out
     assert "%2Ftopic%2Fflig" in shown  # the look-up by message-id
     assert "12.5" in shown
+    assert spark.read.parquet(f"{tmp_path}/f").count() == 29  # what the stream has written
     assert names["hours"][0]["messages"] == 29
     assert "How long it took" in names["html"]

@@ -105,7 +105,7 @@ def test_a_stream_begins_at_the_end_unless_told_otherwise() -> None:
     [
         (
             {"endingOffsets": "latest"},
-            "option endingOffsets is for batch queries (spark.read), and this is spark.readSt",
+            "option ending_offsets is for batch queries (spark.read), and this is spark.readSt",
         ),
         ({"end_time": "2013-01-01"}, "option end_time is for batch queries"),
         ({"pushdown": "true"}, "option pushdown is for batch queries"),
