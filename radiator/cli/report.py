@@ -7,9 +7,11 @@ and if one is missing the command says how to get it. Which sheets there are sta
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from radiator.cli.common import DAMAGED, NOT_FOUND, OK, USAGE, CommandFailed, json_option, out, progress, put_json, say
 from radiator.spark.sheets import ALL, COMMON, SHEETS, chosen
@@ -55,6 +57,7 @@ def _about(name: str) -> str:
 @click.option(
     "--data", metavar="DIR", default="./data", show_default=True, type=click.Path(), help="The broker's data directory."
 )
+@click.option("--archive", metavar="URI", help="What `radiator archive` wrote: read it and the log as one.")
 @click.option(
     "--out", "folder", metavar="DIR", default="./report", show_default=True, type=click.Path(file_okay=False),
     help="Where the page (report.html), the pictures and report.json go; of one sheet: SHEET.html and SHEET.json.",
@@ -74,7 +77,8 @@ def _about(name: str) -> str:
 @click.option("--skip-damaged", is_flag=True, help="Leave out what cannot be read, and report it, instead of failing.")
 @json_option
 def report(
-    sheets: tuple[str, ...], data: str, folder: str, skip_damaged: bool, as_json: bool, **options: Any
+    sheets: tuple[str, ...], data: str | None, archive: str | None, folder: str, skip_damaged: bool, as_json: bool,
+    **options: Any,
 ) -> int:  # fmt: skip
     """Make a report on a data directory with Spark, of one SHEET, of some, or of all.
 
@@ -82,6 +86,8 @@ def report(
     Exit codes: 2 without pyspark or Java, 5 if there is no store, 6 if damage was found.
     """
     names = chosen(sheets)
+    if archive is not None and _nowhere(data):
+        data = None
     _check(names, options)
     try:
         from radiator.spark.report import LostRecords, NoStore, make_report
@@ -95,7 +101,13 @@ def report(
 
         try:
             found = make_report(
-                data, folder, sheets=names, fail_on_data_loss=not skip_damaged, progress=step, **options
+                data,
+                folder,
+                archive=archive,
+                sheets=names,
+                fail_on_data_loss=not skip_damaged,
+                progress=step,
+                **options,
             )
         except NoStore as error:
             raise CommandFailed(NOT_FOUND, str(error)) from error
@@ -109,6 +121,12 @@ def report(
         say(f"damage found: {found.missing:,} records are missing; see the missing ranges in {found.files[0]}")
         return DAMAGED
     return OK
+
+
+def _nowhere(data: str | None) -> bool:
+    """Nobody said where the log is, and it is not where it would be."""
+    source = click.get_current_context().get_parameter_source("data")
+    return source is ParameterSource.DEFAULT and not os.path.isdir(str(data))
 
 
 def _check(names: list[str], options: dict[str, Any]) -> None:

@@ -19,6 +19,7 @@ from radiator.spark import units
 if TYPE_CHECKING:
     from radiator.spark.pictures import Theme
 
+AROUND_DAYS = 0.5 / 24
 Rows = Sequence[Mapping[str, Any]]
 Panels = list[tuple[str, Rows]]
 
@@ -105,6 +106,9 @@ def time_axis(axes: Axes) -> None:
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(mdates.ConciseDateFormatter(locator))
     axes.margins(x=0.01)
+    low, high = axes.dataLim.intervalx
+    if low == high:  # one moment: matplotlib would show the years around it
+        axes.set_xlim(low - AROUND_DAYS, high + AROUND_DAYS)
 
 
 def legend_beside(axes: Axes, theme: Theme, keys: Sequence[str]) -> None:

@@ -23,19 +23,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from radiator import __version__
 from radiator.columns.files import open_store
 from radiator.columns.log import NoStore, partitions
 from radiator.columns.scan import LostRecords
-from radiator.errors import RadiatorError, StorageError
+from radiator.errors import ConfigError, RadiatorError, StorageError
 from radiator.spark import units
 from radiator.spark.page import Page, Section
 from radiator.spark.session import get_session, read
 from radiator.spark.sheets import chosen, load, overview
 from radiator.spark.sheets import options as asking
-from radiator.spark.sheets.work import Answers, Sheet, Work
+from radiator.spark.sheets.work import Answers, Read, Sheet, Work
 
 __all__ = ["LostRecords", "NoStore", "Report", "make_report", "reason"]
 
@@ -77,9 +77,10 @@ class Report:
 
 
 def make_report(
-    path: str,
+    path: str | None,
     folder: str | os.PathLike[str] | None = None,
     *,
+    archive: str | None = None,
     sheets: Iterable[str] | None = None,
     spark: SparkSession | None = None,
     fail_on_data_loss: bool = True,
@@ -89,14 +90,18 @@ def make_report(
 ) -> Report:
     """Read the store at ``path`` and, if there is a ``folder``, write a page, its JSON and pictures into it.
 
+    With an ``archive`` (a directory or a URI) archive and log are read as one; ``path`` may then be None.
     ``sheets`` are names of ``radiator.spark.sheets.SHEETS``, all of them by default; ``options`` are those of
     ``radiator.spark.sheets.options``. ``spark`` is a session to use; without one, and if none runs, a local one is made
     and stopped again. Raises NoStore, LostRecords, JavaMissing and ConfigError with one line for people each.
     """
     step = progress or (lambda what, i, n: None)
     names = chosen(sheets)
-    asked = asking.parse(options, time.time_ns())
-    logs = partitions(open_store(path))  # a wrong path is told before Java is started
+    now_ns = time.time_ns()
+    asked = asking.parse(options, now_ns)
+    if path is None and archive is None:
+        raise ConfigError("a report needs the broker's data directory, or an archive, or both; got neither")
+    logs = [] if path is None else partitions(open_store(path))  # a wrong path is told before Java is started
     if folder is not None:
         _make_folder(folder)
     steps = len(names) + 2
@@ -104,8 +109,12 @@ def make_report(
     own = spark is None and SparkSession.getActiveSession() is None  # one that runs already is not ours to stop
     session = spark or get_session("radiator report", log_level="OFF")
     try:
-        ends = json.dumps({log.name: log.next_offset for log in logs})
-        reader = partial(read, session, path, ending_offsets=ends, fail_on_data_loss=fail_on_data_loss)
+        reader: Read
+        if archive is not None:
+            reader = _both(session, path, archive, now_ns, fail_on_data_loss)
+        else:
+            ends = json.dumps({log.name: log.next_offset for log in logs})
+            reader = partial(read, session, str(path), ending_offsets=ends, fail_on_data_loss=fail_on_data_loss)
         work = Work(session, reader, asked, {log.name: log.size_bytes for log in logs})
         found = [
             (load(name), _run(work, name, partial(step, name, place, steps))) for place, name in enumerate(names, 1)
@@ -121,13 +130,36 @@ def make_report(
         if own:
             session.stop()
     answers = {name: rows for _, part in found for name, rows in part.items()}
-    report = Report(path, datetime.now(UTC), names, answers, Page(title, ""))
+    where = " and ".join(filter(None, (path, archive)))
+    report = Report(where, datetime.now(UTC), names, answers, Page(title, ""))
     report.page = _page(report, title, found, work)
     step(LAST, steps - 1, steps)
     if folder is not None:
         _save(report, Path(folder))
     step("done", steps, steps)
     return report
+
+
+def _both(session: SparkSession, path: str | None, archive: str, now_ns: int, fail_on_data_loss: bool) -> Read:
+    """Archive and log. Where the log ends is found anew for each sheet, so all of them end with this moment."""
+    from radiator.spark.tables import table
+
+    def reader(columns: Iterable[str], **asked: Any) -> DataFrame:
+        end, start = min(asked.pop("end_time", now_ns), now_ns), asked.pop("start_time", None)
+        strict = fail_on_data_loss
+        return table(
+            session,
+            path,
+            archive,
+            columns=columns,
+            start=start,
+            end=end,
+            typed=False,
+            fail_on_data_loss=strict,
+            **asked,
+        )
+
+    return reader
 
 
 def _run(work: Work, name: str, begin: Callable[[], None]) -> Answers:

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from radiator.cli import main as command_line
+from radiator.errors import ConfigError
 from radiator.spark import report as reports
 from radiator.spark.report import FIRST, LAST, Report, make_report
 from radiator.spark.sheets import SHEETS
+from tests.spark.archives import archive
 from tests.spark.stores import MS, START_NS, Message, Writer, numbered
 from tests.spark.test_source import damage
 
@@ -121,6 +123,20 @@ def test_one_sheet_has_a_page_of_its_own_and_reads_the_part_that_was_asked_for(
     assert "destination /topic/a, from 2023-11-14 22:13:20" in (tmp_path / "traffic.html").read_text("utf-8")
 
 
+def test_archive_and_log_are_read_as_one_and_the_log_may_be_gone(spark: Any, store: str, tmp_path: Path) -> None:
+    archive(tmp_path / "archive", store, {"a": 200, "b": 60})
+    both = make_report(
+        store, spark=spark, archive=str(tmp_path / "archive"), sheets=["traffic", "integrity", "compare"]
+    )
+    plain = make_report(store, spark=spark, sheets=["traffic", "integrity", "compare"])
+    assert both.answers == plain.answers
+    alone = make_report(None, tmp_path / "out", spark=spark, archive=str(tmp_path / "archive"), sheets=["integrity"])
+    assert [row["messages"] for row in alone.answers["integrity"]] == [200, 60]
+    assert str(tmp_path / "archive") in (tmp_path / "out" / "integrity.html").read_text("utf-8")
+    with pytest.raises(ConfigError, match="or an archive, or both"):
+        make_report(None, spark=spark)
+
+
 def test_a_header_can_stand_in_the_place_of_destinations(spark: Any, store: str) -> None:
     report = make_report(store, spark=spark, sheets=["traffic", "latency"], by="tag-carrier")
     assert [(row["destination"], row["messages"]) for row in report.answers["totals"]] == [("UA", 300), ("<DL>", 60)]
@@ -182,6 +198,17 @@ def test_damage_ends_the_command_with_6_and_can_be_skipped(run: Any, writer: Wri
     assert "10 missing" in out
     assert "10 records are missing" in err
     assert "Missing ranges" in (tmp_path / "out" / "report.html").read_text("utf-8")
+
+
+def test_the_command_reads_an_archive_where_there_is_no_log(
+    run: Any, store: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    archive(tmp_path / "archive", store, {"a": 100})
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = run("integrity", "--archive", tmp_path / "archive", "--out", tmp_path / "out", "--json")
+    assert (code, json.loads(out)["integrity"][0]["messages"]) == (0, 100)
+    code, _, err = run("integrity", "--archive", tmp_path / "archive", "--data", tmp_path / "none")
+    assert (code, "no radiator store" in err) == (5, True)
 
 
 def test_no_store_ends_the_command_with_5(run: Any, tmp_path: Path) -> None:
