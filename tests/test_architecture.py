@@ -253,6 +253,7 @@ LOADS = {
     "radiator.cli.main": {"gevent", "pyspark", "pyarrow", "numpy", "radiator.broker", "radiator.server"},
     "radiator.server": {"pyspark", "pyarrow", "numpy", "click", "rich", "zstandard"},
     "radiator.columns": {"gevent", "yaml", "msgspec", "click", "pyspark", "radiator.broker", "radiator.server"},
+    "radiator.archive": {"gevent", "yaml", "click", "pyspark", "fsspec", "radiator.broker", "radiator.server"},
     "radiator.spark": {"gevent", "yaml", "msgspec", "click", "radiator.broker", "radiator.server"},
 }
 

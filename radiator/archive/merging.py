@@ -29,6 +29,7 @@ from radiator.limits import MIB
 
 SMALL_BYTES = 32 * MIB
 MERGED_BYTES_MAX = 256 * MIB
+MERGED_FILES_MAX = 128  # each of them is open while shared ones are merged
 OPEN_DAY_FILES = 32  # of a day that may get more: so many small files are merged; of one that is over, two
 BATCH_ROWS = 16_384
 
@@ -51,7 +52,8 @@ def to_merge(state: State, sizes: Sizes = Sizes(), force: bool = False) -> list[
         run: list[DataFile] = []
         for each in group:
             small = each.bytes < sizes.small_bytes
-            if run and (not small or sum(one.bytes for one in run) + each.bytes > sizes.merged_bytes_max):
+            large = sum(one.bytes for one in run) + each.bytes > sizes.merged_bytes_max
+            if run and (not small or large or len(run) >= MERGED_FILES_MAX):
                 found.append(run)
                 run = []
             if small:

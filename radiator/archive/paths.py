@@ -62,6 +62,11 @@ def intent_path(token: str) -> str:
     return f"{NEW}/{token}{INTENT_SUFFIX}"
 
 
+def on_the_way(path: str) -> str:
+    """Where a data file is uploaded to, where that can be seen, before it is moved to its place."""
+    return f"{NEW}/{path.rpartition('/')[2]}"
+
+
 def version_of(name: str) -> tuple[int, bool] | None:
     """The version that a name in ``_log`` stands for, and whether it is a checkpoint; None: neither."""
     for suffix, checkpoint in ((CHECKPOINT_SUFFIX, True), (COMMIT_SUFFIX, False)):

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 
 from radiator.archive.files import Files
 from radiator.archive.manifest import Conflict, Lost, State, check_source, commit, load
-from radiator.archive.paths import INTENT_SUFFIX, NEW, intent_path
+from radiator.archive.paths import INTENT_SUFFIX, NEW, intent_path, on_the_way
 from radiator.archive.split import Placed
 from radiator.clock import NS_PER_SECOND
 from radiator.errors import StorageError
@@ -167,6 +167,8 @@ class Publisher:
             for path in gone:
                 removed += self.files.size(path) is not None
                 self.files.remove(path)
+            for path in intent["add"]:
+                self.files.remove(on_the_way(path))
             self.files.remove(entry.path)
             self._step("swept")
         if self.files.local is not None:

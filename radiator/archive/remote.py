@@ -13,7 +13,7 @@ import tempfile
 from typing import Any
 
 from radiator.archive.files import Entry, Files
-from radiator.archive.paths import NEW
+from radiator.archive.paths import on_the_way
 from radiator.errors import StorageError
 from radiator.limits import MIB
 
@@ -71,7 +71,7 @@ class _Remote(Files):
 
     def publish(self, spooled: str, path: str) -> None:
         place = self.place(path)
-        first = self.place(f"{NEW}/{path.rpartition('/')[2]}") if self._moves else place
+        first = self.place(on_the_way(path)) if self._moves else place
         self._upload(spooled, first)
         if self._moves:
             self._move(first, place)

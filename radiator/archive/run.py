@@ -14,12 +14,12 @@ import contextlib
 import os
 import secrets
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from radiator.archive.files import Files
 from radiator.archive.lock import locked
-from radiator.archive.manifest import Lost, State
+from radiator.archive.manifest import Lost, check_source, load
 from radiator.archive.merging import Sizes, merged, to_merge
 from radiator.archive.planning import UNIT_BYTES, Plan, plan, source_of
 from radiator.archive.publishing import Change, Publisher, no_step
@@ -103,8 +103,6 @@ def run(data: str, files: Files, options: Options = Options(), watch: Watch = Wa
 def preview(data: str, files: Files, options: Options) -> Plan:
     """What a run would do now. Nothing is written."""
     source = source_of(data)
-    from radiator.archive.manifest import check_source, load
-
     state = load(files)
     check_source(files, state, source)
     return plan(partitions(open_store(data)), state, source, options.partitions, options.unit_bytes)
@@ -130,7 +128,7 @@ class _Run:
             for _ in range(ROUNDS_MAX):
                 if not self._round() or self._watch.stopping():
                     break
-            self._mark(self._publisher.state)
+            self._mark(self._publisher.state.ends)
         if self._options.merge is not False:
             self._merge()
         self._out.version = self._publisher.state.version
@@ -180,7 +178,7 @@ class _Run:
             if not any(change is each for each in done):
                 continue
             self._count(written)
-        self._mark(self._publisher.state)
+        self._mark({name: end for change in done for name, end in change.ends.items()})
         return len(done) < len(changes)
 
     def _count(self, written: Written) -> None:
@@ -197,11 +195,12 @@ class _Run:
         if written.unit.before is None and written.unit.first > 0:
             self._watch.tell(f"{written.unit.partition}: the archive begins at offset {written.unit.first}")
 
-    def _mark(self, state: State) -> None:
+    def _mark(self, ends: Mapping[str, int]) -> None:
+        """Tells retention, as far as it does not know."""
         if not self._options.mark:
             return
         fs = FileSystem()
-        for name, end in state.ends.items():
+        for name, end in ends.items():
             directory = layout.partition_path(self._data, name)
             try:
                 if not os.path.isdir(directory):

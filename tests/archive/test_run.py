@@ -14,9 +14,9 @@ from pyarrow.fs import LocalFileSystem
 
 from radiator.archive.files import Files, LocalFiles, open_files
 from radiator.archive.lock import Busy, locked
-from radiator.archive.manifest import Lost, State, load
-from radiator.archive.merging import Sizes
-from radiator.archive.paths import MANY
+from radiator.archive.manifest import DataFile, Lost, State, load
+from radiator.archive.merging import Sizes, to_merge
+from radiator.archive.paths import MANY, data_path
 from radiator.archive.remote import ArrowFiles, FsspecFiles
 from radiator.archive.run import Options, Outcome, Watch, run
 from radiator.archive.split import Settings
@@ -28,8 +28,8 @@ from radiator.storage import archived
 from radiator.storage.files import FileSystem
 from radiator.storage.layout import partition_path
 from tests.archive.killing import EAGER, check_all
-from tests.archive.stores import DAY_NS, SEGMENT_BYTES, archive_rows, check_exact, fill, log_rows, more, sealed_ends
-from tests.spark.stores import START_NS, Writer, numbered
+from tests.archive.stores import SEGMENT_BYTES, archive_rows, check_exact, fill, log_rows, more, sealed_ends
+from tests.spark.stores import Writer, numbered
 from tests.storage.rewriting import rewritten
 
 
@@ -86,8 +86,7 @@ def test_a_partition_without_anything_sealed_waits(tmp_path: Path) -> None:
     writer.close()
 
 
-@pytest.mark.parametrize("own", [0, 5, 64])
-@pytest.mark.parametrize("budget", [50_000, 10_000_000])
+@pytest.mark.parametrize(("own", "budget"), [(0, 50_000), (5, 50_000), (64, 10_000_000)])
 def test_many_destinations_share_files_however_little_memory_there_is(tmp_path: Path, own: int, budget: int) -> None:
     fill(tmp_path / "data", count=3000, destinations=997, days=2).close()
     settings = Settings("", own_files_max=own, budget_bytes=budget, bucket_bytes=20_000, group_rows=500)
@@ -131,15 +130,30 @@ def test_shared_files_merge_to_one_that_is_sorted(tmp_path: Path) -> None:
     check_all(tmp_path / "data", tmp_path / "archive")
 
 
-def test_a_day_that_may_get_more_is_merged_only_where_it_is_worth_it(tmp_path: Path) -> None:
-    writer = fill(tmp_path / "data", count=700, destinations=1, days=1)
-    options = replace(EAGER, sizes=Sizes(open_day_files=3), unit_bytes=1)
-    step_ns = 1_000_000
-    made = [each._replace(destination="/topic/a") for each in numbered("", 9000, 700, step_ns)]
-    writer.write("flights", [each._replace(receive_ns=START_NS + DAY_NS) for each in made[:600]])
-    go(tmp_path, options)
-    assert [each.date for each in archive_of(tmp_path).files.values()].count("2023-11-15") == 1
-    writer.close()
+def named(first: int, day: int, size: int = 10, partition: str = "p") -> DataFile:
+    date = f"2013-01-{day:02d}"
+    path = data_path(date, "/topic/a", partition, first, first + 1, "0123abcd")
+    return DataFile(path, partition, first, first + 1, date, ("/topic/a",), 1, size, 1, 0, 0)
+
+
+def test_files_of_a_day_that_is_over_merge_and_of_one_that_is_not_if_there_are_many() -> None:
+    sizes = Sizes(small_bytes=100, merged_bytes_max=250, open_day_files=3)
+
+    def merging(*files: DataFile, force: bool = False) -> list[list[int]]:
+        state = State(files={each.path: each for each in files})
+        return [[each.first_offset for each in run] for run in to_merge(state, sizes, force)]
+
+    assert merging(named(0, 1), named(1, 1)) == []
+    assert merging(named(0, 1), named(1, 1), force=True) == [[0, 1]]
+    assert merging(named(0, 1), named(1, 1), named(2, 1)) == [[0, 1, 2]]
+    assert merging(named(0, 1), named(1, 1), named(2, 2)) == [[0, 1]]
+    assert merging(named(0, 1), named(1, 1), named(2, 2, partition="q")) == []
+    assert merging(named(0, 1), named(1, 1, 100), named(2, 1), named(9, 2)) == []  # not side by side
+    assert merging(*(named(each, 1, 99) for each in range(5)), named(9, 2)) == [[0, 1], [2, 3]]
+    assert merging(*(named(each, 1, 1) for each in range(200)), named(999, 2)) == [
+        list(range(128)),
+        list(range(128, 200)),
+    ]
 
 
 def test_compressed_and_sparse_segments_are_archived_as_they_are(tmp_path: Path) -> None:
@@ -376,7 +390,7 @@ def test_verify_names_every_file_that_is_not_what_its_commit_says(tmp_path: Path
     assert any("two files" in fault for fault in verify(files, replace(state, files={**state.files, "x": twice})))
 
 
-@pytest.mark.parametrize("seed", [*range(12), *(pytest.param(n, marks=pytest.mark.slow) for n in range(100, 300))])
+@pytest.mark.parametrize("seed", [*range(8), *(pytest.param(n, marks=pytest.mark.slow) for n in range(100, 300))])
 def test_whatever_happens_to_the_store_the_archive_has_everything_once(tmp_path: Path, seed: int) -> None:
     """Writes, runs, merges, rewriting and retention in any order; what retention takes early is told as lost."""
     dice = random.Random(seed)

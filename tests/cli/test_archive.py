@@ -15,6 +15,7 @@ import pytest
 
 from radiator.archive import files as archive_files
 from radiator.archive import load, open_files
+from radiator.cli import archive as archive_command
 from radiator.cli.main import run
 from radiator.client import connect
 from radiator.columns.files import open_store
@@ -159,6 +160,14 @@ def test_a_schedule_goes_on_over_a_store_that_cannot_be_reached_and_ends_on_sigt
         process.wait()
     writer.close()
     check_all(tmp_path / "data", archive)
+
+
+def test_the_time_of_day_comes_again_within_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    for now in (0.0, 599.0, 600.0, 601.0, 86_399.0):
+        monkeypatch.setattr(time, "time", lambda now=now: now)
+        due = archive_command._next(600)
+        assert (due - 600) % 86_400 == 0
+        assert 0 < due - now <= 86_400
 
 
 CONFIG = """
