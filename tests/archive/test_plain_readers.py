@@ -1,0 +1,133 @@
+"""What docs/pipeline.md says of DuckDB, pandas, Polars and pyarrow over an archive is so; and an export is alike."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from radiator.archive import files
+from radiator.archive.files import open_files
+from radiator.archive.merging import Sizes
+from radiator.archive.run import Options, run
+from radiator.archive.split import Settings
+from radiator.columns.schema import arrow_schema
+from tests.spark.stores import START_NS, Message, Writer
+
+duckdb = pytest.importorskip("duckdb")
+pd = pytest.importorskip("pandas")
+pl = pytest.importorskip("polars")
+
+EXACT = START_NS + 123_456_789  # no double and no microsecond has it
+TEXT = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text("utf-8")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """900 sealed records of 90 destinations, some of which share a file, and two that are not sealed."""
+    root = tmp_path_factory.mktemp("plain")
+    writer = Writer(root / "data", segment_bytes=4096)
+    messages = [
+        Message(
+            f"/topic/flights.{i % 90}",
+            b'{"dep_delay": 1}',
+            b"tag-carrier:UA\nnote:x",
+            EXACT + i,
+            EXACT if i % 2 else None,
+        )
+        for i in range(900)
+    ]
+    writer.write("_flights", [*messages, *[Message("/topic/end", b"\xff" * 5000, b"", EXACT + 900)] * 2], per_batch=10)
+    writer.close()
+    there = root / "archive [1] {x}"
+    run(writer.root, open_files(there), Options(settings=Settings("", own_files_max=40), sizes=Sizes(), merge=False))
+    return writer.root, str(there)
+
+
+def duck(query: str, **params: Any) -> list[tuple[Any, ...]]:
+    rows: list[tuple[Any, ...]] = duckdb.sql(query, params=params or None).fetchall()
+    return rows
+
+
+def test_every_reader_sees_the_same_rows_by_the_files_of_the_commits(made: tuple[str, str]) -> None:
+    found = files(made[1])
+    figures = 'count(*), count(DISTINCT "offset"), max(receive_ns), count(event_ns), max(event_ns)'
+    expected = (900, 900, EXACT + 899, 450, EXACT)
+    assert duck(f"SELECT {figures} FROM read_parquet($f)", f=found) == [expected]
+    df = pd.read_parquet(found, dtype_backend="pyarrow", partitioning=None)
+    assert (
+        len(df),
+        df["offset"].nunique(),
+        df["receive_ns"].max(),
+        df["event_ns"].count(),
+        df["event_ns"].max(),
+    ) == expected
+    lazy = pl.scan_parquet(found, glob=False)
+    assert lazy.select(
+        pl.len(), pl.col("offset").n_unique(), pl.col("receive_ns").max(), pl.col("event_ns").count(),
+        pl.col("event_ns").max().alias("last"),
+    ).collect().row(0) == expected  # fmt: skip
+
+
+def test_maps_bodies_and_times_can_be_used(made: tuple[str, str]) -> None:
+    found = files(made[1], destination="/topic/flights.7")
+    (row,) = duck(
+        "SELECT tags['carrier'], headers['note'], decode(body), epoch_us(receive_time) "
+        "FROM read_parquet($f) WHERE destination = '/topic/flights.7' ORDER BY \"offset\" LIMIT 1",
+        f=found,
+    )
+    assert row == ("UA", "x", '{"dep_delay": 1}', (EXACT + 7) // 1000)
+    first = pd.read_parquet(found, partitioning=None, filters=[("destination", "==", "/topic/flights.7")]).iloc[0]
+    assert dict(first["tags"]) == {"carrier": "UA"} and first["body"] == b'{"dep_delay": 1}'
+    frame = pl.scan_parquet(found, glob=False).filter(destination="/topic/flights.7").collect()
+    assert dict(pairs_of(frame["tags"][0])) == {"carrier": "UA"} and frame["body"][0] == b'{"dep_delay": 1}'
+    assert str(frame["receive_time"].dtype) == "Datetime(time_unit='us', time_zone='UTC')"
+
+
+def pairs_of(value: Any) -> Any:
+    """Of a map, as Polars of several versions show it."""
+    return value.items() if isinstance(value, dict) else [tuple(each.values()) for each in value]
+
+
+def test_directories_hold_the_same_while_nobody_merges(made: tuple[str, str], tmp_path: Path) -> None:
+    plain = tmp_path / "archive"
+    plain.symlink_to(made[1])
+    glob = f"{plain}/date=*/*/*.parquet"
+    assert duck(f"SELECT count(*) FROM read_parquet('{glob}')") == [(900,)]
+    assert pl.scan_parquet(glob).select(pl.len()).collect().item() == 900
+    assert len(pd.read_parquet(plain, columns=["offset"])) == 900  # what begins with _ is left out: _log, _new
+
+
+def test_a_file_is_read_by_any_reader_of_parquet(made: tuple[str, str]) -> None:
+    for path in files(made[1]):
+        assert pq.read_schema(path).remove_metadata().equals(arrow_schema())
+
+
+def test_an_export_has_the_schema_of_the_archive(made: tuple[str, str], tmp_path: Path) -> None:
+    to = tmp_path / "export.parquet"
+    command = [sys.executable, "-m", "radiator", "export", "--data", made[0], "--format", "parquet", "--to", str(to)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    assert pq.read_schema(to).remove_metadata().equals(arrow_schema())
+    exported = pq.read_table(to).sort_by("offset")
+    archived = pq.read_table(files(made[1])[0]).schema
+    assert exported.schema.equals(archived) and exported.num_rows == 902
+    rest = "SELECT * FROM read_parquet($e) EXCEPT ALL SELECT * FROM read_parquet($f, hive_partitioning = false)"
+    (row,) = duck(f'SELECT min("offset"), count(*) FROM ({rest})', e=str(to), f=files(made[1]))
+    assert row == (900, 2)  # what is not sealed yet
+
+
+def test_the_documented_lines_run(made: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("archive").symlink_to(made[1])
+    section = TEXT[TEXT.index("## Reading it without Spark") :]
+    (program,) = re.findall(r"```python\n(.*?)```", section.split("\n## ")[0], re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(program, names)
+    assert names["counts"].fetchall() and len(names["frame"]) == 10 and names["delays"].height == 10
+    for query in re.findall(r"```sql\n(.*?)```", section.split("\n## ")[0], re.DOTALL):
+        assert duckdb.sql(query).fetchall()
