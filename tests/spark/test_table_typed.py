@@ -1,0 +1,132 @@
+"""``table`` with the fields of the bodies as columns, by the schema that the broker has kept or that is given."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.types import StructType
+
+from radiator.errors import ConfigError
+from radiator.spark import collect, table
+from radiator.spark.schema import SCHEMA
+from radiator.spark.typed import CORRUPT
+from radiator.spark.uris import arrow_uri, hadoop_uri
+from tests.spark.archives import archive
+from tests.spark.stores import START_NS, Message, Writer
+from tests.spark.test_schemas import keep
+
+pytestmark = pytest.mark.spark
+
+FLIGHT = {
+    "type": "object",
+    "properties": {
+        "carrier": {"type": "string", "description": "two letters"},
+        "dep_delay": {"type": ["integer", "null"], "minimum": -1440, "maximum": 10_000},
+        "flight": {"type": "integer"},
+        "size": {"type": "number"},
+        "scheduled": {"type": "string", "format": "date-time"},
+    },
+}
+BODY = {"carrier": "UA", "dep_delay": 2.0, "flight": (1 << 60) + 1, "size": 1.5, "scheduled": "2013-01-01T05:15:00Z"}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """Twenty flights and one body that is none, ten of them archived; and something else."""
+    root = tmp_path_factory.mktemp("typed")
+    writer = Writer(root / "data")
+    bodies = [json.dumps({**BODY, "flight": BODY["flight"] + i}).encode() for i in range(20)]  # type: ignore[operator]
+    for number, body in enumerate([*bodies, b"late"]):
+        writer.write("flights", [Message("/topic/flights.JFK", body, b"", START_NS + number)])
+    writer.write("other", [Message("/topic/other", b"5")])
+    writer.close()
+    keep(root / "data", "/topic/flights.>", 1, {"type": "object", "properties": {"carrier": {"type": "integer"}}})
+    keep(root / "data", "/topic/flights.>", 2, FLIGHT)
+    keep(root / "data", "/topic/other", 1, {"type": "number"})
+    archive(root / "archive", writer.root, {"flights": 10})
+    return writer.root, str(root / "archive")
+
+
+def test_a_destination_with_a_schema_has_its_fields_as_columns(spark: Any, store: tuple[str, str]) -> None:
+    df = table(spark, *store, destination="/topic/flights.JFK", view="flights")
+    assert df.columns == [*SCHEMA.names, "carrier", "dep_delay", "flight", "body_size", "scheduled", CORRUPT]
+    told = {each.name: each.dataType.simpleString() for each in df.schema}
+    assert (told["carrier"], told["dep_delay"], told["flight"]) == ("string", "int", "bigint")
+    assert (told["scheduled"], told["body_size"], told[CORRUPT]) == ("timestamp", "double", "string")
+    assert df.schema["carrier"].metadata == {"comment": "two letters"}
+    (row,) = spark.sql(
+        "SELECT carrier, sum(dep_delay), max(flight), count(*) FROM flights WHERE _corrupt_record IS NULL GROUP BY 1"
+    ).collect()
+    assert tuple(row) == ("UA", 40, (1 << 60) + 20, 20)
+    (bad,) = collect(df.where(f"{CORRUPT} IS NOT NULL"))
+    assert (bad[CORRUPT], bad["body"], bad["carrier"], bad["offset"]) == ("late", b"late", None, 20)
+
+
+def test_columns_of_both_kinds_can_be_named(spark: Any, store: tuple[str, str]) -> None:
+    df = table(spark, *store, destination="/topic/flights.*", columns=["scheduled", "offset", "dep_delay"])
+    assert df.columns == ["scheduled", "offset", "dep_delay"]
+    first = min(collect(df), key=lambda row: row["offset"])
+    assert first == {"scheduled": datetime(2013, 1, 1, 5, 15, tzinfo=UTC), "offset": 0, "dep_delay": 2}
+    plan = df._jdf.queryExecution().executedPlan().toString()
+    assert "headers" not in plan and "message_id" not in plan
+
+
+def test_who_does_not_ask_for_a_destination_or_asks_for_bodies_as_they_are_gets_no_fields(
+    spark: Any, store: tuple[str, str]
+) -> None:
+    assert table(spark, *store).columns == SCHEMA.names
+    assert table(spark, *store, destination="/topic/flights.JFK", typed=False).columns == SCHEMA.names
+    assert table(spark, *store, destination="/topic/>").columns == SCHEMA.names
+    assert table(spark, *store, destination="/topic/other").columns == SCHEMA.names  # numbers have no fields
+
+
+def test_a_schema_can_be_given_in_every_way(spark: Any, store: tuple[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "flight.json"
+    path.write_text(json.dumps(FLIGHT))
+    struct = StructType.fromDDL("carrier STRING, dep_delay INT")
+    kept = next(Path(store[0], "schemas").glob("*flights*@2.json"))
+    for schema in (path, str(kept), FLIGHT, struct, "carrier STRING, dep_delay INT"):
+        df = table(spark, *store, partition="flights", schema=schema)
+        assert df.schema["carrier"].dataType.simpleString() == "string"
+        assert df.schema["dep_delay"].dataType.simpleString() == "int"
+    assert table(spark, None, store[1], schema="carrier STRING").where("carrier = 'UA'").count() == 10
+
+
+@pytest.mark.parametrize(
+    "given, told",
+    [
+        ({"typed": True}, "say which bodies"),
+        ({"typed": True, "destination": "/topic/none"}, "no rule has kept a schema for all of /topic/none"),
+        ({"typed": True, "destination": "/topic/other"}, "other@1.json: expected the JSON Schema of objects"),
+        ({"schema": "nothing.json"}, "there is no such file"),
+        ({"schema": "carrier ; STRING"}, "expected the path of a JSON Schema"),
+        ({"schema": {"type": "array"}}, "expected the JSON Schema of objects"),
+        ({"destination": "/topic/flights.JFK", "columns": ["carier"]}, "did you mean carrier"),
+    ],
+)
+def test_what_cannot_be_is_told_in_words(spark: Any, store: tuple[str, str], given: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        table(spark, *store, **given)
+
+
+def test_places_have_the_names_that_each_side_knows() -> None:
+    assert hadoop_uri("/srv/a b") == "file:///srv/a b" and hadoop_uri("file:/srv/a") == "file:///srv/a"
+    assert hadoop_uri("s3://bucket/a") == "s3a://bucket/a" == hadoop_uri("s3a://bucket/a")
+    assert arrow_uri("s3a://bucket/a") == "s3://bucket/a" and arrow_uri("/srv/a") == "/srv/a"
+    assert hadoop_uri("hdfs://name:8020/a") == "hdfs://name:8020/a" == arrow_uri("hdfs://name:8020/a")
+    assert hadoop_uri("gcs://b/a") == "gs://b/a" and hadoop_uri("az://c@d/a") == "abfs://c@d/a"
+
+
+def test_the_documented_program_runs(
+    spark: Any, store: tuple[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text("utf-8")
+    section = text[text.index("## One table over both") :].split("\n## ")[0]
+    (program,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    exec(program.replace("./data", store[0]).replace("./archive", store[1]), {})
+    assert "UA" in capsys.readouterr().out
