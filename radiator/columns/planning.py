@@ -28,7 +28,7 @@ from radiator.columns.options import SPLIT_BYTES_MAX, SPLIT_BYTES_MIN, ReadOptio
 from radiator.columns.scan import LostRecords, SegmentRange
 from radiator.columns.selection import HIGH, Selection
 from radiator.errors import StorageError
-from radiator.limits import KIB
+from radiator.limits import INDEX_INTERVAL_BYTES, KIB
 from radiator.storage import layout
 from radiator.storage.files import FileSystem
 from radiator.storage.index import IndexEntry
@@ -56,7 +56,7 @@ def plan(options: ReadOptions) -> list[tuple[SegmentRange, ...]]:
         if not options.selection.destinations or holdings.may_hold(name, end, wants)
     ]
     logs = together(fs, lambda name: stored(fs, name, found[name]), names)
-    return [*((gone,) for log in logs for gone in _gone(log, options)), *plan_logs(fs, logs, options)]
+    return [*((gone,) for log in logs for gone in removed(log, options)), *plan_logs(fs, logs, options)]
 
 
 def resolved(options: ReadOptions) -> ReadOptions:
@@ -106,7 +106,7 @@ def _check_bounds(options: ReadOptions, found: dict[str, End]) -> None:
                 )
 
 
-def _gone(log: StoredPartition, options: ReadOptions) -> Iterator[SegmentRange]:
+def removed(log: StoredPartition, options: ReadOptions) -> Iterator[SegmentRange]:
     """Offsets that the user named for a partition must be there, or records would be left out in silence. With an
     archive they are a range like others: that its segment is gone is found by who reads it."""
     low, high = options.selection.offsets_of(log.name)
@@ -204,7 +204,9 @@ def _cut(
 def _split_bytes(total: int, options: ReadOptions) -> int:
     wanted = total // (TASKS_PER_CPU * (os.cpu_count() or 1))
     size = min(max(wanted, SPLIT_BYTES_MIN), SPLIT_BYTES_MAX)
-    return size if options.tasks_min == 1 else max(min(size, total // options.tasks_min), 1)
+    if options.tasks_min == 1:
+        return size
+    return max(min(size, total // options.tasks_min - INDEX_INTERVAL_BYTES), 1)  # cuts come behind the size, not before
 
 
 def _split(fs: FileSystem, cut: _Cut, size: int) -> Iterator[SegmentRange]:

@@ -59,7 +59,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("max_offsets_per_trigger", "none", "offsets of one micro-batch, about", Use.STREAM),
     Option("min_partitions", "1", "tasks, at least, as far as the index can cut"),
     Option("fail_on_data_loss", "true", "damaged or vanished records: true is an error, false skips and warns"),
-    Option("archive", "none", "an archive of this store: what the log has lost by now is read from there", Use.BATCH),
+    Option("archive", "none", "an archive of this store: what the log has lost by now is read from there"),
     Option("pushdown", "false", "filters of the DataFrame skip data too; see docs/spark.md", Use.BATCH),
     Option("rows_per_batch", str(ROWS_PER_BATCH), "rows of one Arrow batch"),
     Option("split_bytes", "by size and CPUs", "log bytes that one task reads, about"),

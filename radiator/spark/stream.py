@@ -25,9 +25,10 @@ from radiator.columns.files import Place, open_store
 from radiator.columns.heads import End, Holdings, ends, stored, stretch
 from radiator.columns.moments import offset_at
 from radiator.columns.options import EARLIEST, LATEST, ReadOptions
-from radiator.columns.planning import plan_logs, some
+from radiator.columns.planning import plan_logs, removed, some
 from radiator.columns.read import read
 from radiator.errors import StorageError
+from radiator.spark.archived import archived
 from radiator.spark.schema import arrow_schema, checked
 from radiator.spark.split import Split
 from radiator.spark.stream_losses import Losses
@@ -101,17 +102,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             if not self._may_hold(name, found):
                 continue
             log = stretch(self._place.fs, name, found, low, high)
-            starts[name] = self._losses.retained(name, low, min(high, log.log_start_offset))
+            left = min(high, log.log_start_offset)
+            starts[name] = low if self._options.archive else self._losses.retained(name, low, left)
             bounds[name] = high
             logs.append(log)
         selection = replace(self._options.selection, starts=starts, ends=bounds)
-        tasks = plan_logs(self._place.fs, logs, replace(self._options, selection=selection), self._spots)
+        options = replace(self._options, selection=selection)
+        gone = [(piece,) for log in logs for piece in removed(log, options)]
+        tasks = [*gone, *plan_logs(self._place.fs, logs, options, self._spots)]
         return [Split(ranges, selection.of({piece.partition for piece in ranges})) for ranges in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Split)
         options = replace(self._options, selection=partition.selection)
-        return read(partition.ranges, options, arrow_schema(self._schema), Counters())
+        schema = arrow_schema(self._schema)
+        return read(partition.ranges, options, schema, Counters(), archived(options, schema))
 
     def _look(self) -> dict[str, End]:
         self._ends = ends(self._place)

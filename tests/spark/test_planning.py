@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from radiator.columns.decode import Counters
-from radiator.columns.planning import plan, snapshot
+from radiator.columns.planning import plan, resolved, snapshot
 from radiator.columns.read import read
 from radiator.columns.scan import LostRecords
+from radiator.columns.selection import HIGH, LOW
 from radiator.errors import StorageError
 from radiator.limits import INDEX_INTERVAL_BYTES, KIB
 from radiator.spark.options import parse
@@ -225,3 +226,39 @@ def test_records_that_retention_has_removed_are_told(tmp_path: Path) -> None:
         offsets_of(root, starting_offsets='{"big": 3}')
     found = offsets_of(root, starting_offsets='{"big": 3}', fail_on_data_loss="false")
     assert found == {"big": list(range(start, 600))}
+
+
+def test_moments_of_single_partitions_are_looked_up_when_the_read_is_planned(writer: Writer) -> None:
+    for name in ("a", "b", "c"):
+        writer.write(name, numbered(name, 50), per_batch=7)
+
+    def found(**given: str) -> dict[str, tuple[int, int]]:
+        options = resolved(parse({"path": writer.root, **given}))
+        return {name: options.selection.offsets_of(name) for name in "abc" if options.selection.wants_partition(name)}
+
+    starts = json.dumps({"a": START_NS + 20 * MS, "b": (START_NS + 1000 * MS) // 1_000_000})
+    assert found(startingOffsetsByTimestamp=starts) == {"a": (20, HIGH), "b": (50, HIGH), "c": (LOW, HIGH)}
+    ends = json.dumps({"a": START_NS + 20 * MS + 1, "b": "2100-01-01"})
+    assert found(endingOffsetsByTimestamp=ends) == {"a": (LOW, 21), "b": (LOW, 50)}
+    with pytest.raises(StorageError, match="has no partition 'x'; it has 'a', 'b', 'c'"):
+        found(startingOffsetsByTimestamp='{"x": "2100-01-01"}')
+
+
+def test_min_partitions_cuts_as_finely_as_the_index_allows(tmp_path: Path) -> None:
+    root = big(tmp_path / "data")
+    assert len(plan(parse({"path": root, "minPartitions": "20"}))) >= 20
+    assert offsets_of(root, minPartitions=20) == {"big": list(range(3000))}
+
+
+def test_partitions_whose_names_have_nothing_wanted_are_not_read(writer: Writer) -> None:
+    writer.write("/topic/a", numbered("/topic/a", 10))
+    writer.write("shared", [*numbered("/topic/b", 10), *numbered("/topic/c", 10)])
+    for wanted, partitions in [
+        ("/topic/a", {"/topic/a"}),
+        ("/topic/c", {"shared"}),
+        ("/topic/d", set()),
+        ("/topic/>", 2),
+    ]:
+        tasks = plan(parse({"path": writer.root, "destination": wanted}))
+        names = {piece.partition for task in tasks for piece in task}
+        assert (len(names) if isinstance(partitions, int) else names) == partitions

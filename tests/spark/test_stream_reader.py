@@ -16,6 +16,7 @@ from radiator.errors import StorageError
 from radiator.limits import KIB
 from radiator.storage import layout
 from radiator.storage.files import FileSystem
+from tests.spark.archives import archive
 from tests.spark.stores import MS, START_NS, Message, Writer, numbered
 from tests.spark.streams import Query, joined
 from tests.storage.rewriting import rewritten
@@ -168,6 +169,7 @@ def test_offsets_that_retention_took_are_an_error_or_left_out(
     rolling.write("a", large("a", 100, 100))
     for segment in segments(rolling.root, "a")[:-1]:
         segment.unlink()
+    query.plan()
     start = int(segments(rolling.root, "a")[0].stem)
     with pytest.raises(LostRecords, match="partition 'a': offsets 10 to 19 have been removed, .*failOnDataLoss"):
         query.trigger()
@@ -175,6 +177,21 @@ def test_offsets_that_retention_took_are_an_error_or_left_out(
     found = query.available_now()
     assert joined(found) == {"a": list(range(start, 200))}
     assert f"it goes on at {start}" in capfd.readouterr().err
+
+
+def test_what_the_log_has_given_up_is_read_from_the_archive(rolling: Writer, tmp_path: Path) -> None:
+    rolling.write("a", large("a", 100), per_batch=10)
+    query = Query(rolling.root, startingOffsets="earliest", maxOffsetsPerTrigger=10)
+    assert query.trigger() == {"a": list(range(10))}
+    rolling.write("a", large("a", 200, 100), per_batch=10)
+    assert query.plan()
+    *sealed, last = segments(rolling.root, "a")
+    archive(tmp_path / "archive", rolling.root, {"a": int(last.stem)})
+    for segment in sealed:
+        segment.unlink()
+    query = query.again(archive=tmp_path / "archive", maxOffsetsPerTrigger=1000)
+    assert query.trigger() == {"a": list(range(10, 20))}  # the batch that was planned before
+    assert query.trigger() == {"a": list(range(20, 300))}
 
 
 def test_a_segment_that_goes_between_planning_and_reading_is_told(
