@@ -100,7 +100,8 @@ def _write(
     iterator: Iterator[pa.RecordBatch], options: SinkOptions, rows: Rows, query: str, epoch: str
 ) -> WriterCommitMessage:
     context = TaskContext.get()
-    ids = Ids(query, epoch, context.partitionId() if context else 0, options.dedup, bool(options.dedup_by))
+    task = None if rows.say_their_place and options.dedup == "row" else context.partitionId() if context else 0
+    ids = Ids(query, epoch, task, options.dedup, bool(options.dedup_by))
     sender = SureSender(
         lambda: _connect(options, transmit_time=not rows.speaks_of_transmit_time),
         patience_seconds=options.timeout_seconds,

@@ -3,9 +3,10 @@
 A task that is run again, after a failure of its own or of the whole query, must say the same of the same row. Query,
 epoch and partition are the same then. The row is told in one of two ways:
 
-* ``row``: by a digest of what the message says, and which of those alike it is. Rows may come in another order, as
-  they do behind a shuffle. Where a content is another one each time (a random number), the row comes twice: nothing
-  is ever lost.
+* ``row``: by a digest of what the message says, and which of those alike in its task it is. Rows may come in another
+  order, as they do behind a shuffle. Where a content is another one each time (a random number), the row comes twice:
+  nothing is lost. Rows that say which record of a log they are have that in the digest, and need no partition: an
+  epoch that is planned anew, after a restart on another number of CPUs say, may give them to other tasks.
 * ``number``: by its place in the task. Contents may change, but the order must not: a row that comes at the place of
   another is taken for it, and lost.
 
@@ -20,10 +21,11 @@ BLOCK_ROWS = 262_144  # rows whose contents are told apart by counting: 30 MB; a
 
 
 class Ids:
-    """Of one task. ``of`` is called once per row, in order."""
+    """Of one task: the ``partition`` of the DataFrame, None where it does not matter. ``of`` is called once per row."""
 
-    def __init__(self, query: str, epoch: str, partition: int, dedup: str, by_columns: bool) -> None:
-        self._prefix = f"{query}/" if by_columns else f"{query}/{epoch}/{partition}/"
+    def __init__(self, query: str, epoch: str, partition: int | None, dedup: str, by_columns: bool) -> None:
+        task = "" if partition is None else f"{partition}/"
+        self._prefix = f"{query}/" if by_columns else f"{query}/{epoch}/{task}"
         self._dedup = dedup
         self._by_columns = by_columns
         self._row = 0

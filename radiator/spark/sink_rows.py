@@ -70,6 +70,7 @@ ACCEPTED: tuple[Accepted, ...] = (
 BY_NAME = {each.name: each for each in ACCEPTED}
 CARRIED_BY_THE_BROKER = frozenset({"partition", "offset", "message_id", "receive_time", "receive_ns", "size"})
 
+PLACES = (("message_id",), ("partition", "offset"))  # either says which record of a log a row is
 IDS = frozenset({"dedup-id", "producer-id", "sequence"})
 _DROPPED = RESERVED - {"partition"}  # of SEND, partition chooses one of several
 _PLAIN_HEADERS = ("partition-key", "content-type", "correlation-id", "reply-to", "priority", "dedup-id")
@@ -115,10 +116,16 @@ class Rows:
         for name in self._dedup_by:
             if name not in self._columns:
                 raise ConfigError(f"option dedup_by: there is no column {name!r}; expected {', '.join(self._columns)}")
+        self._place = next((names for names in PLACES if all(name in self._columns for name in names)), ())
         self._one_of("body", "value", needed=True)
         self._one_of("key", "partition_key", needed=False)
         if self._destination is None and "destination" not in self._columns:
             raise ConfigError('where to? Expected a column destination, or .option("destination", "/topic/results")')
+
+    @property
+    def say_their_place(self) -> bool:
+        """True if the rows have columns that say which records of a log they are."""
+        return bool(self._place)
 
     @property
     def speaks_of_transmit_time(self) -> bool:
@@ -155,7 +162,7 @@ class Rows:
         bodies = self._texts(batch, "body" if "body" in self._columns else "value") or []
         headers, tags = self._texts(batch, "headers"), self._texts(batch, "tags")
         columns = self._header_columns(batch)
-        identities = [_numbers(batch.column(self._columns[name])) for name in self._dedup_by]
+        identities = [_numbers(batch.column(self._columns[name])) for name in self._dedup_by or self._place]
         time_ns = now_ns()
         for row, body in enumerate(bodies):
             destination = self._destination if names is None else names[row]
@@ -174,10 +181,12 @@ class Rows:
                         _set(found, header, values[row])
             except ConfigError as error:
                 raise ConfigError(f"row {first_row + row}: {error}") from None
-            if identities:
-                digest = _digest(repr(tuple(column[row] for column in identities)).encode(), b"")
+            identity = repr(tuple(column[row] for column in identities)) if identities else ""
+            if self._dedup_by:
+                digest = _digest(identity.encode(), b"")
             else:
-                digest = _digest("\0".join((destination, *map("\0".join, sorted(found.items())))).encode(), body)
+                said = (identity, destination, *map("\0".join, sorted(found.items())))
+                digest = _digest("\0".join(said).encode(), body)
             yield Row(Outgoing(destination, body, found), digest, "dedup-id" in found)
 
     def _texts(self, batch: pa.RecordBatch, name: str) -> list[Any] | None:

@@ -8,23 +8,39 @@ from typing import Any
 
 import pytest
 
+from radiator.client import connect
 from radiator.spark.jobs import JOBS
 from radiator.spark.options import OPTIONS
 from radiator.spark.schema import SCHEMA
 from radiator.spark.sheets import SHEETS
 from radiator.spark.sheets.options import FLAGS
+from radiator.spark.sink_options import WRITE_OPTIONS
+from radiator.spark.sink_rows import ACCEPTED, CARRIED_BY_THE_BROKER
+from tests.running import BrokerProcess
 from tests.spark.stores import START_NS, Message, Writer
 
 pytestmark = pytest.mark.spark
 
 TEXT = (Path(__file__).parents[2] / "docs" / "spark.md").read_text("utf-8")
-NAMES = set(re.findall(r"^\| `(\w+)[`(]", TEXT, re.MULTILINE))
+WRITING = TEXT.partition("\n## Writing\n")[2].partition("\n## ")[0]
+NAMES = set(re.findall(r"^\| `(\w+)[`(]", TEXT.replace(WRITING, ""), re.MULTILINE))
 
 
 def test_every_option_column_and_job_is_documented_and_nothing_else() -> None:
     helpers = {"json_column", "absent"}
     sheets = {name for name in SHEETS if "-" not in name}
     assert {each.name for each in OPTIONS} | {each.name for each in SCHEMA} | set(JOBS) | helpers | sheets == NAMES
+
+
+def test_every_option_and_column_of_writing_is_documented_and_nothing_else() -> None:
+    options, columns = (re.findall(r"^\| (`[^|]*) \|", half, re.MULTILINE) for half in WRITING.split("| column |"))
+    assert [name.strip("`") for name in options] == [each.name for each in WRITE_OPTIONS]
+    named = {name for names in columns for name in re.findall(r"`(\w+)`", names)}
+    assert named == {each.name for each in ACCEPTED}
+    for each in WRITE_OPTIONS:
+        if each.default.isdigit() or each.default[:-1].isdigit():
+            assert f"| `{each.name}` | {each.default} |" in WRITING
+    assert all(f"`{name}`" in WRITING for name in CARRIED_BY_THE_BROKER)
 
 
 def test_the_table_of_sheets_is_the_one_that_the_code_goes_by() -> None:
@@ -44,21 +60,30 @@ def test_documented_types_are_the_types() -> None:
 
 
 def test_the_programs_run_one_after_the_other(
-    spark: Any, writer: Writer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: Any, writer: Writer, broker: BrokerProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     body = b'{"carrier": "UA", "dep_delay": 12.5}'
-    flights = [Message("/topic/flights.JFK", body, b"tag-a:b", START_NS + i, START_NS, START_NS) for i in range(1, 30)]
+    flights = [
+        Message("/topic/flights.JFK", body, b"tag-carrier:UA", START_NS + i, START_NS, START_NS) for i in range(1, 30)
+    ]
     writer.write("/topic/flights.JFK", flights)
     names: dict[str, Any] = {}
     programs = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
     assert len(programs) >= 5
+    here = {"./data": writer.root, "localhost:61613": broker.address, '"./': f'"{tmp_path}/'}
     for program in programs:
-        for ours, there in (("./data", writer.root), ("./flights", f"{tmp_path}/f"), ("./checkpoint", f"{tmp_path}/c")):
-            program = program.replace(ours, there)
+        for told, meant in here.items():
+            program = program.replace(told, meant)
         exec(program, names)  # get_session() finds the session of the tests
     shown = capsys.readouterr().out
     assert "%2Ftopic%2Fflig" in shown  # the look-up by message-id
     assert "12.5" in shown
-    assert spark.read.parquet(f"{tmp_path}/f").count() == 29  # what the stream has written
+    assert spark.read.parquet(f"{tmp_path}/flights").count() == 29  # what the stream has written
     assert names["hours"][0]["messages"] == 29
     assert "How long it took" in names["html"]
+    with connect(broker.address) as connection:
+        for topic, bodies in (("united", 29 * [body]), ("carriers", 29 * [b"UA"])):
+            found = connection.subscribe(f"/topic/{topic}", start_position="first", stop_position="end")
+            assert [each.body for each in found] == bodies
+        (window,) = connection.subscribe("/topic/ops.traffic", start_position="first", stop_position="end")
+        assert window.json()["messages"] == 29

@@ -116,6 +116,16 @@ def test_a_job_that_runs_again_under_its_name_doubles_nothing(spark: Any, shared
     assert len(bodies(shared_broker, "/topic/nightly")) == 600
 
 
+def test_records_of_a_log_are_known_again_whatever_task_has_them(spark: Any, shared_broker: BrokerProcess) -> None:
+    with connect(shared_broker.address) as connection:
+        connection.send_many([("/topic/cut", f"{n % 7}") for n in range(100)])
+    df = read(spark, str(shared_broker.data), columns=["message_id", "body"], destination="/topic/cut")
+    options = {"destination": "/topic/cut.copy", "query": "cut"}
+    write(df.repartition(3), shared_broker, **options)
+    write(df.repartition(2), shared_broker, **options)
+    assert sorted(bodies(shared_broker, "/topic/cut.copy")) == sorted(f"{n % 7}" for n in range(100))
+
+
 def test_dedup_by_names_the_row_wherever_it_stands(spark: Any, shared_broker: BrokerProcess) -> None:
     df = spark.range(0, 300).selectExpr("id AS order", "concat('order ', id) AS body")
     options = {"destination": "/topic/orders", "query": "orders", "dedup_by": "order"}

@@ -12,7 +12,7 @@ from radiator.spark.sink_options import WRITE_OPTIONS, parse
 URL = {"url": "stomp://localhost"}
 
 
-def ids(dedup: str = "row", by_columns: bool = False, partition: int = 3) -> Ids:
+def ids(dedup: str = "row", by_columns: bool = False, partition: int | None = 3) -> Ids:
     return Ids("query", "12", partition, dedup, by_columns)
 
 
@@ -20,6 +20,7 @@ def test_an_id_says_query_epoch_partition_and_row() -> None:
     assert ids().of(b"\x01\xab") == "query/12/3/01ab"
     assert ids("number").of(b"\x01\xab") == "query/12/3/0"
     assert ids(by_columns=True).of(b"\x01\xab") == "query/01ab"
+    assert ids(partition=None).of(b"\x01\xab") == "query/12/01ab"
     assert ids("none").of(b"\x01\xab") is None
 
 
