@@ -133,9 +133,9 @@ class Rows:
         return "transmit_time" in self._columns or "transmit_ns" in self._columns
 
     def _check(self, shown: str, name: str, type_: DataType) -> None:
-        if name in self._dedup_by or name in CARRIED_BY_THE_BROKER:
-            return
         accepted = BY_NAME.get(name)
+        if accepted is None and (name in self._dedup_by or name in CARRIED_BY_THE_BROKER):
+            return
         if accepted is None:
             near = difflib.get_close_matches(name, BY_NAME, n=1)
             hint = f" (did you mean {near[0]}?)" if near else ""

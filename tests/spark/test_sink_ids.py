@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import ArrayType, DataType, LongType, MapType, StringType, StructField, StructType
 
 from radiator.errors import ConfigError
 from radiator.spark import sink_ids
 from radiator.spark.sink_ids import Ids
 from radiator.spark.sink_options import WRITE_OPTIONS, parse
+from radiator.spark.sink_rows import Rows
 
 URL = {"url": "stomp://localhost"}
 
@@ -77,3 +81,33 @@ def test_what_may_be_a_passcode_is_in_no_error() -> None:
     with pytest.raises(ConfigError) as caught:
         parse({"url": "stomp://ann:secret@host:port"})
     assert "secret" not in str(caught.value)
+
+
+MAP = MapType(StringType(), StringType())
+
+
+def test_a_column_that_tells_rows_apart_may_be_any_and_is_still_what_it_must_be() -> None:
+    def rows(columns: dict[str, DataType], **options: str) -> Rows:
+        schema = StructType([StructField(name, type_) for name, type_ in columns.items()])
+        return Rows(schema, parse(URL | {"destination": "/topic/a"} | options))
+
+    rows({"body": StringType(), "place": ArrayType(LongType())}, dedup_by="place")
+    with pytest.raises(ConfigError, match="column body: expected string or binary, got bigint"):
+        rows({"body": LongType()}, dedup_by="body")
+    with pytest.raises(ConfigError, match="option dedup_by: there is no column 'plaice'; expected body, place"):
+        rows({"body": StringType(), "place": LongType()}, dedup_by="place,plaice")
+    with pytest.raises(ConfigError, match="column 'place' cannot be written"):
+        rows({"body": StringType(), "place": LongType()})
+
+
+def test_a_row_has_the_same_digest_wherever_it_stands() -> None:
+    fields = {"body": StringType(), "tags": MAP, "event_ns": LongType()}
+    schema = StructType([StructField(name, type_) for name, type_ in fields.items()])
+    tags = [[("x", "1"), ("y", "2")], [], [("y", "2"), ("x", "1")]]
+    table = pa.table({"body": ["a", "b", "a"], "tags": tags, "event_ns": [1, 2, 1]}, schema=to_arrow_schema(schema))
+    batch = table.to_batches()[0]
+    first, other, again = Rows(schema, parse(URL | {"destination": "/topic/a"})).read(batch, 0)
+    assert first.digest == again.digest != other.digest
+    assert first.message == ("/topic/a", "a", {"tag-x": "1", "tag-y": "2", "event-time": "1"})
+    moved, *_ = Rows(schema, parse(URL | {"destination": "/topic/b"})).read(batch, 7)
+    assert moved.digest != first.digest

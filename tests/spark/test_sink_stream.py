@@ -45,21 +45,24 @@ def start(df: Any, broker: BrokerProcess, checkpoint: Path, destination: str, **
     return writer.option("checkpointLocation", str(checkpoint)).queryName("a name").trigger(availableNow=True).start()
 
 
-def breaking(flag: Path, after: int, what: Callable[[], None] | None = None) -> Callable[[Any], Any]:
-    """For mapInArrow: rows one by one, and an end in the middle of the task as long as the flag is not there."""
-    path = str(flag)
+def breaking(flag: Path, broker: BrokerProcess, destination: str) -> Callable[[Any], Any]:
+    """For mapInArrow: rows one by one, and an end in the middle of the task as long as the flag is not there: but not
+    before the other task of the epoch has stored something."""
+    path, address = str(flag), broker.address
 
     def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import os
 
-        done = 0
+        from radiator.client import connect
+
         for batch in batches:
             for row in range(batch.num_rows):
-                if done == after and not os.path.exists(path):
+                if row == 250 and batch.column(0)[0].as_py().startswith("0.") and not os.path.exists(path):
+                    with connect(address) as connection:
+                        assert connection.subscribe(destination, start_position="first").fetch(60) is not None
                     open(path, "w").close()
                     raise RuntimeError("the end of this attempt")
                 yield batch.slice(row, 1)
-                done += 1
 
     return rows
 
@@ -67,11 +70,12 @@ def breaking(flag: Path, after: int, what: Callable[[], None] | None = None) -> 
 def test_an_epoch_that_ends_in_the_middle_and_runs_again_stores_each_row_once(
     spark: Any, shared_broker: BrokerProcess, lines: Path, tmp_path: Path
 ) -> None:
-    df = spark.readStream.text(str(lines)).mapInArrow(breaking(tmp_path / "flag", 250), "value string")
+    rows = breaking(tmp_path / "flag", shared_broker, "/topic/epoch")
+    df = spark.readStream.text(str(lines)).mapInArrow(rows, "value string")
     query = start(df, shared_broker, tmp_path / "checkpoint", "/topic/epoch")
     with pytest.raises(Exception, match="the end of this attempt"):
         query.awaitTermination()
-    assert 0 < len(held(shared_broker, "/topic/epoch")) < 600  # the attempt had sent something
+    assert 0 < len(held(shared_broker, "/topic/epoch")) < 600
     start(df, shared_broker, tmp_path / "checkpoint", "/topic/epoch").awaitTermination()
     assert held(shared_broker, "/topic/epoch") == everything()
 
