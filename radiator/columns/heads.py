@@ -10,7 +10,7 @@ Invariant: whatever lies below ``End.next_offset`` is committed, and was when ``
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -81,13 +81,29 @@ class Holdings:
             return True
         if end.listed.size_bytes == 0:
             return wants(name)
+        known = self._names(name, end.directory, end.listed)
+        return known is None or any(map(wants, known))
+
+    def destinations(self, found: Mapping[str, End]) -> set[str] | None:
+        """All that the store holds; None if a list is not whole."""
+        names: set[str] = set()
+        for name, end in found.items():
+            if end.listed is None:
+                return None
+            known = self._names(name, end.directory, end.listed) if end.listed.size_bytes else (name,)
+            if known is None:
+                return None
+            names.update(known)
+        return names
+
+    def _names(self, name: str, directory: str, listed: layout.Listed) -> tuple[str, ...] | None:
         known = self._lists.get(name)
-        if known is None or known[0] != end.listed:
-            read = self._read(end.directory, end.listed)
+        if known is None or known[0] != listed:
+            read = self._read(directory, listed)
             if read is None:
-                return True
-            known = self._lists[name] = (end.listed, read)
-        return any(map(wants, known[1]))
+                return None
+            known = self._lists[name] = (listed, read)
+        return known[1]
 
     def _read(self, directory: str, listed: layout.Listed) -> tuple[str, ...] | None:
         data = read_file(self._fs, layout.names_path(directory)) or b""

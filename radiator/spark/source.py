@@ -41,6 +41,7 @@ from radiator.spark.pushdown import narrow
 from radiator.spark.schema import SCHEMA, arrow_schema, checked
 from radiator.spark.split import Split
 from radiator.spark.stream import StreamReader
+from radiator.spark.unknown import tell_unknown
 
 
 class RadiatorSource(DataSource):  # type: ignore[misc]
@@ -78,6 +79,7 @@ class Reader(DataSourceReader):  # type: ignore[misc]
 
     def partitions(self) -> Sequence[InputPartition]:
         options = resolved(self._options)
+        tell_unknown(options)
         return [Split(ranges, options.selection) for ranges in plan(options)] or [Split((), options.selection)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

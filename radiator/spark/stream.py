@@ -33,6 +33,7 @@ from radiator.spark.schema import arrow_schema, checked
 from radiator.spark.split import Split
 from radiator.spark.stream_losses import Losses
 from radiator.spark.stream_offsets import Mark, Offsets, between, first, following, marks
+from radiator.spark.unknown import tell_unknown
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]  # pyspark is untyped here
@@ -55,7 +56,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def initialOffset(self) -> Offsets:
         if self._first is None:  # Spark asks more than once
-            self._first = first(self._begins(self._look()))
+            tell_unknown(self._options, self._look())
+            self._first = first(self._begins(self._ends))
         return self._first
 
     def getDefaultReadLimit(self) -> ReadLimit:

@@ -14,6 +14,9 @@ from radiator.columns.heads import ends
 from radiator.columns.scan import LostRecords
 from radiator.errors import StorageError
 from radiator.limits import KIB
+from radiator.spark.options import parse
+from radiator.spark.schema import SCHEMA
+from radiator.spark.source import Reader
 from radiator.storage import layout
 from radiator.storage.files import FileSystem
 from tests.spark.archives import archive
@@ -309,6 +312,22 @@ def test_partitions_that_hold_nothing_wanted_are_not_read(writer: Writer, monkey
     writer.write("/topic/b", numbered("/topic/z", 1, 10))  # it is shared from now on
     writer.write("shared", numbered("/topic/z", 1, 10))
     assert joined(query.available_now()) == {"/topic/b": [10], "shared": [10]}
+
+
+def test_a_name_that_nobody_has_used_yet_is_told_with_the_one_that_was_meant(
+    writer: Writer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer.write("/topic/flights", numbered("/topic/flights", 10))
+    writer.write("shared", numbered("/topic/b", 1))
+    query = Query(writer.root, subscribe="flights,/topic/b,/topic/flihts", startingOffsets="earliest")
+    assert query.trigger() == {"shared": [0]}
+    told = capsys.readouterr().err.splitlines()
+    assert [line.partition(" has ")[2] for line in told] == [
+        "no destination 'flights' yet; did you mean /topic/flights?",
+        "no destination '/topic/flihts' yet; did you mean /topic/flights?",
+    ]
+    Reader(parse({"path": writer.root, "subscribe": "flights"}), SCHEMA).partitions()
+    assert "no destination 'flights' yet" in capsys.readouterr().err
 
 
 def test_min_partitions_asks_for_so_many_tasks(rolling: Writer) -> None:
