@@ -16,7 +16,7 @@ import io
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -88,8 +88,15 @@ class Picture:
     note: str  # how to read it
     draw: Callable[[Figure, Theme], None]
     height: float
+    _drawn: dict[str, bytes] = field(default_factory=dict, repr=False, compare=False)  # by theme
 
     def png(self, theme: Theme = LIGHT) -> bytes:
+        """Drawn once: a page and a file show the same one."""
+        if theme.name not in self._drawn:
+            self._drawn[theme.name] = self._draw(theme)
+        return self._drawn[theme.name]
+
+    def _draw(self, theme: Theme) -> bytes:
         style = {
             "font.size": 10, "text.color": theme.ink, "axes.labelcolor": theme.quiet, "axes.edgecolor": theme.grid,
             "xtick.color": theme.quiet, "ytick.color": theme.ink, "axes.facecolor": theme.paper,
@@ -261,13 +268,13 @@ def heatmap(
 
     def draw(figure: Figure, theme: Theme) -> None:
         axes = figure.subplots()
-        field = (
+        cells_drawn = (
             [[float("nan")]]
             if not rows
             else [[float("nan") if cells.get((a, b)) is None else float(cells[a, b]) for a in across] for b in down]
         )
         colours = LinearSegmentedColormap.from_list("radiator", [theme.grid, theme.colour(0), theme.colour(1)])
-        mesh = axes.imshow(field, aspect="auto", cmap=colours, interpolation="nearest")
+        mesh = axes.imshow(cells_drawn, aspect="auto", cmap=colours, interpolation="nearest")
         step = max(1, -(-len(across) // 24))
         axes.set_xticks(range(0, len(across), step), [str(a) for a in across[::step]])
         axes.set_yticks(range(len(down)), clipped(down, 34))
@@ -289,10 +296,10 @@ def pairs(
 
     def draw(figure: Figure, theme: Theme) -> None:
         axes = figure.subplots()
-        for field, shift, colour in ((before, -0.19, theme.colours[-1]), (now, 0.19, theme.colour(0))):
+        for side, shift, colour in ((before, -0.19, theme.colours[-1]), (now, 0.19, theme.colour(0))):
             places = [place + shift for place in range(len(shown))]
-            axes.barh(places, [float(row[field] or 0) for row in shown], height=0.34, color=colour)
-        widest = max((float(row[field] or 0) for row in shown for field in (before, now)), default=0.0) or 1.0
+            axes.barh(places, [float(row[side] or 0) for row in shown], height=0.34, color=colour)
+        widest = max((float(row[side] or 0) for row in shown for side in (before, now)), default=0.0) or 1.0
         for place, row in enumerate(shown):
             old, new = float(row[before] or 0), float(row[now] or 0)
             where = place + (0.19 if new >= old else -0.19)  # beside the longer one
