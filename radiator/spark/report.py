@@ -31,6 +31,7 @@ from radiator.columns.log import NoStore, partitions
 from radiator.columns.scan import LostRecords
 from radiator.errors import ConfigError, RadiatorError, StorageError
 from radiator.spark import units
+from radiator.spark.jobs import absent
 from radiator.spark.page import Page, Section
 from radiator.spark.session import get_session, read
 from radiator.spark.sheets import chosen, load, overview
@@ -110,12 +111,14 @@ def make_report(
     session = spark or get_session("radiator report", log_level="OFF")
     try:
         reader: Read
+        lacks = None
         if archive is not None:
             reader = _both(session, path, archive, now_ns, fail_on_data_loss)
         else:
             ends = json.dumps({log.name: log.next_offset for log in logs})
             reader = partial(read, session, str(path), ending_offsets=ends, fail_on_data_loss=fail_on_data_loss)
-        work = Work(session, reader, asked, {log.name: log.size_bytes for log in logs})
+            lacks = partial(absent, session, str(path), ending_offsets=ends)
+        work = Work(session, reader, asked, {log.name: log.size_bytes for log in logs}, lacks)
         found = [
             (load(name), _run(work, name, partial(step, name, place, steps))) for place, name in enumerate(names, 1)
         ]

@@ -116,8 +116,13 @@ _ROUND_MS = (
 def round_durations(low: float, high: float, at_most: int = 6) -> list[float]:
     """Round durations (ms) from ``low`` to ``high`` for a logarithmic axis, few enough to be read."""
     inside = [value for value in _ROUND_MS if low <= value <= high]
-    step = -(-len(inside) // at_most) if inside else 1
-    return inside[::-1][::step][::-1]  # the largest is kept: it is the one people look for
+    apart = (high / low) ** (0.75 / at_most) if inside else 1.0  # closer ones would touch
+    kept: list[float] = []
+    for value in reversed(inside):  # the largest is kept: it is the one people look for
+        if not kept or kept[-1] / value >= apart:
+            kept.append(value)
+    step = -(-len(kept) // at_most) if kept else 1
+    return kept[::step][::-1]
 
 
 _WIDTHS = (

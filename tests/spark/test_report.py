@@ -61,7 +61,7 @@ def test_page_pictures_and_json_are_in_the_folder(made: tuple[Report, Any]) -> N
     report, _ = made
     assert report.folder is not None
     names = {path.name for path in report.files}
-    pictures = {"volume.png", "traffic.png", "traffic-events.png", "latency.png", "tags.png"}
+    pictures = {"volume.png", "traffic.png", "traffic-events.png", "latency.png", "lateness.png", "tags.png"}
     assert names == {"report.html", "report.json"} | pictures
     for path in report.files:
         assert path.parent == report.folder
@@ -92,7 +92,7 @@ def test_all_jobs_of_one_report_see_the_same_end(spark: Any, writer: Writer, mon
     def more(what: str, place: int, of: int) -> None:
         writer.write("p", numbered("/topic/a", 10, 50 + 10 * place))
 
-    summary = make_report(writer.root, spark=spark, progress=more).summary()
+    summary = make_report(writer.root, spark=spark, sheets=["traffic", "integrity"], progress=more).summary()
     assert summary["messages"] == summary["integrity"][0]["messages"] == 50
     assert sum(row["messages"] for row in summary["traffic"]) == 50
 
@@ -104,7 +104,7 @@ def test_history_that_was_published_later_is_not_drawn_as_latency(spark: Any, tm
         "p", [Message("/topic/a", b"", b"", START_NS + i * MS, START_NS - 10 * year, START_NS - MS) for i in range(9)]
     )
     writer.close()
-    report = make_report(writer.root, spark=spark)
+    report = make_report(writer.root, spark=spark, sheets=["latency"])
     (latency,) = [section for section in report.page.sections if section.title == "Latency"]
     assert "recorded history was published" in latency.text
     assert len(latency.tables[0].rows) == 6
@@ -188,16 +188,17 @@ def test_damage_ends_the_command_with_6_and_can_be_skipped(run: Any, writer: Wri
     writer.write("p", numbered("/topic/a", 50), per_batch=10)
     writer.close()
     damage(writer.root, "p")
-    code, _, err = run("--data", writer.root, "--out", tmp_path / "out")
+    code, _, err = run("integrity", "--data", writer.root, "--out", tmp_path / "out")
     assert code == 6
     assert "offsets 10 to 19" in err
     assert "--skip-damaged" in err
     assert "Traceback" not in err
-    code, out, err = run("--data", writer.root, "--out", tmp_path / "out", "--skip-damaged")
+    code, out, err = run("integrity", "--data", writer.root, "--out", tmp_path / "out", "--skip-damaged")
     assert code == 6
-    assert "10 missing" in out
+    assert "Not whole: 10 offsets missing, 0 there twice" in out
+    assert "batch at offset 10: crc expected" in out
     assert "10 records are missing" in err
-    assert "Missing ranges" in (tmp_path / "out" / "report.html").read_text("utf-8")
+    assert "Missing ranges" in (tmp_path / "out" / "integrity.html").read_text("utf-8")
 
 
 def test_the_command_reads_an_archive_where_there_is_no_log(

@@ -27,7 +27,14 @@ ALL = "all"
 SHEETS: Mapping[str, Entry] = {
     "traffic": Entry("radiator.spark.sheets.traffic", "How much came, where and when?", ("every", "by")),
     "latency": Entry("radiator.spark.sheets.latency", "How long was it on its way?", ("by",)),
-    "top": Entry("radiator.spark.sheets.top", "Which values of the tags are frequent?", ("limit",)),
+    "lateness": Entry("radiator.spark.sheets.lateness", "How late and out of order do events come?", ("every", "by")),
+    "top": Entry("radiator.spark.sheets.top", "Which tags, keys and senders are frequent?", ("limit", "key", "sender")),
+    "sessions": Entry(
+        "radiator.spark.sheets.sessions", "How often is each key active, for how long?", ("key", "gap", "limit")
+    ),
+    "dead-letters": Entry(
+        "radiator.spark.sheets.dead_letters", "What was given up, where, and why?", ("every", "key", "limit")
+    ),
     "integrity": Entry("radiator.spark.sheets.integrity", "Is every record there, once?"),
     "lag": Entry("radiator.spark.sheets.lag", "Who was how far behind, and is it growing?", ("every", "samples")),
     "compare": Entry(

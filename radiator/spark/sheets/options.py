@@ -39,8 +39,9 @@ class Options:
     every: int | None = None  # seconds
     by: str | None = None  # partition, or the name of a header
     limit: int = LIMIT
-    gap: int | None = None  # seconds without a message that end a session
-    key: str | None = None  # a header
+    key: str | None = None  # a header, or a path into JSON bodies: $.name
+    sender: str | None = None  # the header in which senders name themselves, or such a path
+    gap: int | None = None  # seconds, between sessions
     shift: int | None = None  # seconds from the window to the one that it is compared with
     with_start: int | None = None
     with_until: int | None = None

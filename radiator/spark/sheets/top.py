@@ -1,14 +1,19 @@
-"""The sheet ``top``: the most frequent values of every tag."""
+"""The sheet ``top``: the most frequent values of every tag, keys and how unevenly they share the traffic, senders."""
 
 from __future__ import annotations
 
 from radiator.spark import units
+from radiator.spark.jobs import key_columns, key_skew, partition_balance, senders, top_keys
+from radiator.spark.jobs.frequent import PARTITION_KEY, PRODUCER
 from radiator.spark.page import Field, Section, Table
-from radiator.spark.pictures import bars
+from radiator.spark.pictures import Picture, bars
 from radiator.spark.sheets.options import Options
-from radiator.spark.sheets.work import Answers, Sheet, Work
+from radiator.spark.sheets.work import Answers, Row, Rows, Sheet, Work
 
 PANELS_MAX = 6  # small charts of tags in one picture
+TOLD_MAX = 3  # keys that are told of by name
+HEAVY_MIN = 0.1  # of the messages: less is no heavy hitter
+UNEVEN_MIN = 2.0  # times its even share
 _TAGS = (
     Field("key", "tag"),
     Field("value", "value"),
@@ -16,34 +21,138 @@ _TAGS = (
     Field("share", "share of the tag", "share"),
     Field("values", "values in all", "count"),
 )
+_KEYS = (
+    Field("value", "key"),
+    Field("messages", "messages", "count"),
+    Field("share", "share", "share"),
+    Field("bytes", "bytes", "size"),
+    Field("partitions", "partitions", "count"),
+    Field("first_received", "first received", "moment", page_only=True),
+    Field("last_received", "last received", "moment"),
+)
+_SENDERS = (
+    Field("sender", "sender"),
+    Field("messages", "messages", "count"),
+    Field("share", "share", "share"),
+    Field("bytes", "bytes", "size"),
+    Field("destinations", "destinations", "count"),
+    Field("first_received", "first received", "moment", page_only=True),
+    Field("last_received", "last received", "moment"),
+    Field("silent_ms", "silent for", "duration"),
+)
+_BALANCE = (
+    Field("destination", "destination"),
+    Field("partition", "partition"),
+    Field("messages", "messages", "count"),
+    Field("bytes", "bytes", "size"),
+    Field("share", "share", "share"),
+)
 
 
 def run(work: Work) -> Answers:
-    return {"tags": work.job("top_tags", limit=work.options.limit)}
+    options, limit = work.options, work.options.limit
+    key, sender = options.key or PARTITION_KEY, options.sender or PRODUCER
+    answers: Answers = {
+        "tags": work.job("top_tags", limit=limit),
+        "key_skew": work.rows(key_skew(work.frame(*key_columns(key)), key=key), "key_skew"),
+        "keys": [],
+        "senders": [],
+        "partition_balance": work.rows(partition_balance(work.frame("destination", "partition", "size")), "balance"),
+    }
+    if any(row["messages"] for row in answers["key_skew"]):
+        frame = work.frame(*key_columns(key, "partition", "size", "receive_time"))
+        answers["keys"] = work.rows(top_keys(frame, key=key, limit=limit), "keys")
+    frame = work.frame(*key_columns(sender, "destination", "size", "receive_time"))
+    answers["senders"] = work.rows(senders(frame, sender=sender, limit=limit), "senders")
+    return answers
 
 
 def section(answers: Answers, options: Options) -> Section:
-    rows = answers["tags"]
-    if not rows:
-        return Section("Tags", found="No message carries a tag.", nothing=True)
-    keys = list(dict.fromkeys(row["key"] for row in rows))
-    picture = bars(
-        "tags",
-        "Most frequent values of the tags",
-        [{**row, "panel": row["key"]} for row in rows if row["key"] in keys[:PANELS_MAX]],
-        label="value",
-        value="messages",
-        unit="short",
-        panel="panel",
-        limit=10,
-        note="Messages that carry the tag with this value, the ten most frequent each",
-    )
-    first = rows[0]
-    found = (
-        f"{units.many(len(keys), 'tag')} in use. Most messages have {first['key']}, with "
+    tags, keys, sent = answers["tags"], answers["keys"], answers["senders"]
+    uneven = [row for row in answers["partition_balance"] if row["even"] >= UNEVEN_MIN]
+    if not (tags or keys or sent or uneven):
+        found = f"No message carries a tag, {options.key or PARTITION_KEY} or {options.sender or PRODUCER}."
+        return Section("Top", found=found, nothing=True)
+    said = [
+        *([_of_tags(tags)] if tags else []),
+        *([_of_keys(keys, answers["key_skew"][0], options)] if keys else []),
+        *([_of_senders(sent, options)] if sent else []),
+        *([_of_partitions(uneven)] if uneven else []),
+    ]
+    tables = [
+        *([Table(f"Values of {options.key or PARTITION_KEY}", _KEYS, keys)] if keys else []),
+        *([Table(f"Senders, by {options.sender or PRODUCER}", _SENDERS, sent)] if sent else []),
+        *([Table("Uneven partitions", _BALANCE, uneven)] if uneven else []),
+        *([Table("Values of tags", _TAGS, tags, folded=True)] if tags else []),
+    ]
+    pictures = _pictures(tags, keys, sent, options)
+    heavy = [f"{row['value']} has {row['share']:.0%} of the messages" for row in _heavy(keys, answers["key_skew"])]
+    return Section("Top", found=" ".join(said), stands_out=heavy, pictures=pictures, tables=tables)
+
+
+def _pictures(tags: Rows, keys: Rows, sent: Rows, options: Options) -> list[Picture]:
+    pictures = []
+    if tags:
+        shown = list(dict.fromkeys(row["key"] for row in tags))[:PANELS_MAX]
+        pictures.append(
+            bars(
+                "tags",
+                "Most frequent values of the tags",
+                [{**row, "panel": row["key"]} for row in tags if row["key"] in shown],
+                label="value",
+                value="messages",
+                unit="short",
+                panel="panel",
+                limit=10,
+                note="Messages that carry the tag with this value, the ten most frequent each",
+            )
+        )
+    for name, rows, label, header in (
+        ("keys", keys, "value", options.key or PARTITION_KEY),
+        ("senders", sent, "sender", options.sender or PRODUCER),
+    ):
+        if rows:
+            title = f"Most frequent values of {header}" if name == "keys" else "Who sends most"
+            note = f"Messages by {header}, the {len(rows)} most frequent"
+            pictures.append(bars(name, title, rows, label=label, value="messages", note=note, limit=25))
+    return pictures
+
+
+# --- what is remarkable -----------------------------------------------------------------------------------------------
+
+
+def _of_tags(rows: Rows) -> str:
+    first, tags = rows[0], len({row["key"] for row in rows})
+    return (
+        f"{units.many(tags, 'tag')} in use. Most messages have {first['key']}, with "
         f"{units.many(first['values'], 'value')}; {first['share']:.0%} of them say {first['value']}."
     )
-    return Section("Tags", found=found, pictures=[picture], tables=[Table("Values", _TAGS, rows, folded=True)])
+
+
+def _of_keys(rows: Rows, skew: Row, options: Options) -> str:
+    what = f"{units.many(skew['values'], 'value')} of {options.key or PARTITION_KEY}"
+    half, most = skew["values_50"], skew["values_90"]
+    said = f"{what}: {half:,} of them {'make' if half > 1 else 'makes'} half of the messages, {most:,} make 90 %."
+    return said + "".join(f" {row['value']} alone is {row['share']:.0%}." for row in _heavy(rows, [skew])[:1])
+
+
+def _heavy(keys: Rows, skew: Rows) -> Rows:
+    """Keys with much of the traffic, where there are so many that this is remarkable."""
+    many = any(row["values"] > 2 / HEAVY_MIN for row in skew)
+    return [row for row in keys if many and row["share"] >= HEAVY_MIN][:TOLD_MAX]
+
+
+def _of_senders(rows: Rows, options: Options) -> str:
+    first = rows[0]
+    return f"{first['sender']} sends most, {first['share']:.0%} of the messages with {options.sender or PRODUCER}."
+
+
+def _of_partitions(uneven: Rows) -> str:
+    worst = max(uneven, key=lambda row: row["even"])
+    return (
+        f"Partition {worst['partition']} has {worst['even']:.1f} times its even share of {worst['destination']}: "
+        f"{worst['share']:.0%} of the messages."
+    )
 
 
 SHEET = Sheet(run, section)

@@ -34,7 +34,8 @@ from radiator.spark.sheets.options import Options
 if TYPE_CHECKING:
     from radiator.spark.page import Section
 
-Rows = list[dict[str, Any]]
+Row = dict[str, Any]
+Rows = list[Row]
 Answers = dict[str, Rows]
 Read = Callable[..., DataFrame]  # read(columns=..., **options of the data source)
 
@@ -49,12 +50,18 @@ class Sheet:
 
 
 class Work:
-    """What sheets ask. ``sizes``: bytes on disk by partition, where files are read."""
+    """What sheets ask. ``sizes``: bytes on disk by partition; ``absent``: the job of that name. None: no files."""
 
     def __init__(
-        self, spark: SparkSession, read: Read, options: Options | None = None, sizes: Mapping[str, int] | None = None
+        self,
+        spark: SparkSession,
+        read: Read,
+        options: Options | None = None,
+        sizes: Mapping[str, int] | None = None,
+        absent: Callable[[], DataFrame] | None = None,
     ) -> None:
         self.spark, self.options, self.sizes = spark, options or Options(), sizes or {}
+        self.absent = absent
         self.notes: list[str] = []  # what the reader of the report must know
         self._read = read
         self._totals: Rows | None = None

@@ -1,0 +1,154 @@
+"""The sheet ``dead-letters``: what was given up, why and where; when; after how many deliveries and how old."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from radiator.spark import units
+from radiator.spark.jobs import JOBS, dead_letter_words, key_columns
+from radiator.spark.page import Field, Section, Table
+from radiator.spark.pictures import bars, stacked
+from radiator.spark.sheets.options import Options
+from radiator.spark.sheets.work import Answers, Rows, Sheet, Work
+
+BARS_MAX = 15
+TOLD_MAX = 3  # that are told of by name
+_ANSWERS = ("dead_letters", "dead_letters_over_time", "deliveries_of_dead_letters", "dead_letter_words")
+ERROR = "error"  # the header that is looked at for words, unless --key names another
+CAUSES = {
+    "max-deliveries": "delivered too often",
+    "rejected": "rejected",
+    "expired": "expired",
+    "unacked": "consumer gone",
+}
+
+
+def _letters(options: Options) -> tuple[Field, ...]:
+    return (
+        Field("cause", "cause"),
+        Field("origin", "was in"),
+        Field("subscription", "of"),
+        Field("destination", "lies in"),
+        Field("letters", "letters", "count"),
+        Field("first_died", "first", "moment", page_only=True),
+        Field("last_died", "last", "moment"),
+        Field("deliveries_p50", "deliveries p50", "count", page_only=True),
+        Field("deliveries_max", "deliveries", "count"),
+        Field("age_p50_ms", "age p50", "duration"),
+        Field("age_p95_ms", "age p95", "duration", page_only=True),
+        Field("age_max_ms", "age max", "duration", page_only=True),
+        Field("repeated", "died before", "count", page_only=True),
+    )
+
+
+_WORDS = (
+    Field("cause", "cause"),
+    Field("origin", "was in"),
+    Field("value", "says"),
+    Field("letters", "letters", "count"),
+)
+_DELIVERIES = (
+    Field("cause", "cause"),
+    Field("deliveries", "delivered so often", "count"),
+    Field("letters", "letters", "count"),
+)
+
+
+def run(work: Work) -> Answers:
+    found = work.job("dead_letters")
+    if not found:
+        return dict.fromkeys(_ANSWERS, found)
+    width = max(row["last_died"] for row in found) - min(row["first_died"] for row in found)
+    _, every = work.options.width(width)
+    key = work.options.key or ERROR
+    columns = dict.fromkeys([*JOBS["dead_letter_words"].columns, *key_columns(key)])
+    words = dead_letter_words(work.frame(*columns), key=key, limit=work.options.limit)
+    return {
+        "dead_letters": found,
+        "dead_letters_over_time": work.job("dead_letters_over_time", every=every),
+        "deliveries_of_dead_letters": work.job("deliveries_of_dead_letters"),
+        "dead_letter_words": work.rows(words, "dead_letter_words"),
+    }
+
+
+def section(answers: Answers, options: Options) -> Section:
+    rows = answers["dead_letters"]
+    if not rows:
+        return Section("Dead letters", found="No dead letter is in the log.", nothing=True)
+    shown = [{**row, "cause": _words(row["cause"])} for row in rows]
+    width = max(row["last_died"] for row in rows) - min(row["first_died"] for row in rows)
+    seconds, every = options.width(width)
+    pictures = [
+        bars(
+            "dead-letters",
+            "Dead letters by where they were",
+            [{**row, "label": _place(row)} for row in shown],
+            label="label",
+            value="letters",
+            panel="cause",
+            limit=BARS_MAX,
+            note="Messages that the log still holds as dead letters, by cause and destination",
+        )
+    ]
+    over_time = [{**row, "cause": _words(row["cause"])} for row in answers["dead_letters_over_time"]]
+    if len({row["start"] for row in over_time}) > 1:
+        pictures.append(
+            stacked(
+                "dead-letters-time",
+                "When they died",
+                over_time,
+                x="start",
+                series="cause",
+                value="letters",
+                width_seconds=seconds,
+                label=f"letters per {every.removeprefix('1 ')}",
+                note="By the time at which the broker gave them up, UTC",
+            )
+        )
+    words = answers["dead_letter_words"]
+    tables = [
+        Table("Dead letters", _letters(options), rows),
+        *([Table(f"What their {options.key or ERROR} says", _WORDS, words)] if words else []),
+        Table("Deliveries before death", _DELIVERIES, answers["deliveries_of_dead_letters"], folded=True),
+    ]
+    text = (
+        "What was replayed is no dead letter any more, and what was settled is removed in time: these are those that "
+        "the log still holds. The age counts from the event, or else from the transmission."
+    )
+    return Section(
+        "Dead letters",
+        text,
+        found=_findings(rows, words),
+        stands_out=[
+            f"{units.many(row['letters'], 'letter')} of {_place(row)}: {row['cause']}" for row in shown[:TOLD_MAX]
+        ],
+        pictures=pictures,
+        tables=tables,
+    )
+
+
+def _words(cause: str) -> str:
+    return CAUSES.get(cause, cause)
+
+
+def _place(row: dict[str, object]) -> str:
+    of = f" ({row['subscription']})" if row["subscription"] else ""
+    return f"{row['origin'] or 'not said'}{of}"
+
+
+def _findings(rows: Rows, words: Rows) -> str:
+    total, first = sum(row["letters"] for row in rows), rows[0]
+    most = f"most, {first['letters'] / total:.0%}, were in {first['origin']}: {_words(first['cause'])}"
+    said = [f"{units.many(total, 'dead letter')}; {most}."]
+    said.append(f"The last died at {units.moment(max(row['last_died'] for row in rows))}.")
+    counts: Counter[str] = Counter()
+    for row in words:
+        counts[row["value"]] += row["letters"]
+    said += [f"Most often said: {value} ({letters:,})." for value, letters in counts.most_common(1)]
+    repeated = sum(row["repeated"] for row in rows)
+    if repeated:
+        said.append(f"{units.many(repeated, 'letter')} had been dead before.")
+    return " ".join(said)
+
+
+SHEET = Sheet(run, section)

@@ -1,0 +1,184 @@
+"""The sheet ``lateness``: how late records come by the clock, how far out of order, what a watermark has to wait for.
+
+One picture each; the second has the delays for ``withWatermark``, the third shows when it was worse than usual.
+"""
+
+from __future__ import annotations
+
+from radiator.spark import units
+from radiator.spark.page import Field, Section, Table
+from radiator.spark.pictures import Picture, lines, ranges
+from radiator.spark.sheets.options import Options
+from radiator.spark.sheets.work import Answers, Row, Rows, Sheet, Work, span
+
+TOGETHER = "all together"
+DESTINATIONS_MAX = 15  # in a picture
+TOLD_MAX = 3
+LATE_MIN = 0.01
+HISTORY_MS = 30 * 86_400_000.0  # half of it later than this: recorded history, which the clock says nothing about
+
+
+def _lateness(options: Options) -> tuple[Field, ...]:
+    return (
+        Field("destination", options.what),
+        Field("messages", "with event time", "count"),
+        Field("p50_ms", "p50", "duration"),
+        Field("p95_ms", "p95", "duration", page_only=True),
+        Field("p99_ms", "p99", "duration"),
+        Field("max_ms", "max", "duration"),
+        Field("late_1s", "> 1 s", "share", page_only=True),
+        Field("late_1min", "> 1 min", "share"),
+        Field("late_1h", "> 1 h", "share"),
+        Field("late_1d", "> 1 d", "share", page_only=True),
+        Field("ahead", "ahead", "count"),
+        Field("without", "without", "count", page_only=True),
+    )
+
+
+def _disorder(options: Options) -> tuple[Field, ...]:
+    return (
+        Field("destination", options.what),
+        Field("disordered", "out of order", "count"),
+        Field("share", "share", "share"),
+        Field("back_records", "most records back", "count", page_only=True),
+        Field("keep_99_ms", "keeps 99 %", "duration"),
+        Field("keep_999_ms", "keeps 99.9 %", "duration"),
+        Field("keep_all_ms", "keeps all", "duration"),
+    )
+
+
+def run(work: Work) -> Answers:
+    totals = work.totals()
+    _, words = work.options.width(span(totals))
+    several = sum(bool(row["with_event_time"]) for row in totals) > 1
+    together = work.job("lateness", by=())
+    if not any(row["messages"] for row in together):
+        return {"lateness": [], "lateness_all": [], "lateness_over_time": [], "disorder": [], "disorder_all": []}
+    everything = work.job("disorder", by=())
+    name = next(row["destination"] for row in totals if row["with_event_time"])
+    return {
+        "lateness": work.job("lateness"),
+        "lateness_all": together,
+        "lateness_over_time": work.job("lateness", by=(), every=words),
+        "disorder": work.job("disorder") if several else [{"destination": name, **row} for row in everything],
+        "disorder_all": everything,
+    }
+
+
+def section(answers: Answers, options: Options) -> Section:
+    if not answers["lateness"]:
+        found = "No message carries event-time, so there is nothing to measure."
+        return Section("Lateness", found=found, nothing=True)
+    (together,), (order,) = answers["lateness_all"], answers["disorder_all"]
+    late, disorder = _with_total(answers["lateness"], together), _with_total(answers["disorder"], order)
+    history = together["p50_ms"] > HISTORY_MS
+    return Section(
+        "Lateness",
+        "Lateness is received minus happened, by the clock. Out of order is an event that came after a later one: "
+        "that is what a watermark of Structured Streaming waits for, because it follows the events and not the clock.",
+        found=_findings(together, order, answers["disorder"], history),
+        stands_out=[] if history else _stands_out(answers["lateness"]),
+        pictures=[*([] if history else _by_the_clock(late, answers["lateness_over_time"])), *_watermark(disorder)],
+        tables=[
+            Table("Lateness by the clock", _lateness(options), late),
+            Table("Out of order, and the watermark that keeps it", _disorder(options), disorder),
+        ],
+    )
+
+
+def _with_total(rows: Rows, together: Row) -> Rows:
+    """Those with an event time, the largest first."""
+    measured = sorted((row for row in rows if row["messages"]), key=lambda row: (-row["messages"], row["destination"]))
+    return [{"destination": TOGETHER, **together}, *measured] if len(measured) > 1 else measured
+
+
+def _by_the_clock(late: Rows, over_time: Rows) -> list[Picture]:
+    moments = [
+        {"start": row["start"], "percentile": name, "ms": max(row[f"{name}_ms"], 0.0)}
+        for row in over_time
+        if row["messages"]
+        for name in ("p50", "p99")
+    ]
+    pictures = [
+        ranges(
+            "lateness",
+            "How late messages came",
+            late,
+            label="destination",
+            points=("p50_ms", "p95_ms", "p99_ms"),
+            limit=DESTINATIONS_MAX + 1,
+            note="Received minus happened. Half of the messages were no later than p50; logarithmic",
+        )
+    ]
+    if len({row["start"] for row in moments}) > 2:
+        pictures.append(
+            lines(
+                "lateness-time",
+                "Lateness over time",
+                moments,
+                x="start",
+                y="ms",
+                series="percentile",
+                unit="duration",
+                label="late by",
+                note="By the time of arrival, all together, UTC",
+            )
+        )
+    return pictures
+
+
+def _watermark(disorder: Rows) -> list[Picture]:
+    shown = [row for row in disorder if row["keep_all_ms"] > 0]
+    if not shown:
+        return []
+    return [
+        ranges(
+            "watermark",
+            "How long a watermark has to wait",
+            [
+                {"destination": row["destination"], "99 %": row["keep_99_ms"], "99.9 %": row["keep_999_ms"],
+                 "all": row["keep_all_ms"]}
+                for row in shown
+            ],
+            label="destination",
+            points=("99 %", "99.9 %", "all"),
+            limit=DESTINATIONS_MAX + 1,
+            note="The delay that keeps so many of the messages, read in the order of arrival; logarithmic",
+        )
+    ]  # fmt: skip
+
+
+def _findings(together: Row, order: Row, rows: Rows, history: bool) -> str:
+    if history:
+        back = units.duration(together["p50_ms"])
+        said = [f"Recorded history: half of it was received more than {back} after it happened."]
+    else:
+        minute, hour = units.share(together["late_1min"]), units.share(together["late_1h"])
+        late = f"{minute} of {units.many(together['messages'], 'message')} came more than a minute late"
+        said = [f"{late}, {hour} more than an hour; the latest {units.duration(together['max_ms'])}."]
+    if order["disordered"]:
+        # One query per destination needs less than one over all of them: streams are out of step with one another.
+        most, nearly, every = (units.duration(order[name]) for name in ("keep_99_ms", "keep_999_ms", "keep_all_ms"))
+        said.append(
+            f"{order['share']:.1%} came after a later event. A watermark of {most} keeps 99 %, {nearly} keeps 99.9 %, "
+            f"{every} all."
+        )
+        worst = max(rows, key=lambda row: row["keep_99_ms"])
+        if len(rows) > 1 and worst["keep_99_ms"]:
+            said.append(f"Longest waits {worst['destination']}: {units.duration(worst['keep_99_ms'])} for 99 %.")
+    else:
+        said.append("All events came in order: no watermark has to wait.")
+    if together["ahead"]:
+        said.append(f"{units.many(together['ahead'], 'message')} came before the event: a clock, or an announcement.")
+    return " ".join(said)
+
+
+def _stands_out(rows: Rows) -> list[str]:
+    """Destinations of which more than one message in a hundred is an hour late: a stream does not do that by itself."""
+    late = sorted((row for row in rows if (row["late_1h"] or 0) > LATE_MIN), key=lambda row: -row["late_1h"])
+    return [
+        f"{units.share(row['late_1h'])} of {row['destination']} came more than an hour late" for row in late[:TOLD_MAX]
+    ]
+
+
+SHEET = Sheet(run, section)

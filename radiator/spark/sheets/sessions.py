@@ -1,0 +1,89 @@
+"""The sheet ``sessions``: how often each key is active, and for how long; a session ends where a gap follows."""
+
+from __future__ import annotations
+
+from radiator.spark import units
+from radiator.spark.jobs import key_columns, session_lengths, sessions
+from radiator.spark.jobs.frequent import PARTITION_KEY
+from radiator.spark.page import Field, Section, Table
+from radiator.spark.pictures import bars, ranges
+from radiator.spark.sheets.options import Options
+from radiator.spark.sheets.work import Answers, Sheet, Work
+
+GAP_SECONDS = 1800
+KEYS_MAX = 15  # in the picture
+_EVERY_EVENT = 0.5  # of the messages must have an event time to go by that
+_KEYS = (
+    Field("key", "key"),
+    Field("sessions", "sessions", "count"),
+    Field("messages", "messages", "count"),
+    Field("per_session", "per session", "short"),
+    Field("p50_ms", "p50", "duration"),
+    Field("p95_ms", "p95", "duration"),
+    Field("longest_ms", "longest", "duration"),
+    Field("first", "first", "moment", page_only=True),
+    Field("last", "last", "moment", page_only=True),
+)
+_LENGTHS = (
+    Field("length", "a session is"),
+    Field("sessions", "sessions", "count"),
+    Field("share", "share", "share"),
+    Field("messages", "messages", "count"),
+    Field("keys", "keys, about", "count"),
+)
+
+
+def run(work: Work) -> Answers:
+    options, totals = work.options, work.totals()
+    messages, events = (sum(row[name] for row in totals) for name in ("messages", "with_event_time"))
+    time = "event_time" if events >= messages * _EVERY_EVENT else "receive_time"
+    key = options.key or PARTITION_KEY
+    asked = {"key": key, "gap": f"{options.gap or GAP_SECONDS} seconds", "time": time}
+    lengths = work.rows(session_lengths(work.frame(*key_columns(key, time)), **asked), "session_lengths")
+    if not lengths:
+        return {"session_lengths": [], "sessions": []}
+    found = work.rows(sessions(work.frame(*key_columns(key, time)), limit=options.limit, **asked), "sessions")
+    return {"session_lengths": lengths, "sessions": found}
+
+
+def section(answers: Answers, options: Options) -> Section:
+    lengths, rows, key = answers["session_lengths"], answers["sessions"], options.key or PARTITION_KEY
+    if not lengths:
+        found = f"No message carries {key}; another header, or a field of JSON bodies ($.name), is named with --key."
+        return Section("Sessions", found=found, nothing=True)
+    gap = units.duration((options.gap or GAP_SECONDS) * 1000)
+    total = sum(row["sessions"] for row in lengths)
+    usual = max(lengths, key=lambda row: row["sessions"])
+    longest = max(rows, key=lambda row: row["longest_ms"])
+    found = (
+        f"{units.many(total, 'session')} with gaps of less than {gap} inside, by {key}; {usual['share']:.0%} of them "
+        f"are {usual['length']}. The longest of the busiest {units.many(len(rows), 'key')} lasted "
+        f"{units.duration(longest['longest_ms'])}: {longest['key']}."
+    )
+    pictures = [
+        bars(
+            "session-lengths",
+            "How long sessions are",
+            lengths,
+            label="length",
+            value="sessions",
+            note=f"Sessions of all keys; one ends where nothing follows within {gap}",
+        )
+    ]
+    if any(row["longest_ms"] > 0 for row in rows):
+        pictures.append(
+            ranges(
+                "sessions",
+                "Sessions of the busiest keys",
+                rows,
+                label="key",
+                points=("p50_ms", "p95_ms", "longest_ms"),
+                limit=KEYS_MAX,
+                note="Durations; half of a key's sessions are no longer than p50; logarithmic",
+            )
+        )
+    tables = [Table("Busiest keys", _KEYS, rows), Table("Lengths of sessions", _LENGTHS, lengths)]
+    return Section("Sessions", found=found, pictures=pictures, tables=tables)
+
+
+SHEET = Sheet(run, section)
