@@ -106,6 +106,7 @@ class LocalFiles(Files):
             return None
 
     def create_new(self, path: str, data: bytes) -> bool:
+        self._folder(f"{NEW}/x")
         os.makedirs(self._beside, exist_ok=True)
         new = f"{self._beside}/{secrets.token_hex(8)}.new"
         try:
@@ -113,12 +114,11 @@ class LocalFiles(Files):
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            folder = self._folder(path)
+            self._folder(path)
             try:
                 os.link(new, self.address(path))
             except FileExistsError:
                 return False
-            self._unsynced.add(folder)
             self.settle()
             return True
         finally:
@@ -128,9 +128,8 @@ class LocalFiles(Files):
     def publish(self, spooled: str, path: str) -> None:
         with open(spooled, "rb") as file:
             os.fsync(file.fileno())
-        folder = self._folder(path)
+        self._folder(path)
         os.rename(spooled, self.address(path))
-        self._unsynced.add(folder)
 
     def remove(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):
@@ -138,6 +137,7 @@ class LocalFiles(Files):
 
     def spool(self, name: str) -> str:
         self._beside = self.address(f"{NEW}/{name}")
+        self._folder(f"{NEW}/x")
         os.makedirs(self._beside, exist_ok=True)
         return self._beside
 
@@ -146,25 +146,32 @@ class LocalFiles(Files):
 
     def settle(self) -> None:
         while self._unsynced:
-            fd = os.open(next(iter(self._unsynced)), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            directory = next(iter(self._unsynced))
             try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
-            self._unsynced.pop()
+                fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            except PermissionError:
+                if directory.startswith(self.uri):
+                    raise
+                fd = -1  # above the archive, and not ours to look at
+            if fd >= 0:
+                try:
+                    os.fsync(fd)
+                finally:
+                    os.close(fd)
+            self._unsynced.discard(directory)
 
-    def _folder(self, path: str) -> str:
-        """The directory of ``path``, made if need be; each one that is new will be synced, and the one above it."""
+    def _folder(self, path: str) -> None:
+        """Makes the directory of ``path`` if need be. It and those above it will be synced, whoever made them: a run
+        that died may have."""
         folder = above = os.path.dirname(self.address(path))
         while not os.path.isdir(above):
             above = os.path.dirname(above)
-            self._unsynced.add(above)
         os.makedirs(folder, exist_ok=True)
-        made = folder
-        while made != above:
-            self._unsynced.add(made)
-            made = os.path.dirname(made)
-        return folder
+        last = min(above, os.path.dirname(self.uri), key=len)
+        self._unsynced.add(last)
+        while folder != last:
+            self._unsynced.add(folder)
+            folder = os.path.dirname(folder)
 
 
 def open_files(archive: str | os.PathLike[str] | Files) -> Files:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -12,9 +13,11 @@ import fsspec
 import pytest
 from pyarrow.fs import LocalFileSystem
 
+from radiator.archive import load, run
 from radiator.archive.files import Entry, Files, LocalFiles, open_files
 from radiator.archive.remote import ArrowFiles, FsspecFiles
 from radiator.errors import StorageError
+from tests.archive.stores import fill
 
 KINDS = ("path", "file", "memory", "fsspec", "arrow", "arrow-objects")
 
@@ -94,3 +97,56 @@ def test_fsspec_is_imported_only_where_it_is_needed() -> None:
         "open_files('memory://x')\nassert 'fsspec' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_what_a_commit_names_is_synced_before_it_directories_and_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a power cut: a name counts if its directory was synced behind it, and so on up to the first one."""
+    names: dict[str, bool] = {}  # whether it would be found
+    contents: set[str] = set()
+    module = sys.modules[LocalFiles.__module__]
+    real = {name: getattr(os, name) for name in ("fsync", "link", "rename", "makedirs")}
+
+    def fsync(fd: int) -> None:
+        real["fsync"](fd)
+        path = os.readlink(f"/proc/self/fd/{fd}")
+        if os.path.isdir(path):
+            names.update({name: True for name in names if os.path.dirname(name) == path})
+        else:
+            contents.add(str(os.fstat(fd).st_ino))
+
+    def named(path: str) -> None:
+        assert str(os.stat(path).st_ino) in contents, f"{path} has a name before its bytes are safe"
+        names[path] = False
+
+    def link(old: str, new: str) -> None:
+        gone = [name for name, safe in names.items() if not safe and os.path.exists(name) and "/_new" not in name]
+        assert "_log" not in new or not [name for name in gone if name.endswith(".parquet")]
+        real["link"](old, new)
+        named(new)
+
+    def rename(old: str, new: str) -> None:
+        real["rename"](old, new)
+        named(new)
+
+    def makedirs(path: str, exist_ok: bool = False) -> None:
+        missing = [path]
+        while not os.path.isdir(os.path.dirname(missing[-1])):
+            missing.append(os.path.dirname(missing[-1]))
+        names.update({each: False for each in missing if not os.path.isdir(each)})
+        real["makedirs"](path, exist_ok=exist_ok)
+
+    for name, call in (("fsync", fsync), ("link", link), ("rename", rename), ("makedirs", makedirs)):
+        monkeypatch.setattr(module.os, name, call)
+    root = tmp_path / "new" / "archive"
+    fill(tmp_path / "data").close()
+    run.run(str(tmp_path / "data"), open_files(root))
+    state = load(open_files(root))
+    assert state.files
+    needed = {str(root / path) for path in state.files} | {str(root / "_log/00000000000000000000.json")}
+    for path in list(needed):
+        while path != str(tmp_path):
+            needed.add(path)
+            path = os.path.dirname(path)
+    assert {path for path in needed if not names[path]} == set()
