@@ -67,6 +67,7 @@ class Outcome:
     log_bytes: int = 0
     files: int = 0
     file_bytes: int = 0
+    unsealed: int = 0  # records in segments that are still written to
     swept: int = 0
     merged_from: int = 0
     merged_to: int = 0
@@ -138,10 +139,9 @@ class _Run:
 
     def _round(self) -> bool:
         """Whether another one is needed."""
-        made = plan(
-            partitions(open_store(self._data)), self._publisher.state, self._source, self._options.partitions,
-            self._options.unit_bytes,
-        )  # fmt: skip
+        found = partitions(open_store(self._data))
+        self._out.unsealed = sum(each.next_offset - each.segments[-1].base_offset for each in found if each.segments)
+        made = plan(found, self._publisher.state, self._source, self._options.partitions, self._options.unit_bytes)
         self._out.problems.update(made.odd)
         units = [unit for unit in made.units if unit.partition not in self._out.problems]
         self._watch.total(sum(unit.bytes for unit in units))

@@ -204,6 +204,7 @@ def _told(found: Outcome, target: str, as_json: bool) -> int:
                 "files": found.files,
                 "file_bytes": found.file_bytes,
                 "merged": {"from": found.merged_from, "to": found.merged_to},
+                "unsealed": found.unsealed,
                 "removed_leftovers": found.swept,
                 "lost": [
                     {"partition": each.partition, "first": each.first, "last": each.next_offset - 1, "why": each.why}
@@ -213,6 +214,11 @@ def _told(found: Outcome, target: str, as_json: bool) -> int:
             }
         )
         return code
+    if found.unsealed and not found.records:
+        say(
+            f"{found.unsealed:,} records are in segments that are still written to: they are archived when another "
+            "begins (segment.size, segment.roll_at)"
+        )
     merged = f"; {found.merged_from} small files became {found.merged_to}" if found.merged_to else ""
     text = (
         f"{found.records:,} records, {size(found.log_bytes)} of log to {size(found.file_bytes)} in {found.files} files"

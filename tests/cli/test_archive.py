@@ -59,6 +59,9 @@ def test_a_run_says_what_it_did_and_the_next_one_that_there_was_nothing(
     found = check_all(Path(data), Path(to))
     assert run(["archive", "--data", data, "--to", to, "--json"]) == 0
     again = said(capfd)
+    assert again["unsealed"] == 2000 - len(found)
+    assert run(["archive", "--data", data, "--to", to]) == 0
+    assert f"{2000 - len(found)} records are in segments that are still written to" in capfd.readouterr().err
     assert (again["records"], again["files"], again["problems"]) == (0, 0, {})
     assert run(["archive", "ls", to, "--json"]) == 0
     listed = said(capfd)
