@@ -197,6 +197,9 @@ def test_a_wrong_password_is_told_and_not_shown(spark: Any, start_broker: Any, t
     secret.write_text("right-one\n")
     write(df, broker, destination="/topic/a", login="ann", passcode_file=str(secret))
     assert bodies(broker, "/topic/a") == ["x"]
+    executions = spark._jsparkSession.sharedState().statusStore().executionsList()
+    plans = [executions.apply(number).physicalPlanDescription() for number in range(executions.size())]
+    assert plans and not any("-one" in plan for plan in plans)
 
 
 def test_a_full_queue_that_rejects_fails_the_job_in_words(spark: Any, start_broker: Any) -> None:
