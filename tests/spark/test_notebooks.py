@@ -1,0 +1,66 @@
+"""The notebooks of examples/notebooks run from top to bottom, and find what they say. All in one session: a notebook's
+``get_session`` finds the one that runs."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.spark
+
+ROOT = Path(__file__).parents[2]
+NOTEBOOKS = ROOT / "examples" / "notebooks"
+
+# program -> a part of its output, its pictures
+EXPECTED = {
+    "bad_day.py": ("worst day: 2013-07-10, 64 minutes late", {"bad-day-hours", "bad-day-carriers", "bad-day-field"}),
+    "lateness.py": ("half of 12,951 messages came more than", {"watermark-flights"}),
+    "aircraft.py": ("of them make half of the departures", {"aircraft-sessions", "aircraft-busiest"}),
+    "stream.py": ("hours are complete, 236 of them as in the files", {"stream-hours"}),
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Filled by the first notebook, as on anybody's machine."""
+    return tmp_path_factory.mktemp("notebooks") / "data"
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_notebook_runs_from_top_to_bottom(
+    name: str,
+    spark: Any,
+    data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", [name, "--data", str(data), "--out", str(tmp_path)])
+    monkeypatch.syspath_prepend(str(NOTEBOOKS))
+    runpy.run_path(str(NOTEBOOKS / name), run_name="__main__")
+    words, pictures = EXPECTED[name]
+    assert words in capsys.readouterr().out
+    assert {path.stem for path in tmp_path.glob("*.png")} == pictures
+    assert all(path.stat().st_size > 5000 for path in tmp_path.glob("*.png"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_notebook_is_a_program(name: str, data: Path, tmp_path: Path) -> None:
+    command = [sys.executable, str(NOTEBOOKS / name), "--data", str(data), "--out", str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert EXPECTED[name][0] in done.stdout
+
+
+def test_no_notebook_is_forgotten() -> None:
+    assert {path.name for path in NOTEBOOKS.glob("*.py")} == {*EXPECTED, "prepare.py"}
+    told = (NOTEBOOKS / "README.md").read_text("utf-8")
+    assert all(f"({name})" in told for name in EXPECTED)
