@@ -20,7 +20,7 @@ from pyarrow.fs import FileSelector, FileType
 from radiator.columns.files import Place, RemoteFiles, together
 from radiator.limits import KIB
 from radiator.storage import layout
-from radiator.storage.files import FileSystem, read_file
+from radiator.storage.files import Facts, FileSystem, read_file
 
 START_BYTES = 4 * KIB  # of a segment: as much as whoever lists a store looks at
 
@@ -61,6 +61,11 @@ class Listed(RemoteFiles):
         if path in self._sizes:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
         return self._names.get(path, [])
+
+    def facts(self, path: str) -> Facts | None:
+        if path in self._sizes:
+            return Facts(self._sizes[path], 0, False, True)
+        return super().facts(path)
 
     def open_read(self, path: str) -> int:
         head = self._heads.get(path)

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from radiator.columns.planning import snapshot
+    from radiator.spark.package import ship
     from radiator.spark.session import collect, get_session, read, read_stream, register
     from radiator.spark.tables import table
 
-__all__ = ["collect", "get_session", "read", "read_stream", "register", "snapshot", "table"]
+__all__ = ["collect", "get_session", "read", "read_stream", "register", "ship", "snapshot", "table"]
 
 _HOMES = {
     "collect": "radiator.spark.session",
@@ -22,6 +23,7 @@ _HOMES = {
     "read": "radiator.spark.session",
     "read_stream": "radiator.spark.session",
     "register": "radiator.spark.session",
+    "ship": "radiator.spark.package",
     "snapshot": "radiator.columns.planning",
     "table": "radiator.spark.tables",
 }

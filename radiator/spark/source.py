@@ -37,6 +37,7 @@ from radiator.columns.read import read
 from radiator.spark import options as read_options
 from radiator.spark.archived import archived
 from radiator.spark.options import Use
+from radiator.spark.package import bring_to_streams
 from radiator.spark.pushdown import narrow
 from radiator.spark.schema import SCHEMA, arrow_schema, checked
 from radiator.spark.split import Split
@@ -45,6 +46,10 @@ from radiator.spark.unknown import tell_unknown
 
 
 class RadiatorSource(DataSource):  # type: ignore[misc]
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        bring_to_streams()
+
     @classmethod
     def name(cls) -> str:
         return "radiator"

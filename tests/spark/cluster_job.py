@@ -1,0 +1,52 @@
+"""What a user would submit: reads, writes and streams a store, and tells where that was done. No test itself.
+
+cluster_job.py STORE BROKER CHECKPOINT NAME [ship]
+"""
+
+import json
+import os
+import sys
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from radiator.spark import collect, read, register, ship
+from radiator.spark.jobs import JOBS, totals
+
+store, broker, checkpoint, name, *shipped = sys.argv[1:]
+
+
+def where(batches):
+    import radiator
+
+    place = [radiator.__file__, os.getcwd()]
+    for batch in batches:
+        yield pa.RecordBatch.from_pylist([{"package": place[0], "directory": place[1]} for _ in range(batch.num_rows)])
+
+
+if shipped:
+    os.environ.pop("PYTHONPATH", None)  # a server that is started here has no way to where this process found it
+spark = SparkSession.builder.getOrCreate()
+if shipped:
+    ship(spark)
+else:
+    register(spark)
+
+found = collect(totals(read(spark, store, columns=JOBS["totals"].columns)))
+places = spark.range(0, 40, 1, 4).mapInArrow(where, "package string, directory string").distinct().collect()
+told = {
+    "session": type(spark).__module__,
+    "totals": {row["destination"]: row["messages"] for row in found},
+    "places": [row.asDict() for row in places],
+}
+
+to = {"url": f"stomp://{broker}", "destination": f"/topic/copied.{name}"}
+read(spark, store, columns=["body"], split_bytes=2000).write.format("radiator").options(**to).mode("append").save()
+
+stream = spark.readStream.format("radiator").option("startingOffsets", "earliest").load(store).select("body")
+options = {**to, "destination": f"/topic/streamed.{name}", "checkpointLocation": checkpoint}
+query = stream.writeStream.format("radiator").options(**options).trigger(availableNow=True).start()
+query.awaitTermination()
+
+print("told:" + json.dumps(told))
+spark.stop()

@@ -1,0 +1,145 @@
+"""Executors in processes of their own, which do not have the package: ``--py-files`` and Spark Connect bring it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from radiator.client import connect
+from radiator.limits import MIB
+from radiator.spark.java import use_java
+from tests.columns.bulk import huge, message, tiny, write_log
+from tests.columns.test_memory import GROWTH_BYTES_MAX
+from tests.running import BrokerProcess
+from tests.spark.stores import Writer, numbered
+
+pytestmark = pytest.mark.spark
+
+ROOT = str(Path(__file__).parents[2])
+JOB = Path(__file__).with_name("cluster_job.py")
+SECONDS_MAX = 570.0
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Path:
+    """A Python with what is installed here, except for radiator: as on the machines of a cluster."""
+    packages = Path(importlib.util.find_spec("pyarrow").origin).parent.parent  # type: ignore[union-attr, arg-type]
+    made = tmp_path / "python3"
+    made.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{packages}" exec {sys.executable} -S "$@"\n')
+    made.chmod(0o755)
+    ask = [str(made), "-c", "import pyarrow, importlib.util as u; print(u.find_spec('radiator'))"]
+    assert subprocess.check_output(ask, cwd="/", env={"PATH": os.environ["PATH"]}, text=True) == "None\n"
+    return made
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Spark's own directory, in which executors have theirs."""
+    installed = Path(importlib.util.find_spec("pyspark").origin).parent  # type: ignore[union-attr, arg-type]
+    made = tmp_path / "spark"
+    made.mkdir()
+    for each in installed.iterdir():
+        (made / each.name).symlink_to(each)
+    return made
+
+
+@pytest.fixture
+def environment(bare: Path, home: Path) -> dict[str, str]:
+    wanted = {name: text for name, text in os.environ.items() if name in ("PATH", "HOME", "JAVA_HOME", "RADIATOR_JAVA")}
+    use_java(wanted)
+    python = {"PYSPARK_PYTHON": str(bare), "PYSPARK_DRIVER_PYTHON": str(bare)}
+    return {**wanted, **python, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    writer = Writer(tmp_path / "data")
+    for name in ("a", "b"):
+        writer.write(name, numbered(f"/topic/{name}", 300))
+    writer.close()
+    return writer.root
+
+
+def submit(home: Path, master: str, package: Path, *settings: str) -> list[str]:
+    """The command before the job, once the package is made."""
+    made = [sys.executable, "-m", "radiator.spark.package", str(package)]
+    subprocess.run(made, env={**os.environ, "PYTHONPATH": ROOT}, check=True)
+    command = [str(home / "bin" / "spark-submit"), "--master", master, "--py-files", str(package)]
+    for setting in ("spark.ui.enabled=false", "spark.driver.host=127.0.0.1", "spark.log.level=ERROR", *settings):
+        command += ["--conf", setting]
+    return command
+
+
+def told(command: list[str], environment: dict[str, str], directory: Path) -> dict[str, Any]:
+    run = subprocess.run(command, env=environment, cwd=directory, capture_output=True, text=True, timeout=SECONDS_MAX)
+    lines = [line for line in run.stdout.splitlines() if line.startswith("told:")]
+    assert run.returncode == 0 and lines, run.stdout[-3000:] + run.stderr[-6000:]
+    found: dict[str, Any] = json.loads(lines[0].removeprefix("told:"))
+    return found
+
+
+def check_written(broker: BrokerProcess, name: str) -> None:
+    """All of it once, whoever sent it."""
+    expected = sorted(2 * [each.body for each in numbered("", 300)])
+    with connect(broker.address) as connection:
+        for destination in (f"/topic/copied.{name}", f"/topic/streamed.{name}"):
+            history = connection.subscribe(destination, start_position="first", stop_position="end")
+            assert sorted(message.body for message in history) == expected
+
+
+def test_executors_of_their_own_have_the_package_from_py_files(
+    environment: dict[str, str], home: Path, store: str, shared_broker: BrokerProcess, tmp_path: Path
+) -> None:
+    command = submit(home, "local-cluster[2,1,1024]", tmp_path / "radiator.zip")
+    job = [str(JOB), store, shared_broker.address, str(tmp_path / "checkpoint"), "cluster"]
+    found = told([*command, *job], environment, tmp_path)
+    assert found["totals"] == {"/topic/a": 300, "/topic/b": 300}
+    assert all("radiator.zip" in place["package"] for place in found["places"])
+    assert len({place["directory"] for place in found["places"]}) == 2  # both executors took part
+    check_written(shared_broker, "cluster")
+
+
+def test_spark_connect_ships_the_package_and_does_the_same(
+    environment: dict[str, str], store: str, shared_broker: BrokerProcess, tmp_path: Path
+) -> None:
+    pytest.importorskip("grpc_status")
+    job = [sys.executable, str(JOB), store, shared_broker.address, str(tmp_path / "checkpoint"), "connect", "ship"]
+    found = told(job, {**environment, "SPARK_REMOTE": "local[2]", "PYTHONPATH": ROOT}, tmp_path)
+    assert "connect" in found["session"]
+    assert found["totals"] == {"/topic/a": 300, "/topic/b": 300}
+    assert all("radiator-" in place["package"] and ".zip" in place["package"] for place in found["places"])
+    check_written(shared_broker, "connect")
+
+
+@pytest.mark.slow
+def test_a_store_larger_than_the_memory_of_all_executors_is_counted_hashed_and_aggregated(
+    environment: dict[str, str], home: Path, tmp_path: Path
+) -> None:
+    """1 GiB and more, of tiny commits, of the largest batches and of compressed ones, in two executors of 471 MiB."""
+    store = tmp_path / "data"
+    logs = {"tiny": tiny(500_000), "huge": huge(60), "packed": huge(60, level=3)}
+    sizes = [write_log(store, name, batches) for name, batches in logs.items()]
+    records = sum(count for count, _ in sizes)
+    assert sum(size for _, size in sizes) > 2 * 480 * MIB
+    memory = ("spark.executor.memory=471m", "spark.sql.shuffle.partitions=2")
+    command = submit(home, "local-cluster[2,1,512]", tmp_path / "radiator.zip", *memory)
+    found = told([*command, str(JOB.with_name("memory_job.py")), str(store)], environment, tmp_path)
+    peaks = found.pop("peaks")
+    assert found == {
+        "destination": "/topic/bulk",
+        "messages": records,
+        "bytes": records * len(message(0).body),
+        "hash": sum(zlib.crc32(message(number).body) for number in range(1000)) * records // 1000,
+        "tagged": records,
+        "headers": 2 * records,
+    }
+    assert peaks
+    assert max(peaks) < 160 * MIB + GROWTH_BYTES_MAX, peaks  # before the first row it has about 100 MiB
