@@ -24,8 +24,6 @@ def where(batches):
         yield pa.RecordBatch.from_pylist([{"package": place[0], "directory": place[1]} for _ in range(batch.num_rows)])
 
 
-if shipped:
-    os.environ.pop("PYTHONPATH", None)  # a server that is started here has no way to where this process found it
 spark = SparkSession.builder.getOrCreate()
 if shipped:
     ship(spark)

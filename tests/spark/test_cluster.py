@@ -107,7 +107,7 @@ def test_executors_of_their_own_have_the_package_from_py_files(
     check_written(shared_broker, "cluster")
 
 
-def test_spark_connect_ships_the_package_and_does_the_same(
+def test_spark_connect_ships_the_package_and_streams_where_the_server_has_it_too(
     environment: dict[str, str], store: str, shared_broker: BrokerProcess, tmp_path: Path
 ) -> None:
     pytest.importorskip("grpc_status")
