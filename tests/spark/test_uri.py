@@ -57,16 +57,6 @@ def test_all_rows_are_those_of_the_local_files(spark: Any, local: str, s3: S3, w
     assert [(row["messages"], row["missing"], row["duplicates"]) for row in rows] == [(2000, 0, 0)] * 2
 
 
-def test_a_stream_reads_an_object_store(spark: Any, local: str, s3: S3, tmp_path_factory: Any) -> None:
-    path, options = options_of("s3", local, s3)
-    stream = spark.readStream.format("radiator").options(startingOffsets="earliest", **options).load(path)
-    sink = stream.groupBy("destination").count().writeStream.format("memory").queryName("elsewhere")
-    checkpoint = str(tmp_path_factory.mktemp("checkpoint"))
-    query = sink.outputMode("complete").option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
-    query.awaitTermination()
-    assert {row["count"] for row in spark.table("elsewhere").collect()} == {2000}
-
-
 def test_what_is_not_there_is_told_with_its_uri_and_no_secret(spark: Any, s3: S3) -> None:
     storage = {f"storage.{name}": text for name, text in s3.storage.items()}
     with pytest.raises(Exception) as caught:
