@@ -26,6 +26,8 @@ from radiator.errors import StorageError
 
 TRIES_MAX = 20  # each time a whole run of the archive has come in between
 
+NOT_READ = "the archive could not read them"
+
 OnMissing = Callable[[int, int, str], None]  # first, next, why
 
 
@@ -70,7 +72,7 @@ def missing(state: State, partition: str, first: int, following: int) -> list[tu
     for lost in state.lost:
         low, high = max(lost.first, first, start), min(lost.next_offset, following, end)
         if lost.partition == partition and low < high:
-            found.append((low, high, f"the archive could not read them: {lost.why}"))
+            found.append((low, high, f"{NOT_READ}: {lost.why}"))
     if following > end:
         found.append((max(first, end), following, "the archive does not have them yet"))
     return found

@@ -17,7 +17,7 @@ from hashlib import blake2b
 
 from radiator.archive import DataFile, Files, State, load
 from radiator.archive.listing import in_order
-from radiator.archive.lookup import may_hold, missing
+from radiator.archive.lookup import NOT_READ, may_hold
 from radiator.archive.manifest import check_source
 from radiator.columns.files import Place, open_store
 from radiator.columns.log import partitions
@@ -47,10 +47,9 @@ def seam(
     if place is not None and archive is not None:
         _check_source(place, archive, state)
     holes = [
-        f"partition {name!r}: offsets {low} to {high - 1}: {why}"
-        for name, end in sorted(state.ends.items())
-        if selection.wants_partition(name)
-        for low, high, why in missing(state, name, state.starts.get(name, 0), end)
+        f"partition {each.partition!r}: offsets {each.first} to {each.next_offset - 1}: {NOT_READ}: {each.why}"
+        for each in sorted(state.lost)
+        if selection.wants_partition(each.partition)
     ]
     log: dict[str, tuple[int, int]] = {}
     for each in logs:

@@ -18,7 +18,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import reduce
 from operator import or_
 from typing import Any, Final
@@ -30,6 +30,7 @@ from pyspark.sql.types import StructType
 
 from radiator.archive import DataFile, Files, open_files
 from radiator.archive.listing import time_ns
+from radiator.clock import NS_PER_SECOND
 from radiator.columns.files import open_store
 from radiator.columns.scan import LostRecords
 from radiator.columns.selection import HIGH, LOW, Selection
@@ -52,6 +53,10 @@ _WILD: Final = {ONE: _SEGMENT, ONE_OR_MORE: f"(?:{_SEGMENT})+", ANY: f"(?:{_SEGM
 
 Path = str | os.PathLike[str]
 Time = int | str | datetime
+
+
+class _NotThere(Exception):
+    """Spark does not find a file that was named."""
 
 
 def table(
@@ -105,14 +110,20 @@ def _options(
     chosen = {
         "destination": destination,
         "partition": partition,
-        "start_time": start if isinstance(start, str | None) else str(time_ns(start)),
-        "end_time": end if isinstance(end, str | None) else str(time_ns(end)),
+        "start_time": start if isinstance(start, str | None) else _moment(time_ns(start)),
+        "end_time": end if isinstance(end, str | None) else _moment(time_ns(end)),
     }
     return {
         **{name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in others.items()},
         **{name: value for name, value in chosen.items() if value is not None},
         "fail_on_data_loss": str(strict).lower(),
     }
+
+
+def _moment(ns: int) -> str:
+    """As text that no option takes for something else than nanoseconds."""
+    seconds, rest = divmod(ns, NS_PER_SECOND)
+    return f"{datetime(1970, 1, 1) + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%S}.{rest:09d}Z"
 
 
 # --- columns ----------------------------------------------------------------------------------------------------------
@@ -151,7 +162,7 @@ def _given(schema: Any) -> StructType:
     if isinstance(schema, Mapping):
         return struct_of(schema)
     text = os.fspath(schema)
-    if text.endswith(".json") or "://" in text:
+    if isinstance(schema, os.PathLike) or text.endswith(".json") or "://" in text:
         folder, _, name = text.rpartition("/")
         place = open_store(folder or ".")
         return struct_of(read_schema(place, f"{place.root}/{name}"))
@@ -194,11 +205,12 @@ def _both(
         try:
             sides = [] if files is None else _archived(spark, files, found.files, selection, needed)
             break
-        except AnalysisException as error:  # compacted since its commit was read
-            if files is None or "PATH_NOT_FOUND" not in str(error):
-                raise
+        except _NotThere as error:  # merged since its commit was read
             if seam(root, files, selection, storage).files == found.files:
-                raise StorageError(f"{files.uri}: a commit names a file that is gone: {error}; restore it") from error
+                raise StorageError(
+                    f"{files and files.uri}: Spark does not find all files that the commits name: {error}; "
+                    "restore them, or let Spark reach the archive"
+                ) from None
     else:
         raise StorageError(f"{files and files.uri}: its files change faster than they can be listed")
     if root is not None and (found.log or not sides):
@@ -256,12 +268,15 @@ def _parquet(spark: SparkSession, files: Files, wanted: Sequence[DataFile]) -> D
         ignoreCorruptFiles="false",
         datetimeRebaseMode="CORRECTED",
     )
-    df = reader.parquet(*(hadoop_uri(files.address(each.path)) for each in wanted))
+    try:
+        df = reader.parquet(*(hadoop_uri(files.address(each.path)) for each in wanted))
+    except AnalysisException as error:
+        if "PATH_NOT_FOUND" not in str(error):
+            raise
+        raise _NotThere(str(error).splitlines()[0]) from None
     listed = len(df.inputFiles())
-    if listed != len(wanted):  # Spark leaves out, without a word, what begins with _ or a dot
-        raise StorageError(
-            f"{files.uri}: Spark lists {listed} of {len(wanted)} files; expected a path without /_ or /."
-        )
+    if listed != len(wanted):  # one that goes while Spark lists is left out by it without a word
+        raise _NotThere(f"it lists {listed} of {len(wanted)}")
     return df
 
 

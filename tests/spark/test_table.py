@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from radiator.archive import Lost, open_files
+from radiator.archive import Lost, commit, load, open_files
 from radiator.columns.scan import LostRecords
 from radiator.errors import ConfigError, StorageError
 from radiator.spark import collect, read, table, tables
@@ -103,6 +104,7 @@ def test_times_are_chosen_across_the_seam_to_the_nanosecond(spark: Any, store: t
     df = table(spark, *store, partition="abc", start=low, end=high)
     assert offsets(df) == offsets(read(spark, store[0], partition="abc", start_time=low, end_time=high))
     assert df.count() == 150
+    assert table(spark, *store, start=1, end=2).count() == 0
     moment = datetime.fromtimestamp(low // 10**9, UTC)
     assert table(spark, *store, partition="abc", start=moment, end=str(high)).count() == 150
     assert table(spark, *store, partition="abc", start=low + 1).count() == 207
@@ -221,6 +223,21 @@ def test_the_archive_of_another_store_is_refused(spark: Any, store: tuple[str, s
         table(spark, writer.root, store[1])
     shutil.copytree(store[0], f"{writer.root}-copy")
     assert table(spark, f"{writer.root}-copy", store[1]).count() == 400
+
+
+def test_a_file_that_spark_leaves_out_without_a_word_is_an_error(
+    spark: Any, store: tuple[str, str], tmp_path: Path
+) -> None:
+    """One that goes while Spark lists, or one that it takes for hidden."""
+    shutil.copytree(store[1], tmp_path / "archive")
+    files = open_files(tmp_path / "archive")
+    state = load(files)
+    old = next(iter(state.files.values()))
+    hidden = replace(old, path=f"{old.path.rpartition('/')[0]}/_{old.path.rpartition('/')[2]}")
+    (tmp_path / "archive" / old.path).rename(tmp_path / "archive" / hidden.path)
+    commit(files, state, source=state.source or "", add=[hidden], remove=[old.path])
+    with pytest.raises(StorageError, match=r"Spark does not find all files that the commits name: it lists \d+ of"):
+        table(spark, store[0], tmp_path / "archive")
 
 
 def test_options_that_would_move_the_seam_are_refused(spark: Any, store: tuple[str, str]) -> None:

@@ -102,7 +102,7 @@ def check_for(spark: Any, start_broker: StartBroker, archive: Path, times: int, 
                 check_whole(spark, traffic)
                 done += 1
             except Exception as error:
-                if "FILE_NOT_EXIST" not in str(error) or options.merge is False:
+                if "FAILED_READ_FILE" not in str(error) or options.merge is False:
                     raise
                 again += 1
     assert traffic.runs > 1 and min(starts(broker.data).values()) > 0  # retention was at work
