@@ -32,22 +32,32 @@ class HeaderMaps:
         self._data, self._offsets = data, offsets
         begin, end = int(offsets[0]), int(offsets[-1])
         text = data[begin:end]
-        feeds = np.flatnonzero(text == _LF) + begin
-        colons = np.flatnonzero(text == _COLON) + begin
-        filled = np.flatnonzero(offsets[1:] > offsets[:-1])  # an empty block has no line
-        starts = np.concatenate([feeds + 1, offsets[:-1][filled]])
-        starts.sort(kind="stable")
-        stops = np.concatenate([feeds, offsets[1:][filled]])
-        stops.sort(kind="stable")
-        self._regular = len(colons) == len(starts) and bool(((starts <= colons) & (colons < stops)).all())
-        self._starts, self._colons, self._stops = starts, colons, stops
+        feeds = (np.flatnonzero(text == _LF) + begin).astype(np.int32)
+        colons = (np.flatnonzero(text == _COLON) + begin).astype(np.int32)
+        self._colons = colons
+        # Where each block's lines begin among all lines, if every line has one colon: which is checked below.
+        self._lines = np.searchsorted(colons, offsets).astype(np.int32)
+        filled = offsets[1:] > offsets[:-1]  # an empty block has no line
+        last = np.zeros(len(colons), np.bool_)
+        last[self._lines[1:][filled] - 1] = True
+        self._regular = (
+            len(colons) == len(feeds) + int(np.count_nonzero(filled)) == len(feeds) + int(np.count_nonzero(last))
+        )
+        if self._regular:
+            stops = np.empty(len(colons), np.int32)
+            stops[last] = offsets[1:][filled]
+            stops[~last] = feeds
+            starts = np.empty(len(colons), np.int32)
+            starts[:1] = begin
+            np.add(stops[:-1], ~last[:-1], out=starts[1:])
+            self._starts, self._stops = starts, stops
+            self._regular = bool(((starts <= colons) & (colons < stops)).all())
         self._escaped = self._regular and bool((text == ord("\\")).any())
 
     def headers(self) -> pa.MapArray:
         if not self._regular:
             return self._slowly("")
-        lines = np.searchsorted(self._starts, self._offsets)
-        return self._maps(lines, np.arange(len(self._starts)), 0)
+        return self._maps(self._lines, None, 0)
 
     def tags(self) -> pa.MapArray:
         if not self._regular:
@@ -56,23 +66,30 @@ class HeaderMaps:
         chosen = np.flatnonzero(long_enough)
         for i, byte in enumerate(TAG_PREFIX.encode()):
             chosen = chosen[self._data[starts[chosen] + i] == byte]
-        before = np.searchsorted(chosen, np.searchsorted(starts, self._offsets))
-        return self._maps(before, chosen, len(TAG_PREFIX))
+        before = np.zeros(len(starts) + 1, np.int32)  # how many of the lines before are chosen
+        marks = np.zeros(len(starts), np.bool_)
+        marks[chosen] = True
+        np.cumsum(marks, out=before[1:])
+        return self._maps(before[self._lines], chosen, len(TAG_PREFIX))
 
-    def _maps(self, line_offsets: Ints, lines: Ints, cut: int) -> pa.MapArray:
-        """Maps from the given lines; ``cut`` bytes of each name are left out."""
-        tokens = np.empty(4 * len(lines) + 1, np.int32)
-        tokens[0:-1:4] = self._starts[lines] + cut
-        tokens[1::4] = self._colons[lines]
-        tokens[2::4] = self._colons[lines] + 1
-        tokens[3::4] = self._stops[lines]
+    def _maps(self, line_offsets: Offsets, lines: Ints | None, cut: int) -> pa.MapArray:
+        """Maps from the given lines, or from all; ``cut`` bytes of each name are left out."""
+        starts, colons, stops = self._starts, self._colons, self._stops
+        if lines is not None:
+            starts, colons, stops = starts[lines], colons[lines], stops[lines]
+        count = len(starts)
+        tokens = np.empty(4 * count + 1, np.int32)
+        np.add(starts, cut, out=tokens[0:-1:4])
+        tokens[1::4] = colons
+        np.add(colons, 1, out=tokens[2::4])
+        tokens[3::4] = stops
         tokens[-1] = self._offsets[-1]
-        text = pa.StringArray.from_buffers(4 * len(lines), pa.py_buffer(tokens), pa.py_buffer(self._data))
-        first = np.arange(len(lines), dtype=np.int32) * 4
+        text = pa.StringArray.from_buffers(4 * count, pa.py_buffer(tokens), pa.py_buffer(self._data))
+        first = np.arange(0, 4 * count, 4, dtype=np.int32)
         names, values = text.take(pa.array(first)), text.take(pa.array(first + 2))
         if self._escaped:
             names, values = _unescaped(names), _unescaped(values)
-        return pa.MapArray.from_arrays(pa.array(line_offsets.astype(np.int32)), names, values)
+        return pa.MapArray.from_arrays(pa.array(line_offsets), names, values)
 
     def _slowly(self, prefix: str) -> pa.MapArray:
         view, maps = self._data.data, []

@@ -27,6 +27,7 @@ import numpy as np
 
 from radiator.columns.decode import Counters
 from radiator.columns.files import REMOTE_CHUNK_BYTES, RemoteFiles, remedy
+from radiator.columns.joint import small_batches
 from radiator.columns.rows import Bytes, Ints
 from radiator.errors import StorageError
 from radiator.limits import BATCH_BYTES_MAX, MIB
@@ -141,8 +142,8 @@ class _Walk:
                 self._start_over()
                 continue
             at, stopped, reason = self._walk(data, whole=len(data) >= length)
-            if at:
-                yield Chunk(data, np.array(at, np.int64), self.low, wanted.next_offset)
+            if len(at):
+                yield Chunk(data, at, self.low, wanted.next_offset)
             self.position += stopped
             need = 0
             if self.expected >= wanted.next_offset:
@@ -183,11 +184,13 @@ class _Walk:
             return 0
         return int(PREFIX.unpack_from(data.data, at)[1])
 
-    def _walk(self, data: Bytes, whole: bool) -> tuple[list[int], int, str | None]:
+    def _walk(self, data: Bytes, whole: bool) -> tuple[Ints, int, str | None]:
         """Places of the good batches, where the walk stopped, and why if the batch there is not good. ``whole``: more
         of the range may follow this piece, so a batch that it does not hold whole may be a good one."""
         view, size, unpack = data.data, len(data), PREFIX.unpack_from
-        at, found, reason = 0, [], None
+        small, at = small_batches(data)
+        found: list[int] = []
+        reason = None
         while size - at >= HEADER_BYTES:
             magic, total, crc = unpack(view, at)
             end = at + total
@@ -197,15 +200,11 @@ class _Walk:
                 continue
             reason = self._why(view, at, whole)
             break
-        if not found:
-            return found, at, reason
-        return self._in_order(data, found, at, reason)
+        places = np.concatenate([small, np.array(found, np.int64)])
+        return self._in_order(data, places, at, reason) if len(places) else (places, at, reason)
 
-    def _in_order(
-        self, data: Bytes, found: list[int], stopped: int, reason: str | None
-    ) -> tuple[list[int], int, str | None]:
-        """Cuts ``found`` before the first batch whose offset does not follow, or whose flags we do not know."""
-        at = np.array(found, np.int64)
+    def _in_order(self, data: Bytes, at: Ints, stopped: int, reason: str | None) -> tuple[Ints, int, str | None]:
+        """Cuts ``at`` before the first batch whose offset does not follow, or whose flags we do not know."""
         base: Ints = data.view("<i8")[(at >> 3) + 2]
         count: Ints = data.view("<i4")[(at >> 2) + 10].astype(np.int64)
         flags = data.view("<u2")[(at >> 1) + 22]
@@ -216,19 +215,19 @@ class _Walk:
             after[sparse] = [self._after_sparse(data, place) for place in at[sparse].tolist()]
         expected = np.concatenate([[self.expected], after[:-1]])
         good = (base == expected) & plain
-        last = int(np.argmax(expected >= self.wanted.next_offset)) or len(found)  # the range ends before this one
-        first = len(found) if good.all() else int(np.argmin(good))
+        last = int(np.argmax(expected >= self.wanted.next_offset)) or len(at)  # the range ends before this one
+        first = len(at) if good.all() else int(np.argmin(good))
         taken = min(first, last)
         self.counters.batches_checked += taken
         if taken:
             self.expected = int(after[taken - 1])
-        if taken < len(found):
-            stopped, reason = found[taken], None
+        if taken < len(at):
+            stopped, reason = int(at[taken]), None
             if first < last:
                 if not plain[first]:
-                    check(data.data, found[first], decode_header(data.data, found[first]))
+                    check(data.data, int(at[first]), decode_header(data.data, int(at[first])))
                 reason = f"a batch of offset {base[first]} stands where offset {expected[first]} was expected"
-        return found[:taken], stopped, reason
+        return at[:taken], stopped, reason
 
     @staticmethod
     def _after_sparse(data: Bytes, at: int) -> int:

@@ -43,6 +43,7 @@ from radiator.spark.schema import SCHEMA, arrow_schema, checked
 from radiator.spark.split import Split
 from radiator.spark.stream import StreamReader
 from radiator.spark.unknown import tell_unknown
+from radiator.spark.worker import settle
 
 
 class RadiatorSource(DataSource):  # type: ignore[misc]
@@ -89,6 +90,7 @@ class Reader(DataSourceReader):  # type: ignore[misc]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Split)
+        settle()
         options = replace(self._options, selection=partition.selection)
         schema = arrow_schema(self._schema)
         return read(partition.ranges, options, schema, Counters(), archived(options, schema))

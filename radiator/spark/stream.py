@@ -34,6 +34,7 @@ from radiator.spark.split import Split
 from radiator.spark.stream_losses import Losses
 from radiator.spark.stream_offsets import Mark, Offsets, between, first, following, marks
 from radiator.spark.unknown import tell_unknown
+from radiator.spark.worker import settle
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]  # pyspark is untyped here
@@ -116,6 +117,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Split)
+        settle()
         options = replace(self._options, selection=partition.selection)
         schema = arrow_schema(self._schema)
         return read(partition.ranges, options, schema, Counters(), archived(options, schema))
