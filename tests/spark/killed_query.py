@@ -26,7 +26,12 @@ QUICK = {
 def main(store: str, checkpoint: str, sink: str) -> None:
     from radiator.spark import get_session, read_stream
 
+    def note(what: str, number: int) -> None:
+        with Path(sink, what).open("a") as file:
+            file.write(f"{number}\n")
+
     def put(df: Any, number: int) -> None:
+        note("begun", number)
         print("batch", number, flush=True)
         rows = sorted([row.partition, row.offset, bytes(row.body).decode()] for row in df.collect())
         path = Path(sink, f"batch-{number}")
@@ -36,8 +41,7 @@ def main(store: str, checkpoint: str, sink: str) -> None:
         new = path.with_suffix(".new")
         new.write_text(text)
         os.replace(new, path)
-        with Path(sink, "attempts").open("a") as file:
-            file.write(f"{number}\n")
+        note("done", number)
 
     spark = get_session("killed", "local[2]", QUICK, log_level="OFF")
     print("ready", flush=True)

@@ -37,7 +37,8 @@ destinations:
     compress: zstd
 """
 PER_RUN, PAUSE_SECONDS = 10, 0.1  # some 100 messages a second
-BATCH_SECONDS = 1.5  # a kill comes within this time of a batch's beginning
+BATCHES_MAX = 4  # of so many that a query begins, the last one is that in which,
+BATCH_SECONDS = 1.5  # or behind which, it is killed: so long after its beginning, at most
 START_SECONDS = 4.0  # or within this time of a query's
 FINISH_SECONDS_MAX = 300.0
 
@@ -149,7 +150,8 @@ class QueryKilling:
         if self.random.random() < 0.2:  # while it starts
             time.sleep(self.random.uniform(0, START_SECONDS))
         else:
-            self.query.wait_for("batch")
+            for _ in range(self.random.randint(1, BATCHES_MAX)):
+                self.query.wait_for("batch")
             time.sleep(self.random.uniform(0, BATCH_SECONDS))
         self.query.kill()
 
@@ -182,8 +184,9 @@ class QueryKilling:
         log = _log_of(str(self.broker.data))
         assert {(row[0], row[1]) for row in rows} == log, "the sink is not the log"
         assert sorted(int(row[2]) for row in rows) == list(range(self.producer.stored)), "not what was receipted"
-        attempts = (sink / "attempts").read_text().split()
-        return {"records": len(rows), "batches": len(set(attempts)), "done again": len(attempts) - len(set(attempts))}
+        begun, done = ((sink / what).read_text().split() for what in ("begun", "done"))
+        again = len(begun) - len(set(begun))
+        return {"records": len(rows), "batches": len(set(done)), "begun again": again, "done": len(done)}
 
     def close_queries(self) -> None:
         for query in (self.query, self.standby):
