@@ -3,7 +3,7 @@ four times as much as the crc itself.
 
 CRC-32 is linear, and its state after a batch is known from the crc that the batch carries. So between two batches,
 over the 16 bytes that no crc covers, stand in two words that lead from that state back to the initial one; then the
-crc of the whole run is that of its last batch exactly if the run has no error. An error in one batch, whatever it is,
+crc of the whole run is that of its last batch if the run has no error. An error in one batch, whatever it is,
 is never missed: it goes through to the end. Errors in several batches of a run could cancel out once in 2**32 times, as
 any error within one batch could before. A run that does not hold is left to those who look at each batch by itself.
 
@@ -20,7 +20,7 @@ import numpy as np
 from radiator.columns.rows import Bytes, Ints
 from radiator.storage.format import CRC_FROM, HEADER_BYTES, MAGIC
 
-SMALL_BYTES = 4096  # larger batches on average: a step for each costs less than a tenth of its crc
+SMALL_BYTES = 4096  # larger batches on average: a step for each costs less than its crc
 _POLYNOMIAL, _ONES = 0xEDB88320, 0xFFFFFFFF  # of zlib's crc, and its first state
 _MAGIC = int.from_bytes(MAGIC, "little")
 _NONE: Ints = np.empty(0, np.int64)
