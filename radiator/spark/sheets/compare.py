@@ -2,7 +2,8 @@
 
 Which windows: ``--from`` and ``--until`` are the one; the other is ``--with -7d`` (the same, moved), or ``--with-from``
 and ``--with-until``, or else the time of the same length right before. Without any of them the last day of the log is
-compared with the day before it; of a log shorter than two days, its second half with its first.
+compared with the day before it; of a log shorter than two days, its second half with its first; of one shorter than an
+hour, nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from radiator.spark.sheets.options import Options
 from radiator.spark.sheets.work import Answers, Rows, Sheet, Work
 
 LONGEST = timedelta(days=1)  # of windows that nobody named
-SHORTEST = timedelta(seconds=1)
+SHORTEST = timedelta(hours=1)  # a log below that has no before and after unless somebody says so
 DRAWN_MAX = 12
 REMARKABLE = 1.5  # times as many, or as slow: less is not told
 NAMES_MAX = 3  # in a sentence
@@ -103,7 +104,7 @@ def _fields(options: Options) -> tuple[Field, ...]:
 def section(answers: Answers, options: Options) -> Section:
     rows = [{**row, "remark": remark(row)} for row in answers["compare"]]
     if not answers["windows"]:
-        found = "The log is too short to be cut into two windows that could be compared."
+        found = "The log is too short to be cut into two windows by itself: --from, --until and --with name them."
         return Section("Compared", found=found, nothing=True)
     now, before = answers["windows"]
     text = f"Now: {_window(now)}. Before: {_window(before)}."
