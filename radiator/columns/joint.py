@@ -13,10 +13,9 @@ Invariant: the bytes are afterwards what they were before.
 
 from __future__ import annotations
 
-from zlib import crc32
-
 import numpy as np
 
+from radiator.columns.checksum import crc32
 from radiator.columns.rows import Bytes, Ints
 from radiator.storage.format import CRC_FROM, HEADER_BYTES, MAGIC
 

@@ -21,10 +21,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
-from zlib import crc32
 
 import numpy as np
 
+from radiator.columns.checksum import crc32
 from radiator.columns.decode import Counters
 from radiator.columns.files import REMOTE_CHUNK_BYTES, RemoteFiles, remedy
 from radiator.columns.joint import small_batches
