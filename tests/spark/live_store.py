@@ -1,6 +1,6 @@
 """Spark and the broker asked the same about one store, while it is being written and when it is done.
 
-    python -m tests.spark.live_store [--records 5000000] [--directory DIR]
+    python -m tests.spark.live_store [--records 5600000] [--directory DIR]
 
 A real broker keeps topics in every way it has: small segments that roll, zstd, retention by size, transactions over
 two logs (of which every tenth is given up), several topics in one log. Producers in processes of their own send records
@@ -287,7 +287,7 @@ def main() -> None:
     from radiator.spark import get_session
 
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--records", type=int, default=5_000_000)
+    parser.add_argument("--records", type=int, default=5_600_000)
     parser.add_argument("--directory", type=Path)
     given = parser.parse_args()
     spark = get_session("evidence", log_level="OFF")

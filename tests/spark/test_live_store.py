@@ -12,7 +12,7 @@ from tests.spark.live_store import run
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize("records", [50_000, pytest.param(5_000_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("records", [50_000, pytest.param(5_600_000, marks=pytest.mark.slow)])
 def test_spark_counts_and_hashes_what_the_broker_hands_out(spark: Any, tmp_path: Path, records: int) -> None:
     outcome = run(spark, tmp_path, records)
     assert outcome.records > records * 3 // 4
