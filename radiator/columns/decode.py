@@ -121,8 +121,10 @@ def _optional_times(values: Ints, kind: pa.DataType) -> pa.Array:
 
 
 def _destination(made: _Made, kind: pa.DataType) -> pa.Array:
-    ids = pa.array(made.rows.destination_ids)
-    return pa.array(made.names.names, pa.string()).take(ids)
+    ids, names = made.rows.destination_ids, made.names.names
+    if len(ids) and (ids == ids[0]).all():
+        return pa.repeat(pa.scalar(names[ids[0]]), len(ids))
+    return pa.array(names, pa.string()).take(pa.array(ids))
 
 
 def _message_id(made: _Made, kind: pa.DataType) -> pa.Array:

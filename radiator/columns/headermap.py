@@ -21,6 +21,7 @@ from radiator.errors import ProtocolError
 from radiator.stomp.headers import split_block, unescape
 
 TAG_PREFIX = "tag-"
+_TAG = int.from_bytes(TAG_PREFIX.encode(), "little")
 _LF, _COLON = 10, 58
 _MAP_TYPE = pa.map_(pa.string(), pa.string())
 
@@ -39,7 +40,8 @@ class HeaderMaps:
         self._lines = np.searchsorted(colons, offsets).astype(np.int32)
         filled = offsets[1:] > offsets[:-1]  # an empty block has no line
         last = np.zeros(len(colons), np.bool_)
-        last[self._lines[1:][filled] - 1] = True
+        if len(colons):
+            last[self._lines[1:][filled] - 1] = True
         self._regular = (
             len(colons) == len(feeds) + int(np.count_nonzero(filled)) == len(feeds) + int(np.count_nonzero(last))
         )
@@ -62,10 +64,10 @@ class HeaderMaps:
     def tags(self) -> pa.MapArray:
         if not self._regular:
             return self._slowly(TAG_PREFIX)
-        starts, long_enough = self._starts, self._colons - self._starts >= len(TAG_PREFIX)
-        chosen = np.flatnonzero(long_enough)
-        for i, byte in enumerate(TAG_PREFIX.encode()):
-            chosen = chosen[self._data[starts[chosen] + i] == byte]
+        starts, data = self._starts, self._data
+        chosen = np.flatnonzero(self._colons - starts >= len(TAG_PREFIX))
+        fours = np.ndarray((max(len(data) - 3, 0),), "<u4", data, strides=(1,))  # from each byte on
+        chosen = chosen[fours[starts[chosen]] == _TAG]
         before = np.zeros(len(starts) + 1, np.int32)  # how many of the lines before are chosen
         marks = np.zeros(len(starts), np.bool_)
         marks[chosen] = True

@@ -42,6 +42,8 @@ Offsets: TypeAlias = NDArray[np.int32]
 Bytes: TypeAlias = NDArray[np.uint8]
 Mask: TypeAlias = NDArray[np.bool_]
 
+SAME_NAMES_BYTES_MAX = 256  # longer dictionaries are compared by their hashes
+
 
 class NameTable:
     """Destinations by a small number, over all batches that one task reads: each dictionary is decoded once."""
@@ -230,6 +232,9 @@ class Rows:
         """Indices into the NameTable's ``names``, one per record."""
         counts = self._w16[(self.at >> 1) + 23].astype(np.int64)
         ids = self._gather(self._w32, self._ids_at >> 2)
+        if (counts == 1).all() and not ids.any():
+            places = self._places(counts)
+            return np.repeat(self._names.flat[places], self.count)
         if (ids >= np.repeat(counts, self.count)).any() or (ids < 0).any():
             raise DamagedBatch("a batch names a destination that its dictionary does not have")
         places = self._places(counts)
@@ -250,6 +255,10 @@ class Rows:
 
     def _places(self, counts: Ints) -> Ints:
         """Where each batch's ids begin in the NameTable; equal dictionaries are looked at once."""
+        if self._same_names(counts):
+            start, count = int(self._names_at[0]), int(counts[0])
+            place = self._names.place(self.chunk[start : start + int(self._length(12)[0])].tobytes(), count)
+            return np.full(len(counts), place, np.int64)
         dictionaries = _pieces(self.chunk, self._names_at, self._names_at + self._length(12)).dictionary_encode()
         which = np.asarray(dictionaries.indices)
         first = np.zeros(len(dictionaries.dictionary), np.int64)
@@ -260,6 +269,14 @@ class Rows:
         places = [self._names.place(text, count) for text, count in zip(texts, first.tolist(), strict=True)]
         found: Ints = np.array(places, np.int64)[which]
         return found
+
+    def _same_names(self, counts: Ints) -> bool:
+        """That all batches have one dictionary, as in a log of one destination; False: perhaps not."""
+        lengths, first = self._length(12), self._names_at >> 3
+        if (lengths != lengths[0]).any() or (counts != counts[0]).any() or lengths[0] > SAME_NAMES_BYTES_MAX:
+            return False
+        words = range(int(_padded(lengths[0])) >> 3)  # the padding is compared as well: if it differs, nothing is lost
+        return all(bool((self._w64[first + i] == self._w64[first[0] + i]).all()) for i in words)
 
     @cached_property
     def sizes(self) -> Ints:

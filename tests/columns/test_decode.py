@@ -5,14 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from radiator.columns import decode, scan
-from radiator.columns.decode import Counters
-from radiator.columns.schema import COLUMNS
+from radiator.columns.decode import Counters, Decoder
+from radiator.columns.schema import COLUMNS, arrow_schema
 from radiator.columns.selection import Selection
+from radiator.storage.format import HEADER_BYTES, DamagedBatch
 from radiator.storage.layout import message_id
 from tests.columns.segments import Placed, read_rows, whole, write_segment
 from tests.spark.stores import MS, START_NS, Message, numbered
@@ -143,3 +145,28 @@ def test_pieces_of_a_file_that_cut_through_batches(tmp_path: Path, monkeypatch: 
     for chunk_bytes in (64, 72, 512, 4096):  # also smaller than any batch
         monkeypatch.setattr(scan, "CHUNK_BYTES", chunk_bytes)
         assert read_rows(whole(tmp_path / "s.rlog", placed)) == expected
+
+
+@pytest.mark.parametrize("name", ["/topic/a", "/topic/" + "long" * 90])  # short dictionaries are compared as words
+def test_batches_of_one_destination_have_its_name(tmp_path: Path, name: str) -> None:
+    placed = write_segment(tmp_path / "s.rlog", [[Message(name, b"1")], [Message(name, b"2"), Message(name, b"3")]])
+    assert read_rows(whole(tmp_path / "s.rlog", placed), columns=["destination"]) == [{"destination": name}] * 3
+
+
+def test_names_of_equal_length_are_told_apart(tmp_path: Path) -> None:
+    names = ["/topic/aaaaaaaaaa", "/topic/aaaaaaaaab", "/topic/aaaaaaaaaa", "/queue/aaaaaaaaaa"]
+    placed = write_segment(tmp_path / "s.rlog", [[Message(name, b"")] for name in names])
+    rows = read_rows(whole(tmp_path / "s.rlog", placed), columns=["destination"])
+    assert [row["destination"] for row in rows] == names
+
+
+@pytest.mark.parametrize("batches", [1, 3])
+def test_a_record_of_a_name_that_its_dictionary_does_not_have_is_damage(tmp_path: Path, batches: int) -> None:
+    placed = write_segment(tmp_path / "s.rlog", [[Message("/topic/a", b"")]] * batches)
+    data = bytearray((tmp_path / "s.rlog").read_bytes())
+    ids_at = HEADER_BYTES + 8 + 2 * 8  # receive times, offsets of headers, of bodies
+    assert data[ids_at : ids_at + 4] == bytes(4)
+    data[ids_at] = 1
+    names = Decoder("p", arrow_schema(["destination"]), Selection(), 100, Counters())
+    with pytest.raises(DamagedBatch, match="dictionary"):
+        list(names.decode(np.frombuffer(data, np.uint8), np.array([each.position for each in placed], np.int64)))

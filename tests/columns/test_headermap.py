@@ -68,3 +68,8 @@ def test_an_escape_that_stomp_does_not_define_stays_as_it_came() -> None:
 
 def test_the_arrow_type_is_what_spark_expects() -> None:
     assert maps_of([b"a:b"]).headers().type == pa.map_(pa.string(), pa.string())
+
+
+@pytest.mark.parametrize("block", [b"tag:1", b"a:b", b"", b"tag-:1", b"tag-", b":"])
+def test_a_lone_block_about_as_short_as_the_prefix_of_tags(block: bytes) -> None:
+    assert dict(maps_of([block]).tags().to_pylist()[0]) == {b"tag-:1": {"": "1"}, b"tag-": {"": ""}}.get(block, {})
