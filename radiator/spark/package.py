@@ -12,7 +12,6 @@ Invariant: the same package makes the same bytes, so that shipping it again is n
 from __future__ import annotations
 
 import atexit
-import filecmp
 import os
 import shutil
 import sys
@@ -23,6 +22,7 @@ from importlib.abc import Traversable
 from importlib.resources import files
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
+from zlib import crc32
 
 from pyspark.sql import SparkSession
 
@@ -58,29 +58,13 @@ def ship(spark: SparkSession) -> None:
     register(spark)
 
 
-def bring_to_streams() -> None:
-    """If this package came as a file of a session, puts it where Spark 4.3 looks for it to plan a streaming source:
-    in a directory ``streaming_job``, into which Spark itself puts nothing. Called where sources are made, which is
-    beside the driver and before that."""
-    package = Path(radiator.__file__).parent.parent
-    session_files = next((each for each in package.parents if each.name.startswith("userFiles-")), None)
-    if session_files is None or not package.is_file():
-        return
-    place = session_files / "streaming_job" / package.name
-    if place.exists() and filecmp.cmp(place, package, shallow=False):
-        return
-    place.parent.mkdir(exist_ok=True)
-    new = place.with_suffix(f".{os.getpid()}")
-    shutil.copyfile(package, new)
-    os.replace(new, place)
-
-
 @cache
 def _made() -> str:
-    """A file that stays as long as this process: executors that come later fetch it later."""
+    """A file that stays as long as this process: executors fetch it when they come. Its name is of its content."""
     scratch = tempfile.mkdtemp(prefix="radiator-package-")
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
-    return make_package(os.path.join(scratch, f"radiator-{radiator.__version__}.zip"))
+    made = Path(make_package(os.path.join(scratch, "radiator.zip")))
+    return str(made.rename(made.with_name(f"radiator-{crc32(made.read_bytes()):08x}.zip")))
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any, SupportsIndex
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -25,6 +26,7 @@ from pyspark.sql.types import StructType
 from radiator.client import Connection, connect
 from radiator.client.sure import SureSender
 from radiator.errors import ClientError, ConfigError
+from radiator.spark.bringing import bring
 from radiator.spark.sink_ids import Ids
 from radiator.spark.sink_options import SinkOptions, parse
 from radiator.spark.sink_rows import Rows
@@ -59,6 +61,9 @@ class StreamSink(DataSourceStreamArrowWriter):  # type: ignore[misc]
     def __init__(self, options: SinkOptions, rows: Rows) -> None:
         self._options = options
         self._rows = rows
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        return bring(super().__reduce_ex__(protocol))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         query, epoch = self._options.query or _property(QUERY_PROPERTY), _property(EPOCH_PROPERTY)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any, SupportsIndex
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -36,8 +37,8 @@ from radiator.columns.planning import plan, resolved
 from radiator.columns.read import read
 from radiator.spark import options as read_options
 from radiator.spark.archived import archived
+from radiator.spark.bringing import bring
 from radiator.spark.options import Use
-from radiator.spark.package import bring_to_streams
 from radiator.spark.pushdown import narrow
 from radiator.spark.schema import SCHEMA, arrow_schema, checked
 from radiator.spark.split import Split
@@ -47,9 +48,8 @@ from radiator.spark.worker import settle
 
 
 class RadiatorSource(DataSource):  # type: ignore[misc]
-    def __init__(self, options: dict[str, str]) -> None:
-        super().__init__(options)
-        bring_to_streams()
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        return bring(super().__reduce_ex__(protocol))
 
     @classmethod
     def name(cls) -> str:

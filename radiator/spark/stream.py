@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import Any, SupportsIndex
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -29,6 +30,7 @@ from radiator.columns.planning import plan_logs, removed, some
 from radiator.columns.read import read
 from radiator.errors import StorageError
 from radiator.spark.archived import archived
+from radiator.spark.bringing import bring
 from radiator.spark.schema import arrow_schema, checked
 from radiator.spark.split import Split
 from radiator.spark.stream_losses import Losses
@@ -46,6 +48,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._spots: dict[tuple[str, int], tuple[int, int]] = {}
         self._first: Offsets | None = None
         self._target: dict[str, int] | None = None  # of a trigger that ends
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        return bring(super().__reduce_ex__(protocol))
 
     @cached_property
     def _place(self) -> Place:  # not before it is needed: a copy of this reader goes to every task

@@ -5,12 +5,19 @@ numpy in memory that is a walk over objects which stay for ever. A task that doe
 machine, and this walk is held to be most of it (by reading pyspark's daemon, not by measuring). So they are taken out
 of its sight; what a task makes is collected as before.
 
-Knows: the collector. Must not know: what is read.
+A query that has enough (``show``, ``limit``) closes the pipe from its workers. Spark's daemon ends the worker then,
+which is right, and prints a traceback on the terminal, below a query that went well. This one is kept back: the other
+end is the JVM, and what goes wrong there it tells itself.
+
+Knows: the collector, pyspark's daemon. Must not know: what is read.
 """
 
 from __future__ import annotations
 
 import gc
+import sys
+import traceback
+from types import ModuleType, SimpleNamespace
 
 _done = False
 
@@ -21,3 +28,15 @@ def settle() -> None:
     if not _done:
         _done = True
         gc.freeze()
+        _quiet(sys.modules["__main__"])
+
+
+def _quiet(daemon: ModuleType) -> None:
+    """``daemon`` is what Spark forked this worker from, and what prints its last words."""
+    if getattr(daemon, "traceback", None) is traceback:
+        daemon.traceback = SimpleNamespace(print_exc=_print_exc, format_exc=traceback.format_exc)  # type: ignore[attr-defined]
+
+
+def _print_exc() -> None:
+    if not isinstance(sys.exception(), BrokenPipeError):
+        traceback.print_exc()

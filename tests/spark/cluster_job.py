@@ -1,6 +1,8 @@
 """What a user would submit: reads, writes and streams a store, and tells where that was done. No test itself.
 
-cluster_job.py STORE BROKER CHECKPOINT NAME [ship]
+Besides, the table of archive and log, since it reads in another way.
+
+cluster_job.py STORE ARCHIVE BROKER CHECKPOINT NAME [ship] [stream]
 """
 
 import json
@@ -10,10 +12,10 @@ import sys
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from radiator.spark import collect, read, register, ship
+from radiator.spark import collect, read, register, ship, table
 from radiator.spark.jobs import JOBS, totals
 
-store, broker, checkpoint, name, *shipped = sys.argv[1:]
+store, archive, broker, checkpoint, name, *asked = sys.argv[1:]
 
 
 def where(batches):
@@ -25,7 +27,7 @@ def where(batches):
 
 
 spark = SparkSession.builder.getOrCreate()
-if shipped:
+if "ship" in asked:
     ship(spark)
 else:
     register(spark)
@@ -35,16 +37,18 @@ places = spark.range(0, 40, 1, 4).mapInArrow(where, "package string, directory s
 told = {
     "session": type(spark).__module__,
     "totals": {row["destination"]: row["messages"] for row in found},
+    "table": table(spark, store, archive, columns=["offset"]).count(),
     "places": [row.asDict() for row in places],
 }
 
 to = {"url": f"stomp://{broker}", "destination": f"/topic/copied.{name}"}
 read(spark, store, columns=["body"], split_bytes=2000).write.format("radiator").options(**to).mode("append").save()
 
-stream = spark.readStream.format("radiator").option("startingOffsets", "earliest").load(store).select("body")
-options = {**to, "destination": f"/topic/streamed.{name}", "checkpointLocation": checkpoint}
-query = stream.writeStream.format("radiator").options(**options).trigger(availableNow=True).start()
-query.awaitTermination()
+if "stream" in asked:
+    stream = spark.readStream.format("radiator").option("startingOffsets", "earliest").load(store).select("body")
+    options = {**to, "destination": f"/topic/streamed.{name}", "checkpointLocation": checkpoint}
+    query = stream.writeStream.format("radiator").options(**options).trigger(availableNow=True).start()
+    query.awaitTermination()
 
 print("told:" + json.dumps(told))
 spark.stop()
