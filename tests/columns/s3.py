@@ -36,6 +36,6 @@ def running() -> Iterator[S3]:
         s3 = S3(f"{host}:{port}", {**access, "endpoint_override": f"{host}:{port}", "scheme": "http"})
         s3.files.create_dir(BUCKET)
         yield s3
-        s3.files.delete_dir(BUCKET)  # what is stored outlives the server, in this process
+        s3.files.delete_dir_contents(BUCKET)  # what is stored outlives the server, in this process
     finally:
         server.stop()
