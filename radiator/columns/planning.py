@@ -16,7 +16,7 @@ Invariant: every committed record that the selection wants lies in exactly one r
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ from radiator.columns.files import Place, open_store, together
 from radiator.columns.heads import End, Holdings, ends, stored
 from radiator.columns.log import confirms, index_of, look
 from radiator.columns.moments import offset_at
+from radiator.columns.near import instead
 from radiator.columns.options import SPLIT_BYTES_MAX, SPLIT_BYTES_MIN, ReadOptions
 from radiator.columns.scan import LostRecords, SegmentRange
 from radiator.columns.selection import HIGH, Selection
@@ -125,14 +126,8 @@ def removed(log: StoredPartition, options: ReadOptions) -> Iterator[SegmentRange
 def _known(option: str, name: str, options: ReadOptions, found: dict[str, End]) -> End:
     end = found.get(name)
     if end is None:
-        raise StorageError(f"option {option}: {options.path} has no partition {name!r}; it has {some(found)}")
+        raise StorageError(f"option {option}: {options.path} has no partition {name!r}; {instead(name, found)}")
     return end
-
-
-def some(found: Collection[str]) -> str:
-    names = sorted(found)
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return (", ".join(map(repr, names[:5])) + more) or "none"
 
 
 def _segments(log: StoredPartition, selection: Selection) -> Iterator[StoredSegment]:

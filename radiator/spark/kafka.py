@@ -5,6 +5,8 @@ Knows: words. Must not know: files, pyspark. Names are plain ones: without case 
 
 from __future__ import annotations
 
+from radiator.routing.pattern import segments
+
 _FILES = (
     'the source reads the files of the log and connects to nobody; drop it, and say .load("<data_dir of the broker>")'
 )
@@ -28,12 +30,41 @@ _INSTEAD = {
 }
 
 
+_DESERIALIZERS = ("key.deserializer", "value.deserializer")
+_SERVERS = 'say option("url", "stomp://host:61613"), the address of the broker, and drop it'
+_TO_WRITE = {
+    "topic": 'say option("destination", "/topic/results"), or have a column destination',
+    "kafka.bootstrap.servers": _SERVERS,
+    "bootstrap.servers": _SERVERS,
+}
+
+
+def instead_of_writing(plain_name: str) -> str | None:
+    """As ``instead``, for who writes."""
+    if plain_name in _TO_WRITE:
+        return _TO_WRITE[plain_name]
+    if plain_name.startswith("kafka.") or plain_name in ("key.serializer", "value.serializer", "includeheaders"):
+        return "a STOMP broker is written to, and no Kafka producer is there; drop it"
+    return None
+
+
 def instead(plain_name: str) -> str | None:
     """What to write for that option of Kafka's; None if it is none of those."""
+    if plain_name.removeprefix("kafka.") in _DESERIALIZERS:
+        return "body is binary and text needs a cast, as in body.cast('string'); drop it"
+    if plain_name == "bootstrap.servers":
+        return _FILES
     if plain_name.startswith("kafka.") and plain_name not in _INSTEAD:
         return _FILES
     return _INSTEAD.get(plain_name)
 
 
 def looks_like_a_regular_expression(text: str) -> bool:
-    return any(character in text for character in "^$\\|()[]")
+    if any(character in text for character in "^$\\|()[]"):
+        return True
+    return any(_has_dot_star(each.strip()) for each in text.split(","))
+
+
+def _has_dot_star(text: str) -> bool:
+    """``.*`` as Java means it: before everything, or with more of a name behind it; here ``*`` is a whole segment."""
+    return text.startswith(".*") or any(len(part) > 1 and part.startswith("*") for part in segments(text))

@@ -18,6 +18,7 @@ from radiator.client.address import parse as parse_address
 from radiator.client.errors import BadAddress
 from radiator.client.sure import RUN_MESSAGES
 from radiator.errors import ConfigError
+from radiator.spark import kafka
 from radiator.spark.options import Option, plain
 
 TIMEOUT_SECONDS = 60.0  # longer than a broker takes to start again
@@ -96,6 +97,9 @@ def _unknown(key: str) -> str:
             "option 'path' means nothing when rows are written: a log is written by its broker, "
             '.option("url", "stomp://host:61613") says where that is, and .save() or .start() takes no path'
         )
+    kafkas = kafka.instead_of_writing(plain(key))
+    if kafkas is not None:
+        return f"option {key!r} of Spark's Kafka sink has no meaning here: {kafkas}"
     near = difflib.get_close_matches(plain(key), _BY_PLAIN, n=1)
     hint = f" (did you mean {_BY_PLAIN[near[0]]}?)" if near else ""
     return f"option {key!r} is not known for writing{hint}: expected {', '.join(_BY_PLAIN.values())}"

@@ -25,8 +25,9 @@ from radiator.columns.decode import Counters
 from radiator.columns.files import Place, open_store
 from radiator.columns.heads import End, Holdings, ends, stored, stretch
 from radiator.columns.moments import offset_at
+from radiator.columns.near import instead
 from radiator.columns.options import EARLIEST, LATEST, ReadOptions
-from radiator.columns.planning import plan_logs, removed, some
+from radiator.columns.planning import plan_logs, removed
 from radiator.columns.read import read
 from radiator.errors import StorageError
 from radiator.spark.archived import archived
@@ -154,7 +155,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         for name in (*asked.offsets, *asked.times_ns):
             if name not in found:
                 raise StorageError(
-                    f"option startingOffsets: {self._options.path} has no partition {name!r}; it has {some(found)}"
+                    f"option startingOffsets: {self._options.path} has no partition {name!r}; {instead(name, found)}"
                 )
         begins = {}
         for name, end in found.items():

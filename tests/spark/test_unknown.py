@@ -1,0 +1,87 @@
+"""What a read has no records for by a slip is told in words: partitions, patterns, offsets by a destination's name."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from radiator.errors import ConfigError, StorageError
+from radiator.spark.options import parse
+from radiator.spark.schema import SCHEMA
+from radiator.spark.sink_options import parse as parse_written
+from radiator.spark.source import Reader
+from tests.spark.stores import Writer, numbered
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    writer = Writer(tmp_path / "data")
+    writer.write("/topic/orders.eu", numbered("/topic/orders.eu", 3))
+    for number in range(3):
+        writer.write(f"/topic/clicks-{number}", numbered("/topic/clicks", 1))
+    writer.close()
+    return writer.root
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "told"),
+    [
+        ("partition", "/topic/order.eu", "no partition '/topic/order.eu' yet; did you mean /topic/orders.eu?"),
+        ("subscribePattern", "/topic/ord.*", "no destination that matches '/topic/ord.*' yet; did you mean /topic/ord"),
+        ("subscribePattern", "orders.*", "no destination that matches 'orders.*' yet; did you mean /topic/orders.eu?"),
+        ("destination", "/topic/order.eu", "no destination '/topic/order.eu' yet; did you mean /topic/orders.eu?"),
+    ],
+)
+def test_what_nothing_is_called_is_told_on_stderr(
+    root: str, option: str, value: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Reader(parse({"path": root, option: value}), SCHEMA).partitions()
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("partition", "/topic/clicks-1"), ("subscribePattern", "/topic/*"), ("destination", "/topic/orders.>")],
+)
+def test_what_is_there_is_not_told(root: str, option: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Reader(parse({"path": root, option: value}), SCHEMA).partitions()
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("text", [".*orders.*", ".*", "/topic/a,.*b", "/topic/.*eu", "^/topic/.*"])
+def test_a_regular_expression_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="looks like a regular expression"):
+        parse({"path": "x", "subscribePattern": text})
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("/topic/clicks", "is a destination; it lies in partitions '/topic/clicks-0', '/topic/clicks-1', '/topic/cl"),
+        ("/topic/order.eu", "it has '/topic/orders.eu', "),
+        ("/topic/clicks", "radiator.spark.snapshot"),
+    ],
+)
+def test_offsets_by_a_name_of_no_partition_tell_the_ones_that_were_meant(root: str, name: str, told: str) -> None:
+    with pytest.raises(StorageError, match=re.escape(told)):
+        Reader(parse({"path": root, "startingOffsets": f'{{"{name}": 0}}'}), SCHEMA).partitions()
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        ("topic", 'say option("destination", "/topic/results")'),
+        ("kafka.bootstrap.servers", 'say option("url", "stomp://host:61613")'),
+        ("kafka.acks", "no Kafka producer is there"),
+    ],
+)
+def test_what_a_kafka_sink_is_told_is_refused_with_what_to_write(option: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(told)):
+        parse_written({"url": "stomp://localhost", option: "x"})
+
+
+def test_a_deserializer_is_refused_with_the_cast() -> None:
+    with pytest.raises(ConfigError, match="needs a cast"):
+        parse({"path": "x", "key.deserializer": "StringDeserializer"})
