@@ -30,6 +30,8 @@ def remote_files(uri: str, scheme: str) -> Files:
             return make(uri, scheme)
         except (ImportError, ValueError, NotImplementedError) as error:
             whys.append(f"{make.__name__[4:]}: {error}")
+        except OSError as error:
+            raise StorageError(f"{uri}: cannot be reached: {error}") from error
     raise StorageError(
         f"{uri}: nothing here reaches {scheme}:// ({'; '.join(whys)}); install the fsspec driver of the store, such as "
         "pip install s3fs, gcsfs or adlfs"

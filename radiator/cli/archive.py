@@ -18,6 +18,7 @@ from radiator.cli.common import (
     OK,
     CommandFailed,
     json_option,
+    may_read,
     out,
     progress,
     put_json,
@@ -120,6 +121,7 @@ def _known(data: str, names: tuple[str, ...]) -> None:
     from radiator.columns.files import open_store
     from radiator.columns.log import NoStore, partitions
 
+    may_read(data)
     try:
         found = {each.name for each in partitions(open_store(data))}
     except NoStore as error:
@@ -259,7 +261,7 @@ def _load(uri: str) -> tuple[Files, State]:
     try:
         state = load(files)
     except OSError as error:
-        raise CommandFailed(FAILED, f"{uri}: {error}") from error
+        raise CommandFailed(FAILED, f"{uri}: cannot be read: {error}") from error
     if state.version < 0:
         raise CommandFailed(NOT_FOUND, f"{uri}: no archive here: there is no commit in _log/")
     return files, state

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import click
 
-from radiator.cli.common import DAMAGED, NOT_FOUND, OK, CommandFailed, json_option, progress, put_json, say
+from radiator.cli.common import DAMAGED, NOT_FOUND, OK, CommandFailed, json_option, may_read, progress, put_json, say
 
 PAUSE_SECONDS = 0.005  # a group commit, about
 
@@ -61,6 +61,7 @@ def backup(data: str, target: str, since: str | None, rate: int | None, as_json:
     from radiator.upkeep.manifest import DamagedBackup
 
     root, whole = os.path.realpath(data), os.path.realpath(target)
+    may_read(data)
     if not os.path.isdir(os.path.join(root, "partitions")):
         raise CommandFailed(NOT_FOUND, f"{data}: no radiator store here; --data names the data_dir of a broker")
     if not os.path.isdir(os.path.dirname(whole)):

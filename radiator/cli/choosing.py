@@ -6,7 +6,7 @@ import os
 import re
 from typing import TYPE_CHECKING
 
-from radiator.cli.common import NOT_FOUND, CommandFailed
+from radiator.cli.common import NOT_FOUND, CommandFailed, may_read
 
 if TYPE_CHECKING:
     from radiator.export.records import Bounds
@@ -15,6 +15,7 @@ POSITIONS = "first, N (an offset), @TIME (RFC 3339 or epoch nanoseconds)"
 
 
 def check_store(data: str) -> None:
+    may_read(data)
     if not os.path.isdir(os.path.join(data, "partitions")):
         raise CommandFailed(NOT_FOUND, f"{data}: no radiator store here; --data names the data_dir of a broker")
 

@@ -98,6 +98,21 @@ def progress() -> Progress:
     return Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
 
 
+def may_read(path: str) -> None:
+    """What may not be looked into must not look as if it were not there. Raises CommandFailed."""
+    try:
+        os.listdir(path)
+        os.stat(os.path.join(path, "partitions", "."))
+    except PermissionError as error:
+        raise unreadable(error.filename or path) from None
+    except OSError:
+        pass  # whoever needs it says what it is not
+
+
+def unreadable(path: str) -> CommandFailed:
+    return CommandFailed(FAILED, f"{path}: cannot be read: permission denied; run as the broker's user")
+
+
 # --- options ----------------------------------------------------------------------------------------------------------
 
 

@@ -14,7 +14,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from radiator.cli.common import DAMAGED, FAILED, NOT_FOUND, OK, USAGE, CommandFailed, json_option, progress, say
+from radiator.cli.common import (
+    DAMAGED,
+    FAILED,
+    NOT_FOUND,
+    OK,
+    USAGE,
+    CommandFailed,
+    json_option,
+    may_read,
+    progress,
+    say,
+)
 
 if TYPE_CHECKING:
     from radiator.cli.formats import Show
@@ -90,6 +101,8 @@ def _pieces(path: str) -> Iterator[Piece]:
     from radiator.upkeep.show import reader_of
 
     whole = os.path.abspath(path)
+    may_read(whole)
+    may_read(os.path.dirname(whole))
     if os.path.isdir(whole):
         known = _committed(whole)
         bases = sorted(base for base in map(layout.segment_base, os.listdir(whole)) if base is not None)

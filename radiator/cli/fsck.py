@@ -12,7 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from radiator.cli.common import DAMAGED, NOT_FOUND, OK, CommandFailed, json_option, out, progress, put_json
+from radiator.cli.common import (
+    DAMAGED,
+    NOT_FOUND,
+    OK,
+    CommandFailed,
+    json_option,
+    may_read,
+    out,
+    progress,
+    put_json,
+    unreadable,
+)
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -34,6 +45,7 @@ def fsck(partitions: tuple[str, ...], data: str, repair: bool, as_json: bool) ->
 
     Needs no broker, and does not mind one: beside one, it looks at what is committed.
     """
+    may_read(data)
     if not os.path.isdir(data):
         raise CommandFailed(NOT_FOUND, f"{data}: no such directory; --data names the data_dir of a broker")
     if repair and partitions:
@@ -51,6 +63,8 @@ def fsck(partitions: tuple[str, ...], data: str, repair: bool, as_json: bool) ->
             findings = list(run.run(set(partitions) or None))
         except NoSuchStore as error:
             raise CommandFailed(NOT_FOUND, str(error)) from None
+        except PermissionError as error:
+            raise unreadable(error.filename or data) from None
     return _report(run, findings, look.seconds, as_json)
 
 

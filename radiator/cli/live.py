@@ -20,6 +20,7 @@ from radiator.cli.common import (
     CommandFailed,
     connection_options,
     json_option,
+    open_connection,
     progress,
     put_json,
 )
@@ -75,6 +76,7 @@ def live(
     except ImportError as error:
         raise CommandFailed(USAGE, REMEDY.format(name=error.name or "a part of it")) from error
     secrets = {"login": login, "passcode": passcode or click.get_current_context().meta.get(PASSCODE)}
+    open_connection(url, login, passcode, timeout).close()  # whether it is there and lets us in, before Spark starts
     stopping = threading.Event()
     with ExitStack() as stack:
         if checkpoint is None:

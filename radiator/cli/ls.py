@@ -15,7 +15,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from radiator.cli.common import NOT_FOUND, OK, USAGE, CommandFailed, json_option, login_options, out, progress, put_json
+from radiator.cli.common import (
+    NOT_FOUND,
+    OK,
+    USAGE,
+    CommandFailed,
+    json_option,
+    login_options,
+    may_read,
+    out,
+    progress,
+    put_json,
+)
 
 if TYPE_CHECKING:
     from radiator.storage.reader import StoredCursor, StoredPartition
@@ -80,6 +91,7 @@ def ls(
         return list_destinations(url, login, passcode, timeout, as_json, pattern)
     from radiator.storage.reader import list_cursors, list_partitions
 
+    may_read(data)
     if not os.path.isdir(data):
         raise CommandFailed(NOT_FOUND, f"{data}: no such directory; --data names the data_dir of a broker")
     if not os.path.isdir(os.path.join(data, "partitions")) and not os.path.exists(os.path.join(data, "LOCK")):

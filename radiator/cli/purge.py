@@ -23,6 +23,7 @@ from radiator.cli.common import (
     CommandFailed,
     connection_options,
     json_option,
+    may_read,
     open_connection,
     progress,
     put_json,
@@ -64,6 +65,8 @@ def purge(
     if is_pattern(destination):
         raise CommandFailed(USAGE, f"{destination} is a pattern: purge takes one name, without wildcards and commas")
     queue = kind_of(destination) == "queue"
+    if data is not None:
+        may_read(data)
     if data is not None and not os.path.isdir(os.path.join(data, "partitions")):
         raise CommandFailed(NOT_FOUND, f"{data}: no radiator store here; --data names the data_dir of a broker")
     if data is None and not queue:

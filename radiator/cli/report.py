@@ -13,7 +13,19 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from radiator.cli.common import DAMAGED, NOT_FOUND, OK, USAGE, CommandFailed, json_option, out, progress, put_json, say
+from radiator.cli.common import (
+    DAMAGED,
+    NOT_FOUND,
+    OK,
+    USAGE,
+    CommandFailed,
+    json_option,
+    may_read,
+    out,
+    progress,
+    put_json,
+    say,
+)
 from radiator.spark.sheets import ALL, COMMON, SHEETS, chosen
 from radiator.spark.sheets.options import FLAGS, LIMIT, SAMPLES
 
@@ -54,9 +66,7 @@ def _about(name: str) -> str:
 
 @click.command("report", cls=Sheets, short_help="Make a report on a data directory with Spark.")
 @click.argument("sheets", metavar="[SHEET]...", nargs=-1, type=click.Choice([*SHEETS, ALL]))
-@click.option(
-    "--data", metavar="DIR", default="./data", show_default=True, type=click.Path(), help="The broker's data directory."
-)
+@click.option("--data", metavar="DIR", default="./data", show_default=True, help="The broker's data directory.")
 @click.option("--archive", metavar="URI", help="What `radiator archive` wrote: read it and the log as one.")
 @click.option(
     "--out", "folder", metavar="DIR", default="./report", show_default=True, type=click.Path(file_okay=False),
@@ -90,6 +100,8 @@ def report(
     if archive is not None and _nowhere(data):
         data = None
     _check(names, options)
+    if data is not None:
+        may_read(data)
     try:
         from radiator.spark.report import LostRecords, NoStore, make_report
     except ImportError as error:

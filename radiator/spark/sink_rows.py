@@ -139,6 +139,8 @@ class Rows:
         if accepted is None:
             near = difflib.get_close_matches(name, BY_NAME, n=1)
             hint = f" (did you mean {near[0]}?)" if near else ""
+            if name == "topic":
+                hint = " (Kafka's topic is destination here)"
             raise ConfigError(
                 f"column {shown!r} cannot be written{hint}: expected {', '.join(BY_NAME)}; "
                 "to_json(struct(*)) AS body makes one of many"
