@@ -27,6 +27,10 @@ from radiator.errors import StorageError
 LOCAL_SCHEMES = ("", "file", "local")
 
 
+class NoArchive(StorageError):
+    """There is no archive where one was looked for."""
+
+
 class Entry(NamedTuple):
     path: str
     size_bytes: int

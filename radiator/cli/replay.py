@@ -14,6 +14,7 @@ from radiator.cli.choosing import POSITIONS, check_store, read_bounds
 from radiator.cli.common import (
     DAMAGED,
     INTERRUPTED,
+    NOT_FOUND,
     OK,
     CommandFailed,
     connection_options,
@@ -128,9 +129,13 @@ class Losses:
 
 
 def _sources(choice: Choice, data: str | None, archive: str | None, losses: Losses) -> Sources:
+    from radiator.archive.files import NoArchive
     from radiator.replay.sources import Sources
 
-    return Sources(choice, data, archive, losses)
+    try:
+        return Sources(choice, data, archive, losses)
+    except NoArchive as error:
+        raise CommandFailed(NOT_FOUND, str(error)) from None
 
 
 def _limited(rows: Iterator[Row], limit: int | None) -> Iterator[Row]:

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from radiator.archive.files import open_files
+from radiator.archive.files import NoArchive, open_files
 from radiator.archive.manifest import DataFile, check_source, load
 from radiator.archive.planning import source_of
 from radiator.errors import StorageError
@@ -40,7 +40,7 @@ class Archived:
         self._open = 0
         state = load(self._files)
         if state.version < 0:
-            raise StorageError(f"{self._files.uri}: no archive here; expected what `radiator archive` has written")
+            raise NoArchive(f"{self._files.uri}: no archive here; expected what `radiator archive` has written")
         if data is not None:
             check_source(self._files, state, source_of(data))
         self.ends = state.ends

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from radiator.cli.common import FAILED
+from radiator.cli.common import FAILED, NOT_FOUND
 from radiator.cli.main import run
 from tests.spark.stores import Writer, numbered
 
@@ -50,3 +50,8 @@ def test_what_may_not_be_read_is_one_line_and_exit_code_1(
     told = capfd.readouterr().err
     assert told.endswith(": cannot be read: permission denied; run as the broker's user\n")
     assert len(told.splitlines()) == 1
+
+
+def test_an_archive_that_is_not_there_is_not_found(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["replay", "--archive", str(tmp_path / "nowhere"), "--to", "/topic/b"]) == NOT_FOUND
+    assert "no archive here" in capfd.readouterr().err
