@@ -143,7 +143,9 @@ def _tell(work: Export, target: str, as_json: bool, marked: bool) -> None:
             }
         )
         return
-    text = f"{found.records:,} records of {len(found.partitions)} partitions, {size(found.body_bytes)} of bodies"
+    holding = sum(count > 0 for count in found.partitions.values())
+    partitions = f"{holding} partition{'s' * (holding != 1)}"
+    text = f"{found.records:,} records of {partitions}, {size(found.body_bytes)} of bodies"
     if target == "-":
         say(text)
     else:

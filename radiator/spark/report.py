@@ -12,11 +12,12 @@ Knows: sheets, the page. Must not know: the command line, what a sheet asks.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -31,6 +32,7 @@ from radiator.columns.log import NoStore, partitions
 from radiator.columns.scan import LostRecords
 from radiator.errors import ConfigError, RadiatorError, StorageError
 from radiator.spark import units
+from radiator.spark.interrupt import ended_by_interrupt
 from radiator.spark.jobs import absent
 from radiator.spark.page import Page, Section
 from radiator.spark.session import get_session, read
@@ -43,6 +45,7 @@ __all__ = ["LostRecords", "NoStore", "Report", "make_report", "reason"]
 Progress = Callable[[str, int, int], None]  # what is being done, which step, of how many
 
 FIRST, LAST = "start Spark", "draw the pictures"  # steps; the sheets are between them
+WEIGHTS = ("Integrity", "Dead letters", "Lag", "Lateness", "Latency", "Traffic")  # what is told first; then the others
 REPORT = "report"  # what the files of several sheets are called; those of one have its name
 
 
@@ -103,44 +106,48 @@ def make_report(
     if path is None and archive is None:
         raise ConfigError("a report needs the broker's data directory, or an archive, or both; got neither")
     logs = [] if path is None else partitions(open_store(path))  # a wrong path is told before Java is started
-    if folder is not None:
-        _make_folder(folder)
-    steps = len(names) + 2
-    step(FIRST, 0, steps)
-    own = spark is None and SparkSession.getActiveSession() is None  # one that runs already is not ours to stop
-    session = spark or get_session("radiator report", log_level="OFF")
-    try:
-        reader: Read
-        lacks = None
-        if archive is not None:
-            reader = _both(session, path, archive, now_ns, fail_on_data_loss)
-        else:
-            ends = json.dumps({log.name: log.next_offset for log in logs})
-            reader = partial(read, session, str(path), ending_offsets=ends, fail_on_data_loss=fail_on_data_loss)
-            lacks = partial(absent, session, str(path), ending_offsets=ends)
-        work = Work(session, reader, asked, {log.name: log.size_bytes for log in logs}, lacks)
-        found = [
-            (load(name), _run(work, name, partial(step, name, place, steps))) for place, name in enumerate(names, 1)
-        ]
-    except RadiatorError:
-        raise
-    except Exception as error:
-        told = reason(error)
-        if told is None:
-            raise
-        raise (LostRecords if "LostRecords: " in str(error) else StorageError)(told) from error
-    finally:
+    with _folder(folder), contextlib.ExitStack() as ending:
+        steps = len(names) + 2
+        step(FIRST, 0, steps)
+        own = spark is None and SparkSession.getActiveSession() is None  # one that runs already is not ours to stop
+        session = spark or get_session("radiator report", log_level="OFF")
         if own:
-            session.stop()
-    answers = {name: rows for _, part in found for name, rows in part.items()}
-    where = " and ".join(filter(None, (path, archive)))
-    report = Report(where, datetime.now(UTC), names, answers, Page(title, ""))
-    report.page = _page(report, title, found, work)
-    step(LAST, steps - 1, steps)
-    if folder is not None:
-        _save(report, Path(folder))
-    step("done", steps, steps)
-    return report
+            ending.enter_context(ended_by_interrupt())
+        try:
+            reader: Read
+            lacks = None
+            if archive is not None:
+                reader = _both(session, path, archive, now_ns, fail_on_data_loss)
+            else:
+                ends = json.dumps({log.name: log.next_offset for log in logs})
+                reader = partial(read, session, str(path), ending_offsets=ends, fail_on_data_loss=fail_on_data_loss)
+                lacks = partial(absent, session, str(path), ending_offsets=ends)
+            work = Work(session, reader, asked, {log.name: log.size_bytes for log in logs}, lacks)
+            found = [
+                (load(name), _run(work, name, partial(step, name, place, steps))) for place, name in enumerate(names, 1)
+            ]
+        except KeyboardInterrupt:
+            own = False  # its Java has ended
+            raise
+        except RadiatorError:
+            raise
+        except Exception as error:
+            told = reason(error)
+            if told is None:
+                raise
+            raise (LostRecords if "LostRecords: " in str(error) else StorageError)(told) from error
+        finally:
+            if own:
+                session.stop()
+        answers = {name: rows for _, part in found for name, rows in part.items()}
+        where = " and ".join(filter(None, (path, archive)))
+        report = Report(where, datetime.now(UTC), names, answers, Page(title, ""))
+        report.page = _page(report, title, found, work)
+        step(LAST, steps - 1, steps)
+        if folder is not None:
+            _save(report, Path(folder))
+        step("done", steps, steps)
+        return report
 
 
 def _both(session: SparkSession, path: str | None, archive: str, now_ns: int, fail_on_data_loss: bool) -> Read:
@@ -184,17 +191,34 @@ def reason(error: BaseException) -> str | None:
     return found[-1].strip() if found else None
 
 
-def _make_folder(folder: str | os.PathLike[str]) -> None:
+@contextlib.contextmanager
+def _folder(folder: str | os.PathLike[str] | None) -> Iterator[None]:
+    """It is there for what is done; if that fails and nothing is in it, it was not made."""
+    if folder is None:
+        yield
+        return
+    made = not os.path.isdir(folder)
     try:
         os.makedirs(folder, exist_ok=True)
     except OSError as error:
         raise StorageError(
             f"{os.fspath(folder)} cannot be made: {error.strerror}; give another output folder"
         ) from error
+    try:
+        yield
+    except BaseException:
+        if made:
+            with contextlib.suppress(OSError):  # what is in it stays
+                os.rmdir(folder)
+        raise
 
 
 def _plain(value: object) -> str:
     return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+def _weight(section: Section) -> int:
+    return WEIGHTS.index(section.title) if section.title in WEIGHTS else len(WEIGHTS)
 
 
 def _page(report: Report, title: str, found: list[tuple[Sheet, Answers]], work: Work) -> Page:
@@ -211,7 +235,9 @@ def _page(report: Report, title: str, found: list[tuple[Sheet, Answers]], work: 
     if "totals" in report.answers:
         head = overview.section(report.answers, work.options)
         head.notes += nothing if report.answers["totals"] else []
-        head.stands_out = [f"{each.title}: {line}" for each in sections for line in each.stands_out]
+        head.stands_out = [
+            f"{each.title}: {line}" for each in sorted(sections, key=_weight) for line in each.stands_out
+        ]
         if report.answers["totals"]:
             head.found = "What stands out:" if head.stands_out else "Nothing stands out."
         page.sections.append(head)

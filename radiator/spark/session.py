@@ -12,16 +12,13 @@ Knows: pyspark's session. Must not know: the log.
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import tempfile
-import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -30,6 +27,7 @@ from pyspark.sql.types import TimestampType
 
 import radiator
 from radiator.limits import MIB
+from radiator.spark.interrupt import uninterrupted_start
 from radiator.spark.java import use_java
 from radiator.spark.schema import select
 
@@ -79,7 +77,7 @@ def get_session(
             settings[JAVA_OPTIONS] = f"-Dlog4j2.configurationFile={log4j.as_uri()} {java_options}".strip()
             for key, value in settings.items():
                 builder = builder.config(key, value)
-            with _uninterrupted():
+            with uninterrupted_start():
                 spark = builder.getOrCreate()
     register(spark)
     return spark
@@ -126,27 +124,6 @@ def collect(df: DataFrame) -> list[dict[str, Any]]:
             if row[name] is not None:
                 row[name] = _EPOCH + timedelta(microseconds=row[name])
     return found
-
-
-@contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Ctrl-C waits until the JVM is there: one that is abandoned while it starts does not notice, and never ends."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    asked: list[int] = []
-
-    def note(number: int, frame: FrameType | None) -> None:
-        asked.append(number)
-
-    before = signal.signal(signal.SIGINT, note)
-    try:
-        yield
-    finally:
-        if signal.getsignal(signal.SIGINT) is note:  # else pyspark has put its own there
-            signal.signal(signal.SIGINT, before)
-    if asked:
-        raise KeyboardInterrupt
 
 
 @contextmanager

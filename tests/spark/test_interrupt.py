@@ -1,4 +1,4 @@
-"""Ctrl-C while Java is starting: the command ends as interrupted, and takes its Java along."""
+"""Ctrl-C while Java is starting, and while it works: the command ends as interrupted, and takes its Java along."""
 
 from __future__ import annotations
 
@@ -34,16 +34,17 @@ def processes(mark: str) -> list[tuple[int, str]]:
     return found
 
 
-def test_ctrl_c_while_java_starts_leaves_no_java(writer: Writer, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("running", "when"), [("/java", "Java starts"), ("pyspark.daemon", "records are read")])
+def test_ctrl_c_leaves_no_java_and_no_empty_folder(running: str, when: str, writer: Writer, tmp_path: Path) -> None:
     writer.write("/topic/a", [Message("/topic/a", b"1", b"", START_NS, None, None)])
-    mark = uuid.uuid4().hex
-    command = [sys.executable, "-m", "radiator", "report", "--data", writer.root, "--out", str(tmp_path / "report")]
+    mark, folder = uuid.uuid4().hex, tmp_path / "report"
+    command = [sys.executable, "-m", "radiator", "report", "--data", writer.root, "--out", str(folder)]
     environ = {**os.environ, "RADIATOR_TEST": mark}
     process = subprocess.Popen(command, cwd=ROOT, env=environ, stderr=subprocess.DEVNULL, start_new_session=True)
     try:
         deadline = time.monotonic() + SECONDS_MAX
-        while not any(words.split(" ")[0].endswith("/java") for _, words in processes(mark)):
-            assert time.monotonic() < deadline and process.poll() is None
+        while not any(running in words for _, words in processes(mark)):
+            assert time.monotonic() < deadline and process.poll() is None, f"before {when}"
             time.sleep(0.005)
         process.send_signal(signal.SIGINT)
         assert process.wait(SECONDS_MAX) == 130
@@ -51,6 +52,7 @@ def test_ctrl_c_while_java_starts_leaves_no_java(writer: Writer, tmp_path: Path)
         while left := processes(mark):
             assert time.monotonic() < deadline, left
             time.sleep(0.05)
+        assert not folder.exists()
     finally:
         for pid, _ in processes(mark):
             os.kill(pid, signal.SIGKILL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,12 @@ import pytest
 
 from radiator.spark.report import Report, make_report
 from radiator.spark.sheets import SHEETS
+from radiator.spark.sheets.options import Options
+from radiator.spark.sheets.traffic import stands_out
 from tests.spark import story
 
 pytestmark = pytest.mark.spark
+FIRST = datetime(2023, 11, 14, tzinfo=UTC)
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +41,23 @@ def test_the_head_of_the_page_tells_what_happened(report: Report) -> None:
         assert any(told.startswith(line) for told in head.stands_out), line
     (new,) = [line for line in head.stands_out if line.startswith("Compared: new")]
     assert "/topic/sensors.shed (960)" in new
+
+
+def test_the_worst_is_told_first(report: Report) -> None:
+    sheets = list(dict.fromkeys(line.partition(":")[0] for line in report.page.sections[0].stands_out))
+    order = ("Dead letters", "Lag", "Lateness", "Latency", "Traffic", "Compared")
+    assert sheets == [each for each in order if each in sheets] and sheets[0] == "Dead letters"
+
+
+def test_a_load_that_was_done_long_ago_is_no_silence_and_many_silences_are_one_line() -> None:
+    def sent(name: str, seconds: int) -> dict[str, Any]:
+        last = FIRST + timedelta(seconds=seconds)
+        return {"destination": name, "messages": 1000, "first_received": FIRST, "last_received": last}
+
+    end = sent("/topic/on", 1000)
+    assert stands_out([], [sent("/topic/bulk", 20), end], Options()) == []
+    (line,) = stands_out([], [end, *(sent(f"/topic/{name}", 600) for name in "abc")], Options())
+    assert line.startswith("3 destinations are silent, the first since 2023-11-14 00:10:00: /topic/a, /topic/b and")
 
 
 def test_what_was_as_always_is_not_told(report: Report) -> None:

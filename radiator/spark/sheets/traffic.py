@@ -23,11 +23,12 @@ from radiator.spark.sheets.work import Answers, Rows, Sheet, Work, span
 NAMED_MAX = 200  # destinations that stand by name over time
 REST = "(all others)"
 BARS_MAX = 12
-TOLD_MAX = 5  # silences that are told of
+TOLD_MAX = 2  # silences of each kind that are told of one by one
 PEAK_MIN = 3.0  # times the usual: less is no burst
 BUCKETS_MIN = 5  # pieces of time: of fewer nothing is usual
 ALMOST_ALWAYS, PAUSE_MIN = 0.8, 2  # in this share of the pieces there is a message; so many without are a pause
 STOPPED_MIN, STOPPED_TIMES = 20, 20  # messages, and times the usual time between two: less is no silence
+LOADED_TIMES = 5  # as long ago as this many times the time that it took: a load that was done, no silence
 _EVERY_EVENT = 0.5  # of the messages must have an event time for a picture of it
 
 
@@ -131,14 +132,24 @@ def stands_out(rows: Rows, totals: Rows, options: Options) -> list[str]:
         for name, first, last in _pauses(rows, timedelta(seconds=width))
     ]
     end = max(row["last_received"] for row in totals)
-    silent += [
+    return [*said, *_brief(silent, "were silent for a while"), *_silent_since(totals, end)]
+
+
+def _silent_since(totals: Rows, end: datetime) -> list[str]:
+    stopped = [(row, pace) for row in totals for pace in [_stopped(row, end)] if pace]
+    if len(stopped) > TOLD_MAX:
+        first = min(row["last_received"] for row, _ in stopped)
+        names = ", ".join(row["destination"] for row, _ in stopped[:TOLD_MAX])
+        more = f"{names} and {len(stopped) - TOLD_MAX:,} more"
+        return [f"{len(stopped):,} destinations are silent, the first since {units.moment(first)}: {more}"]
+    return [
         f"{row['destination']} is silent since {units.moment(row['last_received'])}; it had sent {pace}"
-        for row in totals
-        for pace in [_stopped(row, end)]
-        if pace
+        for row, pace in stopped
     ]
-    more = [f"and {len(silent) - TOLD_MAX:,} more were or are silent"] if len(silent) > TOLD_MAX else []
-    return said + silent[:TOLD_MAX] + more
+
+
+def _brief(lines: list[str], what: str) -> list[str]:
+    return lines if len(lines) <= TOLD_MAX else [*lines[:TOLD_MAX], f"and {len(lines) - TOLD_MAX:,} more {what}"]
 
 
 def _burst(rows: Rows, width: str) -> list[str]:
@@ -177,7 +188,8 @@ def _stopped(row: dict[str, Any], end: datetime) -> str:
     if row["messages"] < STOPPED_MIN:
         return ""
     every = (row["last_received"] - row["first_received"]) / (row["messages"] - 1)
-    if end - row["last_received"] <= STOPPED_TIMES * every or not every:
+    silent, took = end - row["last_received"], row["last_received"] - row["first_received"]
+    if not STOPPED_TIMES * every < silent < LOADED_TIMES * took:
         return ""
     return f"every {units.duration(every.total_seconds() * 1000)} on average"
 
