@@ -42,7 +42,8 @@ class Files(ABC):
 
     @abstractmethod
     def list(self, directory: str) -> list[Entry]:
-        """The files below, however deep, sorted; none if there is no such directory."""
+        """The files below, however deep, sorted; none if there is no such directory. Raises OSError if it cannot be
+        told: an archive that cannot be listed is no empty one."""
 
     @abstractmethod
     def read(self, path: str) -> bytes:
@@ -88,8 +89,12 @@ class LocalFiles(Files):
         self._unsynced: set[str] = set()  # directories with new names
 
     def list(self, directory: str) -> list[Entry]:
+        def failed(error: OSError) -> None:
+            if not isinstance(error, FileNotFoundError):  # none, or one that goes just now
+                raise error
+
         top, found = self.address(directory), []
-        for folder, _, names in os.walk(top):
+        for folder, _, names in os.walk(top, onerror=failed):
             inside = os.path.relpath(folder, self.uri)
             for name in names:
                 with contextlib.suppress(FileNotFoundError):  # going, just now

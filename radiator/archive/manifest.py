@@ -78,17 +78,20 @@ class Conflict(NamedTuple):
 
 def load(files: Files, version: int | None = None) -> State:
     """The state as of now, or of a ``version``. Raises StorageError if it cannot be told."""
-    commits, checkpoints = set(), []
-    for entry in files.list(LOG):
-        found = version_of(entry.path.rpartition("/")[2])
-        if found is not None and (version is None or found[0] <= version):
-            checkpoints.append(found[0]) if found[1] else commits.add(found[0])
+    commits, checkpoints = _versions(files, version)
+    if max(checkpoints, default=-1) > max(commits, default=-1):  # both may have come while it was listed
+        commits, checkpoints = _versions(files, version)
     last = max(commits, default=-1)
     if version is not None and last != version:
         raise StorageError(f"{files.uri}: there is no commit {version}; the last one is {last}")
+    if (beyond := max(checkpoints, default=-1)) > last:
+        raise StorageError(
+            f"{files.uri}: there is a checkpoint of commit {beyond}, but the last commit in {LOG}/ is {last}: "
+            "commits are missing; restore them: what follows builds on them"
+        )
     for checkpoint in sorted(checkpoints, reverse=True):
         state = _checkpoint(files, checkpoint)
-        if state is not None and checkpoint <= last:
+        if state is not None:
             break
     else:
         state = State()
@@ -99,6 +102,17 @@ def load(files: Files, version: int | None = None) -> State:
             )
         state = _folded(state, _read(files, commit_path(number)))
     return state
+
+
+def _versions(files: Files, last: int | None) -> tuple[set[int], set[int]]:
+    """Of commits, and of checkpoints."""
+    commits: set[int] = set()
+    checkpoints: set[int] = set()
+    for entry in files.list(LOG):
+        found = version_of(entry.path.rpartition("/")[2])
+        if found is not None and (last is None or found[0] <= last):
+            (checkpoints if found[1] else commits).add(found[0])
+    return commits, checkpoints
 
 
 def commit(
@@ -129,8 +143,18 @@ def commit(
     if not files.create_new(commit_path(following.version), _encode(made)):
         return Conflict(following.version)
     if following.version % CHECKPOINT_COMMITS == CHECKPOINT_COMMITS - 1:
-        files.create_new(checkpoint_path(following.version), _encode(_whole(following)))
+        _write_checkpoint(files, following)
     return following
+
+
+def _write_checkpoint(files: Files, state: State) -> None:
+    """Raises StorageError if there is another one of that number: its commit was taken away behind it."""
+    path = checkpoint_path(state.version)
+    if not files.create_new(path, _encode(_whole(state))) and _checkpoint(files, state.version) != state:
+        raise StorageError(
+            f"{files.address(path)}: is there already, and is not the state as of commit {state.version}; remove it: "
+            "the commits say everything, and it says something else"
+        )
 
 
 def check_source(files: Files, state: State, source: str) -> None:

@@ -145,9 +145,9 @@ class Publisher:
         self.files.create_new(intent_path(token), json.dumps(intent).encode())
         self._step("intended")
 
-    def sweep(self) -> int:
-        """Removes what dead runs have left, and returns how many files that were. The state must have been loaded after
-        the lock was taken."""
+    def sweep(self, spool: str | None = None) -> int:
+        """Removes what dead runs have left, and returns how many files that were; ``spool`` is that of this run. The
+        state must have been loaded after the lock was taken."""
         removed = 0
         old_ns = time.time_ns() - LEFTOVER_SECONDS * NS_PER_SECOND
         for entry in self.files.list(NEW):
@@ -172,17 +172,17 @@ class Publisher:
             self.files.remove(entry.path)
             self._step("swept")
         if self.files.local is not None:
-            removed += _sweep_spools(f"{self.files.local}/{NEW}", old_ns)
+            removed += _sweep_spools(f"{self.files.local}/{NEW}", old_ns, spool)
         return removed
 
 
-def _sweep_spools(directory: str, old_ns: int) -> int:
+def _sweep_spools(directory: str, old_ns: int, own: str | None) -> int:
     """What lies in spools of others, and beside them, for longer than a day."""
     removed = 0
     with contextlib.suppress(FileNotFoundError):
         for entry in list(os.scandir(directory)):
             with contextlib.suppress(FileNotFoundError):
-                if entry.name.endswith(INTENT_SUFFIX) or entry.stat().st_mtime_ns > old_ns:
+                if entry.path == own or entry.name.endswith(INTENT_SUFFIX) or entry.stat().st_mtime_ns > old_ns:
                     continue
                 if entry.is_dir():
                     removed += len(os.listdir(entry.path))

@@ -14,12 +14,12 @@ import contextlib
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from radiator.archive.files import Files
 from radiator.archive.lock import locked
-from radiator.archive.manifest import Lost, check_source, load
+from radiator.archive.manifest import Lost, State, check_source, load
 from radiator.archive.merging import Sizes, merged, to_merge
 from radiator.archive.planning import UNIT_BYTES, Plan, plan, source_of
 from radiator.archive.publishing import Change, Publisher, no_step
@@ -34,6 +34,7 @@ from radiator.limits import MIB
 from radiator.storage import archived, layout
 from radiator.storage.files import FileSystem, storage_error
 from radiator.storage.format import DamagedBatch
+from radiator.storage.reader import StoredPartition
 
 COMMIT_BYTES = 256 * MIB  # of the log, in one commit
 COMMIT_UNITS = 256
@@ -122,14 +123,15 @@ class _Run:
         self._options, self._watch = options, watch
         self._settings = replace(options.settings, spool=spool, level=options.level, skip_damaged=options.skip_damaged)
         self._out = Outcome()
+        self._verified: dict[str, int] = {}  # ends of the archive that the log was seen to go with
 
     def run(self) -> Outcome:
-        self._out.swept = self._publisher.sweep()
+        self._out.swept = self._publisher.sweep(self._spool)
         if self._options.archive:
             for _ in range(ROUNDS_MAX):
                 if not self._round() or self._watch.stopping():
                     break
-            self._mark(self._publisher.state.ends)
+            self._mark(self._verified)
         if self._options.merge is not False:
             self._merge()
         self._out.version = self._publisher.state.version
@@ -143,6 +145,7 @@ class _Run:
         self._out.unsealed = sum(each.next_offset - each.segments[-1].base_offset for each in found if each.segments)
         made = plan(found, self._publisher.state, self._source, self._options.partitions, self._options.unit_bytes)
         self._out.problems.update(made.odd)
+        self._verified = _verified(found, self._publisher.state, self._options.partitions, made.odd)
         units = [unit for unit in made.units if unit.partition not in self._out.problems]
         self._watch.total(sum(unit.bytes for unit in units))
         again = False
@@ -178,7 +181,9 @@ class _Run:
             if not any(change is each for each in done):
                 continue
             self._count(written)
-        self._mark({name: end for change in done for name, end in change.ends.items()})
+        ends = {name: end for change in done for name, end in change.ends.items()}
+        self._verified.update(ends)
+        self._mark(ends)
         return len(done) < len(changes)
 
     def _count(self, written: Written) -> None:
@@ -235,6 +240,17 @@ class _Run:
                 for change in self._publisher.publish(changes):
                     self._out.merged_from += len(change.remove)
                     self._out.merged_to += 1
+
+
+def _verified(
+    found: Iterable[StoredPartition], state: State, names: frozenset[str], odd: Mapping[str, str]
+) -> dict[str, int]:
+    """What retention may be told of: never more than the log itself has, and nothing of a partition that is odd."""
+    return {
+        each.name: min(state.ends[each.name], each.next_offset)
+        for each in found
+        if each.name in state.ends and each.name not in odd and (not names or each.name in names)
+    }
 
 
 def _change(written: Written) -> Change:

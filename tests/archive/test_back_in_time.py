@@ -1,0 +1,100 @@
+"""Stores and archives that are not what they were: what is refused, and that retention hears nothing of it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from radiator.archive.files import LocalFiles, open_files
+from radiator.archive.lock import locked
+from radiator.archive.manifest import CHECKPOINT_COMMITS, load
+from radiator.archive.paths import commit_path
+from radiator.archive.run import Outcome, run
+from radiator.errors import StorageError
+from radiator.storage import archived
+from radiator.storage.files import FileSystem
+from radiator.storage.layout import partition_path
+from tests.archive.killing import EAGER, check_all
+from tests.archive.stores import fill, more
+from tests.archive.test_manifest import grown
+from tests.spark.stores import Writer
+
+
+def go(root: Path) -> Outcome:
+    return run(str(root / "data"), open_files(root / "archive"), EAGER)
+
+
+def born_again(root: Path, count: int) -> None:
+    """The partition is removed, and gets other messages."""
+    shutil.rmtree(partition_path(str(root / "data"), "flights"))
+    writer = Writer(root / "data", 64 * 1024)
+    more(writer, count=count, first=100_000)
+    writer.close()
+
+
+def marked(root: Path) -> int:
+    return archived.read(FileSystem(), partition_path(str(root / "data"), "flights"))
+
+
+def test_a_partition_that_is_refused_is_not_marked(tmp_path: Path) -> None:
+    writer = fill(tmp_path / "data")
+    more(writer, "sound")
+    writer.close()
+    go(tmp_path)
+    assert marked(tmp_path) > 0
+    born_again(tmp_path, 600)
+    assert "ends at offset 600" in go(tmp_path).problems["flights"]
+    assert marked(tmp_path) == 0
+    assert archived.read(FileSystem(), partition_path(str(tmp_path / "data"), "sound")) > 0
+
+
+def test_an_archive_whose_log_cannot_be_listed_is_no_empty_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(tmp_path / "data").close()
+    go(tmp_path)
+    scandir = os.scandir
+
+    def broken(path: Any = ".") -> Any:
+        if str(path).endswith("_log"):
+            raise OSError(errno.EIO, "Input/output error", path)
+        return scandir(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", broken)
+        with pytest.raises(OSError, match="Input/output"):
+            load(open_files(tmp_path / "archive"))
+        with pytest.raises(OSError, match="Input/output"):
+            go(tmp_path)
+    check_all(tmp_path / "data", tmp_path / "archive")
+
+
+def test_a_checkpoint_without_its_commit_is_refused(tmp_path: Path) -> None:
+    files = LocalFiles(str(tmp_path))
+    before = grown(files, CHECKPOINT_COMMITS - 1)
+    state = grown(files, 1)
+    files.remove(commit_path(state.version))
+    with pytest.raises(StorageError, match=rf"checkpoint of commit {state.version}.*last commit in _log/ is"):
+        load(files)
+    assert load(files, before.version) == before
+
+
+def test_a_checkpoint_that_says_something_else_is_not_kept(tmp_path: Path) -> None:
+    files = LocalFiles(str(tmp_path))
+    grown(files, CHECKPOINT_COMMITS - 1)
+    files.create_new("_log/" + f"{CHECKPOINT_COMMITS - 1:020d}.checkpoint.json", b"{}")
+    with pytest.raises(StorageError, match="last commit in _log/"):
+        load(files)
+
+
+def test_a_run_does_not_remove_the_old_empty_spool_that_it_uses(tmp_path: Path) -> None:
+    fill(tmp_path / "data").close()
+    with locked(str(tmp_path / "data")) as owner:
+        spool = tmp_path / "archive" / "_new" / str(owner)
+    spool.mkdir(parents=True)
+    os.utime(spool, (1e9, 1e9))
+    assert go(tmp_path).records
+    check_all(tmp_path / "data", tmp_path / "archive")
