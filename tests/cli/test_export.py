@@ -95,7 +95,15 @@ def test_csv_has_both_kinds_of_body(filled: BrokerProcess, capfd: pytest.Capture
     one, two = csv.DictReader(io.StringIO(out))
     assert (one["body"], one["body_base64"], two["body"], two["body_base64"]) == ("jöb", "", "", "/wA=")
     assert json.loads(one["tags"]) == {"a": "b:c", "ü": "x\ny"}
-    assert "2 records of 1 partitions" in err
+    assert "2 records of 1 partition," in err
+
+
+def test_partitions_without_a_chosen_record_are_not_counted(
+    filled: BrokerProcess, capfd: pytest.CaptureFixture[str]
+) -> None:
+    chosen = ["--destination", "/queue/jobs"]
+    assert run(["export", "--data", str(filled.data), "--format", "jsonl", "--to", "-", *chosen]) == 0
+    assert "2 records of 1 partition," in capfd.readouterr().err
 
 
 def test_parquet_has_the_same_rows_in_groups_of_bounded_size(
