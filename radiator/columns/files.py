@@ -55,6 +55,14 @@ def local_path(path: str) -> str:
     return path.rstrip("/") or "/"
 
 
+def shown(path: str) -> str:
+    """For messages: without what may be secret in a URI."""
+    if not is_remote(path):
+        return local_path(path)
+    parts = urlsplit(path)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
 def open_store(path: str, storage: Mapping[str, str] | None = None) -> Place:
     """``storage``: arguments of the file system, as text. Raises ConfigError, StorageError."""
     if not is_remote(path):
@@ -68,7 +76,8 @@ def open_store(path: str, storage: Mapping[str, str] | None = None) -> Place:
     try:
         files, inner = _open(path, scheme, given)
     except (OSError, ValueError, TypeError, ImportError) as error:
-        raise StorageError(f"{_shown(path)}: this file system cannot be used: {error}") from error
+        told = str(error).replace(path, shown(path))
+        raise StorageError(f"{shown(path)}: this file system cannot be used: {told}") from None
     prefix = f"{scheme}://"
     return Place(RemoteFiles(files, prefix), prefix + inner.rstrip("/"))
 
@@ -112,12 +121,6 @@ class _Unbuffered(arrow.FSSpecHandler):  # type: ignore[misc]  # pyarrow is unty
 
     def open_input_file(self, path: str) -> pa.PythonFile:
         return pa.PythonFile(self.fs.open(path, mode="rb", cache_type="none"), mode="r")
-
-
-def _shown(uri: str) -> str:
-    """Without what may be secret."""
-    parts = urlsplit(uri)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 class RemoteFiles(FileSystem):

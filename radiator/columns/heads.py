@@ -10,7 +10,7 @@ Invariant: whatever lies below ``End.next_offset`` is committed, and was when ``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -123,7 +123,8 @@ def stored(fs: FileSystem, name: str, end: End) -> StoredPartition:
 
 def stretch(fs: FileSystem, name: str, end: End, low: int, high: int) -> StoredPartition:
     """The partition with those of its segments that can hold offsets from ``low`` up to, not including, ``high``, which
-    is at most ``end.next_offset``. Raises StorageError."""
+    is at most ``end.next_offset``. One that is gone since it was listed has no bytes: who reads it tells. What was
+    listed is not all that was asked for: see ``absent``. Raises StorageError."""
     try:
         bases = sorted(base for base in map(layout.segment_base, fs.listdir(end.directory)) if base is not None)
         if end.segment_base not in bases:  # a segment was begun and the log emptied meanwhile, or head is not to be had
@@ -138,11 +139,21 @@ def stretch(fs: FileSystem, name: str, end: End, low: int, high: int) -> StoredP
             path = layout.segment_path(end.directory, base)
             if base == end.segment_base:
                 size = end.position
-            elif (facts := fs.facts(path)) is not None:
-                size = facts.size
             else:
-                continue  # taken by retention, just now
+                facts = fs.facts(path)
+                size = 0 if facts is None else facts.size
             segments.append(StoredSegment(path, base, following, size, None))
     except OSError as error:
         raise storage_error(end.directory, "read", error, remedy(fs)) from error
     return StoredPartition(name, end.directory, tuple(segments), bases[0], end.next_offset)
+
+
+def absent(log: StoredPartition, low: int, high: int) -> Iterator[tuple[int, int]]:
+    """Of the offsets from ``low`` up to, not including, ``high`` those that lie in no segment that was listed."""
+    expected = low
+    for segment in log.segments:
+        if expected < min(segment.base_offset, high):
+            yield expected, min(segment.base_offset, high)
+        expected = max(expected, segment.end_offset)
+    if expected < high:
+        yield expected, high

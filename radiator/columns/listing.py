@@ -42,7 +42,12 @@ class Listed(RemoteFiles):
         self._sizes, self._names = self._tree()
         self._names[self._under] = directories
         bases = [path for path in self._sizes if layout.segment_base(os.path.basename(path)) is not None]
-        self._starts = dict(zip(bases, together(fs, lambda path: _start(fs, path), bases), strict=True))
+        self._starts = {}
+        for path, start in zip(bases, together(fs, lambda path: _start(fs, path), bases), strict=True):
+            if start is None:
+                self._forget(path)
+            else:
+                self._starts[path] = start
 
     def _tree(self) -> tuple[dict[str, int], dict[str, list[str]]]:
         """Sizes of files, and names in directories."""
@@ -54,6 +59,11 @@ class Listed(RemoteFiles):
             if each.type is FileType.File:
                 sizes[path] = int(each.size)
         return sizes, {directory: sorted(found) for directory, found in names.items()}
+
+    def _forget(self, path: str) -> None:
+        """Retention took it since it was listed."""
+        del self._sizes[path]
+        self._names[os.path.dirname(path)].remove(os.path.basename(path))
 
     def listdir(self, path: str) -> list[str]:
         if not path.startswith(self._under):
@@ -78,12 +88,12 @@ class Listed(RemoteFiles):
         return self.add(_Known(self, path, self._sizes[path], self._starts.get(path, b"")))
 
 
-def _start(fs: RemoteFiles, path: str) -> bytes:
-    """Nothing if the file is gone, just now."""
+def _start(fs: RemoteFiles, path: str) -> bytes | None:
+    """None if the file is gone, just now."""
     try:
         fd = fs.open_read(path)
     except FileNotFoundError:
-        return b""
+        return None
     try:
         return fs.pread(fd, START_BYTES, 0)
     finally:

@@ -16,12 +16,13 @@ Invariant: every committed record that the selection wants lies in exactly one r
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from radiator.columns.files import Place, open_store, together
-from radiator.columns.heads import End, Holdings, ends, stored
+from radiator.columns.files import Place, open_store, shown, together
+from radiator.columns.heads import End, Holdings, absent, ends, stored
 from radiator.columns.log import confirms, index_of, look
 from radiator.columns.moments import offset_at
 from radiator.columns.near import instead
@@ -49,15 +50,18 @@ def plan(options: ReadOptions) -> list[tuple[SegmentRange, ...]]:
     fs = look(place)
     found = ends(Place(fs, place.root))
     _check_bounds(options, found)
-    wants, holdings = options.selection.wants_destination, Holdings(fs)
-    names = [
+    selection, holdings = options.selection, Holdings(fs)
+    held = {
         name
         for name, end in found.items()
-        if options.selection.wants_partition(name)
-        if not options.selection.destinations or holdings.may_hold(name, end, wants)
-    ]
+        if selection.wants_partition(name)
+        if not selection.destinations or holdings.may_hold(name, end, selection.wants_destination)
+    }
+    # A list of names may have been made anew of what was left: of what is gone it says nothing.
+    names = [name for name in found if name in held or (selection.wants_partition(name) and name in selection.starts)]
     logs = together(fs, lambda name: stored(fs, name, found[name]), names)
-    return [*((gone,) for log in logs for gone in removed(log, options)), *plan_logs(fs, logs, options)]
+    missing = [(piece,) for log in logs for piece in removed(log, options)]
+    return [*missing, *plan_logs(fs, [log for log in logs if log.name in held], options)]
 
 
 def resolved(options: ReadOptions) -> ReadOptions:
@@ -110,23 +114,31 @@ def _check_bounds(options: ReadOptions, found: dict[str, End]) -> None:
 def removed(log: StoredPartition, options: ReadOptions) -> Iterator[SegmentRange]:
     """Offsets that the user named for a partition must be there, or records would be left out in silence. With an
     archive they are a range like others: that its segment is gone is found by who reads it."""
-    low, high = options.selection.offsets_of(log.name)
-    start = log.log_start_offset
-    if log.name not in options.selection.starts or low >= min(start, high):
-        return
-    if options.archive is not None:
-        yield SegmentRange(log.name, layout.segment_path(log.directory, low), 0, 0, low, min(start, high))
-    elif options.fail_on_data_loss:
-        raise LostRecords(
-            f"partition {log.name!r}: offsets {low} to {start - 1} have been removed by retention; "
-            'to start with what is left: option("fail_on_data_loss", "false")'
-        )
+    selection = options.selection
+    low, high = selection.offsets_of(log.name)
+    if log.name not in selection.starts:
+        low = max(low, log.log_start_offset)
+    if high == HIGH or log.name not in (selection.ends or ()):
+        high = min(high, max(log.next_offset, log.log_start_offset))
+    for first, following in absent(log, low, high):
+        if options.archive is not None:
+            yield gone(log.name, log.directory, first, following)
+            continue
+        told = f"partition {log.name!r}: offsets {first} to {following - 1} have been removed by retention"
+        if options.fail_on_data_loss:
+            raise LostRecords(f'{told}; to start with what is left: option("fail_on_data_loss", "false")')
+        print(f"radiator: skipped: {told}", file=sys.stderr, flush=True)
+
+
+def gone(partition: str, directory: str, first: int, following: int) -> SegmentRange:
+    """A range of which no segment is there: who reads it finds that, and asks the archive."""
+    return SegmentRange(partition, layout.segment_path(directory, first), 0, 0, first, following)
 
 
 def _known(option: str, name: str, options: ReadOptions, found: dict[str, End]) -> End:
     end = found.get(name)
     if end is None:
-        raise StorageError(f"option {option}: {options.path} has no partition {name!r}; {instead(name, found)}")
+        raise StorageError(f"option {option}: {shown(options.path)} has no partition {name!r}; {instead(name, found)}")
     return end
 
 
@@ -163,6 +175,9 @@ def _cut(
     """The segment without what its index shows to lie outside the selection. Fewer than ``uncut`` bytes will not be
     cut any further."""
     low, high = selection.offsets_of(partition)
+    if not segment.size_bytes:  # gone since it was listed
+        low, high = max(low, segment.base_offset), min(high, segment.end_offset)
+        return _Cut(segment, SegmentRange(partition, segment.path, 0, 0, low, high), [])
     whole = SegmentRange(partition, segment.path, 0, segment.size_bytes, segment.base_offset, segment.end_offset)
     told = whole
     if (place := spots.get((partition, low), NOWHERE))[0] == segment.base_offset:

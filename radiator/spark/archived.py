@@ -8,7 +8,7 @@ Knows: losses, the archive. Must not know: Spark, plans.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
@@ -42,3 +42,12 @@ def archived(options: ReadOptions, schema: pa.Schema) -> Instead | None:
         )
 
     return instead
+
+
+def archived_ends(options: ReadOptions) -> Mapping[str, int]:
+    """How far the archive has each partition; nothing if the options name none. Raises StorageError."""
+    if options.archive is None:
+        return {}
+    from radiator.archive import load, open_files
+
+    return load(open_files(options.archive)).ends

@@ -11,7 +11,7 @@ the files in ``radiator.columns``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, SupportsIndex
@@ -22,15 +22,15 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from radiator.columns.decode import Counters
-from radiator.columns.files import Place, open_store
-from radiator.columns.heads import End, Holdings, ends, stored, stretch
+from radiator.columns.files import Place, open_store, shown, together
+from radiator.columns.heads import End, Holdings, absent, ends, stored, stretch
 from radiator.columns.moments import offset_at
 from radiator.columns.near import instead
 from radiator.columns.options import EARLIEST, LATEST, ReadOptions
-from radiator.columns.planning import plan_logs, removed
+from radiator.columns.planning import gone, plan_logs
 from radiator.columns.read import read
 from radiator.errors import StorageError
-from radiator.spark.archived import archived
+from radiator.spark.archived import archived, archived_ends
 from radiator.spark.bringing import bring
 from radiator.spark.schema import arrow_schema, checked
 from radiator.spark.split import Split
@@ -38,6 +38,7 @@ from radiator.spark.stream_losses import Losses
 from radiator.spark.stream_offsets import Mark, Offsets, between, first, following, marks
 from radiator.spark.unknown import tell_unknown
 from radiator.spark.worker import settle
+from radiator.storage import layout
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]  # pyspark is untyped here
@@ -48,6 +49,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._ends: dict[str, End] = {}  # as of the last look
         self._spots: dict[tuple[str, int], tuple[int, int]] = {}
         self._first: Offsets | None = None
+        self._told = False  # which names nobody has used yet
         self._target: dict[str, int] | None = None  # of a trigger that ends
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
@@ -63,8 +65,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def initialOffset(self) -> Offsets:
         if self._first is None:  # Spark asks more than once
-            tell_unknown(self._options, self._look())
-            self._first = first(self._begins(self._ends))
+            self._first = first(self._begins(self._look()))
         return self._first
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -75,24 +76,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._target = {name: end.next_offset for name, end in self._look().items()}
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
-        found = self._look()
-        start = self._losses.vanished(start, found)
-        known = marks(start)
+        found, known = self._look(), marks(start)
         for name, mark in known.items():
             if name in found:
                 self._losses.past_the_end(name, mark.next, found[name].next_offset)
         self._remember(known)
-        reach = {name: end.next_offset for name, end in found.items() if self._wants(name, end)}
+        reach = {name: end.next_offset for name, end in found.items() if self._moves(name, end, known.get(name))}
         if self._target is not None:
             reach = {name: min(offset, self._target.get(name, 0)) for name, offset in reach.items()}
-        born = {
-            name: stretch(self._place.fs, name, found[name], 0, 0).log_start_offset
-            for name in reach
-            if name not in known
-        }
+        born = {name: self._start(name, found[name]) for name in reach if name not in known}
         idle = {name for name in reach if not self._may_hold(name, found[name])}
+        left = self._left(known, found)
+        lost = self._losses.vanished(start, {*found, *left})
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return following(start, reach, born, most, idle)
+        return following(start, {**reach, **left}, born, most, idle, lost)
 
     def reportLatestOffset(self) -> Offsets | None:
         return {name: end.next_offset for name, end in self._ends.items() if self._wants(name, end)} or None
@@ -101,24 +98,27 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         wanted = between(start, end)
         if any(name not in self._ends or self._ends[name].next_offset < high for name, (_, high) in wanted.items()):
             self._look()  # after a restart: this batch was planned by the run before
-        logs, starts, bounds = [], {}, {}
+        fs, missing = self._place.fs, []
         for name, (low, high) in wanted.items():
-            found = self._ends.get(name)
-            if found is None:
+            if name in self._ends:
+                self._losses.past_the_end(name, high, self._ends[name].next_offset)
+            elif self._options.archive is not None:
+                missing.append(gone(name, layout.partition_path(self._place.root, name), low, high))
+            else:
                 self._losses.gone(name, low, high)
-                continue
-            self._losses.past_the_end(name, high, found.next_offset)
-            if not self._may_hold(name, found):
-                continue
-            log = stretch(self._place.fs, name, found, low, high)
-            left = min(high, log.log_start_offset)
-            starts[name] = low if self._options.archive else self._losses.retained(name, low, left)
-            bounds[name] = high
-            logs.append(log)
+        there = [name for name in wanted if name in self._ends]
+        logs = together(fs, lambda name: stretch(fs, name, self._ends[name], *wanted[name]), there)
+        for log in logs:  # also of those that hold nothing wanted: their names are of what is left
+            for low, high in absent(log, *wanted[log.name]):
+                if self._options.archive is not None:
+                    missing.append(gone(log.name, log.directory, low, high))
+                else:
+                    self._losses.retained(log.name, low, high)
+        starts, bounds = ({name: pair[side] for name, pair in wanted.items()} for side in (0, 1))
         selection = replace(self._options.selection, starts=starts, ends=bounds)
         options = replace(self._options, selection=selection)
-        gone = [(piece,) for log in logs for piece in removed(log, options)]
-        tasks = [*gone, *plan_logs(self._place.fs, logs, options, self._spots)]
+        held = [log for log in logs if self._may_hold(log.name, self._ends[log.name])]
+        tasks = [*((piece,) for piece in missing), *plan_logs(fs, held, options, self._spots)]
         return [Split(ranges, selection.of({piece.partition for piece in ranges})) for ranges in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -130,7 +130,30 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def _look(self) -> dict[str, End]:
         self._ends = ends(self._place)
+        if not self._told:
+            self._told = True
+            tell_unknown(self._options, self._ends)
         return self._ends
+
+    def _start(self, name: str, end: End) -> int:
+        return stretch(self._place.fs, name, end, 0, 0).log_start_offset
+
+    def _moves(self, name: str, end: End, mark: Mark | None) -> bool:
+        """Whether the partition is in the offsets of the next batch: it may hold what is wanted, or what was to be read
+        of it is gone, so that what is left does not say what that was."""
+        if self._wants(name, end):
+            return True
+        if mark is None or not self._options.selection.wants_partition(name):
+            return False
+        return mark.next < self._start(name, end)
+
+    def _left(self, known: dict[str, Mark], found: Collection[str]) -> dict[str, int]:
+        """How far partitions that are gone can be read on from the archive; those of which it has nothing new are not
+        among them."""
+        missing = {name: mark.next for name, mark in known.items() if name not in found}
+        reach = archived_ends(self._options) if missing else {}
+        wants = self._options.selection.wants_partition
+        return {name: reach[name] for name, offset in missing.items() if wants(name) and reach.get(name, 0) > offset}
 
     def _remember(self, known: dict[str, Mark]) -> None:
         """Where the next batch begins and where it may end: what heads said, and no more than that."""
@@ -154,20 +177,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         asked = self._options.begins
         for name in (*asked.offsets, *asked.times_ns):
             if name not in found:
+                option = "startingOffsets" if name in asked.offsets else "startingOffsetsByTimestamp"
                 raise StorageError(
-                    f"option startingOffsets: {self._options.path} has no partition {name!r}; {instead(name, found)}"
+                    f"option {option}: {shown(self._options.path)} has no partition {name!r}; {instead(name, found)}"
                 )
         begins = {}
         for name, end in found.items():
             if not self._wants(name, end):
                 continue
             time_ns = asked.times_ns.get(name, asked.time_ns)
-            usual = LATEST if time_ns is None else EARLIEST
+            usual = LATEST if time_ns is None and not asked.times_ns else EARLIEST
             offset = asked.offsets.get(name, usual if asked.offset is None else asked.offset)
             if offset == LATEST:
                 offset = end.next_offset
             elif offset == EARLIEST:
-                offset = stretch(self._place.fs, name, end, 0, 0).log_start_offset
+                offset = self._start(name, end)
             if time_ns is not None:
                 offset = max(offset, offset_at(self._place.fs, stored(self._place.fs, name, end), time_ns))
             self._losses.past_the_end(name, offset, end.next_offset, "option startingOffsets")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection
 
+from radiator.columns.files import shown
 from radiator.columns.options import ReadOptions
 from radiator.columns.scan import LostRecords
 from radiator.errors import StorageError
@@ -21,7 +22,7 @@ REMEDY = 'to go on with what is left: option("failOnDataLoss", "false")'
 
 class Losses:
     def __init__(self, options: ReadOptions) -> None:
-        self._path, self._fail = options.path, options.fail_on_data_loss
+        self._path, self._fail = shown(options.path), options.fail_on_data_loss
         self._wants = options.selection.wants_partition
 
     def _lose(self, what: str, goes_on: str) -> None:
@@ -29,30 +30,25 @@ class Losses:
             raise LostRecords(f"{what}; {REMEDY}")
         print(f"radiator: {what}: {goes_on}", file=sys.stderr, flush=True)
 
-    def vanished(self, start: Offsets, found: Collection[str]) -> Offsets:
-        """``start`` without the partitions that are not there any more."""
+    def vanished(self, start: Offsets, found: Collection[str]) -> list[str]:
+        """Those of ``start`` that are not there any more."""
         missing = [name for name in start if name not in found and self._wants(name)]
-        if not missing:
-            return start
         for name in missing:
             self._lose(
                 f"{self._path} has no partition {name!r} any more, which this query has read", "left out from now on"
             )
-        return {name: value for name, value in start.items() if name not in missing}
+        return missing
 
     def gone(self, name: str, low: int, high: int) -> None:
         self._lose(f"partition {name!r} is gone, and offsets {low} to {high - 1} of it were to be read", "skipped")
 
-    def retained(self, name: str, low: int, start: int) -> int:
-        """Where reading goes on, if the log has nothing below ``start`` any more."""
-        if low >= start:
-            return low
+    def retained(self, name: str, low: int, start: int) -> None:
+        """The log has nothing from ``low`` up to ``start`` any more."""
         self._lose(
             f"partition {name!r}: offsets {low} to {start - 1} have been removed, by retention or because all "
             "consumers were done with them, before this query read them",
             f"it goes on at {start}",
         )
-        return start
 
     def past_the_end(self, name: str, offset: int, end: int, whose: str = "the checkpoint") -> None:
         if offset > end:

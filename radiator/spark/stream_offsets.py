@@ -38,18 +38,23 @@ class Mark(NamedTuple):
 
 def marks(offsets: Offsets) -> dict[str, Mark]:
     """Raises StorageError if these are not ours."""
+    if not isinstance(offsets, Mapping):
+        raise _foreign("offsets by partition", offsets)
     found = {}
     for name, value in offsets.items():
-        if type(value) is int and value >= 0:
-            found[name] = Mark(value)
-        elif isinstance(value, dict) and value.keys() == {"from", "next"} and 0 <= value["from"] <= value["next"]:
-            found[name] = Mark(value["next"], value["from"])
-        else:
-            raise StorageError(
-                f"the checkpoint is not one of a radiator stream: expected an offset for partition {name!r}, "
-                f"got {json.dumps(value)}; a query that reads another source needs a checkpointLocation of its own"
-            )
+        ours = isinstance(value, dict) and value.keys() == {"from", "next"}
+        low, following = (value["from"], value["next"]) if ours else (0, value)
+        if type(low) is not int or type(following) is not int or not 0 <= low <= following:
+            raise _foreign(f"an offset for partition {name!r}", value)
+        found[name] = Mark(following, low if ours else None)
     return found
+
+
+def _foreign(expected: str, got: object) -> StorageError:
+    return StorageError(
+        f"the checkpoint is not one of a radiator stream: expected {expected}, got {json.dumps(got)}; "
+        "a query that reads another source needs a checkpointLocation of its own"
+    )
 
 
 def first(begins: Mapping[str, int]) -> Offsets:
@@ -63,14 +68,15 @@ def following(
     born: Mapping[str, int],
     limit: int | None = None,
     idle: Collection[str] = (),
+    gone: Collection[str] = (),
 ) -> Offsets:
     """The offsets after the next batch; ``start`` itself if there is nothing new. ``ends``: how far each partition
     may be read; ``born``: where those begin that ``start`` does not know. ``limit``: how many offsets, about; those of
-    ``idle`` partitions, which hold nothing wanted, do not count."""
-    before = marks(start)
+    ``idle`` partitions, which hold nothing wanted, do not count. ``gone`` are left out from now on."""
+    before = {name: mark for name, mark in marks(start).items() if name not in gone}
     begins = {name: before[name].next if name in before else born[name] for name in ends}
     todo = {name: ends[name] - begins[name] for name in ends if ends[name] > begins[name]}
-    if not todo:
+    if not todo and not gone:
         return start
     counted = {name: count for name, count in todo.items() if name not in idle}
     taken = {**todo, **({} if limit is None else spread(counted, limit))}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Mapping
 
-from radiator.columns.files import open_store
+from radiator.columns.files import open_store, shown
 from radiator.columns.heads import End, Holdings, ends
 from radiator.columns.near import did_you_mean
 from radiator.columns.options import ReadOptions
@@ -41,4 +41,4 @@ def tell_unknown(options: ReadOptions, found: Mapping[str, End] | None = None) -
 def _tell(options: ReadOptions, what: str, names: Collection[str], known: Collection[str]) -> None:
     for name in names:
         hint = did_you_mean(name, known)
-        print(f"radiator: {options.path} has no {what} {name!r} yet{hint}", file=sys.stderr, flush=True)
+        print(f"radiator: {shown(options.path)} has no {what} {name!r} yet{hint}", file=sys.stderr, flush=True)

@@ -108,13 +108,14 @@ def stored_partition(fs: FileSystem, name: str, directory: str) -> StoredPartiti
     if head is None or head.segment_base not in bases:
         head = _walk(fs, directory, bases[-1])
     bases = [base for base in bases if base <= head.segment_base]
-    segments = []
+    segments: list[StoredSegment] = []
     for base, end in zip(bases, [*bases[1:], head.next_offset], strict=True):
         path = layout.segment_path(directory, base)
         try:
             fd = fs.open_read(path)
         except FileNotFoundError:
-            continue  # taken by retention, just now
+            segments.clear()  # taken by retention, just now, and so was all that lies before
+            continue
         try:
             size = head.position if base == head.segment_base else fs.size(fd)
             first, sparse = _first_header(Window(fs, fd, 4096)) if size else (None, False)

@@ -14,6 +14,7 @@ from pyarrow import fs as arrow
 from radiator.columns import files
 from radiator.columns.decode import Counters
 from radiator.columns.files import RemoteFiles, open_store
+from radiator.columns.listing import listed
 from radiator.columns.log import NoStore, partitions
 from radiator.columns.options import ReadOptions
 from radiator.columns.planning import plan, snapshot
@@ -23,6 +24,7 @@ from radiator.columns.selection import Selection
 from radiator.errors import ConfigError, StorageError
 from radiator.limits import KIB
 from radiator.storage.files import FileSystem
+from radiator.storage.reader import list_partitions
 from tests.spark.stores import Writer, numbered
 
 pytestmark = pytest.mark.spark
@@ -135,3 +137,25 @@ def test_hadoops_names_of_s3_are_s3(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "_open", lambda uri, *_: (seen.append(uri), (arrow.LocalFileSystem(), "b/d"))[1])
     assert open_store("s3a://b/d/").root == "s3://b/d"
     assert seen == ["s3://b/d/"]
+
+
+def test_a_segment_that_goes_while_a_store_is_listed_is_not_listed(tmp_path: Path) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    writer = Writer(tmp_path / "data", 64 * KIB)
+    writer.write("a", [each._replace(body=bytes(1000)) for each in numbered("a", 200)], per_batch=10)
+    writer.close()
+    fsspec.filesystem("memory").put(writer.root, "/going/data", recursive=True)
+    place = open_store("memory://going/data")
+    assert isinstance(place.fs, RemoteFiles)
+
+    class Going(RemoteFiles):
+        def opened(self, path: str) -> Any:
+            if path.endswith(f"/{0:020d}.rlog"):
+                raise FileNotFoundError(path)
+            return super().opened(path)
+
+    (log,) = list_partitions(place.root, listed(place._replace(fs=Going(place.fs.files, place.fs.prefix))))
+    assert (
+        log.log_start_offset == log.segments[0].base_offset == list_partitions(writer.root)[0].segments[1].base_offset
+    )
+    fsspec.filesystem("memory").rm("/going", recursive=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
@@ -76,7 +77,32 @@ def test_random_histories_give_every_offset_to_one_batch(limit: int | None) -> N
         assert {name: len(found) for name, found in read.items() if found} == {n: e for n, e in log.items() if e}
 
 
-@pytest.mark.parametrize("offsets", [{"topic": {"0": 5}}, {"a": -1}, {"a": "5"}, {"a": {"from": 3, "next": 2}}])
-def test_a_checkpoint_of_another_source_is_told_in_words(offsets: dict[str, object]) -> None:
+def test_a_partition_that_goes_takes_nothing_along_and_nothing_is_read_again() -> None:
+    planned = following(first({"a": 0, "gone": 0}), {"a": 4, "gone": 3}, {})
+    after = following(planned, {"a": 4}, {}, gone=["gone"])
+    assert after == {"a": 4}
+    assert between(planned, after) == {}
+    newborn = following(after, {"a": 4, "gone": 2, "born": 5}, {"born": 0, "gone": 0})
+    after = following(newborn, {"a": 4, "born": 5}, {}, gone=["gone"])
+    assert between(newborn, after) == {}
+    assert between(after, following(after, {"a": 4, "born": 6}, {})) == {"born": (5, 6)}
+
+
+FOREIGN = [
+    {"topic": {"0": 5}},
+    {"a": -1},
+    {"a": "5"},
+    {"a": 1.0},
+    {"a": True},
+    {"a": {"from": 3, "next": 2}},
+    {"a": {"from": 0.5, "next": 2}},
+    {"a": {"from": None, "next": 2}},
+    {"a": {"from": "x", "next": 3}},
+    [1],
+]
+
+
+@pytest.mark.parametrize("offsets", FOREIGN)
+def test_a_checkpoint_of_another_source_is_told_in_words(offsets: Any) -> None:
     with pytest.raises(StorageError, match="the checkpoint is not one of a radiator stream"):
         marks(offsets)
