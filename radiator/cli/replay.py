@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 import click
 
@@ -75,6 +77,7 @@ def replay(
     The store may belong to the broker that is sent to, or to another; what is committed when the command begins is
     what is replayed. An archive needs the extra radiator[parquet].
     """
+    from radiator.client.sending import check_headers
     from radiator.replay.choice import Choice
     from radiator.replay.messages import Targets
     from radiator.replay.progress import Progress
@@ -84,12 +87,13 @@ def replay(
         data = "./data"
     if data is not None:
         check_store(data)
-    chosen = {"data": data, "archive": archive, "to": template, "destination": destinations,
+    chosen = {**_read_from(data, archive), "to": template, "destination": destinations,
               "partitions": sorted(partitions), "from": start, "until": stop, "where": selector}  # fmt: skip
     noted = Progress(resume, chosen, name) if resume is not None else None
     name = noted.name if noted is not None else name
     try:
         pace = parse_speed(speed)
+        check_headers(headers)
         starts = noted.next_offsets if noted is not None else {}
         choice = Choice(destinations, frozenset(partitions), read_bounds(start, stop), selector, starts)
         targets = Targets(template, choice.patterns)
@@ -138,6 +142,27 @@ def _sources(choice: Choice, data: str | None, archive: str | None, losses: Loss
         raise CommandFailed(NOT_FOUND, str(error)) from None
 
 
+def _read_from(data: str | None, archive: str | None) -> dict[str, str | None]:
+    """What the records are read from, wherever the command is run: which store, by its key, and where it and the archive
+    lie. No secrets of a URI."""
+    from hashlib import blake2b
+
+    from radiator.storage import layout
+    from radiator.storage.files import FileSystem, read_file
+    from radiator.storage.salt import decode_key
+
+    place = None if archive is None else urlsplit(archive)
+    if place is not None and archive is not None:
+        remote = "://" in archive and place.scheme not in ("file", "local")
+        shown = f"{place.scheme}://{place.netloc.rpartition('@')[2]}{place.path}"
+        archive = shown if remote else os.path.abspath(unquote(place.path) if place.scheme else archive)
+    if data is None:
+        return {"data": None, "store": None, "archive": archive}
+    key = decode_key(read_file(FileSystem(), layout.salt_path(data)))
+    store = None if key is None else blake2b(key, digest_size=16).hexdigest()
+    return {"data": os.path.abspath(data), "store": store, "archive": archive}
+
+
 def _limited(rows: Iterator[Row], limit: int | None) -> Iterator[Row]:
     from itertools import islice
 
@@ -181,6 +206,8 @@ class Work:
             name=name,
             by_event_time=by_event_time,
             added=headers,
+            on_begin=noted.write if noted is not None else None,
+            on_wait=noted.pause if noted is not None else None,
             on_stored=noted.stored if noted is not None else None,
             on_step=self._step,
             stopping=self._stopping,
@@ -199,7 +226,7 @@ class Work:
             self._tell_how_far(result)
             raise
         finally:
-            if self._noted is not None:
+            if self._noted is not None and result.sent:
                 self._noted.write()
         stopped = self._stopping.is_set()
         if stopped:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from radiator.archive.files import NoArchive, open_files
-from radiator.archive.manifest import DataFile, check_source, load
+from radiator.archive.manifest import DataFile, Lost, check_source, load
 from radiator.archive.planning import source_of
 from radiator.errors import StorageError
 from radiator.export.rows import Row
@@ -49,8 +49,23 @@ class Archived:
             for lost in state.lost
             if choice.has(lost.partition)
             and (first := max(lost.first, choice.start_of(lost.partition))) < (stop := self._stop(lost.next_offset))
+            and self._may_be_chosen(lost, [each for each in state.files.values() if each.partition == lost.partition])
         ]
         self.streams = [self._stream(each) for each in state.files.values() if self._may_have(each)]
+
+    def _may_be_chosen(self, lost: Lost, files: list[DataFile]) -> bool:
+        """By what lies around it: receive times never fall within a partition, and its files say which destinations
+        there are."""
+        bounds = self._choice.bounds
+        after = min((each.min_receive_ns for each in files if each.first_offset >= lost.next_offset), default=None)
+        before = max((each.max_receive_ns for each in files if each.next_offset <= lost.first), default=None)
+        if bounds.start_ns is not None and after is not None and after < bounds.start_ns:
+            return False
+        if bounds.stop_ns is not None and before is not None and before >= bounds.stop_ns:
+            return False
+        names = [name for each in files for name in each.destinations or ()]
+        untold = not files or any(each.destinations is None for each in files)
+        return self._wants is None or untold or any(map(self._wants.matches, names))
 
     def _stop(self, offset: int) -> int:
         stop = self._choice.bounds.stop_offset

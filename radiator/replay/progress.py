@@ -1,9 +1,9 @@
 """How far a replay came, in a file: so that the same command, run again, goes on there.
 
 The file has the replay's name, which the ids are made of, what was chosen, and below which offset of each partition all
-that was chosen is stored. It is written anew beside the old one and renamed, at most once a second. What it does not
-know yet, the broker does: ids that come again are not stored again. In a second fewer messages are sent than a
-broker remembers.
+that was chosen is stored. It is written before the first message is sent, as the name must outlive a kill, then at most
+once a second, and before a pause; anew beside the old one, and renamed. What it does not know yet, the broker does: ids
+that come again are not stored again. In a second fewer messages are sent than a broker remembers.
 
 Knows: one file. Must not know: what is in the records.
 """
@@ -37,6 +37,7 @@ class Progress:
         self._chosen = json.loads(json.dumps(chosen))
         self._monotonic = monotonic
         self._next_write = 0.0
+        self._unwritten = False
         found = self._read()
         self.name = name or uuid.uuid4().hex[:12]
         self.next_offsets: dict[str, int] = {}
@@ -50,7 +51,13 @@ class Progress:
 
     def stored(self, partition: str, offset: int) -> None:
         self.next_offsets[partition] = offset + 1
+        self._unwritten = True
         if self._monotonic() >= self._next_write:
+            self.write()
+
+    def pause(self, seconds: float) -> None:
+        """Nothing will be stored for so long: what would be due by then is written now."""
+        if self._unwritten and self._monotonic() + seconds >= self._next_write:
             self.write()
 
     def write(self) -> None:
@@ -64,6 +71,7 @@ class Progress:
             file.flush()
             os.fsync(file.fileno())
         os.replace(new, self._path)
+        self._unwritten = False
         self._next_write = self._monotonic() + WRITE_SECONDS
 
     def _read(self) -> dict[str, Any] | None:

@@ -64,10 +64,17 @@ class Sources:
         for each in chosen:
             archived = ends.get(each.name, 0)
             start = max(self._choice.start_of(each.name), archived)
-            if each.name in ends and start < each.log_start_offset:
-                self._on_loss(each.name, start, each.log_start_offset - 1, "gone before an archive had it")
+            self._tell_hole(each, start, each.name in ends)
             if start < each.next_offset:
                 self._streams.append(Stream(_earliest_ns(each, start), self._reading(each, start, refill_bytes)))
+
+    def _tell_hole(self, partition: StoredPartition, start: int, archived: bool) -> None:
+        """Between what was read before, by this replay or by the archive, and what the log still has."""
+        stop = self._choice.bounds.stop_offset
+        following = partition.log_start_offset if stop is None else min(partition.log_start_offset, stop)
+        if start < following and (archived or partition.name in self._choice.starts):
+            why = "gone before an archive had it" if archived else "removed since this replay was interrupted"
+            self._on_loss(partition.name, start, following - 1, why)
 
     def _reading(self, partition: StoredPartition, start: int, refill_bytes: int) -> Callable[[], Iterator[Row]]:
         return lambda: self._read_log(partition, start, refill_bytes)

@@ -49,6 +49,7 @@ class Result:
 class Replay:
     """``make_sender`` is given what wants to hear of receipts. ``name`` makes the ids, ``added`` are further headers.
 
+    ``on_begin`` is called before the first message is sent, ``on_wait`` before a wait, with its seconds;
     ``on_stored`` is told partition and offset of what is stored, in order; ``on_step`` that something has happened.
     ``stopping`` ends it between two messages: an exception could come in the middle of a frame.
     """
@@ -62,6 +63,8 @@ class Replay:
         name: str,
         by_event_time: bool = False,
         added: Mapping[str, str] | None = None,
+        on_begin: Callable[[], None] | None = None,
+        on_wait: Callable[[float], None] | None = None,
         on_stored: Callable[[str, int], None] | None = None,
         on_step: Callable[[Result, Row], None] | None = None,
         stopping: threading.Event | None = None,
@@ -75,6 +78,8 @@ class Replay:
         self._name = name
         self._by_event_time = by_event_time
         self._added = dict(added or {})
+        self._on_begin = on_begin
+        self._on_wait = on_wait
         self._on_stored = on_stored
         self._on_step = on_step
         self._monotonic_ns = monotonic_ns
@@ -92,6 +97,8 @@ class Replay:
             for row in rows:
                 prepared = self._prepare(row)
                 if started_ns is None:
+                    if self._on_begin is not None:
+                        self._on_begin()
                     started_ns = self._monotonic_ns()  # finding the first row may have taken its time
                 due_ns = started_ns + self._schedule.due_ns(row.event_ns if self._by_event_time else row.receive_ns)
                 self._wait_until(due_ns)
@@ -119,6 +126,8 @@ class Replay:
         self._sender.flush()
         left_ns = due_ns - self._monotonic_ns()
         if left_ns > 0:
+            if self._on_wait is not None:
+                self._on_wait(left_ns / NS_PER_SECOND)
             self._wait(left_ns / NS_PER_SECOND)
 
     def _receipts(self, count: int, receipts: list[Receipt]) -> None:

@@ -138,6 +138,40 @@ def test_what_the_archive_lost_is_told(store: str, tmp_path: Path) -> None:
     assert losses == []
 
 
+def test_what_the_archive_lost_outside_of_what_is_asked_for_is_not_told(store: str, tmp_path: Path) -> None:
+    archive = write_archive(store, tmp_path / "archive", {"ab": 40, "c": 60})
+    files = open_files(archive)
+    state = load(files)
+    (last,) = [each for each in state.files.values() if each.destinations == ("/topic/b",)]
+    commit(files, state, source=source_of(store), lost=[Lost("ab", 40, 43, "damaged")], ends={"ab": 43})
+    losses: list[object] = []
+    inside = Bounds(stop_ns=last.max_receive_ns + MS)
+    for choice, told in (
+        (Choice("/topic/a"), True),
+        (Choice("/topic/z"), False),  # no file of the partition knows it
+        (Choice(bounds=inside), True),
+        (Choice(bounds=Bounds(stop_ns=START_NS + 20 * MS)), False),
+    ):
+        losses.clear()
+        read(choice, None, archive, losses)
+        assert losses == ([("ab", 40, 42, "not in the archive: damaged")] if told else [])
+
+
+def test_what_went_while_a_replay_was_interrupted_is_told(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "data", segment_bytes=64 << 10)
+    writer.write("a", [each._replace(body=bytes(1000)) for each in numbered("a", 300)], 10)
+    writer.close()
+    for path in sorted((tmp_path / "data" / "partitions" / "a").glob("*.rlog"))[:2]:
+        path.unlink()
+    start = list_partitions(writer.root)[0].log_start_offset
+    losses: list[object] = []
+    assert len(read(Choice(starts={"a": 30}), writer.root, None, losses)) == 300 - start
+    assert losses == [("a", 30, start - 1, "removed since this replay was interrupted")]
+    read(Choice(starts={"a": start}), writer.root, None)
+    read(Choice(starts={"a": 30}, bounds=Bounds(stop_offset=30)), writer.root, None)
+    assert len(read(Choice(), writer.root, None)) == 300 - start  # begun now, it begins with what is there
+
+
 def test_what_is_no_archive_or_that_of_another_store_is_refused(store: str, tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="no archive here"):
         read(Choice(), None, str(tmp_path / "nothing"))

@@ -109,6 +109,34 @@ def test_a_file_of_progress_goes_on_where_it_stopped(
     assert len(held(shared_broker, "/topic/resumed")) == 600
 
 
+def test_a_file_of_progress_belongs_to_a_store_wherever_the_command_is_run(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    notes = tmp_path / "notes.json"
+    args = ["replay", "--to", "/topic/a", "--resume", str(notes), "--url", "127.0.0.1:1", "--timeout", "0.1"]
+    assert run([*args, "--data", store, "--to", "/topic/{1}"]) == 2
+    assert not notes.exists()  # nothing was sent
+    assert run([*args, "--data", store]) == 3
+    name = json.loads(notes.read_text())["name"]
+    monkeypatch.chdir(Path(store).parent)
+    assert run([*args, "--data", f"./{Path(store).name}"]) == 3
+    assert json.loads(notes.read_text())["name"] == name
+    capfd.readouterr()
+    os.rename(store, tmp_path / "before")
+    other = Writer(store)  # another one in its place
+    other.write("ab", numbered("/topic/w.a", 3))
+    other.close()
+    assert run([*args, "--data", store]) == 2
+    assert "belongs to another replay" in capfd.readouterr().err
+
+
+def test_no_secret_of_a_uri_gets_into_a_file_of_progress(store: str) -> None:
+    from radiator.cli.replay import _read_from
+
+    assert _read_from(None, "s3://AKIA:s3cr3t@bucket/archive?token=s3cr3t")["archive"] == "s3://bucket/archive"
+    assert _read_from(store, "file:///srv/a%20b")["archive"] == _read_from(store, "/srv/a b")["archive"] == "/srv/a b"
+
+
 def test_a_rehearsal_says_what_would_be_sent_and_needs_no_broker(
     store: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -131,6 +159,8 @@ def test_what_is_wrong_is_told_with_an_exit_code(store: str, tmp_path: Path, cap
     assert "between braces, got '{1}'" in told(2, "--data", store, "--to", "/topic/{1}", "--dry-run")
     assert "selector" in told(2, "--data", store, "--to", "/topic/a", "--where", "a ==")
     assert "there is no partition x" in told(1, "--data", store, "--to", "/topic/a", "--partition", "x")
+    for header in ("destination:/topic/b", "receipt:1"):
+        assert "belongs to the frame" in told(2, "--data", store, "--to", "/topic/a", "-H", header)
     away = ("--url", "127.0.0.1:1", "--timeout", "0.1", "--speed", "max")
     assert "cannot connect to 127.0.0.1:1" in told(3, "--data", store, "--to", "/topic/a", *away)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -176,6 +177,29 @@ def test_progress_is_written_once_a_second_at_most(tmp_path: Path) -> None:
     now[0] = 1.5
     progress.stored("p", 2)
     assert '"p": 3' in path.read_text()
+
+
+def test_progress_is_on_the_disk_before_the_first_message_and_before_a_pause(tmp_path: Path) -> None:
+    path, stage = tmp_path / "progress.json", Stage()
+    progress = Progress(str(path), {"a": 1}, monotonic=lambda: stage.now_ns / S)
+    seen: list[object] = []
+
+    def wait(seconds: float) -> None:
+        seen.append(json.loads(path.read_text())["next_offsets"])
+        Stage.wait(stage, seconds)
+
+    def rows() -> Iterator[Row]:
+        yield row(0, 0)
+        assert Progress(str(path), {"a": 1}).name == progress.name  # killed here, it keeps the name of its ids
+        yield row(1, 0.4)
+        yield row(2, 0.5)
+        yield row(3, 4000)
+
+    assert not path.exists()  # what is refused before anything is sent leaves none
+    stage.wait = wait  # type: ignore[method-assign]
+    hooks: dict[str, Any] = {"on_begin": progress.write, "on_wait": progress.pause, "on_stored": progress.stored}
+    stage.replay("original", **hooks).run(rows())
+    assert seen == [{}, {}, {"p": 3}]  # at most once a second, and all there is before the hour
 
 
 def test_a_file_that_is_none_of_a_replay_is_told(tmp_path: Path) -> None:
