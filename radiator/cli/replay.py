@@ -143,8 +143,8 @@ def _sources(choice: Choice, data: str | None, archive: str | None, losses: Loss
 
 
 def _read_from(data: str | None, archive: str | None) -> dict[str, str | None]:
-    """What the records are read from, wherever the command is run: which store, by its key, and where it and the archive
-    lie. No secrets of a URI."""
+    """What the records are read from, wherever the command is run: which store, by its key, and where it and the
+    archive lie. No secrets of a URI."""
     from hashlib import blake2b
 
     from radiator.storage import layout
