@@ -105,8 +105,7 @@ def _write(
     iterator: Iterator[pa.RecordBatch], options: SinkOptions, rows: Rows, query: str, epoch: str
 ) -> WriterCommitMessage:
     context = TaskContext.get()
-    task = None if rows.say_their_place and options.dedup == "row" else context.partitionId() if context else 0
-    ids = Ids(query, epoch, task, options.dedup, bool(options.dedup_by))
+    ids = Ids(query, epoch, context.partitionId() if context else 0, options.dedup, bool(options.dedup_by))
     sender = SureSender(
         lambda: _connect(options, transmit_time=not rows.speaks_of_transmit_time),
         patience_seconds=options.timeout_seconds,
@@ -118,7 +117,7 @@ def _write(
             for batch in iterator:
                 for row in rows.read(batch, number):
                     message = row.message
-                    dedup_id = None if row.own_id else ids.of(row.digest)
+                    dedup_id = None if row.own_id else ids.of(row.digest, row.placed)
                     if dedup_id is not None:
                         message = message._replace(headers={**(message.headers or {}), "dedup-id": dedup_id})
                     sender.send(message)

@@ -52,7 +52,11 @@ ACCEPTED: tuple[Accepted, ...] = (
     Accepted("destination", ("string",), "where it goes, if no option destination says that of all"),
     Accepted("body", ("string", "binary"), "the body; text as UTF-8. Null is an error"),
     Accepted("value", ("string", "binary"), "the same, by the name that Kafka has for it"),
-    Accepted("headers", ("map",), "headers; a null value is none. Its own ids, such as dedup-id, give way to ours"),
+    Accepted(
+        "headers",
+        ("map",),
+        "headers; a null value is none. Ids among them (dedup-id, producer-id, sequence) are left out",
+    ),
     Accepted("tags", ("map",), "headers tag-<key>"),
     Accepted("event_time", ("timestamp",), "event-time", "event-time"),
     Accepted("event_ns", ("number",), "the same in nanoseconds since 1970, exact", "event-time"),
@@ -77,11 +81,13 @@ _PLAIN_HEADERS = ("partition-key", "content-type", "correlation-id", "reply-to",
 
 
 class Row(NamedTuple):
-    """A message, and 12 bytes that rows with other contents do not have. ``own_id``: it says itself which one it is."""
+    """A message, and 12 bytes that rows with other contents do not have, whatever the time is. ``own_id``: it says
+    itself which one it is. ``placed``: the digest says which record of a log it is."""
 
     message: Outgoing
     digest: bytes
     own_id: bool
+    placed: bool
 
 
 def kind_of(type_: DataType) -> str:
@@ -104,7 +110,6 @@ class Rows:
     def __init__(self, schema: StructType, options: SinkOptions) -> None:
         self._destination = options.destination
         self._dedup_by = tuple(name.lower() for name in options.dedup_by)
-        self._keep_ids = options.dedup == "none"
         self._columns: dict[str, int] = {}
         self._kinds: dict[str, str] = {}
         for place, field in enumerate(schema.fields):
@@ -121,11 +126,6 @@ class Rows:
         self._one_of("key", "partition_key", needed=False)
         if self._destination is None and "destination" not in self._columns:
             raise ConfigError('where to? Expected a column destination, or .option("destination", "/topic/results")')
-
-    @property
-    def say_their_place(self) -> bool:
-        """True if the rows have columns that say which records of a log they are."""
-        return bool(self._place)
 
     @property
     def speaks_of_transmit_time(self) -> bool:
@@ -164,7 +164,7 @@ class Rows:
         bodies = self._texts(batch, "body" if "body" in self._columns else "value") or []
         headers, tags = self._texts(batch, "headers"), self._texts(batch, "tags")
         columns = self._header_columns(batch)
-        identities = [_numbers(batch.column(self._columns[name])) for name in self._dedup_by or self._place]
+        identities = [_values(batch.column(self._columns[name])) for name in self._dedup_by or self._place]
         time_ns = now_ns()
         for row, body in enumerate(bodies):
             destination = self._destination if names is None else names[row]
@@ -175,7 +175,7 @@ class Rows:
                     f"row {first_row + row}: the body is null, which STOMP cannot say; coalesce(body, '') is empty"
                 )
             try:
-                found = self._headers(headers[row], time_ns) if headers is not None and headers[row] else {}
+                found = self._headers(headers[row]) if headers is not None and headers[row] else {}
                 if tags is not None and tags[row]:
                     found.update((f"tag-{key}", value) for key, value in tags[row] if value is not None)
                 for header, values in columns:
@@ -183,13 +183,22 @@ class Rows:
                         _set(found, header, values[row])
             except ConfigError as error:
                 raise ConfigError(f"row {first_row + row}: {error}") from None
-            identity = repr(tuple(column[row] for column in identities)) if identities else ""
+            which = tuple(column[row] for column in identities)
+            if self._dedup_by and None in which:
+                raise ConfigError(
+                    f"row {first_row + row}: column {self._dedup_by[which.index(None)]} is null, and option dedup_by "
+                    "says that it tells which row it is; expected a value in every row, or another dedup_by"
+                )
+            identity = repr(which) if which else ""
             if self._dedup_by:
                 digest = _digest(identity.encode(), b"")
             else:
                 said = (identity, destination, *map("\0".join, sorted(found.items())))
                 digest = _digest("\0".join(said).encode(), body)
-            yield Row(Outgoing(destination, body, found), digest, "dedup-id" in found)
+            _no_delay_that_is_over(found, time_ns)  # behind the digest, which must not depend on when it is made
+            yield Row(
+                Outgoing(destination, body, found), digest, "dedup-id" in found, bool(which) and None not in which
+            )
 
     def _texts(self, batch: pa.RecordBatch, name: str) -> list[Any] | None:
         place = self._columns.get(name)
@@ -231,18 +240,22 @@ class Rows:
                 )
         return found
 
-    def _headers(self, pairs: list[tuple[str, str | None]], time_ns: int) -> dict[str, str]:
+    def _headers(self, pairs: list[tuple[str, str | None]]) -> dict[str, str]:
         found: dict[str, str] = {}
         for name, value in pairs:
-            if value is None or name in _DROPPED or (name in IDS and not self._keep_ids):
+            if value is None or name in _DROPPED or name in IDS:
                 continue
             if name in HOP_BY_HOP:
                 raise ConfigError(f"column headers: {name!r} belongs to the frame, and cannot be among them")
             found[name] = value
-        moment = found.get("deliver-at")
-        if moment is not None and moment.isdigit() and int(moment) * NS_PER_MS <= time_ns:
-            del found["deliver-at"]  # its delay is over, and a topic takes none
         return found
+
+
+def _no_delay_that_is_over(headers: dict[str, str], time_ns: int) -> None:
+    """A topic takes none, and a queue needs none."""
+    moment = headers.get("deliver-at")
+    if moment is not None and moment.isdigit() and int(moment) * NS_PER_MS <= time_ns:
+        del headers["deliver-at"]
 
 
 def _set(headers: dict[str, str], name: str, value: str) -> None:
@@ -261,6 +274,29 @@ def _numbers(column: pa.Array) -> list[Any]:
     """Numbers as they are, timestamps as microseconds since 1970."""
     found = column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
     return list(found.to_pylist())
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """As ``_numbers``, and the entries of maps by their keys: two maps that are equal may be stored in two orders."""
+    return [_ordered(value, column.type) for value in _numbers(column)] if _has_maps(column.type) else _numbers(column)
+
+
+def _has_maps(type_: pa.DataType) -> bool:
+    if pa.types.is_map(type_):
+        return True
+    return any(_has_maps(type_.field(place).type) for place in range(type_.num_fields))
+
+
+def _ordered(value: Any, type_: pa.DataType) -> Any:
+    if value is None:
+        return None
+    if pa.types.is_map(type_):
+        return sorted(((key, _ordered(each, type_.item_type)) for key, each in value), key=repr)
+    if pa.types.is_struct(type_):
+        return {field.name: _ordered(value[field.name], field.type) for field in type_}
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
+        return [_ordered(each, type_.value_type) for each in value]
+    return value
 
 
 def _digest(head: bytes, body: bytes | str) -> bytes:

@@ -63,14 +63,24 @@ def test_what_was_read_is_written_back_as_it_was(spark: Any, shared_broker: Brok
     assert len(set(ids)) == 5
 
 
-def test_without_ids_nothing_is_added_and_the_rows_bring_theirs(spark: Any, shared_broker: BrokerProcess) -> None:
+def test_without_ids_nothing_is_added_and_those_of_the_first_sending_are_left_out(
+    spark: Any, shared_broker: BrokerProcess
+) -> None:
     with connect(shared_broker.address, transmit_time=False) as connection:
         connection.send("/topic/own", b"1", {"a": "b"}, dedup_id="own-1")
         connection.send("/topic/own", b"2", {"a": "b"})
     data = str(shared_broker.data)
     write(read(spark, data, destination="/topic/own"), shared_broker, destination="/topic/own.copy", dedup="none")
     rows = collect(read(spark, data, columns=["headers"], destination="/topic/own,/topic/own.copy"))
-    assert [row["headers"] for row in rows] == 2 * [{"a": "b", "dedup-id": "own-1"}, {"a": "b"}]
+    assert [row["headers"] for row in rows] == [{"a": "b", "dedup-id": "own-1"}, *[{"a": "b"}] * 3]
+
+
+def test_rows_without_a_message_id_are_not_taken_for_those_of_another_task(
+    spark: Any, shared_broker: BrokerProcess
+) -> None:
+    alike = spark.range(0, 2, 1, 2).selectExpr("cast(null AS string) AS message_id", "'beat' AS body")
+    write(alike, shared_broker, destination="/topic/beats")
+    assert len(collect(read(spark, str(shared_broker.data), columns=["body"], destination="/topic/beats"))) == 2
 
 
 def test_a_frame_of_ones_own_becomes_messages_of_its_columns(spark: Any, shared_broker: BrokerProcess) -> None:

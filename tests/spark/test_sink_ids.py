@@ -8,7 +8,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, LongType, MapType, StringType, StructField, StructType
 
 from radiator.errors import ConfigError
-from radiator.spark import sink_ids
+from radiator.spark import sink_ids, sink_rows
 from radiator.spark.sink_ids import Ids
 from radiator.spark.sink_options import WRITE_OPTIONS, parse
 from radiator.spark.sink_rows import Rows
@@ -16,7 +16,7 @@ from radiator.spark.sink_rows import Rows
 URL = {"url": "stomp://localhost"}
 
 
-def ids(dedup: str = "row", by_columns: bool = False, partition: int | None = 3) -> Ids:
+def ids(dedup: str = "row", by_columns: bool = False, partition: int = 3) -> Ids:
     return Ids("query", "12", partition, dedup, by_columns)
 
 
@@ -24,7 +24,7 @@ def test_an_id_says_query_epoch_partition_and_row() -> None:
     assert ids().of(b"\x01\xab") == "query/12/3/01ab"
     assert ids("number").of(b"\x01\xab") == "query/12/3/0"
     assert ids(by_columns=True).of(b"\x01\xab") == "query/01ab"
-    assert ids(partition=None).of(b"\x01\xab") == "query/12/01ab"
+    assert ids().of(b"\x01\xab", placed=True) == "query/12/01ab"
     assert ids("none").of(b"\x01\xab") is None
 
 
@@ -36,11 +36,31 @@ def test_rows_that_are_alike_have_different_ids_and_the_same_ones_in_any_order()
     assert sorted(there, key=str) == sorted((back.of(each) for each in reversed(contents)), key=str)
 
 
-def test_rows_are_counted_in_blocks_and_none_has_the_id_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sink_ids, "BLOCK_ROWS", 10)
+def test_the_ids_of_a_large_task_depend_on_no_order() -> None:
+    contents = [number.to_bytes(12, "little") for number in range(1, 300_000)] + [bytes([7]) * 12] * 3
+    forth, back = ids(), ids()
+    there = {forth.of(each) for each in contents}
+    assert len(there) == len(contents)
+    assert there == {back.of(each) for each in reversed(contents)}
+
+
+def test_records_of_a_log_have_the_same_ids_in_however_many_tasks() -> None:
+    contents = [number.to_bytes(12, "little") for number in range(1, 5_000)]
+    one, tasks = ids(), [ids(partition=0), ids(partition=1)]
+    alone = {one.of(each, placed=True) for each in contents}
+    assert alone == {tasks[number % 2].of(each, placed=True) for number, each in enumerate(contents)}
+
+
+def test_a_task_with_more_rows_than_can_be_told_apart_is_an_error_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sink_ids, "CONTENTS_MAX", 10)
+    monkeypatch.setattr(sink_ids, "REPEATED_MAX", 2)
     some = ids()
-    assert len({some.of(b"same") for _ in range(35)}) == 35
-    assert len(some._alike) == 1
+    for number in (*range(1, 11), 1, 1, 2):
+        some.of(number.to_bytes(12, "little"))
+    with pytest.raises(ConfigError, match=r"more than 10 rows of different content.*repartition\(\)"):
+        some.of((99).to_bytes(12, "little"))
+    with pytest.raises(ConfigError, match="more than 2 contents that come more than once"):
+        some.of((3).to_bytes(12, "little"))
 
 
 def test_options_have_the_names_of_the_table_and_defaults() -> None:
@@ -111,3 +131,54 @@ def test_a_row_has_the_same_digest_wherever_it_stands() -> None:
     assert first.message == ("/topic/a", "a", {"tag-x": "1", "tag-y": "2", "event-time": "1"})
     moved, *_ = Rows(schema, parse(URL | {"destination": "/topic/b"})).read(batch, 7)
     assert moved.digest != first.digest
+
+
+def rows_of(columns: dict[str, DataType], **options: str) -> Rows:
+    schema = StructType([StructField(name, type_) for name, type_ in columns.items()])
+    return Rows(schema, parse(URL | {"destination": "/topic/a"} | options))
+
+
+def table_of(columns: dict[str, DataType], **values: list[object]) -> pa.RecordBatch:
+    schema = StructType([StructField(name, type_) for name, type_ in columns.items()])
+    return pa.table(values, schema=to_arrow_schema(schema)).to_batches()[0]
+
+
+def test_only_a_row_that_says_its_place_is_told_by_it() -> None:
+    columns: dict[str, DataType] = {"message_id": StringType(), "body": StringType()}
+    found = rows_of(columns).read(table_of(columns, message_id=["a@1", None], body=["x", "x"]), 0)
+    assert [row.placed for row in found] == [True, False]
+    columns = {"partition": StringType(), "offset": LongType(), "body": StringType()}
+    batch = table_of(columns, partition=["a", None, "a"], offset=[1, 1, None], body=["x"] * 3)
+    assert [row.placed for row in rows_of(columns).read(batch, 0)] == [True, False, False]
+
+
+def test_a_digest_does_not_depend_on_when_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    columns: dict[str, DataType] = {"body": StringType(), "headers": MAP}
+    batch = table_of(columns, body=["x"], headers=[[("deliver-at", "1000")]])
+    found = []
+    for time_ms in (999, 1001):
+        monkeypatch.setattr(sink_rows, "now_ns", lambda time_ms=time_ms: time_ms * 1_000_000)
+        found += rows_of(columns).read(batch, 0)
+    assert [row.message.headers for row in found] == [{"deliver-at": "1000"}, {}]
+    assert found[0].digest == found[1].digest
+
+
+def test_columns_that_tell_rows_apart_are_never_null_and_their_maps_have_no_order() -> None:
+    nested = ArrayType(MAP)
+    columns: dict[str, DataType] = {"order": MAP, "lines": nested, "body": StringType()}
+    forth, back = [("a", "1"), ("b", "2")], [("b", "2"), ("a", "1")]
+    batch = table_of(columns, order=[forth, back], lines=[[back], [forth]], body=["x", "x"])
+    one, other = rows_of(columns, dedup_by="order,lines").read(batch, 0)
+    assert one.digest == other.digest
+    batch = table_of(columns, order=[forth, forth], lines=[[], None], body=["x", "x"])
+    with pytest.raises(ConfigError, match="row 8: column lines is null, and option dedup_by"):
+        list(rows_of(columns, dedup_by="order,lines").read(batch, 7))
+
+
+@pytest.mark.parametrize("dedup", ["row", "none"])
+def test_ids_of_the_first_sending_are_left_out_whatever_dedup_says(dedup: str) -> None:
+    columns: dict[str, DataType] = {"body": StringType(), "headers": MAP, "dedup_id": StringType()}
+    there = [("dedup-id", "d"), ("producer-id", "p"), ("sequence", "1"), ("x", "y")]
+    batch = table_of(columns, body=["x", "x"], headers=[there, there], dedup_id=[None, "mine"])
+    found = [row.message.headers for row in rows_of(columns, dedup=dedup).read(batch, 0)]
+    assert found == [{"x": "y"}, {"x": "y", "dedup-id": "mine"}]
