@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from radiator.archive.files import Files
 from radiator.archive.listing import in_order
 from radiator.archive.manifest import DataFile, State, load
+from radiator.archive.parquet import reader
 from radiator.columns.options import ROWS_PER_BATCH
 from radiator.columns.selection import LOW, Selection
 from radiator.errors import StorageError
@@ -58,7 +59,9 @@ def records(
                 for batch in _rows(files, each, first, following, schema, selection, rows_per_batch):
                     yield from _new(batch, given, first, schema)
             return
-        except FileNotFoundError as error:
+        except (pa.ArrowException, OSError) as error:
+            if not isinstance(error, FileNotFoundError):
+                raise StorageError(f"{files.address(each.path)} cannot be read: {error}; restore it") from error
             before, state = state, load(files)
             if state.version == before.version:
                 raise StorageError(f"{files.uri}: a commit names a file that is gone: {error}; restore it") from error
@@ -96,7 +99,7 @@ def _rows(
 ) -> Iterator[pa.RecordBatch]:
     """Of one file, with the column of offsets at the end."""
     with files.open(each.path) as opened:
-        file = pq.ParquetFile(opened)
+        file = reader(opened)
         groups = [group for group in range(file.num_row_groups) if _overlaps(file, group, first, following)]
         columns = list(dict.fromkeys([*schema.names, "offset", "destination", "receive_ns"]))
         for batch in file.iter_batches(size, groups, columns):

@@ -12,10 +12,12 @@ Invariant: a state is exactly its commits. A commit that is missing or damaged i
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
+from zlib import crc32
 
 from radiator import __version__
 from radiator.archive.files import Files
@@ -24,6 +26,8 @@ from radiator.errors import StorageError
 
 FORMAT = 1
 CHECKPOINT_COMMITS = 50
+
+_CRC = re.compile(rb',"crc":([0-9]{1,10})\}\n\Z')
 
 
 class Lost(NamedTuple):
@@ -38,7 +42,8 @@ class Lost(NamedTuple):
 @dataclass(frozen=True)
 class DataFile:
     """One Parquet file. ``destinations`` None: so many that they are not listed. Its records have offsets from
-    ``first_offset`` up to, not including, ``next_offset``; there may be fewer records than offsets."""
+    ``first_offset`` up to, not including, ``next_offset``; there may be fewer records than offsets. ``digest``: BLAKE2b
+    of all of its bytes, 16 bytes in hex; empty: it was not taken."""
 
     path: str
     partition: str
@@ -51,6 +56,7 @@ class DataFile:
     body_bytes: int
     min_receive_ns: int
     max_receive_ns: int
+    digest: str = ""
 
 
 @dataclass(frozen=True)
@@ -140,7 +146,7 @@ def commit(
         "remove": list(remove),
     }
     following = _folded(state, made)
-    if not files.create_new(commit_path(following.version), _encode(made)):
+    if not files.create_new(commit_path(following.version), encode(made)):
         return Conflict(following.version)
     if following.version % CHECKPOINT_COMMITS == CHECKPOINT_COMMITS - 1:
         _write_checkpoint(files, following)
@@ -150,7 +156,7 @@ def commit(
 def _write_checkpoint(files: Files, state: State) -> None:
     """Raises StorageError if there is another one of that number: its commit was taken away behind it."""
     path = checkpoint_path(state.version)
-    if not files.create_new(path, _encode(_whole(state))) and _checkpoint(files, state.version) != state:
+    if not files.create_new(path, encode(_whole(state))) and _checkpoint(files, state.version) != state:
         raise StorageError(
             f"{files.address(path)}: is there already, and is not the state as of commit {state.version}; remove it: "
             "the commits say everything, and it says something else"
@@ -166,8 +172,25 @@ def check_source(files: Files, state: State, source: str) -> None:
         )
 
 
-def _encode(value: Mapping[str, Any]) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+def encode(value: Mapping[str, Any]) -> bytes:
+    """The bytes of a commit or a checkpoint: JSON whose last key is the crc32 of its bytes without that key."""
+    data = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    return data[:-1] + b',"crc":%d}\n' % crc32(data)
+
+
+def _decode(data: bytes) -> dict[str, Any]:
+    """Raises ValueError, saying what is wrong."""
+    end = _CRC.search(data)
+    if end is None:
+        raise ValueError('it does not end with "crc"')
+    found = crc32(data[: end.start()] + b"}")
+    if found != int(end[1]):
+        raise ValueError(f"its crc32 is {found}, it says {int(end[1])}")
+    value = json.loads(data)
+    if not isinstance(value, dict) or "format" not in value:
+        raise ValueError('it has no "format"')
+    value.pop("crc")
+    return value
 
 
 def _whole(state: State) -> dict[str, Any]:
@@ -186,19 +209,20 @@ def _whole(state: State) -> dict[str, Any]:
 def _read(files: Files, path: str) -> dict[str, Any]:
     data = files.read(path)
     try:
-        value = json.loads(data)
-        number = value["format"]
-    except (ValueError, TypeError, KeyError) as error:
+        value = _decode(data)
+    except ValueError as error:
         raise StorageError(f"{files.address(path)}: damaged: {error}; restore it: what follows builds on it") from None
-    if number != FORMAT:
-        raise StorageError(f"{files.address(path)}: format {number} is newer than this radiator: install another one")
-    return dict(value)
+    if value["format"] != FORMAT:
+        raise StorageError(
+            f"{files.address(path)}: format {value['format']} is newer than this radiator: install another one"
+        )
+    return value
 
 
 def _checkpoint(files: Files, version: int) -> State | None:
     """None if it does not hold: the commits say the same, it only takes longer."""
     try:
-        value = json.loads(files.read(checkpoint_path(version)))
+        value = _decode(files.read(checkpoint_path(version)))
         if value["format"] != FORMAT or value["version"] != version:
             return None
         return _folded(State(version - 1), value)

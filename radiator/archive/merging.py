@@ -3,8 +3,9 @@
 A file of one destination takes them one behind the other. Files that many destinations share are sorted by
 destination, so they are merged: all of one name, then all of the next.
 
-Knows: Parquet. Must not know: commits. Memory: a few row groups, whatever the size of the files. Invariant: the
-records are counted, and those of the result are as many, with as many bytes of bodies, as those of the files.
+Knows: Parquet. Must not know: commits. Memory: a few row groups, whatever the size of the files. Invariants: a file
+whose digest is not that of its commit is not merged; the records are counted, and those of the result are as many,
+with as many bytes of bodies, as those of the files.
 """
 
 from __future__ import annotations
@@ -17,11 +18,10 @@ from itertools import groupby, pairwise
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from radiator.archive.files import Files
 from radiator.archive.manifest import DataFile, State
-from radiator.archive.parquet import GROUP_BYTES, GROUP_ROWS, SCHEMA, DataWriter, footer_of
+from radiator.archive.parquet import GROUP_BYTES, GROUP_ROWS, SCHEMA, DataWriter, digest_of, footer_of, reader
 from radiator.archive.paths import DATA_SUFFIX, MANY, data_path
 from radiator.archive.split import Placed
 from radiator.errors import StorageError
@@ -73,6 +73,8 @@ def _place(each: DataFile) -> tuple[str, str, int]:
 
 def merged(files: Files, run: list[DataFile], spool: str, source: str, level: int) -> Placed:
     """The file that has what those of ``run`` have. Raises StorageError, OSError."""
+    for each in run:
+        _check(files, each)
     first, last, token = run[0], run[-1], secrets.token_hex(4)
     shared = first.path.split("/")[1] == MANY
     writer = DataWriter(f"{spool}/{token}{DATA_SUFFIX}", ["destination", "offset"] if shared else ["offset"], level)
@@ -97,10 +99,21 @@ def merged(files: Files, run: list[DataFile], spool: str, source: str, level: in
     return Placed(writer.path, made)
 
 
+def _check(files: Files, each: DataFile) -> None:
+    """Before it is merged: what is damaged would be right by its new digest, and the evidence would be removed."""
+    with files.open(each.path) as file:
+        found = digest_of(file)
+    if each.digest and found != each.digest:
+        raise StorageError(
+            f"{files.address(each.path)}: its bytes are not those that were written (digest {found}, its commit says "
+            f"{each.digest}); it is not merged: restore it"
+        )
+
+
 def _batches(files: Files, run: Iterable[DataFile]) -> Iterator[pa.RecordBatch]:
     for each in run:
         with files.open(each.path) as file:
-            for batch in pq.ParquetFile(file).iter_batches(BATCH_ROWS):
+            for batch in reader(file).iter_batches(BATCH_ROWS):
                 yield pa.RecordBatch.from_arrays(batch.columns, schema=SCHEMA)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from hashlib import blake2b
 from typing import Any
 
 import pyarrow as pa
@@ -55,6 +56,7 @@ class DataWriter:
             column_encoding=_ENCODING,
             write_statistics=_STATISTICS,
             write_page_index=True,
+            write_page_checksum=True,
             sorting_columns=[pq.SortingColumn(leaves.index(name)) for name in order],
         )
 
@@ -87,11 +89,25 @@ class DataWriter:
         self._writer.add_key_value_metadata(said)
         self._writer.close()
         with open(self.path, "rb") as file:
-            size = file.seek(0, 2)
+            digest = digest_of(file)
+            size = file.tell()
         return DataFile(
             path, partition, first, following, date, destinations, self.records, size, self.body_bytes,
-            self.min_receive_ns, self.max_receive_ns,
+            self.min_receive_ns, self.max_receive_ns, digest,
         )  # fmt: skip
+
+
+def digest_of(file: Any) -> str:
+    """Of an open file, from its beginning: what its commit says of it."""
+    digest = blake2b(digest_size=16)
+    while data := file.read(MIB):
+        digest.update(data)
+    return digest.hexdigest()
+
+
+def reader(file: Any, **options: Any) -> pq.ParquetFile:
+    """Of an open file. A page that is not what was written is an OSError when it is read, never other data."""
+    return pq.ParquetFile(file, page_checksum_verification=True, **options)
 
 
 def footer_of(file: Any) -> tuple[int, dict[str, str]]:

@@ -234,6 +234,10 @@ class _Run:
                     made = merged(self._publisher.files, some, self._spool, self._source, self._settings.level)
                 except FileNotFoundError:
                     continue  # another archiver has merged them
+                except StorageError as error:
+                    self._out.problems[some[0].path] = str(error)
+                    self._out.damaged = True
+                    continue
                 changes.append(Change([made], [each.path for each in some]))
                 self._watch.step("merged")
             if changes:

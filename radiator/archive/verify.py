@@ -3,7 +3,8 @@
     files       each file of the state is there, as large as its commit says, and its footer says the same
     ranges      within a partition, day and folder no two files have an offset in common
     coverage    files and lost ranges of a partition reach from its start to its end without a hole
-    records     if asked for: every offset is read, and is there once, in the order and the range that its file says
+    records     if asked for: the bytes of a file have the digest that its commit says; every offset is read, and
+                is there once, in the order and the range that its file says
 
 Knows: the manifest, Parquet. Must not know: stores. Nothing is written.
 """
@@ -16,12 +17,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from radiator.archive.files import Files
 from radiator.archive.listing import in_order
 from radiator.archive.manifest import DataFile, State
-from radiator.archive.parquet import footer_of
+from radiator.archive.parquet import digest_of, footer_of, reader
 
 
 def verify(
@@ -29,7 +29,7 @@ def verify(
 ) -> Iterator[str]:
     """What is wrong, in words; nothing if all is well. ``advance`` hears of each file."""
     for each in in_order(state.files.values()):
-        yield from _file(files, state, each)
+        yield from _file(files, state, each, records)
         advance(1)
     yield from _overlaps(state)
     for partition in sorted(state.ends):
@@ -39,7 +39,7 @@ def verify(
             yield from _records(files, [each for each in state.files.values() if each.partition == partition])
 
 
-def _file(files: Files, state: State, each: DataFile) -> Iterator[str]:
+def _file(files: Files, state: State, each: DataFile, records: bool) -> Iterator[str]:
     address = files.address(each.path)
     size = files.size(each.path)
     if size is None:
@@ -50,6 +50,11 @@ def _file(files: Files, state: State, each: DataFile) -> Iterator[str]:
     try:
         with files.open(each.path) as file:
             rows, said = footer_of(file)
+            if records and each.digest:
+                file.seek(0)
+                digest = digest_of(file)
+                if digest != each.digest:
+                    yield f"{address}: has the digest {digest}, its commit says {each.digest}: its bytes have changed"
     except (pa.ArrowException, OSError) as error:
         yield f"{address}: cannot be read: {error}"
         return
@@ -96,7 +101,7 @@ def _records(files: Files, found: Iterable[DataFile]) -> Iterator[str]:
     for each in found:
         try:
             with files.open(each.path) as file:
-                offsets = pq.read_table(file, columns=["offset"]).column("offset").to_numpy()
+                offsets = reader(file).read(columns=["offset"]).column("offset").to_numpy()
         except (pa.ArrowException, OSError):
             continue  # told already
         if len(offsets) and not (each.first_offset <= offsets.min() and offsets.max() < each.next_offset):

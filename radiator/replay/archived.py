@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from radiator.archive.files import NoArchive, open_files
 from radiator.archive.manifest import DataFile, Lost, check_source, load
+from radiator.archive.parquet import reader
 from radiator.archive.planning import source_of
 from radiator.errors import StorageError
 from radiator.export.rows import Row
@@ -102,10 +102,10 @@ class Archived:
         self._open += 1
         try:
             with self._files.open(file.path) as opened:
-                parquet = pq.ParquetFile(opened, buffer_size=BUFFER_BYTES, pre_buffer=False)
+                parquet = reader(opened, buffer_size=BUFFER_BYTES, pre_buffer=False)
                 for batch in parquet.iter_batches(ROWS, columns=COLUMNS, use_threads=False):
                     yield from self._chosen(batch)
-        except (pa.ArrowException, FileNotFoundError) as error:
+        except (pa.ArrowException, OSError) as error:
             raise StorageError(f"{self._files.address(file.path)} cannot be read: {error}") from None
         finally:
             self._open -= 1

@@ -267,6 +267,7 @@ def _parquet(spark: SparkSession, files: Files, wanted: Sequence[DataFile]) -> D
         ignoreMissingFiles="false",
         ignoreCorruptFiles="false",
         datetimeRebaseMode="CORRECTED",
+        **{"parquet.page.verify-checksum.enabled": "true"},
     )
     try:
         df = reader.parquet(*(hadoop_uri(files.address(each.path)) for each in wanted))

@@ -10,6 +10,7 @@ import pytest
 from radiator import archive
 from radiator.archive.files import LocalFiles
 from radiator.archive.manifest import CHECKPOINT_COMMITS, Conflict, DataFile, Lost, State, check_source, commit, load
+from radiator.archive.manifest import encode as encode_commit
 from radiator.archive.paths import checkpoint_path, commit_path, data_path, encode
 from radiator.errors import StorageError
 from radiator.storage.layout import encode_name
@@ -78,7 +79,7 @@ def test_without_the_checkpoint_the_commits_say_the_same(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("data", "text"),
-    [(None, "commit 1 is missing"), (b"{", "damaged"), (b'{"format": 2}', "is newer than this radiator")],
+    [(None, "commit 1 is missing"), (b"{", "damaged"), (encode_commit({"format": 2}), "is newer than this radiator")],
 )
 def test_a_commit_that_is_missing_or_damaged_is_an_error(tmp_path: Path, data: bytes | None, text: str) -> None:
     files = LocalFiles(str(tmp_path))
