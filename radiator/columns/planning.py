@@ -83,15 +83,31 @@ def resolved(options: ReadOptions) -> ReadOptions:
     return replace(options, selection=selection, start_times_ns={}, end_times_ns={})
 
 
-def plan_logs(
-    fs: FileSystem, logs: Iterable[StoredPartition], options: ReadOptions, spots: Spots | None = None
-) -> list[tuple[SegmentRange, ...]]:
-    """As ``plan``, of these partitions. ``spots`` saves the look at an index."""
+def plan_logs(fs: FileSystem, logs: Iterable[StoredPartition], options: ReadOptions) -> list[tuple[SegmentRange, ...]]:
+    """As ``plan``, of these partitions."""
     uncut = 0 if options.tasks_min > 1 else options.split_bytes or SPLIT_BYTES_MIN
     wanted = [(log.name, segment) for log in logs for segment in _segments(log, options.selection)]
-    cuts = together(fs, lambda each: _cut(fs, *each, options.selection, spots or {}, uncut), wanted)
+    cuts = together(fs, lambda each: _cut(fs, *each, options.selection, {}, uncut), wanted)
     size = options.split_bytes or _split_bytes(sum(cut.range.end - cut.range.start for cut in cuts), options)
     return list(_pack([piece for cut in cuts for piece in _split(fs, cut, size)], size))
+
+
+def plan_pieces(
+    fs: FileSystem, pieces: Iterable[tuple[StoredPartition, Selection]], spots: Spots
+) -> list[list[SegmentRange]]:
+    """Where each of these is found: the ranges may hold more, which the selection leaves out when they are read.
+    ``spots`` saves the look at an index."""
+    numbered = list(enumerate(pieces))
+    wanted = [
+        (number, log.name, segment, selection)
+        for number, (log, selection) in numbered
+        for segment in _segments(log, selection)
+    ]
+    cuts = together(fs, lambda each: _cut(fs, *each[1:], spots, HIGH).range, wanted)
+    found: list[list[SegmentRange]] = [[] for _ in numbered]
+    for (number, *_), each in zip(wanted, cuts, strict=True):
+        found[number].append(each)
+    return found
 
 
 def snapshot(path: str, storage: Mapping[str, str] | None = None) -> dict[str, int]:

@@ -1,9 +1,10 @@
 """``spark.readStream.format("radiator")``: micro-batches between two sets of offsets.
 
 One process beside the driver holds a ``StreamReader`` for as long as the query runs: it is asked where the log ends and
-what to read for a batch; the tasks' processes have copies of it that only read what a ``Split`` says. For every trigger
-it reads one ``head`` a partition, and opens nothing of a partition in which nothing is new. Where a head said at which
-byte an offset stands, the next batch begins there without a look at the index.
+what to read for a batch, which is cut into tasks by its offsets alone; the tasks' processes have copies of it that only
+read what a ``Split`` says. For every trigger it reads one ``head`` a partition, and opens nothing of a partition in
+which nothing is new. Where a head said at which byte an offset stands, the next batch begins there without a look at
+the index.
 
 Knows: pyspark's classes of a stream. What a batch is stands in ``stream_offsets``, what is lost in ``stream_losses``,
 the files in ``radiator.columns``.
@@ -21,14 +22,16 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from radiator.columns.cutting import Piece, cut
 from radiator.columns.decode import Counters
 from radiator.columns.files import Place, open_store, shown, together
 from radiator.columns.heads import End, Holdings, absent, ends, stored, stretch
 from radiator.columns.moments import offset_at
 from radiator.columns.near import instead
 from radiator.columns.options import EARLIEST, LATEST, ReadOptions
-from radiator.columns.planning import gone, plan_logs
+from radiator.columns.planning import gone, plan_pieces
 from radiator.columns.read import read
+from radiator.columns.scan import SegmentRange
 from radiator.errors import StorageError
 from radiator.spark.archived import archived, archived_ends
 from radiator.spark.bringing import bring
@@ -39,6 +42,7 @@ from radiator.spark.stream_offsets import Mark, Offsets, between, first, followi
 from radiator.spark.unknown import tell_unknown
 from radiator.spark.worker import settle
 from radiator.storage import layout
+from radiator.storage.reader import StoredPartition
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]  # pyspark is untyped here
@@ -98,12 +102,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         wanted = between(start, end)
         if any(name not in self._ends or self._ends[name].next_offset < high for name, (_, high) in wanted.items()):
             self._look()  # after a restart: this batch was planned by the run before
-        fs, missing = self._place.fs, []
+        fs = self._place.fs
+        missing: dict[str, list[tuple[str, int, int]]] = {}
         for name, (low, high) in wanted.items():
             if name in self._ends:
                 self._losses.past_the_end(name, high, self._ends[name].next_offset)
             elif self._options.archive is not None:
-                missing.append(gone(name, layout.partition_path(self._place.root, name), low, high))
+                missing[name] = [(layout.partition_path(self._place.root, name), low, high)]
             else:
                 self._losses.gone(name, low, high)
         there = [name for name in wanted if name in self._ends]
@@ -111,15 +116,45 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         for log in logs:  # also of those that hold nothing wanted: their names are of what is left
             for low, high in absent(log, *wanted[log.name]):
                 if self._options.archive is not None:
-                    missing.append(gone(log.name, log.directory, low, high))
+                    missing.setdefault(log.name, []).append((log.directory, low, high))
                 else:
                     self._losses.retained(log.name, low, high)
-        starts, bounds = ({name: pair[side] for name, pair in wanted.items()} for side in (0, 1))
-        selection = replace(self._options.selection, starts=starts, ends=bounds)
-        options = replace(self._options, selection=selection)
-        held = [log for log in logs if self._may_hold(log.name, self._ends[log.name])]
-        tasks = [*((piece,) for piece in missing), *plan_logs(fs, held, options, self._spots)]
-        return [Split(ranges, selection.of({piece.partition for piece in ranges})) for ranges in tasks]
+        held = {log.name: log for log in logs if self._may_hold(log.name, self._ends[log.name])}
+        return self._splits(cut(wanted, self._options.tasks_min, self._options.split_bytes), held, missing)
+
+    def _splits(
+        self,
+        tasks: list[tuple[Piece, ...]],
+        held: dict[str, StoredPartition],
+        missing: dict[str, list[tuple[str, int, int]]],
+    ) -> list[Split]:
+        """One of each task, in their order, as its number is in the ids of what it writes: also of one that has nothing
+        to read, unless it is behind all others."""
+        selections = [
+            replace(
+                self._options.selection,
+                starts={piece.partition: piece.low for piece in pieces},
+                ends={piece.partition: piece.high for piece in pieces},
+            )
+            for pieces in tasks
+        ]
+        ranges: list[list[SegmentRange]] = [[] for _ in tasks]
+        numbered = [(number, piece) for number, pieces in enumerate(tasks) for piece in pieces]
+        for number, (name, low, high) in numbered:
+            for directory, *pair in missing.get(name, ()):
+                lost = max(low, pair[0]), min(high, pair[1])
+                if lost[0] < lost[1]:
+                    ranges[number].append(gone(name, directory, *lost))
+        looked = [(number, held[piece.partition]) for number, piece in numbered if piece.partition in held]
+        found = plan_pieces(
+            self._place.fs, [(log, selections[number].of({log.name})) for number, log in looked], self._spots
+        )
+        for (number, _), each in zip(looked, found, strict=True):
+            ranges[number] += each
+        while ranges and not ranges[-1]:
+            ranges.pop()
+        ordered = (sorted(each, key=lambda piece: (piece.partition, piece.first_offset)) for each in ranges)
+        return [Split(tuple(each), selection) for each, selection in zip(ordered, selections, strict=False)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Split)
