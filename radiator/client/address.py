@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
@@ -76,8 +77,12 @@ def parse(text: str) -> Address:
 
 
 def shown(text: str) -> str:
-    """The same without what may be a login and a passcode: all in front of the last @."""
+    """The same without what may be a login, a passcode or a token: all in front of the last @, and a query."""
     head, at, rest = text.rpartition("@")
-    scheme, separator, _ = head.partition("://")
-    plain = separator and scheme.replace("+", "").isalnum()
-    return (f"{scheme}://" if plain else "") + f"...@{rest}" if at else text
+    scheme, separator, _ = (head or rest).partition("://")
+    start = f"{scheme}://" if separator and scheme.replace("+", "").isalnum() else ""
+    if any(mark in head for mark in "?#"):  # the @ may be one of the query
+        return f"{start}..."
+    place = re.split("[?#]", rest, maxsplit=1)
+    kept = place[0] + ("?..." if len(place) > 1 else "")
+    return f"{start}...@{kept}" if at else kept

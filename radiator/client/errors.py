@@ -26,6 +26,10 @@ class ConnectFailed(ClientError):
     """No connection to a STOMP broker came about."""
 
 
+class BadTls(ConnectFailed):
+    """Nor will one: a file of TLS is not there, or a certificate is not trusted."""
+
+
 class TimedOut(ClientError, TimeoutError):
     """No answer in the time allowed."""
 

@@ -17,7 +17,7 @@ import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 from radiator.client.address import Address
-from radiator.client.errors import ConnectFailed
+from radiator.client.errors import BadTls, ConnectFailed
 from radiator.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def _tunnel(place: Address, ca: str | None, cert: str | None, key: str | None) -
                 key or environ.get(KEY_VARIABLE),
             )
         except ConfigError as error:
-            raise ConnectFailed(f"cannot connect to {place}: {error}") from None
+            raise BadTls(f"cannot connect to {place}: {error}") from None
         tls = Tls(context, place.host)
     if place.web:
         from radiator.tunnels.websocket import ClientSocket
@@ -125,7 +125,8 @@ class Carrier:
                 self._sock.settimeout(max(0.001, deadline - time.monotonic()))
                 self._push()
                 if tunnel.refusal is not None:
-                    raise ConnectFailed(f"cannot connect to {place}: {tunnel.refusal.message}: {tunnel.refusal.detail}")
+                    kind_of_error = BadTls if "TLS" in tunnel.refusal.message else ConnectFailed
+                    raise kind_of_error(f"cannot connect to {place}: {tunnel.refusal.message}: {tunnel.refusal.detail}")
                 if tunnel.ready:
                     return
                 data = self._sock.recv(RECV_BYTES)

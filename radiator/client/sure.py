@@ -6,7 +6,7 @@ for as long as its patience lasts since the last receipt, and sends what it keep
 ``dedup-id`` (or ``producer-id`` and ``sequence``) are then stored once; others at least once.
 
 What does not become better by trying again is raised: an ERROR of the broker, receipts that do not come on a good
-connection (a queue that is full and blocks), a login that is wrong.
+connection (a queue that is full and blocks), a login that is wrong, a certificate that is not trusted.
 
 Bounded: what is kept is WINDOW_MESSAGES or WINDOW_BYTES at most, and the run being gathered.
 
@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from radiator.client.connection import Connection
-from radiator.client.errors import ConnectFailed, Disconnected, ServerError
+from radiator.client.errors import BadTls, ConnectFailed, Disconnected, ServerError
 from radiator.client.link import Pending
 from radiator.client.message import Receipt
 from radiator.client.sending import Outgoing, body_bytes
@@ -87,7 +87,7 @@ class SureSender:
     def send(self, message: Outgoing) -> None:
         """Take a message; it may wait for receipts of earlier ones. Raises ClientError."""
         self._gathering.append(message)
-        self._gathering_bytes += len(body_bytes(message.body))
+        self._gathering_bytes += _size_bytes(message)
         if len(self._gathering) >= self._per_run or self._gathering_bytes >= RUN_BYTES:
             self.push()
 
@@ -191,8 +191,14 @@ class SureSender:
             self._launch(run)
 
 
+def _size_bytes(message: Outgoing) -> int:
+    """Of its body and of the text of its headers, about."""
+    headers = sum(len(name) + len(str(value)) for name, value in message.headers.items()) if message.headers else 0
+    return len(body_bytes(message.body)) + headers
+
+
 def passes(error: ClientError) -> bool:
     """True if the same may work on another connection."""
     if isinstance(error, ServerError):
         return error.code in PASSING
-    return isinstance(error, ConnectFailed | Disconnected)
+    return isinstance(error, ConnectFailed | Disconnected) and not isinstance(error, BadTls)

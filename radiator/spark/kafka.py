@@ -1,6 +1,6 @@
 """Options of Spark's Kafka source that mean nothing here, and what to write instead: pasted code shall be told so.
 
-Knows: words. Must not know: files, pyspark. Names are plain ones: without case and underscores, see ``options.plain``.
+Knows: words. Must not know: files, pyspark. Names are plain ones: without case and underscores, see ``spelling.plain``.
 """
 
 from __future__ import annotations

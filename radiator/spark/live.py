@@ -27,6 +27,7 @@ from radiator.errors import ConfigError
 from radiator.spark import sink_options
 from radiator.spark.schema import select
 from radiator.spark.session import FORMAT
+from radiator.spark.spelling import over, plain
 
 TIMES = ("receive_time", "event_time")
 TOPIC = "/topic/ops.traffic"
@@ -96,23 +97,28 @@ def publish_windows(
     ``data`` is the store, ``url`` the broker that is published to, ``to`` the topic. ``checkpoint`` is where Spark
     remembers how far it came: the same one goes on there. ``trigger`` is Spark's (``{"processingTime": "5 seconds"}``,
     which is the default, or ``{"availableNow": True}``). ``query`` begins the ids: jobs that publish to one topic need
-    different ones. ``read_options`` and ``sink`` are further options of reading and writing. What ``to`` itself holds
-    is not counted. Raises ConfigError.
+    different ones. ``read_options`` and ``sink`` are further options of reading and writing, in any spelling; a limit
+    of offsets per trigger is refused, since it would leave records out. What ``to`` itself holds is not counted. Raises
+    ConfigError.
     """
-    options = {"url": url, "destination": to, "query": query, "dedup_by": "row", **(sink or {})}
-    sink_options.parse({name: str(value) for name, value in options.items()})
-    reader = spark.readStream.format(FORMAT).schema(columns(time)).option("destination", destination)
-    for name, value in {"starting_offsets": starting_offsets, **(read_options or {})}.items():
-        reader = reader.option(name, str(value))
+    options = over({"url": url, "destination": to, "query": query, "dedup_by": "row"}, sink or {})
+    sink_options.parse(options)
+    reading = over({"destination": destination, "starting_offsets": starting_offsets}, read_options or {})
+    limit = next((name for name in reading if plain(name) == "maxoffsetspertrigger"), None)
+    if limit is not None:
+        raise ConfigError(
+            f"option {limit}: a batch that ends in the middle of one partition and not of another moves the watermark "
+            "past records that are still to come, and their windows would miss them in silence; drop it, and begin "
+            "later (starting_offsets, startingTimestamp) if there is too much at once"
+        )
+    reader = spark.readStream.format(FORMAT).schema(columns(time)).options(**reading)
     path = data if "://" in data or data.startswith("file:") else os.path.abspath(data)
     stream = reader.load(path).where(F.col("destination") != to)  # else each message would be the reason for another
     table = windows(stream, every=every, time=time, watermark=watermark)
 
     def publish(batch: DataFrame, epoch: int) -> None:
         writer = messages(batch).write.format(FORMAT).mode("append")
-        for name, value in options.items():
-            writer = writer.option(name, str(value))
-        writer.save()
+        writer.options(**options).save()
 
     return (
         table.writeStream.foreachBatch(publish)

@@ -10,7 +10,6 @@ Knows: text. Must not know: pyspark, files. ``OPTIONS`` is what documents and te
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import replace
 from enum import Enum
@@ -22,6 +21,7 @@ from radiator.errors import ConfigError, ProtocolError
 from radiator.routing.pattern import is_pattern, parse_list
 from radiator.spark import kafka
 from radiator.spark.positions import parse_offsets, parse_time, parse_times
+from radiator.spark.spelling import did_you_mean, named, number, plain
 
 
 class Use(Enum):
@@ -76,11 +76,8 @@ def _is_storage(key: str) -> bool:
     return key.lower().startswith(STORAGE)
 
 
-def plain(name: str) -> str:
-    return name.replace("_", "").lower()
-
-
-_BY_PLAIN = {plain(option.name): option for option in OPTIONS}
+_BY_NAME = {option.name: option for option in OPTIONS}
+_NAMES = {plain(name): name for name in _BY_NAME}
 
 
 def parse(given: Mapping[str, str], use: Use = Use.BATCH) -> ReadOptions:
@@ -111,13 +108,13 @@ def parse(given: Mapping[str, str], use: Use = Use.BATCH) -> ReadOptions:
         selection=selection,
         fail_on_data_loss=_flag(values, "fail_on_data_loss", True),
         pushdown=_flag(values, "pushdown", False),
-        rows_per_batch=_number(values, "rows_per_batch", ROWS_PER_BATCH),
-        split_bytes=_number(values, "split_bytes", 0) or None,
-        tasks_min=_number(values, "min_partitions", 1),
+        rows_per_batch=number(values, "rows_per_batch", ROWS_PER_BATCH),
+        split_bytes=number(values, "split_bytes", 0) or None,
+        tasks_min=number(values, "min_partitions", 1),
         begins=begins,
         start_times_ns=start_times,
         end_times_ns=end_times,
-        offsets_per_trigger_max=_number(values, "max_offsets_per_trigger", 0) or None,
+        offsets_per_trigger_max=number(values, "max_offsets_per_trigger", 0) or None,
         archive=values.get("archive"),
         storage={key[len(STORAGE) :]: str(value) for key, value in given.items() if _is_storage(key)},
     )
@@ -125,17 +122,12 @@ def parse(given: Mapping[str, str], use: Use = Use.BATCH) -> ReadOptions:
 
 def _known(given: Mapping[str, str], use: Use) -> dict[str, str]:
     """The values by their names of ours."""
-    values: dict[str, str] = {}
-    for key, value in given.items():
-        option = _BY_PLAIN.get(plain(key))
-        if option is None:
-            raise ConfigError(_unknown(key))
-        if Use.EITHER not in (use, option.only) and option.only is not use:
-            wanted, got = _WORDS_OF[option.only], _WORDS_OF[use]
-            raise ConfigError(
-                f"option {option.name} is for {option.only.value} queries ({wanted}), and this is {got}: drop it"
-            )
-        values[option.name] = str(value)
+    values = named(given, _NAMES, _unknown)
+    for name in values:
+        only = _BY_NAME[name].only
+        if Use.EITHER not in (use, only) and only is not use:
+            wanted, got = _WORDS_OF[only], _WORDS_OF[use]
+            raise ConfigError(f"option {name} is for {only.value} queries ({wanted}), and this is {got}: drop it")
     return values
 
 
@@ -143,9 +135,8 @@ def _unknown(key: str) -> str:
     instead = kafka.instead(plain(key))
     if instead is not None:
         return f"option {key!r} of Spark's Kafka source has no meaning here: {instead}"
-    near = difflib.get_close_matches(plain(key), _BY_PLAIN, n=1)
-    hint = f" (did you mean {_BY_PLAIN[near[0]].name}?)" if near else ""
-    return f"option {key!r} is not known{hint}: expected {', '.join(each.name for each in OPTIONS)}"
+    hint = did_you_mean(key, _NAMES)
+    return f"option {key!r} is not known{hint}: expected {', '.join(_BY_NAME)}"
 
 
 def _names(values: Mapping[str, str]) -> Selection:
@@ -221,12 +212,3 @@ def _flag(values: Mapping[str, str], option: str, default: bool) -> bool:
     if text not in ("true", "false"):
         raise ConfigError(f"option {option}: expected true or false, got {text!r}")
     return text == "true"
-
-
-def _number(values: Mapping[str, str], option: str, default: int) -> int:
-    text = values.get(option)
-    if text is None:
-        return default
-    if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise ConfigError(f"option {option}: expected a whole number above 0, got {text!r}")
-    return int(text)

@@ -9,7 +9,6 @@ Knows: text, the file of a passcode. Must not know: pyspark, sockets.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -19,7 +18,8 @@ from radiator.client.errors import BadAddress
 from radiator.client.sure import RUN_MESSAGES
 from radiator.errors import ConfigError
 from radiator.spark import kafka
-from radiator.spark.options import Option, plain
+from radiator.spark.options import Option
+from radiator.spark.spelling import did_you_mean, named, number, plain
 
 TIMEOUT_SECONDS = 60.0  # longer than a broker takes to start again
 DEDUP_WORDS = {"row": "row", "true": "row", "number": "number", "none": "none", "false": "none"}
@@ -63,14 +63,7 @@ class SinkOptions:
 
 def parse(given: Mapping[str, str]) -> SinkOptions:
     """Raises ConfigError."""
-    values: dict[str, str] = {}
-    for key, value in given.items():
-        if plain(key) in SPARKS_OWN:
-            continue
-        name = _BY_PLAIN.get(plain(key))
-        if name is None:
-            raise ConfigError(_unknown(key))
-        values[name] = str(value)
+    values = named({key: value for key, value in given.items() if plain(key) not in SPARKS_OWN}, _BY_PLAIN, _unknown)
     place = _place(values.get("url", ""))
     destination = values.get("destination")
     if destination is not None and not destination.strip():
@@ -86,7 +79,7 @@ def parse(given: Mapping[str, str]) -> SinkOptions:
         dedup=_dedup(values),
         dedup_by=_columns(values),
         query=_query(values),
-        messages_per_receipt=_number(values, "messages_per_receipt", RUN_MESSAGES),
+        messages_per_receipt=number(values, "messages_per_receipt", RUN_MESSAGES),
         timeout_seconds=_seconds(values, "timeout", TIMEOUT_SECONDS),
     )
 
@@ -100,8 +93,7 @@ def _unknown(key: str) -> str:
     kafkas = kafka.instead_of_writing(plain(key))
     if kafkas is not None:
         return f"option {key!r} of Spark's Kafka sink has no meaning here: {kafkas}"
-    near = difflib.get_close_matches(plain(key), _BY_PLAIN, n=1)
-    hint = f" (did you mean {_BY_PLAIN[near[0]]}?)" if near else ""
+    hint = did_you_mean(key, _BY_PLAIN)
     return f"option {key!r} is not known for writing{hint}: expected {', '.join(_BY_PLAIN.values())}"
 
 
@@ -154,13 +146,6 @@ def _query(values: Mapping[str, str]) -> str | None:
     if query is not None and not query.strip():
         raise ConfigError("option query: expected a name, got nothing")
     return query
-
-
-def _number(values: Mapping[str, str], option: str, default: int) -> int:
-    text = values.get(option, str(default)).strip()
-    if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise ConfigError(f"option {option}: expected a whole number above 0, got {text!r}")
-    return int(text)
 
 
 def _seconds(values: Mapping[str, str], option: str, default: float) -> float:

@@ -42,6 +42,7 @@ from radiator.spark.schema import BY_NAME, SCHEMA
 from radiator.spark.schemas import read_schema, schema_of
 from radiator.spark.seam import Seam, names_in, seam, whole
 from radiator.spark.session import read
+from radiator.spark.spelling import plain
 from radiator.spark.typed import CORRUPT, names_of, with_fields
 from radiator.spark.uris import arrow_uri, hadoop_uri
 
@@ -105,7 +106,7 @@ def _options(
     others: Mapping[str, Any],
 ) -> dict[str, str]:  # fmt: skip
     for name in others:
-        if read_options.plain(name) in ("path", "startingoffsets", "endingoffsets", "pushdown", "archive"):
+        if plain(name) in ("path", "startingoffsets", "endingoffsets", "pushdown", "archive"):
             raise ConfigError(f"table has no option {name}: it says itself where the log begins and ends")
     chosen = {
         "destination": destination,

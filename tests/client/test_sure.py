@@ -68,6 +68,23 @@ def test_large_bodies_have_their_receipts_sooner(fake: FakeBroker) -> None:
     sender.close()
 
 
+def test_headers_count_among_the_bytes_that_are_kept(fake: FakeBroker) -> None:
+    sender = SureSender(lambda: connect(fake.address), messages_per_receipt=1_000)
+    for _ in range(300):
+        sender.send(Outgoing("/topic/a", b"", {"x": "y" * 8_000}))
+    sender.flush()
+    assert len([frame for frame in fake.frames if frame.receipt is not None]) == 3
+    sender.close()
+
+
+def test_a_file_of_tls_that_is_not_there_is_told_at_once() -> None:
+    clock = Clock()
+    sender = SureSender(lambda: connect("stomp+tls://127.0.0.1:1", ca="/not/there"), sleep=clock.sleep, monotonic=clock)
+    with pytest.raises(ConnectFailed, match="/not/there"):
+        sender.open()
+    assert not clock.pauses
+
+
 def test_what_has_no_receipt_is_sent_again_in_order_on_the_next_connection(fake: FakeBroker) -> None:
     """The connection breaks with the third receipt, whose messages and all behind them come once more."""
     receipts = 0

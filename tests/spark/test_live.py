@@ -16,6 +16,7 @@ from radiator.client import connect
 from radiator.client.subscription import Subscription
 from radiator.errors import ConfigError
 from radiator.spark.live import publish_windows
+from radiator.spark.spelling import over
 from tests.running import BrokerProcess
 
 pytestmark = pytest.mark.spark
@@ -177,3 +178,18 @@ def test_its_options_are_documented() -> None:
         "--url", "--login", "--user", "--passcode", "--passcode-file", "--ca", "--timeout"
     }  # fmt: skip
     assert {option for option in own if f"\n| `{option}" in text} == own
+
+
+@pytest.mark.parametrize("name", ["maxOffsetsPerTrigger", "max_offsets_per_trigger"])
+def test_a_limit_that_would_leave_records_out_is_refused(spark: Any, tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match=f"option {name}: .*watermark"):
+        publish_windows(
+            spark, str(tmp_path), "stomp://localhost:1", checkpoint=str(tmp_path / "c"), read_options={name: 400}
+        )
+
+
+def test_further_options_replace_ours_in_any_spelling() -> None:
+    assert over({"starting_offsets": "latest", "destination": "#"}, {"startingOffsets": "earliest"}) == {
+        "destination": "#",
+        "startingOffsets": "earliest",
+    }

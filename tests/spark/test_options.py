@@ -187,3 +187,8 @@ def test_a_schema_with_a_wrong_type_is_refused() -> None:
     with pytest.raises(ConfigError, match="column offset is named twice"):
         checked(StructType().add("offset", LongType()).add("offset", LongType()))
     assert checked(StructType().add("offset", LongType()).add("tags", MapType(StringType(), StringType())))
+
+
+def test_one_option_in_two_spellings_is_an_error_that_names_both() -> None:
+    with pytest.raises(ConfigError, match="options starting_offsets and startingOffsets are two spellings"):
+        parse({"path": "x", "starting_offsets": "earliest", "startingOffsets": "latest"}, Use.STREAM)
