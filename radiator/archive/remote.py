@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import os
 import tempfile
+from abc import abstractmethod
 from typing import Any
 
 from radiator.archive.files import Entry, Files
 from radiator.archive.paths import on_the_way
+from radiator.columns.files import shown
 from radiator.errors import StorageError
 from radiator.limits import MIB
 
@@ -29,12 +31,13 @@ def remote_files(uri: str, scheme: str) -> Files:
         try:
             return make(uri, scheme)
         except (ImportError, ValueError, NotImplementedError) as error:
-            whys.append(f"{make.__name__[4:]}: {error}")
+            whys.append(f"{make.__name__[4:]}: {str(error).replace(uri, shown(uri))}")
         except OSError as error:
-            raise StorageError(f"{uri}: cannot be reached: {error}") from error
+            why = str(error).replace(uri, shown(uri))
+            raise StorageError(f"{shown(uri)}: cannot be reached: {why}") from error
     raise StorageError(
-        f"{uri}: nothing here reaches {scheme}:// ({'; '.join(whys)}); install the fsspec driver of the store, such as "
-        "pip install s3fs, gcsfs or adlfs"
+        f"{shown(uri)}: nothing here reaches {scheme}:// ({'; '.join(whys)}); install the fsspec driver of the "
+        "store, such as pip install s3fs, gcsfs or adlfs"
     )
 
 
@@ -78,11 +81,11 @@ class _Remote(Files):
         if self._moves:
             self._move(first, place)
 
-    def _upload(self, spooled: str, place: str) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _upload(self, spooled: str, place: str) -> None: ...
 
-    def _move(self, old: str, new: str) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _move(self, old: str, new: str) -> None: ...
 
 
 class FsspecFiles(_Remote):

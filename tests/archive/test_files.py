@@ -150,3 +150,11 @@ def test_what_a_commit_names_is_synced_before_it_directories_and_all(
             needed.add(path)
             path = os.path.dirname(path)
     assert {path for path in needed if not names[path]} == set()
+
+
+def test_what_is_secret_in_a_uri_is_in_no_message() -> None:
+    with pytest.raises(StorageError) as caught:
+        open_files("nosuch://key:s3cr3t@bucket/a?token=hidden")
+    assert "nosuch://bucket/a" in str(caught.value)
+    assert "s3cr3t" not in str(caught.value)
+    assert "hidden" not in str(caught.value)
