@@ -100,7 +100,7 @@ def _rows(
     """Of one file, with the column of offsets at the end."""
     with files.open(each.path) as opened:
         file = reader(opened)
-        groups = [group for group in range(file.num_row_groups) if _overlaps(file, group, first, following)]
+        groups = [group for group in range(file.num_row_groups) if overlaps(file, group, first, following)]
         columns = list(dict.fromkeys([*schema.names, "offset", "destination", "receive_ns"]))
         for batch in file.iter_batches(size, groups, columns):
             mask = _within(batch.column("offset"), first, following)
@@ -116,7 +116,8 @@ def _rows(
             yield batch.filter(mask)
 
 
-def _overlaps(file: pq.ParquetFile, group: int, first: int, following: int) -> bool:
+def overlaps(file: pq.ParquetFile, group: int, first: int, following: int) -> bool:
+    """Whether a row group may have such offsets."""
     place = file.schema_arrow.names.index("offset")  # before the maps, so the leaf has the same number
     statistics = file.metadata.row_group(group).column(place).statistics
     return statistics is None or not statistics.has_min_max or (statistics.max >= first and statistics.min < following)

@@ -1,33 +1,38 @@
-"""The rows of an archive, file by file, each as a stream.
+"""The rows of an archive, partition by partition, each as a stream in the order of offsets.
 
 Files are opened when their first row may be next, and stay open while they are read: FILES_MAX at once, else it is an
 error that says how to ask for less. A file of one destination is read as it lies, ROWS at a time. One of several is
 sorted by destination, so what is chosen of it is held and brought into the order of offsets.
+
+A file may be merged with others before it is read: then the commits are read again, and its records are found where
+they are by then, from the offset on that was reached. So is what the log has lost meanwhile: ``again``.
 
 Knows: the archive's manifest, Parquet. Must not know: the log, what becomes of the rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
 
 from radiator.archive.files import NoArchive, open_files
-from radiator.archive.manifest import DataFile, Lost, check_source, load
+from radiator.archive.lookup import OnMissing, missing, overlaps
+from radiator.archive.manifest import DataFile, State, check_source, load
 from radiator.archive.parquet import reader
 from radiator.archive.planning import source_of
 from radiator.errors import StorageError
 from radiator.export.rows import Row
 from radiator.limits import KIB
 from radiator.replay.choice import Choice
-from radiator.replay.merging import Stream
+from radiator.replay.merging import Stream, merge
 
 FILES_MAX = 500  # at once: descriptors, and some 100 KiB each
 BUFFER_BYTES = 64 * KIB  # of each column of an open file
 ROWS = 256
 COLUMNS = list(Row._fields)
+TRIES_MAX = 20  # without a row; each time the archive has changed in between
 
 
 class Archived:
@@ -38,27 +43,56 @@ class Archived:
         self._choice = choice
         self._wants = choice.patterns
         self._open = 0
-        state = load(self._files)
-        if state.version < 0:
+        self._take(load(self._files))
+        if self._state.version < 0:
             raise NoArchive(f"{self._files.uri}: no archive here; expected what `radiator archive` has written")
         if data is not None:
-            check_source(self._files, state, source_of(data))
-        self.ends = state.ends
-        self.lost = [
-            (lost.partition, first, stop - 1, lost.why)
-            for lost in state.lost
-            if choice.has(lost.partition)
-            and (first := max(lost.first, choice.start_of(lost.partition))) < (stop := self._stop(lost.next_offset))
-            and self._may_be_chosen(lost, [each for each in state.files.values() if each.partition == lost.partition])
+            check_source(self._files, self._state, source_of(data))
+        self.ends = self._state.ends
+        self.lost: list[tuple[str, int, int, str]] = []  # partition, first and last offset, why
+        for partition in sorted({each.partition for each in self._state.lost}):
+            for first, following, why in self._missing(partition, self._low(partition), self.ends.get(partition, 0)):
+                self.lost.append((partition, first, following - 1, why))
+        self.streams = [
+            Stream(min(map(self._earliest_ns, found)), self._reading(name))
+            for name, files in self._by_partition.items()
+            if (found := [each for each in files if self._may_have(each, self._low(name), self.ends[name])])
         ]
-        self.streams = [self._stream(each) for each in state.files.values() if self._may_have(each)]
 
-    def _may_be_chosen(self, lost: Lost, files: list[DataFile]) -> bool:
+    def again(self, partition: str, first: int, following: int, on_missing: OnMissing) -> Iterator[Row]:
+        """Of the offsets from ``first`` up to, not including, ``following``, which the log has no more. What is not in
+        the archive either is told first."""
+        if following > self._state.ends.get(partition, 0):
+            self._take(load(self._files))
+        for low, high, why in self._missing(partition, first, following):
+            on_missing(low, high, why)
+        yield from self._rows_of(partition, first, following)
+
+    # --- what there is ------------------------------------------------------------------------------------------------
+
+    def _take(self, state: State) -> None:
+        self._state = state
+        self._by_partition: dict[str, list[DataFile]] = {}
+        for each in state.files.values():
+            self._by_partition.setdefault(each.partition, []).append(each)
+
+    def _low(self, partition: str) -> int:
+        return max(self._choice.start_of(partition), self._state.starts.get(partition, 0))
+
+    def _missing(self, partition: str, first: int, following: int) -> Iterator[tuple[int, int, str]]:
+        """Of what is chosen."""
+        if not self._choice.has(partition):
+            return
+        for low, high, why in missing(self._state, partition, first, self._stop(following)):
+            if self._may_be_chosen(partition, low, high):
+                yield low, high, why
+
+    def _may_be_chosen(self, partition: str, first: int, following: int) -> bool:
         """By what lies around it: receive times never fall within a partition, and its files say which destinations
         there are."""
-        bounds = self._choice.bounds
-        after = min((each.min_receive_ns for each in files if each.first_offset >= lost.next_offset), default=None)
-        before = max((each.max_receive_ns for each in files if each.next_offset <= lost.first), default=None)
+        bounds, files = self._choice.bounds, self._by_partition.get(partition, [])
+        after = min((each.min_receive_ns for each in files if each.first_offset >= following), default=None)
+        before = max((each.max_receive_ns for each in files if each.next_offset <= first), default=None)
         if bounds.start_ns is not None and after is not None and after < bounds.start_ns:
             return False
         if bounds.stop_ns is not None and before is not None and before >= bounds.stop_ns:
@@ -71,29 +105,53 @@ class Archived:
         stop = self._choice.bounds.stop_offset
         return offset if stop is None else min(offset, stop)
 
-    def _may_have(self, file: DataFile) -> bool:
+    def _may_have(self, file: DataFile, first: int, following: int) -> bool:
         bounds, names = self._choice.bounds, file.destinations
         return (
             self._choice.has(file.partition)
-            and self._choice.start_of(file.partition) < self._stop(file.next_offset)
-            and file.first_offset < self._stop(file.next_offset)
+            and first < self._stop(min(following, file.next_offset))
+            and file.first_offset < self._stop(following)
             and (bounds.start_ns is None or file.max_receive_ns >= bounds.start_ns)
             and (bounds.stop_ns is None or file.min_receive_ns < bounds.stop_ns)
             and (self._wants is None or names is None or any(map(self._wants.matches, names)))
         )
 
-    def _stream(self, file: DataFile) -> Stream:
+    def _earliest_ns(self, file: DataFile) -> int:
         start_ns = self._choice.bounds.start_ns
-        earliest_ns = file.min_receive_ns if start_ns is None else max(file.min_receive_ns, start_ns)
-        return Stream(earliest_ns, lambda: self._read(file))
+        return file.min_receive_ns if start_ns is None else max(file.min_receive_ns, start_ns)
 
-    def _read(self, file: DataFile) -> Iterator[Row]:
+    # --- rows ---------------------------------------------------------------------------------------------------------
+
+    def _reading(self, partition: str) -> Callable[[], Iterator[Row]]:
+        return lambda: self._rows_of(partition, self._low(partition), self.ends[partition])
+
+    def _rows_of(self, partition: str, first: int, following: int) -> Iterator[Row]:
+        tries = 0
+        while True:
+            files = [each for each in self._by_partition.get(partition, []) if self._may_have(each, first, following)]
+            try:
+                for row in merge([self._stream(each, first, following) for each in files]):
+                    first, tries = row.offset + 1, 0
+                    yield row
+                return
+            except FileNotFoundError as error:
+                before, tries = self._state.version, tries + 1
+                self._take(load(self._files))
+                if tries > TRIES_MAX or self._state.version == before:
+                    raise StorageError(
+                        f"{self._files.uri}: a commit names a file that is gone: {error}; restore it"
+                    ) from None
+
+    def _stream(self, file: DataFile, first: int, following: int) -> Stream:
+        return Stream(self._earliest_ns(file), lambda: self._read(file, first, following))
+
+    def _read(self, file: DataFile, first: int, following: int) -> Iterator[Row]:
         if file.destinations is None or len(file.destinations) > 1:
-            yield from sorted(self._rows(file), key=lambda row: row.offset)
+            yield from sorted(self._rows(file, first, following), key=lambda row: row.offset)
         else:
-            yield from self._rows(file)
+            yield from self._rows(file, first, following)
 
-    def _rows(self, file: DataFile) -> Iterator[Row]:
+    def _rows(self, file: DataFile, first: int, following: int) -> Iterator[Row]:
         if self._open >= FILES_MAX:
             raise StorageError(
                 f"{self._files.uri}: more than {FILES_MAX} files have records of the same time: ask for fewer "
@@ -103,22 +161,23 @@ class Archived:
         try:
             with self._files.open(file.path) as opened:
                 parquet = reader(opened, buffer_size=BUFFER_BYTES, pre_buffer=False)
-                for batch in parquet.iter_batches(ROWS, columns=COLUMNS, use_threads=False):
-                    yield from self._chosen(batch)
+                groups = [each for each in range(parquet.num_row_groups) if overlaps(parquet, each, first, following)]
+                for batch in parquet.iter_batches(ROWS, groups, columns=COLUMNS, use_threads=False):
+                    yield from self._chosen(batch, first, self._stop(following))
+        except FileNotFoundError:
+            raise
         except (pa.ArrowException, OSError) as error:
             raise StorageError(f"{self._files.address(file.path)} cannot be read: {error}") from None
         finally:
             self._open -= 1
 
-    def _chosen(self, batch: pa.RecordBatch) -> Iterator[Row]:
-        start = self._choice.start_of(batch.column("partition")[0].as_py()) if batch.num_rows else 0
+    def _chosen(self, batch: pa.RecordBatch, first: int, following: int) -> Iterator[Row]:
         bounds, wants = self._choice.bounds, self._wants
         columns: list[list[Any]] = [batch.column(name).to_pylist() for name in COLUMNS]
         for values in zip(*columns, strict=True):
             row = Row._make(values)._replace(tags=dict(values[7]), headers=dict(values[8]))
             if (
-                row.offset >= start
-                and (bounds.stop_offset is None or row.offset < bounds.stop_offset)
+                first <= row.offset < following
                 and (bounds.start_ns is None or row.receive_ns >= bounds.start_ns)
                 and (bounds.stop_ns is None or row.receive_ns < bounds.stop_ns)
                 and (wants is None or wants.matches(row.destination))

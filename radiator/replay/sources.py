@@ -1,7 +1,9 @@
 """Where records are read: a data directory, an archive, or both.
 
 With both, the archive has what lies below its ``ends``, the log what lies at and above them: a record that both have is
-read once. The end is fixed when the streams are made, so a replay into the store that it reads has an end.
+read once. The log is listed first, so what goes from there into the archive meanwhile is no hole. The end is fixed when
+the streams are made, so a replay into the store that it reads has an end. What the log has no more when it is read is
+looked for in the archive as it is by then, and only what neither has is lost.
 
 No file stays open longer than a read of REFILL_BYTES takes (of the log), and what is held for all streams together is
 bounded by HELD_BYTES, as far as single batches are smaller than their share. ``archived`` says what holds there.
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from radiator.errors import StorageError
 from radiator.export.records import Bounds, Chosen
@@ -23,11 +26,19 @@ from radiator.replay.choice import Choice, Condition
 from radiator.replay.merging import Stream, merge
 from radiator.storage.reader import StoredPartition, list_partitions
 
+if TYPE_CHECKING:
+    from radiator.replay.archived import Archived
+
 HELD_BYTES = 64 * MIB  # of all streams of the log together
 REFILL_BYTES_MAX, REFILL_BYTES_MIN = MIB, 16 * KIB
 LONG_AGO_NS = -(1 << 63)
 
 OnLoss = Callable[[str, int, int, str], None]  # partition, first and last offset, why
+
+
+class Gap(NamedTuple):
+    first: int
+    following: int
 
 
 class Sources:
@@ -39,12 +50,11 @@ class Sources:
         self._condition = Condition(choice.selector) if choice.selector else None
         self._wants = choice.patterns
         self._streams: list[Stream] = []
-        ends: dict[str, int] = {}
+        self._archived: Archived | None = None
         self.partitions: list[str] = []
-        if archive is not None:
-            ends = self._add_archive(archive, data)
-        if data is not None:
-            self._add_log(list_partitions(data), ends)
+        logs = [] if data is None else list_partitions(data)
+        ends = {} if archive is None else self._add_archive(archive, data)
+        self._add_log(logs, ends)
         for name in sorted(choice.partitions - set(self.partitions)):
             raise StorageError(f"there is no partition {name}; `radiator ls` lists them")
 
@@ -80,12 +90,18 @@ class Sources:
         return lambda: self._read_log(partition, start, refill_bytes)
 
     def _read_log(self, partition: StoredPartition, start: int, refill_bytes: int) -> Iterator[Row]:
+        held: list[Chosen | Gap] = []
+
         def lost(_: StoredPartition, first: int, last: int) -> None:
-            self._on_loss(partition.name, first, last, "damaged or gone")
+            before = held[-1] if held else None
+            if isinstance(before, Gap) and before.following == first:  # one for each segment that is gone
+                held[-1] = before._replace(following=last + 1)
+            else:
+                held.append(Gap(first, last + 1))
 
         bounds: Bounds | None = replace(self._choice.bounds, start_offset=start)
         while bounds is not None:
-            held: list[Chosen] = []
+            held.clear()
             size_bytes = 0
             reading = LogChoice(self._choice.destination, bounds).read(partition, lost)
             bounds = None
@@ -96,18 +112,29 @@ class Sources:
                     bounds = replace(self._choice.bounds, start_offset=chosen.batch.next_offset)
                     break
             reading.close()  # type: ignore[attr-defined]  # it is a generator, which has a file open
-            for chosen in held:
-                yield from rows(chosen)
+            for each in held:
+                yield from self._again(partition.name, each) if isinstance(each, Gap) else rows(each)
+
+    def _again(self, partition: str, gap: Gap) -> Iterator[Row]:
+        """What the log was to have, and has no more."""
+        if self._archived is None:
+            self._on_loss(partition, gap.first, gap.following - 1, "damaged or gone")
+            return
+
+        def missing(first: int, following: int, why: str) -> None:
+            self._on_loss(partition, first, following - 1, f"damaged or gone, and {why}")
+
+        yield from self._archived.again(partition, gap.first, gap.following, missing)
 
     # --- the archive -------------------------------------------------------------------------------------------------
 
     def _add_archive(self, archive: str, data: str | None) -> dict[str, int]:
         from radiator.replay.archived import Archived  # pyarrow: who reads a log needs none
 
-        found = Archived(archive, self._choice, data)
+        found = self._archived = Archived(archive, self._choice, data)
         self.partitions += [name for name in found.ends if self._choice.has(name)]
         for partition, first, last, why in found.lost:
-            self._on_loss(partition, first, last, f"not in the archive: {why}")
+            self._on_loss(partition, first, last, why)
         self._streams += found.streams
         return dict(found.ends)
 

@@ -131,7 +131,7 @@ def test_what_the_archive_lost_is_told(store: str, tmp_path: Path) -> None:
     archive = write_archive(store, tmp_path / "archive", {"ab": 40, "c": 60}, [Lost("ab", 3, 5, "damaged")])
     losses: list[object] = []
     read(Choice(), store, archive, losses)
-    assert losses == [("ab", 3, 4, "not in the archive: damaged")]
+    assert losses == [("ab", 3, 4, "the archive could not read them: damaged")]
     losses.clear()
     read(Choice(partitions=frozenset({"c"})), store, archive, losses)
     read(Choice(bounds=Bounds(start_offset=5)), store, archive, losses)
@@ -154,7 +154,7 @@ def test_what_the_archive_lost_outside_of_what_is_asked_for_is_not_told(store: s
     ):
         losses.clear()
         read(choice, None, archive, losses)
-        assert losses == ([("ab", 40, 42, "not in the archive: damaged")] if told else [])
+        assert losses == ([("ab", 40, 42, "the archive could not read them: damaged")] if told else [])
 
 
 def test_what_went_while_a_replay_was_interrupted_is_told(tmp_path: Path) -> None:
