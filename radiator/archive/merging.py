@@ -10,7 +10,6 @@ with as many bytes of bodies, as those of the files.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from heapq import merge
@@ -71,11 +70,12 @@ def _place(each: DataFile) -> tuple[str, str, int]:
     return each.path.rpartition("/")[0], each.partition, each.first_offset
 
 
-def merged(files: Files, run: list[DataFile], spool: str, source: str, level: int) -> Placed:
-    """The file that has what those of ``run`` have. Raises StorageError, OSError."""
+def merged(files: Files, run: list[DataFile], spool: str, token: str, source: str, level: int) -> Placed:
+    """The file that has what those of ``run`` have; what is made of it in the spool begins with ``token``. Raises
+    StorageError, OSError."""
     for each in run:
         _check(files, each)
-    first, last, token = run[0], run[-1], secrets.token_hex(4)
+    first, last = run[0], run[-1]
     shared = first.path.split("/")[1] == MANY
     writer = DataWriter(f"{spool}/{token}{DATA_SUFFIX}", ["destination", "offset"] if shared else ["offset"], level)
     names: set[str] = set()

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
-from radiator.storage.layout import encode_name
+from radiator.storage.layout import percent_encoded
 
 LOG = "_log"
 NEW = "_new"
@@ -34,11 +34,12 @@ PART_BYTES_MAX = 180  # of a name in a file name, which has two offsets, a token
 
 
 def encode(name: str, bytes_max: int = 255) -> str:
-    """One component of a path. Different names give different ones."""
-    encoded = encode_name(name).replace("%", "~")
-    if encoded[0] == "_":
+    """One component of a path. Different names give different ones. A name may be what no broker takes: longer, or
+    none at all."""
+    encoded = percent_encoded(name).replace("%", "~")
+    if encoded[:1] == "_":
         encoded = f"~5F{encoded[1:]}"
-    if len(encoded) <= bytes_max:
+    if 0 < len(encoded) <= bytes_max:
         return encoded
     digest = blake2b(name.encode(), digest_size=8).hexdigest()
     return f"{encoded[: bytes_max - len(digest) - 2]}~~{digest}"

@@ -2,7 +2,8 @@
 
 One run at a time has the lock of the data directory; another is told who has it. Units are written in the order of
 their offsets, by this process or by several others, and committed in that order, some together. A partition that
-cannot go on (damage, an older copy) stops there, and the others go on.
+cannot go on (damage, an older copy, a fault of ours) stops there, and the others go on. What meets all (a full disk, a
+store out of reach) ends the run: what was complete by then is committed.
 
 Knows: all of ``radiator.archive``. Must not know: how it is shown, when it is run. ``step`` hears of every step, so
 that tests can end a run at each.
@@ -15,8 +16,10 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
 
+from radiator.archive.failing import is_everybodys, of_partition, of_run
 from radiator.archive.files import Files
 from radiator.archive.lock import locked
 from radiator.archive.manifest import Lost, State, check_source, load
@@ -60,7 +63,7 @@ class Options:
 
 @dataclass
 class Outcome:
-    """``problems``: by partition, or by what else could not be done."""
+    """``problems``: by partition, or by what else could not be done; by the archive, if it ended the run."""
 
     version: int = -1
     records: int = 0
@@ -89,14 +92,14 @@ class Watch:
 
 
 def run(data: str, files: Files, options: Options = Options(), watch: Watch = Watch()) -> Outcome:
-    """Raises Busy, StorageError, OSError."""
+    """Raises Busy, and StorageError, OSError if nothing could be begun."""
     source = source_of(data)
     partitions(open_store(data))  # that it is a store
     with locked(data) as owner:
         spool = files.spool(owner or secrets.token_hex(8))
         _empty(spool)
-        publisher = Publisher(files, source, owner, watch.step, watch.tell)
         try:
+            publisher = Publisher(files, source, owner, watch.step, watch.tell)
             return _Run(data, publisher, source, spool, options, watch).run()
         finally:
             shutil.rmtree(spool, ignore_errors=True)
@@ -126,6 +129,15 @@ class _Run:
         self._verified: dict[str, int] = {}  # ends of the archive that the log was seen to go with
 
     def run(self) -> Outcome:
+        try:
+            self._steps()
+        except (OSError, BrokenProcessPool) as error:
+            files = self._publisher.files
+            self._out.problems[files.uri] = of_run(files, error)
+        self._out.version = self._publisher.state.version
+        return self._out
+
+    def _steps(self) -> None:
         self._out.swept = self._publisher.sweep(self._spool)
         if self._options.archive:
             for _ in range(ROUNDS_MAX):
@@ -134,8 +146,6 @@ class _Run:
             self._mark(self._verified)
         if self._options.merge is not False:
             self._merge()
-        self._out.version = self._publisher.state.version
-        return self._out
 
     # --- what is new --------------------------------------------------------------------------------------------------
 
@@ -159,8 +169,12 @@ class _Run:
             except SegmentGone:
                 again = True
                 outside.add(unit.partition)
-            except (StorageError, DamagedBatch) as error:
-                self._out.problems[unit.partition] = str(error)
+            except Exception as error:
+                self._discard(unit.token)
+                if is_everybodys(error):
+                    self._commit(pending)
+                    raise
+                self._out.problems[unit.partition] = of_partition(unit.partition, error)
                 self._out.damaged |= isinstance(error, LostRecords | DamagedBatch)
                 outside.add(unit.partition)
             self._watch.step("written")
@@ -170,6 +184,13 @@ class _Run:
             if self._watch.stopping():
                 break
         return self._commit(pending) or again
+
+    def _discard(self, token: str) -> None:
+        """What there is of something that failed: it takes room, also while it is still open."""
+        for name in os.listdir(self._spool):
+            if name.startswith(token):
+                os.truncate(f"{self._spool}/{name}", 0)
+                os.unlink(f"{self._spool}/{name}")
 
     def _commit(self, pending: list[Written]) -> bool:
         """Whether some were dropped, since another archiver was faster."""
@@ -228,22 +249,29 @@ class _Run:
         for start in range(0, len(runs), MERGES_PER_COMMIT):
             if self._watch.stopping():
                 return
-            changes = []
+            changes: list[Change] = []
             for some in runs[start : start + MERGES_PER_COMMIT]:
+                token = secrets.token_hex(4)
                 try:
-                    made = merged(self._publisher.files, some, self._spool, self._source, self._settings.level)
+                    made = merged(self._publisher.files, some, self._spool, token, self._source, self._settings.level)
                 except FileNotFoundError:
                     continue  # another archiver has merged them
+                except OSError:
+                    self._discard(token)
+                    self._replace(changes)
+                    raise
                 except StorageError as error:
                     self._out.problems[some[0].path] = str(error)
                     self._out.damaged = True
                     continue
                 changes.append(Change([made], [each.path for each in some]))
                 self._watch.step("merged")
-            if changes:
-                for change in self._publisher.publish(changes):
-                    self._out.merged_from += len(change.remove)
-                    self._out.merged_to += 1
+            self._replace(changes)
+
+    def _replace(self, changes: list[Change]) -> None:
+        for change in self._publisher.publish(changes) if changes else ():
+            self._out.merged_from += len(change.remove)
+            self._out.merged_to += 1
 
 
 def _verified(

@@ -6,7 +6,8 @@ places of all names and values. They become one Arrow string array over the unto
 (name, colon, value, rest), from which names and values are two ``take``s. Only tokens with a backslash are decoded in
 Python, by the header codec.
 
-Blocks that are not of that form (written by something else than this broker) take the slow path, one by one.
+Blocks that are not of that form, or not UTF-8 (written by something else than this broker), take the slow path, one by
+one: what is no UTF-8 becomes U+FFFD there.
 Knows: stored blocks. Must not know: batches, files, Spark.
 """
 
@@ -54,6 +55,8 @@ class HeaderMaps:
             np.add(stops[:-1], ~last[:-1], out=starts[1:])
             self._starts, self._stops = starts, stops
             self._regular = bool(((starts <= colons) & (colons < stops)).all())
+        if self._regular and len(text) and text.max() > 127:
+            self._regular = _valid(text, offsets[:-1][filled] - begin)
         self._escaped = self._regular and bool((text == ord("\\")).any())
 
     def headers(self) -> pa.MapArray:
@@ -99,7 +102,7 @@ class HeaderMaps:
             block = bytes(view[start:stop])
             try:
                 pairs = split_block(block)
-            except ProtocolError:
+            except (ProtocolError, UnicodeDecodeError):
                 lines = [line.partition(":") for line in block.decode("utf-8", "replace").split("\n")]
                 pairs = [(name, value) for name, _, value in lines]
             first_wins: dict[str, str] = {}
@@ -108,6 +111,15 @@ class HeaderMaps:
                     first_wins.setdefault(name[len(prefix) :], value)
             maps.append(list(first_wins.items()))
         return pa.array(maps, _MAP_TYPE)
+
+
+def _valid(text: Bytes, starts: Offsets) -> bool:
+    """Whether each block is UTF-8. If all of them joined are, only one that begins inside a character is not."""
+    try:
+        str(text.data, "utf-8")
+    except UnicodeDecodeError:
+        return False
+    return not ((text[starts] & 0xC0) == 0x80).any()
 
 
 def _unescaped(tokens: pa.StringArray) -> pa.StringArray:

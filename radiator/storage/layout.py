@@ -54,14 +54,18 @@ def encode_name(name: str) -> str:
     """One path component: A-Z a-z 0-9 . _ - stand for themselves, all else (and a leading dot) is percent-encoded."""
     if not name:
         raise ValueError("a name must not be empty")
-    encoded = quote(name, safe="").replace("~", "%7E")
-    if encoded[0] == ".":
-        encoded = "%2E" + encoded[1:]
+    encoded = percent_encoded(name)
     if len(encoded) > limits.DESTINATION_BYTES_MAX:
         raise ValueError(
             f"name of {len(encoded)} bytes when percent-encoded; the limit is {limits.DESTINATION_BYTES_MAX}"
         )
     return encoded
+
+
+def percent_encoded(name: str) -> str:
+    """The same, however long, and nothing of nothing."""
+    encoded = quote(name, safe="").replace("~", "%7E")
+    return "%2E" + encoded[1:] if encoded[:1] == "." else encoded
 
 
 def decode_name(encoded: str) -> str:

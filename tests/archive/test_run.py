@@ -364,8 +364,7 @@ def test_an_archive_that_cannot_be_written_stays_as_it_was(tmp_path: Path, monke
 
     with monkeypatch.context() as patch:
         patch.setattr(LocalFiles, "publish", full)
-        with pytest.raises(OSError, match="No space left"):
-            go(tmp_path)
+        assert "No space left" in " ".join(go(tmp_path).problems.values())
     assert archive_rows(tmp_path / "archive") == before
     go(tmp_path)
     check_all(tmp_path / "data", tmp_path / "archive")

@@ -1,0 +1,72 @@
+"""What went wrong, in words, and whose trouble it is: one partition's own, or everybody's.
+
+A record that nobody foresaw ends the part of its partition, told with the name of the exception and where it was
+raised. A full disk, a store out of reach or a worker that was killed meets all: then what is complete is committed, and
+the run ends.
+
+Knows: exceptions. Must not know: runs, commits. Pure functions.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+import tempfile
+import traceback
+from concurrent.futures.process import BrokenProcessPool
+
+from radiator.archive.files import Files
+from radiator.errors import StorageError
+from radiator.storage.format import DamagedBatch
+
+_PLACE = re.compile(r'File "([^"]+)", line ([0-9]+)')
+_GO_ON = "what is committed is safe, and the next run goes on behind it"
+_REMEDIES = {
+    errno.ENOSPC: "make room there (a run needs about twice the unit that it is at)",
+    errno.EDQUOT: "raise the quota of the user that archives",
+    errno.EACCES: "it must belong to the user that archives",
+    errno.EPERM: "it must belong to the user that archives",
+    errno.EROFS: "it is mounted read-only",
+}
+
+
+def is_everybodys(error: Exception) -> bool:
+    return isinstance(error, OSError | BrokenProcessPool)
+
+
+def of_partition(name: str, error: Exception) -> str:
+    if isinstance(error, StorageError | DamagedBatch):
+        return str(error)
+    return (
+        f"partition {name!r}: {type(error).__name__}: {error} ({_place(error)}); this is a fault of radiator's, please "
+        "report it with this line. The partition stays where it was, the others go on"
+    )
+
+
+def of_run(files: Files, error: OSError | BrokenProcessPool) -> str:
+    if isinstance(error, BrokenProcessPool):
+        return (
+            f"{files.uri}: a process that wrote files was killed, perhaps for want of memory; fewer --jobs need less. "
+            f"{_GO_ON}"
+        )
+    number = error.errno or _number(str(error))
+    where = error.filename or files.uri
+    if files.local is None and number in (errno.ENOSPC, errno.EDQUOT):
+        where = f"{where} (files are made in {tempfile.gettempdir()} first: TMPDIR)"
+    remedy = f"; {_REMEDIES[number]}" if number in _REMEDIES else ""
+    return f"{where}: {error.strerror or error}{remedy}; {_GO_ON}"
+
+
+def _number(text: str) -> int | None:
+    """pyarrow says it in its text only."""
+    found = re.search(r"\[errno ([0-9]+)\]", text)
+    return int(found[1]) if found else None
+
+
+def _place(error: Exception) -> str:
+    """Where it was raised; in another process if it comes from there."""
+    told = _PLACE.findall(str(error.__cause__)) if error.__cause__ is not None else []
+    frames = traceback.extract_tb(error.__traceback__)
+    if not told and frames:
+        told = [(frames[-1].filename, str(frames[-1].lineno))]
+    return f"{told[-1][0].rpartition('/')[2]}:{told[-1][1]}" if told else "nobody knows where"
