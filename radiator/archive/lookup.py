@@ -75,10 +75,17 @@ def missing(state: State, partition: str, first: int, following: int) -> list[tu
     for lost in state.lost:
         low, high = max(lost.first, first, start), min(lost.next_offset, following, end)
         if lost.partition == partition and low < high:
-            found.append((low, high, f"{NOT_READ}: {lost.why}"))
+            found.append((low, high, reason(lost.why)))
     if following > end:
         found.append((max(first, end), following, "the archive does not have them yet"))
     return found
+
+
+def reason(why: str) -> str:
+    """What a commit says of a lost range, in words."""
+    if why == "retention":
+        return "they went before they were archived, by retention or as settled messages of a queue"
+    return f"{NOT_READ}: {why}"
 
 
 def may_hold(each: DataFile, selection: Selection) -> bool:

@@ -132,12 +132,16 @@ class Losses:
         self.found.append({"partition": partition, "first": first, "last": last, "why": why})
 
 
+def _settled(partition: str, first: int, last: int, why: str) -> None:
+    say(f"{partition}: offsets {first} to {last} are not replayed: {why}")
+
+
 def _sources(choice: Choice, data: str | None, archive: str | None, losses: Losses) -> Sources:
     from radiator.archive.files import NoArchive
     from radiator.replay.sources import Sources
 
     try:
-        return Sources(choice, data, archive, losses)
+        return Sources(choice, data, archive, losses, _settled)
     except NoArchive as error:
         raise CommandFailed(NOT_FOUND, str(error)) from None
 

@@ -12,21 +12,25 @@ Knows: the archive's manifest, Parquet. Must not know: the log, what becomes of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from radiator.archive.files import NoArchive, open_files
+from radiator.archive.holes import Around
 from radiator.archive.lookup import OnMissing, missing, overlaps
 from radiator.archive.manifest import DataFile, State, check_source, load
 from radiator.archive.parquet import reader
 from radiator.archive.planning import source_of
+from radiator.columns.files import open_store
+from radiator.columns.selection import HIGH, LOW, Selection
 from radiator.errors import StorageError
 from radiator.export.rows import Row
 from radiator.limits import KIB
 from radiator.replay.choice import Choice
 from radiator.replay.merging import Stream, merge
+from radiator.storage.reader import StoredPartition
 
 FILES_MAX = 500  # at once: descriptors, and some 100 KiB each
 BUFFER_BYTES = 64 * KIB  # of each column of an open file
@@ -38,9 +42,11 @@ TRIES_MAX = 20  # without a row; each time the archive has changed in between
 class Archived:
     """What an archive has of a choice: ``streams``, and what it does not have of it (``lost``). Raises StorageError."""
 
-    def __init__(self, archive: str, choice: Choice, data: str | None) -> None:
+    def __init__(self, archive: str, choice: Choice, data: str | None, logs: Sequence[StoredPartition] = ()) -> None:
         self._files = open_files(archive)
         self._choice = choice
+        self._selection = _selection(choice)
+        self._store = None if data is None else open_store(data), logs
         self._wants = choice.patterns
         self._open = 0
         self._take(load(self._files))
@@ -50,9 +56,12 @@ class Archived:
             check_source(self._files, self._state, source_of(data))
         self.ends = self._state.ends
         self.lost: list[tuple[str, int, int, str]] = []  # partition, first and last offset, why
-        for partition in sorted({each.partition for each in self._state.lost}):
-            for first, following, why in self._missing(partition, self._low(partition), self.ends.get(partition, 0)):
-                self.lost.append((partition, first, following - 1, why))
+        self.settled: list[tuple[str, int, int, str]] = []  # of that what the queues of its log were through with
+        for hole in self._around.holes(self._selection):
+            low = max(hole.first, self._selection.offsets_of(hole.partition)[0])
+            (self.settled if hole.settled else self.lost).append(
+                (hole.partition, low, self._stop(hole.following) - 1, hole.why)
+            )
         self.streams = [
             Stream(min(map(self._earliest_ns, found)), self._reading(name))
             for name, files in self._by_partition.items()
@@ -72,6 +81,7 @@ class Archived:
 
     def _take(self, state: State) -> None:
         self._state = state
+        self._around = Around(state, *self._store)
         self._by_partition: dict[str, list[DataFile]] = {}
         for each in state.files.values():
             self._by_partition.setdefault(each.partition, []).append(each)
@@ -81,25 +91,9 @@ class Archived:
 
     def _missing(self, partition: str, first: int, following: int) -> Iterator[tuple[int, int, str]]:
         """Of what is chosen."""
-        if not self._choice.has(partition):
-            return
         for low, high, why in missing(self._state, partition, first, self._stop(following)):
-            if self._may_be_chosen(partition, low, high):
+            if self._around.may_hold(partition, low, high, self._selection):
                 yield low, high, why
-
-    def _may_be_chosen(self, partition: str, first: int, following: int) -> bool:
-        """By what lies around it: receive times never fall within a partition, and its files say which destinations
-        there are."""
-        bounds, files = self._choice.bounds, self._by_partition.get(partition, [])
-        after = min((each.min_receive_ns for each in files if each.first_offset >= following), default=None)
-        before = max((each.max_receive_ns for each in files if each.next_offset <= first), default=None)
-        if bounds.start_ns is not None and after is not None and after < bounds.start_ns:
-            return False
-        if bounds.stop_ns is not None and before is not None and before >= bounds.stop_ns:
-            return False
-        names = [name for each in files for name in each.destinations or ()]
-        untold = not files or any(each.destinations is None for each in files)
-        return self._wants is None or untold or any(map(self._wants.matches, names))
 
     def _stop(self, offset: int) -> int:
         stop = self._choice.bounds.stop_offset
@@ -183,3 +177,16 @@ class Archived:
                 and (wants is None or wants.matches(row.destination))
             ):
                 yield row
+
+
+def _selection(choice: Choice) -> Selection:
+    bounds = choice.bounds
+    made = Selection(starts=choice.starts).offsets(
+        bounds.start_offset or 0, HIGH if bounds.stop_offset is None else bounds.stop_offset
+    )
+    made = made.received(
+        LOW if bounds.start_ns is None else bounds.start_ns, HIGH if bounds.stop_ns is None else bounds.stop_ns
+    )
+    if choice.destination is not None:
+        made = made.destination("pattern", choice.destination)
+    return made.partition("in", *choice.partitions) if choice.partitions else made

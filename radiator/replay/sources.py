@@ -42,18 +42,22 @@ class Gap(NamedTuple):
 
 
 class Sources:
-    """What a replay reads. Raises StorageError, ProtocolError; reading raises OSError as well."""
+    """What a replay reads. ``on_settled`` hears of what its queues were through with and what went before it was
+    archived; without it ``on_loss`` does. Raises StorageError, ProtocolError; reading raises OSError as well."""
 
-    def __init__(self, choice: Choice, data: str | None, archive: str | None, on_loss: OnLoss) -> None:
+    def __init__(
+        self, choice: Choice, data: str | None, archive: str | None, on_loss: OnLoss, on_settled: OnLoss | None = None
+    ) -> None:
         self._choice = choice
         self._on_loss = on_loss
+        self._on_settled = on_settled or on_loss
         self._condition = Condition(choice.selector) if choice.selector else None
         self._wants = choice.patterns
         self._streams: list[Stream] = []
         self._archived: Archived | None = None
         self.partitions: list[str] = []
         logs = [] if data is None else list_partitions(data)
-        ends = {} if archive is None else self._add_archive(archive, data)
+        ends = {} if archive is None else self._add_archive(archive, data, logs)
         self._add_log(logs, ends)
         for name in sorted(choice.partitions - set(self.partitions)):
             raise StorageError(f"there is no partition {name}; `radiator ls` lists them")
@@ -74,17 +78,15 @@ class Sources:
         for each in chosen:
             archived = ends.get(each.name, 0)
             start = max(self._choice.start_of(each.name), archived)
-            self._tell_hole(each, start, each.name in ends)
+            gone = self._stop(each.log_start_offset)
+            if each.name in self._choice.starts and each.name not in ends and start < gone:  # else the archive told it
+                self._on_loss(each.name, start, gone - 1, "removed since this replay was interrupted")
             if start < each.next_offset:
                 self._streams.append(Stream(_earliest_ns(each, start), self._reading(each, start, refill_bytes)))
 
-    def _tell_hole(self, partition: StoredPartition, start: int, archived: bool) -> None:
-        """Between what was read before, by this replay or by the archive, and what the log still has."""
+    def _stop(self, offset: int) -> int:
         stop = self._choice.bounds.stop_offset
-        following = partition.log_start_offset if stop is None else min(partition.log_start_offset, stop)
-        if start < following and (archived or partition.name in self._choice.starts):
-            why = "gone before an archive had it" if archived else "removed since this replay was interrupted"
-            self._on_loss(partition.name, start, following - 1, why)
+        return offset if stop is None else min(offset, stop)
 
     def _reading(self, partition: StoredPartition, start: int, refill_bytes: int) -> Callable[[], Iterator[Row]]:
         return lambda: self._read_log(partition, start, refill_bytes)
@@ -128,13 +130,15 @@ class Sources:
 
     # --- the archive -------------------------------------------------------------------------------------------------
 
-    def _add_archive(self, archive: str, data: str | None) -> dict[str, int]:
+    def _add_archive(self, archive: str, data: str | None, logs: list[StoredPartition]) -> dict[str, int]:
         from radiator.replay.archived import Archived  # pyarrow: who reads a log needs none
 
-        found = self._archived = Archived(archive, self._choice, data)
+        found = self._archived = Archived(archive, self._choice, data, logs)
         self.partitions += [name for name in found.ends if self._choice.has(name)]
         for partition, first, last, why in found.lost:
             self._on_loss(partition, first, last, why)
+        for partition, first, last, why in found.settled:
+            self._on_settled(partition, first, last, why)
         self._streams += found.streams
         return dict(found.ends)
 

@@ -6,7 +6,8 @@ so the commits that are read later name it; what they name beyond what was liste
 that is found by who reads it: see the option ``archive`` of the source.
 
 Knows: the listing of a store, the state of an archive. Must not know: Spark.
-Invariant: of each partition, the offsets on both sides are consecutive, or the hole between them is in ``holes``.
+Invariant: of each partition, the offsets on both sides are consecutive, or the hole between them is in ``holes``
+or ``settled``, or can hold nothing that is wanted.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from radiator.archive import DataFile, Files, State, load
+from radiator.archive.holes import Around
 from radiator.archive.listing import in_order
-from radiator.archive.lookup import NOT_READ, may_hold
+from radiator.archive.lookup import may_hold
 from radiator.archive.manifest import check_source
 from radiator.columns.files import Place, open_store
 from radiator.columns.log import partitions
@@ -30,11 +32,13 @@ from radiator.storage.salt import decode_key
 @dataclass(frozen=True)
 class Seam:
     """``log``: by partition, the offsets that are read from the log: from, up to and not including. ``files``: those
-    of the archive that may hold what is wanted. ``holes``: what neither side has, in words."""
+    of the archive that may hold what is wanted. ``holes``: what neither side has and may be wanted, in words;
+    ``settled``: as much of it as the queues of that log were through with."""
 
     log: Mapping[str, tuple[int, int]]
     files: tuple[DataFile, ...]
     holes: tuple[str, ...]
+    settled: tuple[str, ...] = ()
 
 
 def seam(
@@ -46,26 +50,18 @@ def seam(
     state = State() if archive is None else load(archive)
     if place is not None and archive is not None:
         _check_source(place, archive, state)
-    holes = [
-        f"partition {each.partition!r}: offsets {each.first} to {each.next_offset - 1}: {NOT_READ}: {each.why}"
-        for each in sorted(state.lost)
-        if selection.wants_partition(each.partition)
-    ]
+    holes = list(Around(state, place, logs).holes(selection))
     log: dict[str, tuple[int, int]] = {}
     for each in logs:
         end = state.ends.get(each.name)
         if not selection.wants_partition(each.name):
             continue
-        if end is not None and each.log_start_offset > end:
-            holes.append(
-                f"partition {each.name!r}: offsets {end} to {each.log_start_offset - 1}: retention has removed them, "
-                "and the archive does not have them; retention.wait_for: archive makes it wait"
-            )
         first = max(each.log_start_offset, end or 0)
         if first < each.next_offset:
             log[each.name] = first, each.next_offset
     wanted = (each for each in state.files.values() if may_hold(each, selection))
-    return Seam(log, tuple(in_order(wanted)), tuple(holes))
+    told = [tuple(str(each) for each in holes if each.settled is settled) for settled in (False, True)]
+    return Seam(log, tuple(in_order(wanted)), *told)
 
 
 def _check_source(place: Place, archive: Files, state: State) -> None:

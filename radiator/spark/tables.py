@@ -202,7 +202,7 @@ def _both(
 ) -> DataFrame:  # fmt: skip
     for _ in range(TRIES_MAX):
         found = seam(root, files, selection, storage)
-        _tell(found.holes, strict)
+        _tell(found, strict)
         try:
             sides = [] if files is None else _archived(spark, files, found.files, selection, needed)
             break
@@ -221,7 +221,8 @@ def _both(
     return reduce(DataFrame.union, sides)
 
 
-def _tell(holes: Sequence[str], strict: bool) -> None:
+def _tell(found: Seam, strict: bool) -> None:
+    holes = found.holes
     if holes and strict:
         more = f"; and {len(holes) - LOSSES_SHOWN} more" if len(holes) > LOSSES_SHOWN else ""
         raise LostRecords(
@@ -230,6 +231,8 @@ def _tell(holes: Sequence[str], strict: bool) -> None:
         )
     for hole in holes:
         print(f"radiator: skipped: {hole}", file=sys.stderr)
+    for hole in found.settled:
+        print(f"radiator: not in the table: {hole}", file=sys.stderr)
 
 
 def _live(

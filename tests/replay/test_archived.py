@@ -148,13 +148,17 @@ def test_what_the_archive_lost_outside_of_what_is_asked_for_is_not_told(store: s
     inside = Bounds(stop_ns=last.max_receive_ns + MS)
     for choice, told in (
         (Choice("/topic/a"), True),
-        (Choice("/topic/z"), False),  # no file of the partition knows it
+        (Choice("/topic/z"), True),  # no file knows it, but who is to say that the lost ones did not?
         (Choice(bounds=inside), True),
         (Choice(bounds=Bounds(stop_ns=START_NS + 20 * MS)), False),
     ):
         losses.clear()
         read(choice, None, archive, losses)
         assert losses == ([("ab", 40, 42, "the archive could not read them: damaged")] if told else [])
+    losses.clear()
+    read(Choice("/topic/z"), store, archive, losses)
+    read(Choice("/topic/c.*"), store, archive, losses)
+    assert losses == []  # the store keeps a list of the names that a partition has held
 
 
 def test_what_went_while_a_replay_was_interrupted_is_told(tmp_path: Path) -> None:
