@@ -1,4 +1,5 @@
 """What pictures share: panels side by side, axes whose numbers people read, labels cut where they stay different.
+Where marks stand is decided in ``marks``.
 
 Knows: matplotlib's axes. Must not know: which kinds of picture there are.
 """
@@ -6,20 +7,22 @@ Knows: matplotlib's axes. Must not know: which kinds of picture there are.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import matplotlib.dates as mdates
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
-from radiator.spark import units
+from radiator.spark import marks, units
 
 if TYPE_CHECKING:
     from radiator.spark.pictures import Theme
 
 AROUND_DAYS = 0.5 / 24
+VALUES_MAX, MOMENTS_MAX = 5, 8  # marks of an axis of values, and of one of time
 Rows = Sequence[Mapping[str, Any]]
 Panels = list[tuple[str, Rows]]
 
@@ -78,14 +81,13 @@ def clipped(values: Sequence[Any], length: int) -> list[str]:
 
 def range_axis(axes: Axes, unit: str, log: bool, ticks_max: int) -> None:
     low, high = axes.get_xlim()
-    if not log:
-        axes.xaxis.set_major_locator(MaxNLocator(ticks_max))
-    elif unit == "duration":
-        axes.xaxis.set_major_locator(FixedLocator(units.round_durations(low, high, ticks_max) or [low, high]))
-    else:
-        axes.xaxis.set_major_locator(LogLocator(numticks=ticks_max + 1))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: units.FORMATS[unit](x)))
+    _mark(axes.xaxis, (marks.logarithmic if log else marks.linear)(low, high, unit, ticks_max))
+
+
+def _mark(axis: Axis, found: Sequence[marks.Mark]) -> None:
+    axis.set_major_locator(FixedLocator([mark.value for mark in found]))
+    axis.set_major_formatter(FixedFormatter([mark.text for mark in found]))
+    axis.set_minor_locator(NullLocator())
 
 
 def heading(axes: Axes, text: str, theme: Theme) -> None:
@@ -95,20 +97,20 @@ def heading(axes: Axes, text: str, theme: Theme) -> None:
 
 def value_axis(axes: Axes, unit: str, label: str) -> None:
     axes.grid(axis="y")
-    axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
-    axes.yaxis.set_major_locator(MaxNLocator(5))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: units.FORMATS[unit](y)))
+    low, high = axes.get_ylim()
+    axes.set_ylim(min(0.0, low), high if high > 0 else 1.0)
+    _mark(axes.yaxis, marks.linear(*axes.get_ylim(), unit, VALUES_MAX))
     axes.set_ylabel(label)
 
 
 def time_axis(axes: Axes) -> None:
-    locator = mdates.AutoDateLocator(minticks=3, maxticks=9)
-    axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(mdates.ConciseDateFormatter(locator))
     axes.margins(x=0.01)
     low, high = axes.dataLim.intervalx
     if low == high:  # one moment: matplotlib would show the years around it
         axes.set_xlim(low - AROUND_DAYS, high + AROUND_DAYS)
+    start, until = (mdates.num2date(number, UTC) for number in axes.get_xlim())
+    found = marks.calendar(start, until, MOMENTS_MAX)
+    _mark(axes.xaxis, [marks.Mark(float(mdates.date2num(mark.value)), mark.text) for mark in found])
 
 
 def legend_beside(axes: Axes, theme: Theme, keys: Sequence[str]) -> None:

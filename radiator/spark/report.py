@@ -36,7 +36,7 @@ from radiator.spark.interrupt import ended_by_interrupt
 from radiator.spark.jobs import absent
 from radiator.spark.page import Page, Section
 from radiator.spark.session import get_session, read
-from radiator.spark.sheets import chosen, load, overview
+from radiator.spark.sheets import chosen, left_out, load, overview
 from radiator.spark.sheets import options as asking
 from radiator.spark.sheets.work import Answers, Read, Sheet, Work
 
@@ -228,8 +228,10 @@ def _page(report: Report, title: str, found: list[tuple[Sheet, Answers]], work: 
     foot = f"Made by radiator {__version__} with Spark from the files of the log. All times are UTC."
     page = Page(title, made, foot=" ".join([foot, *work.notes]))
     sections = [sheet.section(answers, work.options) for sheet, answers in found]
+    left = left_out.of_operations(report.answers)
     if len(sections) == 1:
         page.sections = sections
+        page.sections[0].notes += left
         return page
     nothing = [f"{each.title}: {each.found}" for each in sections if each.nothing]
     if "totals" in report.answers:
@@ -244,4 +246,5 @@ def _page(report: Report, title: str, found: list[tuple[Sheet, Answers]], work: 
     elif nothing:
         page.sections.append(Section("Nothing to show", notes=nothing))
     page.sections += [each for each in sections if not each.nothing]
+    page.sections[0].notes += left
     return page

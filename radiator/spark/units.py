@@ -103,28 +103,6 @@ FORMATS: dict[str, Callable[..., str]] = {
     "text": text,
 }
 
-_ROUND_MS = (
-    *(base * step for base in (0.001, 0.01, 0.1, 1.0, 10.0, 100.0) for step in (1, 2, 5)),
-    *(1_000.0 * seconds for seconds in (1, 2, 5, 10, 20, 30)),
-    *(60_000.0 * minutes for minutes in (1, 2, 5, 10, 20, 30)),
-    *(3_600_000.0 * hours for hours in (1, 2, 4, 8, 12)),
-    *(86_400_000.0 * days for days in (1, 2, 4, 7, 14, 30, 60, 120)),
-    *(31_557_600_000.0 * years for years in (0.5, 1, 2, 5, 10, 20, 50)),
-)
-
-
-def round_durations(low: float, high: float, at_most: int = 6) -> list[float]:
-    """Round durations (ms) from ``low`` to ``high`` for a logarithmic axis, few enough to be read."""
-    inside = [value for value in _ROUND_MS if low <= value <= high]
-    apart = (high / low) ** (0.75 / at_most) if inside else 1.0  # closer ones would touch
-    kept: list[float] = []
-    for value in reversed(inside):  # the largest is kept: it is the one people look for
-        if not kept or kept[-1] / value >= apart:
-            kept.append(value)
-    step = -(-len(kept) // at_most) if kept else 1
-    return kept[::step][::-1]
-
-
 _WIDTHS = (
     *((seconds, f"{seconds} second{'s' * (seconds > 1)}") for seconds in (1, 5, 10, 30)),
     *((60 * minutes, f"{minutes} minute{'s' * (minutes > 1)}") for minutes in (1, 5, 10, 30)),

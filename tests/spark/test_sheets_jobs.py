@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from radiator.spark import units
 from radiator.spark.report import Report, make_report
 from radiator.spark.sheets.options import Options
 from radiator.spark.sheets.sessions import section as sessions_section
@@ -113,10 +111,3 @@ def test_a_sheet_without_anything_to_show_says_what_it_looked_for() -> None:
     nothing = sessions_section({"session_lengths": [], "sessions": []}, Options(key="$.tail"))
     assert nothing.nothing
     assert nothing.found.startswith("No message carries $.tail;")
-
-
-def test_marks_of_an_axis_of_durations_do_not_touch() -> None:
-    for low, high in ((45_000.0, 4 * 3_600_000.0), (1.0, 1e9), (0.5, 2.0), (900.0, 100_000.0)):
-        marks = units.round_durations(low, high, 8)
-        assert 2 <= len(marks) <= 8
-        assert all(later / earlier >= (high / low) ** (0.75 / 8) for earlier, later in pairwise(marks))

@@ -27,6 +27,7 @@ from radiator.spark.jobs.json_bodies import json_column, json_columns
 from radiator.spark.jobs.lag import lag, lag_over_time
 from radiator.spark.jobs.latency import latency
 from radiator.spark.jobs.lateness import disorder, lateness
+from radiator.spark.jobs.left_out import left_out
 from radiator.spark.jobs.sessions import each_session, session_lengths, sessions
 from radiator.spark.jobs.traffic import totals, traffic
 
@@ -51,6 +52,7 @@ __all__ = [
     "lag_over_time",
     "latency",
     "lateness",
+    "left_out",
     "letters",
     "partition_balance",
     "repeats",
@@ -117,6 +119,7 @@ JOBS: dict[str, Job] = {
     "dead_letters_over_time": Job(dead_letters_over_time, _LETTERS, "When was it given up?"),
     "deliveries_of_dead_letters": Job(deliveries_of_dead_letters, _LETTERS, "How often had it been delivered before?"),
     "dead_letter_words": Job(dead_letter_words, ("headers",), "What do dead letters say of their errors?"),
+    "left_out": Job(left_out, ("destination", "headers"), "Which messages say nothing about the traffic?"),
     "lag": Job(lag, ("body",), "Who was how far behind, and is it growing?"),
     "lag_over_time": Job(lag_over_time, ("body",), "How far behind was who, when?"),
     "compare": Job(

@@ -74,12 +74,12 @@ def run(work: Work) -> Answers:
     last = max((row["last_received"] for row in totals), default=None)
     chosen = windows(work.options, first, last)
     if chosen is None:
-        return {"compare": [], "windows": []}
+        return {"left_out": work.left_out(), "compare": [], "windows": []}
     now, before = chosen
     columns = JOBS["compare"].columns
     one, other = (work.frame(*columns, start_time=each.start_ns, end_time=each.until_ns) for each in chosen)
     found = work.rows(compare(one, other, now_seconds=now.seconds, before_seconds=before.seconds), "compare")
-    return {"compare": found, "windows": [now.row("now"), before.row("before")]}
+    return {"left_out": work.left_out(), "compare": found, "windows": [now.row("now"), before.row("before")]}
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------

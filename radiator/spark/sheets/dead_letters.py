@@ -9,7 +9,7 @@ from radiator.spark.jobs import JOBS, dead_letter_words, key_columns
 from radiator.spark.page import Field, Section, Table
 from radiator.spark.pictures import bars, stacked
 from radiator.spark.sheets.options import Options
-from radiator.spark.sheets.work import Answers, Rows, Sheet, Work
+from radiator.spark.sheets.work import Again, Answers, Rows, Sheet, Work
 
 BARS_MAX = 15
 TOLD_MAX = 3  # that are told of by name
@@ -55,7 +55,7 @@ _DELIVERIES = (
 
 
 def run(work: Work) -> Answers:
-    found = work.job("dead_letters")
+    found = work.job("dead_letters", again=Again.AS_IT_IS)
     if not found:
         return dict.fromkeys(_ANSWERS, found)
     width = max(row["last_died"] for row in found) - min(row["first_died"] for row in found)
@@ -65,8 +65,8 @@ def run(work: Work) -> Answers:
     words = dead_letter_words(work.frame(*columns), key=key, limit=work.options.limit)
     return {
         "dead_letters": found,
-        "dead_letters_over_time": work.job("dead_letters_over_time", every=every),
-        "deliveries_of_dead_letters": work.job("deliveries_of_dead_letters"),
+        "dead_letters_over_time": work.job("dead_letters_over_time", again=Again.AS_IT_IS, every=every),
+        "deliveries_of_dead_letters": work.job("deliveries_of_dead_letters", again=Again.AS_IT_IS),
         "dead_letter_words": work.rows(words, "dead_letter_words"),
     }
 

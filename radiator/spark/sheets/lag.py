@@ -35,7 +35,7 @@ _LAG = (
 
 def run(work: Work) -> Answers:
     samples = {"destination": work.options.samples}
-    body = work.frame(*JOBS["lag"].columns, **samples)
+    body = work.frame(*JOBS["lag"].columns, destination=work.options.samples)
     log = work.frame("partition", "offset", "receive_ns", destination=None, start_time=None)
     found = work.rows(lag(body, log), "lag")
     answers: Answers = {"lag": found, "lag_over_time": []}

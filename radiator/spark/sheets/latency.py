@@ -8,6 +8,7 @@ from radiator.spark import units
 from radiator.spark.jobs.latency import LEGS
 from radiator.spark.page import Field, Section, Table
 from radiator.spark.pictures import ranges
+from radiator.spark.sheets.left_out import of_old_times
 from radiator.spark.sheets.options import Options
 from radiator.spark.sheets.work import Answers, Rows, Sheet, Work
 
@@ -31,13 +32,17 @@ def _fields(options: Options) -> tuple[Field, ...]:
 
 
 def run(work: Work) -> Answers:
-    return {"latency_all": work.job("latency", by=()), "latency": work.job("latency")}
+    return {
+        "left_out": work.left_out(),
+        "latency_all": work.job("latency", by=()),
+        "latency": work.job("latency"),
+    }
 
 
 def section(answers: Answers, options: Options) -> Section:
-    rows, everything = answers["latency"], answers["latency_all"]
+    rows, everything, notes = answers["latency"], answers["latency_all"], of_old_times(answers)
     if not rows:
-        found = "No message carries event-time or transmit-time, so there is nothing to measure."
+        found = " ".join(["No message carries event-time or transmit-time, so there is nothing to measure.", *notes])
         return Section("Latency", found=found, nothing=True)
     together = [{"destination": TOGETHER, **row} for row in everything]
     order = list(LEGS)
@@ -72,6 +77,7 @@ def section(answers: Answers, options: Options) -> Section:
         stands_out=_stands_out(everything, rows, leg),
         pictures=pictures,
         tables=tables,
+        notes=notes,
     )
 
 

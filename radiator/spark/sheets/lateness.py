@@ -8,13 +8,15 @@ from __future__ import annotations
 from radiator.spark import units
 from radiator.spark.page import Field, Section, Table
 from radiator.spark.pictures import Picture, lines, ranges
+from radiator.spark.sheets.left_out import of_old_times
 from radiator.spark.sheets.options import Options
-from radiator.spark.sheets.work import Answers, Row, Rows, Sheet, Work, span
+from radiator.spark.sheets.work import Again, Answers, Row, Rows, Sheet, Work, span
 
 TOGETHER = "all together"
 DESTINATIONS_MAX = 15  # in a picture
 TOLD_MAX = 3
 LATE_MIN = 0.01
+_ANSWERS = ("lateness", "lateness_all", "lateness_over_time", "disorder", "disorder_all")
 HISTORY_MS = 30 * 86_400_000.0  # half of it later than this: recorded history, which the clock says nothing about
 
 
@@ -51,23 +53,27 @@ def run(work: Work) -> Answers:
     totals = work.totals()
     _, words = work.options.width(span(totals))
     several = sum(bool(row["with_event_time"]) for row in totals) > 1
-    together = work.job("lateness", by=())
+    together = work.job("lateness", again=Again.OUT, by=())
     if not any(row["messages"] for row in together):
-        return {"lateness": [], "lateness_all": [], "lateness_over_time": [], "disorder": [], "disorder_all": []}
-    everything = work.job("disorder", by=())
+        return {"left_out": work.left_out(), **dict.fromkeys(_ANSWERS, together[:0])}
+    everything = work.job("disorder", again=Again.OUT, by=())
     name = next(row["destination"] for row in totals if row["with_event_time"])
     return {
-        "lateness": work.job("lateness"),
+        "left_out": work.left_out(),
+        "lateness": work.job("lateness", again=Again.OUT),
         "lateness_all": together,
-        "lateness_over_time": work.job("lateness", by=(), every=words),
-        "disorder": work.job("disorder") if several else [{"destination": name, **row} for row in everything],
+        "lateness_over_time": work.job("lateness", again=Again.OUT, by=(), every=words),
+        "disorder": work.job("disorder", again=Again.OUT)
+        if several
+        else [{"destination": name, **row} for row in everything],
         "disorder_all": everything,
     }
 
 
 def section(answers: Answers, options: Options) -> Section:
+    notes = of_old_times(answers)
     if not answers["lateness"]:
-        found = "No message carries event-time, so there is nothing to measure."
+        found = " ".join(["No message carries event-time, so there is nothing to measure.", *notes])
         return Section("Lateness", found=found, nothing=True)
     (together,), (order,) = answers["lateness_all"], answers["disorder_all"]
     late, disorder = _with_total(answers["lateness"], together), _with_total(answers["disorder"], order)
@@ -83,6 +89,7 @@ def section(answers: Answers, options: Options) -> Section:
             Table("Lateness by the clock", _lateness(options), late),
             Table("Out of order, and the watermark that keeps it", _disorder(options), disorder),
         ],
+        notes=notes,
     )
 
 

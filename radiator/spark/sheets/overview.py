@@ -27,7 +27,10 @@ def section(answers: Answers, options: Options) -> Section:
     """``answers`` has ``totals``, and may have ``integrity``."""
     totals, integrity = answers["totals"], answers.get("integrity")
     if not totals:
-        empty = "The store is empty: nothing has been committed yet."
+        others = answers.get("left_out")
+        empty = (
+            "The store is empty: nothing has been committed yet." if not others else "No message is left to look at."
+        )
         return Section("Overview", found="No message is in what was asked for." if options.told() else empty)
     width = span(totals)
     messages = sum(row["messages"] for row in totals)

@@ -41,9 +41,9 @@ def run(work: Work) -> Answers:
     asked = {"key": key, "gap": f"{options.gap or GAP_SECONDS} seconds", "time": time}
     lengths = work.rows(session_lengths(work.frame(*key_columns(key, time)), **asked), "session_lengths")
     if not lengths:
-        return {"session_lengths": [], "sessions": []}
+        return {"left_out": work.left_out(), "session_lengths": [], "sessions": []}
     found = work.rows(sessions(work.frame(*key_columns(key, time)), limit=options.limit, **asked), "sessions")
-    return {"session_lengths": lengths, "sessions": found}
+    return {"left_out": work.left_out(), "session_lengths": lengths, "sessions": found}
 
 
 def section(answers: Answers, options: Options) -> Section:

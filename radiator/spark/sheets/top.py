@@ -53,6 +53,7 @@ def run(work: Work) -> Answers:
     options, limit = work.options, work.options.limit
     key, sender = options.key or PARTITION_KEY, options.sender or PRODUCER
     answers: Answers = {
+        "left_out": work.left_out(),
         "tags": work.job("top_tags", limit=limit),
         "key_skew": work.rows(key_skew(work.frame(*key_columns(key)), key=key), "key_skew"),
         "keys": [],

@@ -44,6 +44,7 @@ def _fields(options: Options) -> tuple[Field, ...]:
 def run(work: Work) -> Answers:
     totals = work.totals()
     answers: Answers = {
+        "left_out": work.left_out(),
         "totals": totals,
         "traffic": _over_time(work, "receive_time", span(totals)),
         "event_traffic": [],

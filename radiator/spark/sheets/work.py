@@ -22,12 +22,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from radiator.spark.jobs import JOBS
+from radiator.spark.jobs.left_out import OPERATIONS, SENDER_TIMES, stored_again, without_old_times
+from radiator.spark.live import TOPIC as WINDOWS
 from radiator.spark.session import collect
 from radiator.spark.sheets.options import Options
 
@@ -41,6 +44,14 @@ Read = Callable[..., DataFrame]  # read(columns=..., **options of the data sourc
 
 ROWS_MAX = 100_000  # of one answer: beyond that it is no summary
 NONE = "(none)"  # of a header that a record does not have
+
+
+class Again(Enum):
+    """What a sheet makes of messages that were stored before: replayed ones and dead letters."""
+
+    TIMELESS = "they count, and have no times of the sender"
+    OUT = "they do not count"
+    AS_IT_IS = "they are messages like others"
 
 
 @dataclass(frozen=True)
@@ -65,37 +76,68 @@ class Work:
         self.notes: list[str] = []  # what the reader of the report must know
         self._read = read
         self._totals: Rows | None = None
+        self._left_out: Rows | None = None
 
-    def frame(self, *columns: str, **selection: Any) -> DataFrame:
+    @property
+    def operations(self) -> tuple[str, ...]:
+        """Topics that watch the others. Who names destinations gets what he names."""
+        return () if self.options.destination is not None else (self.options.samples, WINDOWS)
+
+    def frame(self, *columns: str, again: Again = Again.TIMELESS, **selection: Any) -> DataFrame:
         """The part of the log that was asked for, with these columns only. ``selection`` overrides it by options of the
-        data source; None there means all."""
-        options = self.options
-        asked = {
-            "destination": options.destination,
-            "start_time": options.start,
-            "end_time": options.until,
-            **selection,
-        }
-        given = {name: value for name, value in asked.items() if value is not None}
-        by = options.by
-        if by is None or "destination" not in columns:
-            return self._read(columns=columns, **given)
-        source = "partition" if by == "partition" else "headers"
-        df = self._read(columns=(*(name for name in columns if name != "destination"), source), **given)
-        value = F.col("partition") if by == "partition" else F.coalesce(F.col("headers")[by], F.lit(NONE))
-        kept = df.withColumn("destination", value)
-        return kept if source in columns else kept.drop(source)
+        data source; None there means all, of ``destination`` those of operations too."""
+        needed, by = set(columns), self.options.by if "destination" in columns else None
+        operations = () if "destination" in selection else self.operations
+        old_times = self._again(again, columns, selection)
+        if old_times:
+            needed.add("headers")
+        if operations:
+            needed.add("destination")
+        if by is not None:
+            needed.add("partition" if by == "partition" else "headers")
+            needed -= set() if operations else {"destination"}
+        read = [*(name for name in columns if name in needed), *sorted(needed - {*columns})]
+        df = self._read(columns=read, **self._asked(selection))
+        if operations:
+            df = df.where(~F.col("destination").isin(*operations))
+        if old_times:
+            df = df.where(~stored_again()) if again is Again.OUT else without_old_times(df)
+        if by is not None:
+            value = F.col("partition") if by == "partition" else F.coalesce(F.col("headers")[by], F.lit(NONE))
+            df = df.withColumn("destination", value)
+        return df.drop(*(needed - {*columns}))
 
-    def job(self, name: str, *, selection: Mapping[str, Any] | None = None, **arguments: Any) -> Rows:
+    def _asked(self, selection: Mapping[str, Any]) -> dict[str, Any]:
+        options = self.options
+        asked = {"destination": options.destination, "start_time": options.start, "end_time": options.until}
+        return {name: value for name, value in {**asked, **selection}.items() if value is not None}
+
+    def _again(self, again: Again, columns: tuple[str, ...], selection: Mapping[str, Any]) -> bool:
+        """Whether times of the first sending have to be kept from the sheet. Headers are dear: only where some are."""
+        if again is Again.AS_IT_IS or not {*columns} & {*SENDER_TIMES}:
+            return False
+        return bool(selection) or any(row["why"] != OPERATIONS for row in self.left_out())
+
+    def job(
+        self, name: str, *, selection: Mapping[str, Any] | None = None, again: Again = Again.TIMELESS, **arguments: Any
+    ) -> Rows:
         """The answer of a job over that part."""
         job = JOBS[name]
-        return self.rows(job.run(self.frame(*job.columns, **(selection or {})), **arguments), name)
+        return self.rows(job.run(self.frame(*job.columns, again=again, **(selection or {})), **arguments), name)
 
     def rows(self, df: DataFrame, name: str) -> Rows:
         found = collect(df.limit(ROWS_MAX + 1))
         if len(found) > ROWS_MAX:
             self.notes.append(f"{name} has more than {ROWS_MAX:,} rows; those beyond are left out.")
         return found[:ROWS_MAX]
+
+    def left_out(self) -> Rows:
+        """The job ``left_out`` over what was asked for, destinations under their own names."""
+        if self._left_out is None:
+            job = JOBS["left_out"]
+            df = self._read(columns=job.columns, **self._asked({}))
+            self._left_out = self.rows(job.run(df, operations=self.operations), "left_out")
+        return self._left_out
 
     def totals(self) -> Rows:
         """The job ``totals``, with the share of each."""

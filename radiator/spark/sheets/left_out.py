@@ -1,0 +1,35 @@
+"""In words: which messages the sheets have not looked at, and how they can be asked for.
+
+Knows: the answer ``left_out``. Must not know: Spark's tables, pages.
+"""
+
+from __future__ import annotations
+
+from radiator.spark import units
+from radiator.spark.jobs.left_out import DEAD_LETTER, OPERATIONS, REPLAYED
+from radiator.spark.sheets.work import Answers, Row, Rows
+
+_WORDS = {REPLAYED: "replayed message", DEAD_LETTER: "dead letter"}
+
+
+def of_operations(answers: Answers) -> list[str]:
+    """The note for the head of a page; none if nothing was left out."""
+    rows = [row for row in answers.get("left_out", ()) if row["why"] == OPERATIONS]
+    if not rows:
+        return []
+    names = " and ".join(f"{units.many(row['messages'], 'message')} of {row['destination']}" for row in rows)
+    return [f"Left out as operations: {names}. --destination names them to have them counted."]
+
+
+def of_old_times(answers: Answers) -> list[str]:
+    """The note for a sheet about the times of senders."""
+    counts = [(_sum(answers.get("left_out", []), why), word) for why, word in _WORDS.items()]
+    told = " and ".join(units.many(messages, word) for messages, word in counts if messages)
+    return [f"Left out: {told}, which have the times of their first sending."] if told else []
+
+
+def _sum(rows: Rows, why: str) -> int:
+    def messages(row: Row) -> int:
+        return int(row["messages"])
+
+    return sum(messages(row) for row in rows if row["why"] == why)
