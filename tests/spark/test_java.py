@@ -84,9 +84,19 @@ def test_who_names_a_java_gets_that_one_or_an_error(tmp_path: Path) -> None:
 
 def test_use_java_sets_java_home_and_nothing_else(tmp_path: Path) -> None:
     home = fake_java(tmp_path / "jdk", "17")
-    environ = {"PATH": str(home / "bin")}
+    environ = {"PATH": str(home / "bin"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    before = dict(environ)
+    assert use_java(environ).home == home
+    assert environ == {**before, "JAVA_HOME": str(wrap(home, before))}
+
+
+def test_where_no_script_may_be_run_java_stands_for_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = fake_java(tmp_path / "jdk", "17")
+    access = os.access
+    monkeypatch.setattr(java.os, "access", lambda path, mode: str(path).startswith(str(home)) and access(path, mode))
+    environ = {"JAVA_HOME": str(home), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     use_java(environ)
-    assert environ == {"PATH": str(home / "bin"), "JAVA_HOME": str(home)}
+    assert environ["JAVA_HOME"] == str(home)
 
 
 def test_the_wrapper_drops_the_one_flag_and_keeps_all_else_as_it_is(tmp_path: Path) -> None:
