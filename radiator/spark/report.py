@@ -34,6 +34,7 @@ from radiator.errors import ConfigError, RadiatorError, StorageError
 from radiator.spark import units
 from radiator.spark.interrupt import ended_by_interrupt
 from radiator.spark.jobs import absent
+from radiator.spark.jobs.archived_damage import absent_from_both
 from radiator.spark.page import Page, Section
 from radiator.spark.session import get_session, read
 from radiator.spark.sheets import chosen, left_out, load, overview
@@ -115,14 +116,14 @@ def make_report(
             ending.enter_context(ended_by_interrupt())
         try:
             reader: Read
-            lacks = None
             if archive is not None:
                 reader = _both(session, path, archive, now_ns, fail_on_data_loss)
+                lacks = partial(absent_from_both, session, path, archive)
             else:
                 ends = json.dumps({log.name: log.next_offset for log in logs})
                 reader = partial(read, session, str(path), ending_offsets=ends, fail_on_data_loss=fail_on_data_loss)
                 lacks = partial(absent, session, str(path), ending_offsets=ends)
-            work = Work(session, reader, asked, {log.name: log.size_bytes for log in logs}, lacks)
+            work = Work(session, reader, asked, {log.name: log.size_bytes for log in logs}, lacks, archive is not None)
             found = [
                 (load(name), _run(work, name, partial(step, name, place, steps))) for place, name in enumerate(names, 1)
             ]

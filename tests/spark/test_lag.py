@@ -70,6 +70,22 @@ def test_a_cursor_that_stands_still_is_told_with_how_long_and_how_old(spark: Any
     assert "group:stops&lt;b&gt;" in page and "<b>:" not in page
 
 
+def test_a_name_with_many_partitions_and_a_queue_of_dead_letters_are_told_once(spark: Any, writer: Writer) -> None:
+    for second in range(0, 101, 10):
+        for number in range(3):
+            writer.write(SAMPLES, [sample("group:stops", second, 0, second, 0, partition=f"p{number}")])
+            dead = sample("queue:/queue/dead", second, 0, 40, 0, partition=f"d{number}", destination="/queue/dead")
+            writer.write(SAMPLES, [dead])
+    writer.write("d0", [Message("/queue/dead", b"", b"dlq-reason:rejected", START_NS + 50 * S)])
+    (section,) = make_report(writer.root, spark=spark, sheets=["lag"]).page.sections
+    stops, dead_letters = section.stands_out
+    assert stops.startswith("group:stops is 300 messages behind in 3 partitions and has settled nothing since")
+    assert (
+        dead_letters
+        == "120 dead letters in /queue/dead in 3 partitions wait for somebody to look at them, the oldest for 50 s"
+    )
+
+
 def test_the_width_and_the_topic_of_samples_can_be_chosen(spark: Any, store: str) -> None:
     answers = make_report(store, spark=spark, sheets=["lag"], every="50s").answers
     assert [row["lag"] for row in answers["lag_over_time"] if row["cursor"] != "sub:works"] == [20, 70, 80]

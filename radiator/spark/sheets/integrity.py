@@ -2,7 +2,8 @@
 destinations were asked for: of a partition that destinations share, those of one alone have gaps.
 
 ``missing`` are offsets that are lost. What retention has removed, and what was settled or compacted away, is counted
-beside it, where the files themselves are read (``absent``): offsets alone do not tell one from the other.
+beside it: files and commits tell one from the other (``absent``), offsets alone do not. Of a window of time, and of an
+archive, they tell what is lost; the other offsets between the first and the last that are not there were left out.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 
 from radiator.spark import units
-from radiator.spark.jobs.damage import LEFT_OUT, LOST, REMOVED
+from radiator.spark.jobs.damage import LEFT_OUT, LOST, REMOVED, WHY
 from radiator.spark.page import Field, Section, Table
 from radiator.spark.sheets.options import Options
 from radiator.spark.sheets.work import Answers, Row, Rows, Sheet, Work
@@ -45,16 +46,49 @@ _ABSENT = (
 def run(work: Work) -> Answers:
     everything = {"destination": None}
     found = work.job("integrity", selection=everything)
-    if work.absent is None or work.options.start is not None or work.options.until is not None:
+    if work.absent is None:
         missing = any(row["missing"] for row in found)
         rows = [{**row, "removed": 0, "left_out": 0} for row in found]
         answers = {"integrity": rows, "gaps": work.job("gaps", selection=everything) if missing else [], "absent": []}
     else:
-        absent = work.rows(work.absent(), "absent")
+        times = {"start_time": work.options.start, "end_time": work.options.until}
+        window = {name: time for name, time in times.items() if time is not None}
+        absent = work.rows(work.absent(**window), "absent")
+        if window or work.archived:
+            absent = _with_left_out(found, [row for row in absent if row["why"] != LEFT_OUT], bool(window))
         answers = {"integrity": _explained(found, absent), "gaps": [], "absent": absent}
     for row in answers["integrity"]:
         row["on_disk"] = work.sizes.get(row["partition"], 0)
     return answers
+
+
+def _with_left_out(found: Rows, absent: Rows, window: bool) -> Rows:
+    """``absent``, of a ``window`` of time as much as touches it, and with what else is not there as one row each."""
+    spans = {row["partition"]: row for row in found}
+    kept = [row for row in absent if not window or _touches(row, spans.get(row["partition"]))]
+    for row in found:
+        inside = sum(_inside(each, row) for each in kept if each["partition"] == row["partition"])
+        if row["missing"] > inside:
+            span = {"first_missing": row["first_offset"] + 1, "last_missing": row["last_offset"] - 1}
+            kept.append(
+                {"partition": row["partition"], "why": LEFT_OUT, **span, "records": row["missing"] - inside,
+                 "path": None, "position": None, "reason": WHY[LEFT_OUT]}
+            )  # fmt: skip
+    return sorted(kept, key=lambda row: (row["partition"], row["first_missing"]))
+
+
+def _touches(absent: Row, span: Row | None) -> bool:
+    """Where nothing of the window is left, what is lost near it may be all of it; what was removed lies before it."""
+    if span is None:
+        return bool(absent["why"] == LOST)
+    return bool(
+        absent["last_missing"] >= span["first_offset"] - 1 and absent["first_missing"] <= span["last_offset"] + 1
+    )
+
+
+def _inside(absent: Row, span: Row) -> int:
+    first, last = max(absent["first_missing"], span["first_offset"]), min(absent["last_missing"], span["last_offset"])
+    return max(int(last - first) + 1, 0)
 
 
 def _explained(found: Rows, absent: Rows) -> Rows:

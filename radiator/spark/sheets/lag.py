@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
 
 from radiator.spark import units
 from radiator.spark.jobs import JOBS, lag
+from radiator.spark.jobs.left_out import DEAD_LETTER
 from radiator.spark.page import Field, Section, Table
 from radiator.spark.pictures import lines
 from radiator.spark.sheets.options import Options
-from radiator.spark.sheets.work import Answers, Rows, Sheet, Work
+from radiator.spark.sheets.work import Answers, Row, Rows, Sheet, Work
 
 DRAWN_MAX = 7  # cursors in the picture: as many as there are colours
 TOLD_MAX = 5  # cursors that are told of by name
@@ -40,6 +41,7 @@ def run(work: Work) -> Answers:
     found = work.rows(lag(body, log), "lag")
     answers: Answers = {"lag": found, "lag_over_time": []}
     if found:
+        answers["left_out"] = work.left_out()
         width = max(row["last"] for row in found) - min(row["first"] for row in found)
         every = work.options.width(width)[1]
         answers["lag_over_time"] = work.job("lag_over_time", selection=samples, every=every)
@@ -55,6 +57,7 @@ def section(answers: Answers, options: Options) -> Section:
             f"`radiator cursors sample --to {where} --every 30s` writes down how far behind everyone is."
         )
         return Section("Lag", found=found, nothing=True)
+    graves = {row["destination"] for row in answers.get("left_out", ()) if row["why"] == DEAD_LETTER}
     worst = _worst(answers["lag_over_time"])
     drawn = [row for row in answers["lag_over_time"] if row["cursor"] in worst]
     drawn.sort(key=lambda row: worst.index(row["cursor"]))
@@ -74,7 +77,9 @@ def section(answers: Answers, options: Options) -> Section:
     )
     text = "Growth is the slope of a line through all samples; how long the oldest waits is as of the last one."
     table = Table("Cursors", _LAG, rows)
-    return Section("Lag", text, found=_found(rows), stands_out=_stands_out(rows), pictures=[picture], tables=[table])
+    return Section(
+        "Lag", text, found=_found(rows), stands_out=_stands_out(rows, graves), pictures=[picture], tables=[table]
+    )
 
 
 def _cursors(rows: Rows) -> list[str]:
@@ -98,24 +103,53 @@ def _found(rows: Rows) -> str:
     )
 
 
-def _stands_out(rows: Rows) -> list[str]:
-    told = [line for line in map(_remark, rows) if line]
+def _stands_out(rows: Rows, graves: set[str]) -> list[str]:
+    """A line for each name that stands still, or falls behind more and more, whatever the number of its partitions."""
+    still = _by_name(row for row in rows if _stands_still(row))
+    falling = _by_name(row for row in rows if _falls_behind(row) and row["cursor"] not in still)
+    worst = sorted([*still.values(), *falling.values()], key=lambda row: (row["destination"] in graves, -row["lag"]))
+    told = [_remark(row, row["cursor"] in still, row["destination"] in graves) for row in worst]
     return told if len(told) <= TOLD_MAX else [*told[:TOLD_MAX], f"and {len(told) - TOLD_MAX:,} cursors more"]
 
 
-def _remark(row: dict[str, Any]) -> str:
-    """Of a cursor that stands still, or falls behind more and more."""
-    parts = [f"{row['cursor']} is {units.many(row['lag'], 'message')} behind"]
+def _by_name(rows: Iterable[Row]) -> dict[str, Row]:
+    """The partitions of each name as one."""
+    found: dict[str, Row] = {}
+    for row in rows:
+        one = found.setdefault(row["cursor"], {**row, "lag": 0, "slope": 0.0, "partitions": 0, "age_ms": None})
+        one["lag"] += row["lag"]
+        one["slope"] += row["slope"] or 0.0
+        one["partitions"] += 1
+        one["members"] = max(one["members"], row["members"])
+        one["still_since"] = max(filter(None, (one["still_since"], row["still_since"])), default=None)
+        one["age_ms"] = max((age for age in (one["age_ms"], row["age_ms"]) if age is not None), default=None)
+    return found
+
+
+def _stands_still(row: Row) -> bool:
+    watched, still = (row["last"] - row["first"]).total_seconds(), row["still_since"]
+    return bool(row["lag"] and still and (row["last"] - still).total_seconds() >= STILL_SHARE * watched > 0)
+
+
+def _falls_behind(row: Row) -> bool:
     watched = (row["last"] - row["first"]).total_seconds()
-    still = row["still_since"]
-    if row["lag"] and still is not None and (row["last"] - still).total_seconds() >= STILL_SHARE * watched > 0:
-        parts.append(f"and has settled nothing since {units.moment(still)}")
-        if row["members"] == 0:
-            parts.append("nobody takes from it")
-    elif row["slope"] and row["slope"] * watched >= max(row["lag_avg"], GROWN_MIN) and row["lag"] >= row["lag_avg"]:
-        parts.append(f"and falls behind by {units.rate(row['slope'])}")
+    grown = bool(row["slope"] and row["slope"] * watched >= max(row["lag_avg"], GROWN_MIN))
+    return grown and bool(row["lag"] >= row["lag_avg"]) and not _stands_still(row)
+
+
+def _remark(row: Row, still: bool, grave: bool) -> str:
+    where = f" in {row['partitions']:,} partitions" if row["partitions"] > 1 else ""
+    if grave:  # nobody has to take from it: that it is not empty is told by the dead letters
+        said = (
+            f"{units.many(row['lag'], 'dead letter')} in {row['destination']}{where} wait for somebody to look at them"
+        )
+        return said + (f", the oldest for {units.duration(row['age_ms'])}" if row["age_ms"] is not None else "")
+    parts = [f"{row['cursor']} is {units.many(row['lag'], 'message')} behind{where}"]
+    if still:
+        parts.append(f"and has settled nothing since {units.moment(row['still_since'])}")
+        parts += ["nobody takes from it"] if row["members"] == 0 else []
     else:
-        return ""
+        parts.append(f"and falls behind by {units.rate(row['slope'])}")
     if row["age_ms"] is not None:
         parts.append(f"the oldest has waited {units.duration(row['age_ms'])}")
     return f"{parts[0]} {', '.join(parts[1:])}"

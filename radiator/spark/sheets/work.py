@@ -61,7 +61,8 @@ class Sheet:
 
 
 class Work:
-    """What sheets ask. ``sizes``: bytes on disk by partition; ``absent``: the job of that name. None: no files."""
+    """What sheets ask. ``sizes``: bytes on disk by partition; ``absent``: the job of that name, or with ``archived``
+    the one for both, which takes the times of a window. None: no files."""
 
     def __init__(
         self,
@@ -69,10 +70,11 @@ class Work:
         read: Read,
         options: Options | None = None,
         sizes: Mapping[str, int] | None = None,
-        absent: Callable[[], DataFrame] | None = None,
+        absent: Callable[..., DataFrame] | None = None,
+        archived: bool = False,
     ) -> None:
         self.spark, self.options, self.sizes = spark, options or Options(), sizes or {}
-        self.absent = absent
+        self.absent, self.archived = absent, archived
         self.notes: list[str] = []  # what the reader of the report must know
         self._read = read
         self._totals: Rows | None = None

@@ -1,0 +1,54 @@
+"""Which offsets neither the archive nor the log has, where both are read as one.
+
+The commits of an archive say what it has of a partition and what it could not take; the files of the log say it of what
+is not archived yet. What lies between, and is no record, was left out on purpose and is not listed here: the archive
+holds records, not the batches that tell of it.
+
+Knows: the state of an archive, the job ``absent``. Must not know: Parquet, headers, bodies.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from radiator.archive import load, open_files
+from radiator.archive.holes import Around
+from radiator.columns.files import open_store
+from radiator.columns.log import partitions
+from radiator.spark import options as read_options
+from radiator.spark.jobs.damage import LOST, REMOVED, ROW, WHY, absent
+from radiator.spark.uris import arrow_uri
+
+
+def absent_from_both(spark: SparkSession, path: str | None, archive: str, **options: Any) -> DataFrame:
+    """The columns of ``absent``, with ``lost`` and ``removed`` only. ``options``: ``start_time`` and ``end_time``."""
+    asked = read_options.parse({"path": path or ".", **{name: str(value) for name, value in options.items()}})
+    place = None if path is None else open_store(path)
+    logs = [] if place is None else partitions(place)  # before the commits, as ``table`` does it
+    files = open_files(arrow_uri(archive))
+    state = load(files)
+    rows = [
+        (name, REMOVED, 0, first - 1, first, None, None, "they had been removed before the archive began")
+        for name, first in state.starts.items()
+        if first
+    ]
+    rows += [
+        (each.name, REMOVED, 0, each.log_start_offset - 1, each.log_start_offset, None, None, WHY[REMOVED])
+        for each in logs
+        if each.log_start_offset and each.name not in state.ends
+    ]
+    for hole in Around(state, place, logs).holes(asked.selection):
+        why, records = REMOVED if hole.settled else LOST, hole.following - hole.first
+        rows.append((hole.partition, why, hole.first, hole.following - 1, records, None, None, hole.why))
+    found = spark.createDataFrame(rows, ROW)
+    begins = {each.name: max(each.log_start_offset, state.ends.get(each.name, 0)) for each in logs}
+    ends = {each.name: each.next_offset for each in logs if begins[each.name] < each.next_offset}
+    if path is not None and ends:
+        starting, ending = json.dumps({name: begins[name] for name in ends}), json.dumps(ends)
+        log = absent(spark, path, starting_offsets=starting, ending_offsets=ending, **options)
+        found = found.unionByName(log.where(F.col("why") == LOST))
+    return found.orderBy("partition", "first_missing")
