@@ -10,8 +10,8 @@ format and the guarantees.
 Knows: pyarrow, the files of a store. Must not know: pyspark, brokers, rules.
 """
 
-from radiator.archive.files import Files, open_files
+from radiator.archive.files import Files, NoArchive, open_files
 from radiator.archive.listing import files
 from radiator.archive.manifest import Conflict, DataFile, Lost, State, commit, load
 
-__all__ = ["Conflict", "DataFile", "Files", "Lost", "State", "commit", "files", "load", "open_files"]
+__all__ = ["Conflict", "DataFile", "Files", "Lost", "NoArchive", "State", "commit", "files", "load", "open_files"]

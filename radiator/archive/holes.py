@@ -107,6 +107,16 @@ class Around:
             and all(each.floor >= following for each in readers)
         )
 
+    def destinations(self) -> set[str] | None:
+        """All that archive and log have held; None: that cannot be told."""
+        found: set[str] = set()
+        for partition in self._files.keys() | self._ends.keys():
+            names = self._names(partition) if partition in self._ends else self._archived(partition)
+            if names is None:
+                return None
+            found |= names
+        return found
+
     # --- what lies around ---------------------------------------------------------------------------------------------
 
     @cached_property
@@ -130,17 +140,22 @@ class Around:
 
     def _names(self, partition: str) -> set[str] | None:
         """All destinations that it can ever have held; None: that cannot be told."""
-        listed = [each.destinations for each in self._files.get(partition, [])]
-        archived: set[str] = set()
-        for names in listed:
-            if names is None:
-                return None
-            archived.update(names)
+        archived = self._archived(partition)
+        if archived is None:
+            return None
         end = self._ends.get(partition)
         if end is None:
             return archived if archived == {partition} else None
         known = self._holdings.destinations({partition: end})
         return None if known is None else known | archived
+
+    def _archived(self, partition: str) -> set[str] | None:
+        found: set[str] = set()
+        for each in self._files.get(partition, []):
+            if each.destinations is None:
+                return None
+            found.update(each.destinations)
+        return found
 
     def _queues_of(self, partition: str) -> bool:
         """Whether queues read it, as far as that is known."""

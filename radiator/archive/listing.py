@@ -9,11 +9,13 @@ import os
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from radiator.archive.files import Files, open_files
-from radiator.archive.manifest import DataFile, load
+from radiator.archive.files import Files, NoArchive, open_files
+from radiator.archive.manifest import DataFile, State, load
+from radiator.clock import NS_PER_MS
 from radiator.routing.pattern import parse_list
 
-Time = int | str | datetime  # nanoseconds since 1970; RFC 3339, UTC where it says no zone
+Time = int | str | datetime  # 19 digits of nanoseconds since 1970, or 13 of milliseconds; RFC 3339; UTC without a zone
+UNITS = {19: 1, 13: NS_PER_MS}  # what a number counts, by its length
 
 
 def files(
@@ -24,7 +26,8 @@ def files(
     partition: str | None = None,
 ) -> list[str]:
     """The files that may hold messages to ``destination`` (a name, a pattern, or a comma list of them) received from
-    ``start`` up to, not including, ``end``. Whole files: they may hold others as well."""
+    ``start`` up to, not including, ``end``. Whole files: they may hold others as well. Raises NoArchive, or another
+    StorageError; ValueError if a time cannot be read."""
     where = open_files(archive)
     low, high = (None if start is None else time_ns(start)), (None if end is None else time_ns(end))
     wants = None if destination is None else parse_list(destination)
@@ -37,7 +40,18 @@ def files(
             and (wants is None or each.destinations is None or any(map(wants.matches, each.destinations)))
         )
 
-    return [where.address(each.path) for each in in_order(load(where).files.values()) if wanted(each)]
+    return [where.address(each.path) for each in in_order(there(where).files.values()) if wanted(each)]
+
+
+def there(archive: Files) -> State:
+    """Raises NoArchive, or another StorageError."""
+    state = load(archive)
+    if state.version < 0:
+        raise NoArchive(
+            f"{archive.uri}: there is no archive, or nothing in it yet: `radiator archive --data DIR --to URI` writes "
+            "the sealed segments of a data directory to one"
+        )
+    return state
 
 
 def in_order(found: Iterable[DataFile]) -> list[DataFile]:
@@ -48,7 +62,13 @@ def in_order(found: Iterable[DataFile]) -> list[DataFile]:
 def time_ns(time: Time) -> int:
     """Raises ValueError."""
     if isinstance(time, int):
-        return time
+        digits = len(str(abs(time)))
+        if digits not in UNITS:
+            raise ValueError(
+                "expected nanoseconds since 1970 (19 digits), milliseconds (13 digits), RFC 3339 or a datetime, got "
+                f"{time}"
+            )
+        return time * UNITS[digits]
     moment = datetime.fromisoformat(time) if isinstance(time, str) else time
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)

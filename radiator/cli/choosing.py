@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from radiator.cli.common import NOT_FOUND, CommandFailed, may_read
+from radiator.cli.common import NOT_FOUND, CommandFailed, may_read, say
 
 if TYPE_CHECKING:
     from radiator.export.records import Bounds
@@ -18,6 +19,31 @@ def check_store(data: str) -> None:
     may_read(data)
     if not os.path.isdir(os.path.join(data, "partitions")):
         raise CommandFailed(NOT_FOUND, f"{data}: no radiator store here; --data names the data_dir of a broker")
+
+
+def tell_unknown(destinations: str | None, known: Collection[str] | None, where: str) -> None:
+    """Names and patterns that nothing is called by: no error, but perhaps a slip. None: what is known is not all."""
+    from radiator.columns.near import unheard
+
+    for text in () if destinations is None or known is None else unheard(destinations, known):
+        say(f"{where} has no {text}")
+
+
+def destinations_of(data: str) -> set[str] | None:
+    """All that a store has held; None where a list of names is not whole."""
+    from radiator.storage import layout, names
+    from radiator.storage.files import FileSystem, read_file
+    from radiator.storage.reader import list_partitions, read_head
+
+    fs, found = FileSystem(), set[str]()
+    for partition in list_partitions(data, fs):
+        _, raw = read_head(fs, partition.directory)
+        listed = None if raw is None else layout.decode_listed(raw)
+        listing = (read_file(fs, layout.names_path(partition.directory)) or b"") if listed is not None else b""
+        if listed is None or not names.vouched(listing, listed):
+            return None
+        found.update(names.decode(listing[: listed.size_bytes])[0] or [partition.name])
+    return found
 
 
 def read_bounds(start: str, stop: str | None, archived: int = 0) -> Bounds:

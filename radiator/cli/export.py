@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from radiator.cli.choosing import POSITIONS, check_store, read_bounds
+from radiator.cli.choosing import POSITIONS, check_store, destinations_of, read_bounds, tell_unknown
 from radiator.cli.common import DAMAGED, FAILED, NOT_FOUND, OK, CommandFailed, json_option, progress, put_json, say
 
 if TYPE_CHECKING:
@@ -70,6 +70,8 @@ def export(
         choices = {name: Choice(destinations, bound) for name, bound in bounds.items()}
     except (ValueError, ProtocolError) as error:
         raise click.UsageError(str(error)) from None
+    if destinations is not None:
+        tell_unknown(destinations, destinations_of(data), data)
     with progress() as bar:
         bar.disable = bar.disable or (target == "-" and sys.stdout.isatty())
         task = bar.add_task("exporting", total=sum(each.size_bytes for each in chosen), note="")

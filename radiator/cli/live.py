@@ -16,6 +16,7 @@ from radiator.cli.common import (
     FAILED,
     OK,
     PASSCODE,
+    SERVER_EXITS,
     USAGE,
     CommandFailed,
     connection_options,
@@ -134,4 +135,5 @@ def _end(query: Any) -> None:
 
     error = query.exception()
     if error is not None:
-        raise CommandFailed(FAILED, reason(error) or str(error).partition("\n")[0])
+        told = reason(error) or str(error).partition("\n")[0]
+        raise CommandFailed(next((code for word, code in SERVER_EXITS.items() if f"({word})" in told), FAILED), told)

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 import click
 
-from radiator.cli.choosing import POSITIONS, check_store, read_bounds
+from radiator.cli.choosing import POSITIONS, check_store, destinations_of, read_bounds, tell_unknown
 from radiator.cli.common import (
     DAMAGED,
     INTERRUPTED,
@@ -101,6 +101,10 @@ def replay(
         sources = _sources(choice, data, archive, losses)
     except (ValueError, ProtocolError) as error:
         raise click.UsageError(str(error)) from None
+    if destinations is not None:
+        logged = set() if data is None else destinations_of(data)
+        known = None if logged is None or sources.archived_names is None else logged | sources.archived_names
+        tell_unknown(destinations, known, " or ".join(filter(None, (data, archive))))
     if dry_run:
         return _rehearse(sources, targets, Schedule(pace), clock == "event", limit, losses, as_json)
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
-from radiator.routing.pattern import WILDCARDS, segments
+from radiator.routing.pattern import WILDCARDS, parse_list, segments
 
 SHOWN = 5
 SNAPSHOT = "radiator.spark.snapshot(data) gives the ends of all partitions, for such options"
@@ -33,6 +33,14 @@ def did_you_mean(name: str, known: Collection[str], most: int = 1) -> str:
     """``; did you mean /topic/orders?``, or nothing."""
     found = near(name, known, most)
     return f"; did you mean {' or '.join(found)}?" if found else ""
+
+
+def unheard(destinations: str, known: Collection[str]) -> Iterator[str]:
+    """Names and patterns of a comma list that nothing known is called by, in words: what, which, and the likely one."""
+    for pattern in parse_list(destinations):
+        if not any(map(pattern.matches, known)):
+            what = "destination" if pattern.is_literal else "destination that matches"
+            yield f"{what} {pattern.text!r} yet{did_you_mean(pattern.text, known)}"
 
 
 def instead(name: str, found: Collection[str]) -> str:

@@ -60,19 +60,23 @@ class Export:
     def to_stream(self, partitions: list[StoredPartition], file: BinaryIO) -> None:
         """Raises Lost, OSError."""
         writer = WRITERS[self._kind](file)
-        for partition in partitions:
-            self.result.partitions[partition.name] = 0
-            done = 0
-            for chosen in self._choices[partition.name].read(partition, self._lost):
-                writer.write(rows(chosen))
-                count = len(chosen.indexes)
-                self.result.records += count
-                self.result.body_bytes += sum(len(chosen.batch.bodies[index]) for index in chosen.indexes)
-                self.result.partitions[partition.name] += count
-                self._progress(chosen.batch.size_bytes)
-                done += chosen.batch.size_bytes
-            self._progress(max(0, partition.size_bytes - done))
-        writer.close()
+        try:
+            for partition in partitions:
+                self.result.partitions[partition.name] = 0
+                done = 0
+                for chosen in self._choices[partition.name].read(partition, self._lost):
+                    writer.write(rows(chosen))
+                    count = len(chosen.indexes)
+                    self.result.records += count
+                    self.result.body_bytes += sum(len(chosen.batch.bodies[index]) for index in chosen.indexes)
+                    self.result.partitions[partition.name] += count
+                    self._progress(chosen.batch.size_bytes)
+                    done += chosen.batch.size_bytes
+                self._progress(max(0, partition.size_bytes - done))
+            writer.close()
+        except BaseException:
+            writer.abandon()
+            raise
 
     def to_file(self, partitions: list[StoredPartition], path: str) -> None:
         with _new_file(path) as file:

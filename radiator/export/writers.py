@@ -12,6 +12,7 @@ Knows: formats. Must not know: where the rows come from, what the file is called
 from __future__ import annotations
 
 import base64
+import contextlib
 import csv
 import io
 from collections.abc import Callable, Iterable, Mapping
@@ -49,6 +50,9 @@ class Writer(Protocol):
 
     def close(self) -> None:
         """What is still held is written; the file itself is the caller's."""
+
+    def abandon(self) -> None:
+        """Instead of ``close``, where there will be no file: without a word, later too."""
 
 
 def check(kind: str) -> None:
@@ -112,6 +116,9 @@ class JsonLines:
     def close(self) -> None:
         pass
 
+    def abandon(self) -> None:
+        pass
+
 
 class Csv:
     def __init__(self, file: BinaryIO) -> None:
@@ -135,6 +142,9 @@ class Csv:
         self._text(*lines)
 
     def close(self) -> None:
+        pass
+
+    def abandon(self) -> None:
         pass
 
 
@@ -195,6 +205,11 @@ class Parquet:
     def close(self) -> None:
         self._flush()
         self._writer.close()
+
+    def abandon(self) -> None:
+        with contextlib.suppress(Exception):
+            self._writer.close()
+        self._writer.is_open = False  # else it closes itself when it goes, and prints that its file is closed
 
 
 def _micros(ns: int | None) -> int | None:

@@ -17,8 +17,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from radiator.archive.files import NoArchive, open_files
+from radiator.archive.files import open_files
 from radiator.archive.holes import Around
+from radiator.archive.listing import there
 from radiator.archive.lookup import OnMissing, missing, overlaps
 from radiator.archive.manifest import DataFile, State, check_source, load
 from radiator.archive.parquet import reader
@@ -49,9 +50,7 @@ class Archived:
         self._store = None if data is None else open_store(data), logs
         self._wants = choice.patterns
         self._open = 0
-        self._take(load(self._files))
-        if self._state.version < 0:
-            raise NoArchive(f"{self._files.uri}: no archive here; expected what `radiator archive` has written")
+        self._take(there(self._files))
         if data is not None:
             check_source(self._files, self._state, source_of(data))
         self.ends = self._state.ends
@@ -67,6 +66,12 @@ class Archived:
             for name, files in self._by_partition.items()
             if (found := [each for each in files if self._may_have(each, self._low(name), self.ends[name])])
         ]
+
+    @property
+    def names(self) -> set[str] | None:
+        """Its destinations; None: not all of them are listed."""
+        listed = [each.destinations for each in self._state.files.values()]
+        return None if None in listed else {name for names in listed for name in names or ()}
 
     def again(self, partition: str, first: int, following: int, on_missing: OnMissing) -> Iterator[Row]:
         """Of the offsets from ``first`` up to, not including, ``following``, which the log has no more. What is not in

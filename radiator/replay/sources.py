@@ -56,6 +56,7 @@ class Sources:
         self._streams: list[Stream] = []
         self._archived: Archived | None = None
         self.partitions: list[str] = []
+        self.archived_names: set[str] | None = set()  # destinations; None: not all of them are listed
         logs = [] if data is None else list_partitions(data)
         ends = {} if archive is None else self._add_archive(archive, data, logs)
         self._add_log(logs, ends)
@@ -134,6 +135,7 @@ class Sources:
         from radiator.replay.archived import Archived  # pyarrow: who reads a log needs none
 
         found = self._archived = Archived(archive, self._choice, data, logs)
+        self.archived_names = found.names
         self.partitions += [name for name in found.ends if self._choice.has(name)]
         for partition, first, last, why in found.lost:
             self._on_loss(partition, first, last, why)

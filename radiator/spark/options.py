@@ -132,6 +132,8 @@ def _known(given: Mapping[str, str], use: Use) -> dict[str, str]:
 
 
 def _unknown(key: str) -> str:
+    if plain(key) == "paths":
+        return "load: expected one data directory, got several; read each one, and join them with unionByName"
     instead = kafka.instead(plain(key))
     if instead is not None:
         return f"option {key!r} of Spark's Kafka source has no meaning here: {instead}"

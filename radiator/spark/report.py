@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,7 @@ Progress = Callable[[str, int, int], None]  # what is being done, which step, of
 
 FIRST, LAST = "start Spark", "draw the pictures"  # steps; the sheets are between them
 WEIGHTS = ("Integrity", "Dead letters", "Lag", "Lateness", "Latency", "Traffic")  # what is told first; then the others
+TOLD_MAX = 1_000  # of lines on stderr that are told once
 REPORT = "report"  # what the files of several sheets are called; those of one have its name
 
 
@@ -154,6 +155,9 @@ def make_report(
 def _both(session: SparkSession, path: str | None, archive: str, now_ns: int, fail_on_data_loss: bool) -> Read:
     """Archive and log. Where the log ends is found anew for each sheet, so all of them end with this moment."""
     from radiator.spark.tables import table
+    from radiator.spark.unknown import tell
+
+    once = lru_cache(TOLD_MAX)(tell)  # many sheets see the same
 
     def reader(columns: Iterable[str], **asked: Any) -> DataFrame:
         end, start = min(asked.pop("end_time", now_ns), now_ns), asked.pop("start_time", None)
@@ -167,6 +171,7 @@ def _both(session: SparkSession, path: str | None, archive: str, now_ns: int, fa
             end=end,
             typed=False,
             fail_on_data_loss=strict,
+            tell=once,
             **asked,
         )
 
@@ -187,7 +192,10 @@ def _save(report: Report, folder: Path) -> None:
 
 
 def reason(error: BaseException) -> str | None:
-    """The text of our own error inside one of Spark's, which carries the traceback of another process; else None."""
+    """The text of our own error, alone or inside one of Spark's, which carries the traceback of another process; else
+    None."""
+    if isinstance(error, RadiatorError):
+        return str(error)
     found = re.findall(r"^radiator\.[\w.]+: (.+)$", str(error), re.MULTILINE)
     return found[-1].strip() if found else None
 

@@ -12,18 +12,19 @@ or ``settled``, or can hold nothing that is wanted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 
 from radiator.archive import DataFile, Files, State, load
 from radiator.archive.holes import Around
-from radiator.archive.listing import in_order
+from radiator.archive.listing import in_order, there
 from radiator.archive.lookup import may_hold
 from radiator.archive.manifest import check_source
 from radiator.columns.files import Place, open_store
 from radiator.columns.log import partitions
 from radiator.columns.selection import Selection
+from radiator.spark.unknown import unknown
 from radiator.storage import layout
 from radiator.storage.files import read_file
 from radiator.storage.salt import decode_key
@@ -33,12 +34,14 @@ from radiator.storage.salt import decode_key
 class Seam:
     """``log``: by partition, the offsets that are read from the log: from, up to and not including. ``files``: those
     of the archive that may hold what is wanted. ``holes``: what neither side has and may be wanted, in words;
-    ``settled``: as much of it as the queues of that log were through with."""
+    ``settled``: as much of it as the queues of that log were through with. ``slips``: what was asked for and is not
+    there, in words."""
 
     log: Mapping[str, tuple[int, int]]
     files: tuple[DataFile, ...]
     holes: tuple[str, ...]
     settled: tuple[str, ...] = ()
+    slips: tuple[str, ...] = ()
 
 
 def seam(
@@ -47,10 +50,11 @@ def seam(
     """Raises StorageError."""
     place = None if data is None else open_store(data, storage)
     logs = [] if place is None else partitions(place)
-    state = State() if archive is None else load(archive)
+    state = State() if archive is None else load(archive) if place is not None else there(archive)
     if place is not None and archive is not None:
         _check_source(place, archive, state)
-    holes = list(Around(state, place, logs).holes(selection))
+    around = Around(state, place, logs)
+    holes = list(around.holes(selection))
     log: dict[str, tuple[int, int]] = {}
     for each in logs:
         end = state.ends.get(each.name)
@@ -60,8 +64,20 @@ def seam(
         if first < each.next_offset:
             log[each.name] = first, each.next_offset
     wanted = (each for each in state.files.values() if may_hold(each, selection))
-    told = [tuple(str(each) for each in holes if each.settled is settled) for settled in (False, True)]
-    return Seam(log, tuple(in_order(wanted)), *told)
+    lost, settled = (tuple(str(each) for each in holes if each.settled is which) for which in (False, True))
+    slips = () if archive is None else tuple(_slips(archive, state, around, selection))
+    return Seam(log, tuple(in_order(wanted)), lost, settled, slips)
+
+
+def _slips(archive: Files, state: State, around: Around, selection: Selection) -> Iterator[str]:
+    if state.version < 0:
+        yield (
+            f"{archive.uri}: there is no archive, or nothing in it yet, so this is the log alone; `radiator archive "
+            "--data DIR --to URI` writes its sealed segments to one"
+        )
+    known = around.destinations() if selection.destinations else None
+    for text in () if known is None else unknown(selection, known):
+        yield f"neither archive nor log has a {text}"
 
 
 def _check_source(place: Place, archive: Files, state: State) -> None:

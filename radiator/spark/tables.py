@@ -16,8 +16,7 @@ import difflib
 import json
 import os
 import re
-import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import reduce
 from operator import or_
@@ -44,6 +43,7 @@ from radiator.spark.seam import Seam, names_in, seam, whole
 from radiator.spark.session import read
 from radiator.spark.spelling import plain
 from radiator.spark.typed import CORRUPT, names_of, with_fields
+from radiator.spark.unknown import tell
 from radiator.spark.uris import arrow_uri, hadoop_uri
 
 TRIES_MAX: Final = 10  # each time a whole run of the archive has come in between
@@ -74,15 +74,18 @@ def table(
     typed: bool | None = None,
     view: str | None = None,
     fail_on_data_loss: bool = True,
+    tell: Callable[[str], None] = tell,
     **options: Any,
 ) -> DataFrame:
     """Every record that the archive and the log hold as of now, each once.
 
-    ``destination`` (names, patterns), ``partition``, ``start`` and ``end`` (``receive_time``: RFC 3339, a datetime, or
-    nanoseconds) choose; ``columns`` names those that are needed. ``typed``: whether the fields of the bodies are
-    columns; None: if ``schema`` is given, or ``destination`` is and the broker has kept one schema for it. ``schema``:
-    a JSON Schema (its path, or as a dict), a StructType, or DDL such as ``"carrier STRING, dep_delay INT"``. ``view``:
-    a name for ``spark.sql``. ``options``: further ones of the data source. Raises ConfigError, StorageError.
+    ``destination`` (names, patterns), ``partition``, ``start`` and ``end`` (``receive_time``: RFC 3339, a datetime, 19
+    digits of nanoseconds or 13 of milliseconds) choose; ``columns`` names those that are needed. ``typed``: whether the
+    fields of the bodies are columns; None: if ``schema`` is given, or ``destination`` is and the broker has kept one
+    schema for it. ``schema``: a JSON Schema (its path, or as a dict), a StructType, or DDL such as ``"carrier STRING,
+    dep_delay INT"``. ``view``: a name for ``spark.sql``. ``tell`` hears of what is left out and of what looks like a
+    slip; by default it prints on stderr. ``options``: further ones of the data source. Raises NoArchive, ConfigError,
+    StorageError.
     """
     if data is None and archive is None:
         raise ConfigError("table: expected the broker's data directory, or an archive, or both; got neither")
@@ -92,7 +95,7 @@ def table(
     fields = _fields(root, asked.storage, destination, schema, typed)
     wanted, needed = _columns(columns, fields)
     files = None if archive is None else open_files(arrow_uri(os.fspath(archive)))
-    df = _both(spark, root, files, asked.selection, asked.storage, needed, given, fail_on_data_loss)
+    df = _both(spark, root, files, asked.selection, asked.storage, needed, given, fail_on_data_loss, tell)
     if fields is not None:
         df = with_fields(df, fields)
     df = df.select(*(f"`{name.replace('`', '``')}`" for name in wanted)) if wanted != df.columns else df
@@ -111,8 +114,8 @@ def _options(
     chosen = {
         "destination": destination,
         "partition": partition,
-        "start_time": start if isinstance(start, str | None) else _moment(time_ns(start)),
-        "end_time": end if isinstance(end, str | None) else _moment(time_ns(end)),
+        "start_time": start if isinstance(start, str | None) else _moment("start", start),
+        "end_time": end if isinstance(end, str | None) else _moment("end", end),
     }
     return {
         **{name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in others.items()},
@@ -121,9 +124,12 @@ def _options(
     }
 
 
-def _moment(ns: int) -> str:
+def _moment(argument: str, time: int | datetime) -> str:
     """As text that no option takes for something else than nanoseconds."""
-    seconds, rest = divmod(ns, NS_PER_SECOND)
+    try:
+        seconds, rest = divmod(time_ns(time), NS_PER_SECOND)
+    except ValueError as error:
+        raise ConfigError(f"table: {argument}: {error}") from None
     return f"{datetime(1970, 1, 1) + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%S}.{rest:09d}Z"
 
 
@@ -172,7 +178,7 @@ def _given(schema: Any) -> StructType:
     except Exception as error:
         raise ConfigError(
             f'schema: expected the path of a JSON Schema (*.json), or DDL such as "carrier STRING", got {text!r}: '
-            f"{str(error).splitlines()[0]}"
+            f"{next(filter(None, str(error).splitlines()), 'it is neither')}; for a file of another name give a Path"
         ) from None
     return parsed
 
@@ -198,11 +204,11 @@ def _columns(columns: Iterable[str] | None, fields: StructType | None) -> tuple[
 
 def _both(
     spark: SparkSession, root: str | None, files: Files | None, selection: Selection, storage: Mapping[str, str],
-    needed: list[str], given: Mapping[str, str], strict: bool,
+    needed: list[str], given: Mapping[str, str], strict: bool, tell: Callable[[str], None],
 ) -> DataFrame:  # fmt: skip
     for _ in range(TRIES_MAX):
         found = seam(root, files, selection, storage)
-        _tell(found, strict)
+        _tell(found, strict, tell)
         try:
             sides = [] if files is None else _archived(spark, files, found.files, selection, needed)
             break
@@ -221,7 +227,7 @@ def _both(
     return reduce(DataFrame.union, sides)
 
 
-def _tell(found: Seam, strict: bool) -> None:
+def _tell(found: Seam, strict: bool, tell: Callable[[str], None]) -> None:
     holes = found.holes
     if holes and strict:
         more = f"; and {len(holes) - LOSSES_SHOWN} more" if len(holes) > LOSSES_SHOWN else ""
@@ -230,9 +236,11 @@ def _tell(found: Seam, strict: bool) -> None:
             "To read everything else: fail_on_data_loss=False"
         )
     for hole in holes:
-        print(f"radiator: skipped: {hole}", file=sys.stderr)
+        tell(f"skipped: {hole}")
     for hole in found.settled:
-        print(f"radiator: not in the table: {hole}", file=sys.stderr)
+        tell(f"not in the table: {hole}")
+    for slip in found.slips:
+        tell(slip)
 
 
 def _live(

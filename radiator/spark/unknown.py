@@ -1,4 +1,5 @@
 """Names and patterns that the store has nothing for yet are no error, but may be slips: they are told on stderr.
+With an archive it is ``table`` that tells, as it sees both.
 
 Knows: names, patterns. Must not know: records, pyspark.
 """
@@ -6,13 +7,13 @@ Knows: names, patterns. Must not know: records, pyspark.
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from radiator.columns.files import open_store, shown
 from radiator.columns.heads import End, Holdings, ends
-from radiator.columns.near import did_you_mean
+from radiator.columns.near import did_you_mean, unheard
 from radiator.columns.options import ReadOptions
-from radiator.routing.pattern import parse_list
+from radiator.columns.selection import Selection
 
 
 def tell_unknown(options: ReadOptions, found: Mapping[str, End] | None = None) -> None:
@@ -24,21 +25,25 @@ def tell_unknown(options: ReadOptions, found: Mapping[str, End] | None = None) -
     place = open_store(options.path, options.storage)
     found = ends(place) if found is None else found
     wanted = {name: None for each in selection.partitions if each.kind == "in" for name in each.values}
-    _tell(options, "partition", [name for name in wanted if name not in found], found)
-    known = Holdings(place.fs).destinations(found) if selection.destinations else None
-    if known is None:
-        return
+    for name in wanted:
+        if name not in found:
+            tell(f"{shown(options.path)} has no partition {name!r} yet{did_you_mean(name, found)}")
+    known = Holdings(place.fs).destinations(found) if selection.destinations and options.archive is None else None
+    for text in () if known is None else unknown(selection, known):
+        tell(f"{shown(options.path)} has no {text}")
+
+
+def unknown(selection: Selection, known: Collection[str]) -> Iterator[str]:
+    """The names and patterns of destinations that none of those matches."""
     for each in selection.destinations:
         if each.kind == "in":
-            _tell(options, "destination", [name for name in each.values if name not in known], known)
+            for name in each.values:
+                if name not in known:
+                    yield f"destination {name!r} yet{did_you_mean(name, known)}"
         elif each.kind == "pattern":
-            for pattern in (pattern for text in each.values for pattern in parse_list(text)):
-                if not any(map(pattern.matches, known)):
-                    what = "destination" if pattern.is_literal else "destination that matches"
-                    _tell(options, what, [pattern.text], known)
+            for destinations in each.values:
+                yield from unheard(destinations, known)
 
 
-def _tell(options: ReadOptions, what: str, names: Collection[str], known: Collection[str]) -> None:
-    for name in names:
-        hint = did_you_mean(name, known)
-        print(f"radiator: {shown(options.path)} has no {what} {name!r} yet{hint}", file=sys.stderr, flush=True)
+def tell(text: str) -> None:
+    print(f"radiator: {text}", file=sys.stderr, flush=True)

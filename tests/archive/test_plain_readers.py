@@ -11,12 +11,13 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from radiator.archive import files
+from radiator.archive import NoArchive, files
 from radiator.archive.files import open_files
 from radiator.archive.merging import Sizes
 from radiator.archive.run import Options, run
 from radiator.archive.split import Settings
 from radiator.columns.schema import arrow_schema
+from tests.archive.stores import fill
 from tests.spark.stores import START_NS, Message, Writer
 
 duckdb = pytest.importorskip("duckdb")
@@ -131,3 +132,14 @@ def test_the_documented_lines_run(made: tuple[str, str], tmp_path: Path, monkeyp
     assert names["counts"].fetchall() and len(names["frame"]) == 10 and names["delays"].height == 10
     for query in re.findall(r"```sql\n(.*?)```", section.split("\n## ")[0], re.DOTALL):
         assert duckdb.sql(query).fetchall()
+
+
+def test_an_archive_that_is_not_there_is_an_error_and_nothing_chosen_an_empty_list(tmp_path: Path) -> None:
+    with pytest.raises(NoArchive, match="nowhere: there is no archive, or nothing in it yet: `radiator archive"):
+        files(tmp_path / "nowhere")
+    fill(tmp_path / "data").close()
+    run(str(tmp_path / "data"), open_files(tmp_path / "archive"))
+    assert files(tmp_path / "archive") and files(tmp_path / "archive", destination="/topic/none") == []
+    assert files(tmp_path / "archive", start=START_NS // 10**6) == files(tmp_path / "archive", start=START_NS)
+    with pytest.raises(ValueError, match="19 digits"):
+        files(tmp_path / "archive", start=START_NS // 10**9)

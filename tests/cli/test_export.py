@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import csv
 import errno
+import gc
 import io
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,9 +19,11 @@ from radiator.cli.main import run
 from radiator.client import connect
 from radiator.export import writers
 from radiator.export.files import Export
+from radiator.export.records import Choice
 from radiator.storage import archived
 from radiator.storage.files import FileSystem
 from radiator.storage.layout import partition_path
+from radiator.storage.reader import list_partitions
 from tests.running import BrokerProcess
 
 EVENT_NS = 1_357_017_300_000_000_789
@@ -213,3 +217,37 @@ def test_what_is_asked_wrongly_is_refused_in_words(
     assert run(["export", "--data", str(filled.data), "--format", "parquet", "--to", out]) == 2
     assert "pip install 'radiator[parquet]'" in capfd.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_destination_that_nothing_is_called_by_is_told(
+    filled: BrokerProcess, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    exported(filled, tmp_path / "x", "--destination", "/topic/w.aa,/topic/big,/queue/jibs,/topic/z.*")
+    told = capfd.readouterr().err
+    assert f"{filled.data} has no destination '/topic/w.aa' yet; did you mean /topic/w.a?" in told
+    assert "has no destination '/queue/jibs' yet; did you mean /queue/jobs?" in told
+    assert "has no destination that matches '/topic/z.*' yet" in told
+    assert "/topic/big'" not in told
+
+
+@pytest.mark.parametrize("kind", ["parquet", "jsonl"])
+def test_ctrl_c_leaves_no_file_and_no_word_of_python(
+    filled: BrokerProcess, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", said.append)
+    monkeypatch.setattr(writers, "GROUP_ROWS", 10)
+    calls = iter(range(3))
+
+    def interrupted(done: int) -> None:
+        if next(calls, None) is None:
+            raise KeyboardInterrupt
+
+    partitions = list_partitions(str(filled.data))
+    choices = {each.name: Choice() for each in partitions}
+    work = Export(choices, kind, skip=False, on_loss=print, progress=interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        work.to_file(partitions, str(tmp_path / "x"))
+    del work
+    gc.collect()
+    assert said == [] and list(tmp_path.iterdir()) == []

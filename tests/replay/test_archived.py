@@ -177,7 +177,7 @@ def test_what_went_while_a_replay_was_interrupted_is_told(tmp_path: Path) -> Non
 
 
 def test_what_is_no_archive_or_that_of_another_store_is_refused(store: str, tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="no archive here"):
+    with pytest.raises(StorageError, match="there is no archive"):
         read(Choice(), None, str(tmp_path / "nothing"))
     archive = write_archive(store, tmp_path / "archive", {"ab": 40, "c": 60}, source="of-another")
     with pytest.raises(StorageError, match="archive of another data directory"):
@@ -208,3 +208,15 @@ def test_what_the_archiver_wrote_is_read_together_with_the_log_behind_it(tmp_pat
     assert read(Choice(), store, archive) == of_the_log(store)
     assert len(read(Choice("/topic/c.*"), store, archive)) == 120
     assert len(read(Choice(), None, archive)) == ends["p"]
+
+
+def test_a_destination_that_neither_has_is_told_with_the_likely_one(
+    store: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    archive = write_archive(store, tmp_path / "archive", {"ab": 40, "c": 60})
+    args = ["replay", "--to", "/topic/x", "--dry-run", "--destination", "/topic/aa,/topic/b"]
+    assert run([*args, "--data", store]) == 0
+    assert f"{store} has no destination '/topic/aa' yet; did you mean /topic/a?\n" in capfd.readouterr().err
+    assert run([*args, "--data", store, "--archive", archive]) == 0
+    told = capfd.readouterr().err
+    assert f"{store} or {archive} has no destination '/topic/aa'" in told and "/topic/b" not in told

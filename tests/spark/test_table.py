@@ -12,10 +12,11 @@ from urllib.parse import unquote
 
 import pytest
 
-from radiator.archive import Lost, commit, load, open_files
+from radiator.archive import Lost, NoArchive, commit, load, open_files
 from radiator.columns.scan import LostRecords
 from radiator.errors import ConfigError, StorageError
 from radiator.spark import collect, read, table, tables
+from radiator.spark.report import reason
 from radiator.spark.schema import SCHEMA
 from tests.spark.archives import archive, compact, lose
 from tests.spark.stores import START_NS, Writer, numbered
@@ -104,7 +105,11 @@ def test_times_are_chosen_across_the_seam_to_the_nanosecond(spark: Any, store: t
     df = table(spark, *store, partition="abc", start=low, end=high)
     assert offsets(df) == offsets(read(spark, store[0], partition="abc", start_time=low, end_time=high))
     assert df.count() == 150
-    assert table(spark, *store, start=1, end=2).count() == 0
+    assert table(spark, *store, start=10**18, end=10**18 + 1).count() == 0
+    assert table(spark, *store, partition="abc", end=low // 10**6).count() == 90  # milliseconds
+    for number in (1, 1_700_000_000):
+        with pytest.raises(ConfigError, match="start: expected nanoseconds since 1970"):
+            table(spark, *store, start=number)
     moment = datetime.fromtimestamp(low // 10**9, UTC)
     assert table(spark, *store, partition="abc", start=moment, end=str(high)).count() == 150
     assert table(spark, *store, partition="abc", start=low + 1).count() == 207
@@ -147,9 +152,39 @@ def test_either_side_may_be_missing(spark: Any, store: tuple[str, str], tmp_path
     nothing = table(spark, empty.root, tmp_path / "no archive yet")
     assert nothing.columns == SCHEMA.names and nothing.count() == 0
     assert offsets(table(spark, empty.root, there)) == {"abc": list(range(200)), "q": list(range(50))}
-    assert table(spark, None, tmp_path / "no archive yet").columns == SCHEMA.names
+    told: list[str] = []
+    assert offsets(table(spark, data, tmp_path / "no archive yet", tell=told.append)) == WHOLE
+    assert "there is no archive, or nothing in it yet, so this is the log alone" in "".join(told)
+    with pytest.raises(NoArchive, match="there is no archive.*`radiator archive --data DIR --to URI` writes"):
+        table(spark, None, tmp_path / "no archive yet")
     with pytest.raises(ConfigError, match="got neither"):
         table(spark, None)
+
+
+def test_a_name_that_neither_side_has_is_told_once_and_one_of_the_archive_is_not(
+    spark: Any, store: tuple[str, str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    told: list[str] = []
+    assert table(spark, *store, destination="/topic/aa", tell=told.append).count() == 0
+    assert told == ["neither archive nor log has a destination '/topic/aa' yet; did you mean /topic/a?"]
+    empty = Writer(tmp_path / "empty")
+    empty.close()
+    shutil.copy(f"{store[0]}/salt", f"{empty.root}/salt")
+    assert table(spark, empty.root, store[1], destination="/topic/a").count() == 67
+    assert "has no destination" not in capfd.readouterr().err
+
+
+def test_what_is_no_schema_and_several_directories_are_told_in_words(spark: Any, store: tuple[str, str]) -> None:
+    with pytest.raises(ConfigError, match="nowhere.json: expected a JSON Schema, and there is no such file"):
+        table(spark, *store, schema="nowhere.json")
+    with pytest.raises(ConfigError, match=r"got 'schemas/': .*SYNTAX.*for a file of another name give a Path"):
+        table(spark, *store, schema="schemas/")
+    with pytest.raises(Exception, match="load: expected one data directory, got several") as error:
+        spark.read.format("radiator").load([store[0], store[0]])
+    assert reason(error.value) == (
+        "load: expected one data directory, got several; read each one, and join them with unionByName"
+    )
+    assert reason(ConfigError("plain")) == "plain"
 
 
 def test_names_and_places_may_have_any_characters(spark: Any, tmp_path: Path) -> None:
