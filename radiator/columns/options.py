@@ -12,8 +12,8 @@ from radiator.columns.selection import Selection
 from radiator.limits import MIB
 
 ROWS_PER_BATCH = 16_384  # measured: fewer costs calls, more costs cache misses
-SPLIT_BYTES_MAX = 128 * MIB  # as Spark's own files.maxPartitionBytes: about a second of work for one task
-SPLIT_BYTES_MIN = 8 * MIB  # an empty task took 35 ms of CPU on a busy machine: about as much as this much log
+SPLIT_BYTES_MAX = 512 * MIB  # two seconds of work for one task, if all columns are wanted
+SPLIT_BYTES_MIN = 8 * MIB  # an empty task takes 35 ms of CPU: about as much as this much log
 
 
 EARLIEST, LATEST = -2, -1  # as an offset: what is still there; what comes next

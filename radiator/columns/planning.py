@@ -3,8 +3,8 @@
 For every wanted partition: the end is ``head`` as it is now, the segments are those that hold offsets below it. A
 partition is left out where its list of names says that it holds no wanted destination. A segment is left out, or cut
 at entries of its index, where offsets or receive times (which never fall within a partition) put it outside the
-selection. What remains is cut again at index entries into pieces of about ``split_bytes``, and small pieces are packed
-together, so that ten thousand small partitions are not ten thousand tasks.
+selection. What remains is cut into equal shares, one for each core as long as that is not too much for one task: a
+task of Spark's costs as much as reading 20 MiB, and ten thousand small partitions are not ten thousand tasks.
 
 The index is a cache and is believed only where the batch that it points to says the same. Without an index there is
 less cutting and the same result.
@@ -30,14 +30,14 @@ from radiator.columns.options import SPLIT_BYTES_MAX, SPLIT_BYTES_MIN, ReadOptio
 from radiator.columns.scan import LostRecords, SegmentRange
 from radiator.columns.selection import HIGH, Selection
 from radiator.errors import StorageError
-from radiator.limits import INDEX_INTERVAL_BYTES, KIB
+from radiator.limits import KIB
 from radiator.storage import layout
 from radiator.storage.files import FileSystem
 from radiator.storage.index import IndexEntry
 from radiator.storage.reader import StoredPartition, StoredSegment
 
 FILE_COST_BYTES = 64 * KIB  # opening a file is as dear as reading this much
-TASKS_PER_CPU = 2  # so that a slow task can be made up for
+RAGGED = 8  # a cut leaves at least this part of a task's share on either side
 NOWHERE = (-1, 0)
 
 Spots = Mapping[tuple[str, int], tuple[int, int]]  # (partition, offset) -> (segment base, position), as a head said
@@ -85,11 +85,10 @@ def resolved(options: ReadOptions) -> ReadOptions:
 
 def plan_logs(fs: FileSystem, logs: Iterable[StoredPartition], options: ReadOptions) -> list[tuple[SegmentRange, ...]]:
     """As ``plan``, of these partitions."""
-    uncut = 0 if options.tasks_min > 1 else options.split_bytes or SPLIT_BYTES_MIN
+    uncut = 0 if options.tasks_min > 1 else (options.split_bytes or SPLIT_BYTES_MIN) // RAGGED
     wanted = [(log.name, segment) for log in logs for segment in _segments(log, options.selection)]
     cuts = together(fs, lambda each: _cut(fs, *each, options.selection, {}, uncut), wanted)
-    size = options.split_bytes or _split_bytes(sum(cut.range.end - cut.range.start for cut in cuts), options)
-    return list(_pack([piece for cut in cuts for piece in _split(fs, cut, size)], size))
+    return list(_tasks(fs, cuts, options))
 
 
 def plan_pieces(
@@ -227,33 +226,41 @@ def _cut(
     return _Cut(segment, wanted, entries[start:end])
 
 
-def _split_bytes(total: int, options: ReadOptions) -> int:
-    wanted = total // (TASKS_PER_CPU * (os.cpu_count() or 1))
-    size = min(max(wanted, SPLIT_BYTES_MIN), SPLIT_BYTES_MAX)
-    if options.tasks_min == 1:
-        return size
-    return max(min(size, total // options.tasks_min - INDEX_INTERVAL_BYTES), 1)  # cuts come behind the size, not before
+def _count(total: int, options: ReadOptions) -> int:
+    """How many tasks."""
+    if options.split_bytes is not None:
+        count = -(-total // options.split_bytes)
+    else:
+        count = max(-(-total // SPLIT_BYTES_MAX), min(os.cpu_count() or 1, total // SPLIT_BYTES_MIN))
+    return max(count, options.tasks_min)
 
 
-def _split(fs: FileSystem, cut: _Cut, size: int) -> Iterator[SegmentRange]:
-    rest = cut.range
-    for entry in cut.inside:
-        large = entry.position - rest.start >= size and rest.end - entry.position >= size // 2
-        if large and confirms(fs, cut.segment, entry):
-            yield replace(rest, end=entry.position, next_offset=entry.base_offset)
-            rest = replace(rest, start=entry.position, first_offset=entry.base_offset)
-    yield rest
-
-
-def _pack(pieces: list[SegmentRange], size: int) -> Iterator[tuple[SegmentRange, ...]]:
-    together: list[SegmentRange] = []
-    filled = 0
-    for piece in pieces:
-        cost = piece.end - piece.start + FILE_COST_BYTES
-        if together and filled + cost > size + FILE_COST_BYTES:
-            yield tuple(together)
-            together, filled = [], 0
-        together.append(piece)
-        filled += cost
-    if together:
-        yield tuple(together)
+def _tasks(fs: FileSystem, cuts: list[_Cut], options: ReadOptions) -> Iterator[tuple[SegmentRange, ...]]:
+    """All ranges lie on one line of bytes, which is cut into equal parts: at the entry of an index behind each border,
+    or between two ranges where a range that crosses the border has no entries, or would be cut near one of its ends."""
+    costs = [cut.range.end - cut.range.start + FILE_COST_BYTES for cut in cuts]
+    total = sum(costs)
+    count = _count(total, options)
+    ragged = 0 if options.tasks_min > 1 else total // count // RAGGED
+    task: list[SegmentRange] = []
+    number, begin = 1, 0  # of the task that is being filled; where the range begins on the line
+    for cut, cost in zip(cuts, costs, strict=True):
+        border = total * number // count
+        if task and begin + (min(ragged, cost // 2) if cut.inside else cost // 2) >= border:
+            yield tuple(task)
+            task, number = [], max(number, begin * count // total) + 1
+        rest, line = cut.range, begin + FILE_COST_BYTES - cut.range.start
+        for entry in cut.inside:
+            if line + entry.position < max(total * number // count, begin + ragged):
+                continue
+            if cut.range.end - entry.position < ragged:
+                break
+            if confirms(fs, cut.segment, entry):
+                task.append(replace(rest, end=entry.position, next_offset=entry.base_offset))
+                yield tuple(task)
+                task, number = [], max(number, (line + entry.position) * count // total) + 1
+                rest = replace(rest, start=entry.position, first_offset=entry.base_offset)
+        task.append(rest)
+        begin += cost
+    if task:
+        yield tuple(task)

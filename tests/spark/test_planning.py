@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import random
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from radiator.columns import planning
 from radiator.columns.decode import Counters
 from radiator.columns.planning import plan, resolved, snapshot
 from radiator.columns.read import read
-from radiator.columns.scan import LostRecords
+from radiator.columns.scan import LostRecords, SegmentRange
 from radiator.columns.selection import HIGH, LOW
 from radiator.errors import StorageError
 from radiator.limits import INDEX_INTERVAL_BYTES, KIB
@@ -57,6 +59,31 @@ def test_ranges_of_all_tasks_are_the_log_once_in_order(tmp_path: Path) -> None:
     assert ranges[-1].next_offset == 3000
     assert all(piece.end - piece.start < 200_000 + 2 * INDEX_INTERVAL_BYTES for piece in ranges)
     assert offsets_of(root, split_bytes=200_000) == {"big": list(range(3000))}
+
+
+@pytest.mark.parametrize("segment_bytes", [200 * KIB, 700 * KIB, 8000 * KIB])
+def test_tasks_have_equal_shares(tmp_path: Path, segment_bytes: int) -> None:
+    def cost(task: Sequence[SegmentRange]) -> int:
+        return sum(piece.end - piece.start + planning.FILE_COST_BYTES for piece in task)
+
+    root = big(tmp_path / "data", 3000, segment_bytes)
+    total = sum(cost(task) for task in plan(parse({"path": root})))
+    for count in range(1, 12):
+        tasks = plan(parse({"path": root, "split_bytes": str(-(-total // count))}))
+        assert len(tasks) == count
+        even = total / count
+        assert all(abs(cost(task) - even) < even / 4 + 2 * INDEX_INTERVAL_BYTES for task in tasks)
+
+
+def test_a_task_for_each_core_as_long_as_there_is_enough_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = big(tmp_path / "data")
+    monkeypatch.setattr(planning, "SPLIT_BYTES_MIN", 200 * KIB)
+    for cores, tasks in (1, 1), (2, 2), (3, 3), (64, 17):
+        monkeypatch.setattr("os.cpu_count", lambda cores=cores: cores)
+        assert abs(len(plan(parse({"path": root}))) - tasks) <= (cores == 64)
+    monkeypatch.setattr(planning, "SPLIT_BYTES_MAX", 400 * KIB)
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    assert len(plan(parse({"path": root}))) > 7
 
 
 def test_offsets_and_times_read_a_small_part_of_the_bytes(tmp_path: Path) -> None:
