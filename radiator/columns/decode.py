@@ -54,7 +54,9 @@ class Decoder:
         rows = Rows(chunk, at, self._names)
         selection, low, high = self.selection, max(low, self._low), min(high, self._high)
         chosen = (rows.base_offset < high) & (rows.base_offset + rows.span > low)
-        chosen &= (rows.max_receive_ns >= selection.receive_low_ns) & (rows.min_receive_ns < selection.receive_high_ns)
+        if selection.by_time:
+            chosen &= rows.max_receive_ns >= selection.receive_low_ns
+            chosen &= rows.min_receive_ns < selection.receive_high_ns
         if not chosen.all():
             rows = rows.only(chosen)
         if selection.destinations and len(rows.at):
@@ -81,7 +83,7 @@ class Decoder:
         if first < low or last > high:
             mask &= (rows.offsets >= low) & (rows.offsets < high)
         low, high = selection.receive_low_ns, selection.receive_high_ns
-        if rows.min_receive_ns.min() < low or rows.max_receive_ns.max() >= high:
+        if selection.by_time and (rows.min_receive_ns.min() < low or rows.max_receive_ns.max() >= high):
             mask &= (rows.receive_ns >= low) & (rows.receive_ns < high)
         if selection.destinations:
             mask &= rows.records_with(selection.wants_destination)
@@ -121,10 +123,11 @@ def _optional_times(values: Ints, kind: pa.DataType) -> pa.Array:
 
 
 def _destination(made: _Made, kind: pa.DataType) -> pa.Array:
-    ids, names = made.rows.destination_ids, made.names.names
-    if len(ids) and (ids == ids[0]).all():
-        return pa.repeat(pa.scalar(names[ids[0]]), len(ids))
-    return pa.array(names, pa.string()).take(pa.array(ids))
+    rows, names = made.rows, made.names.names
+    if rows.only_destination is not None:
+        return pa.repeat(pa.scalar(names[rows.only_destination]), rows.total)
+    ids = pa.array(rows.destination_ids)  # which may add to the names
+    return pa.array(names, pa.string()).take(ids)
 
 
 def _message_id(made: _Made, kind: pa.DataType) -> pa.Array:

@@ -20,6 +20,7 @@ from radiator.columns.rows import Bytes, Ints
 from radiator.storage.format import CRC_FROM, HEADER_BYTES, MAGIC
 
 SMALL_BYTES = 4096  # larger batches on average: a step for each costs less than its crc
+LOOKED_AT = 4
 _POLYNOMIAL, _ONES = 0xEDB88320, 0xFFFFFFFF  # of zlib's crc, and its first state
 _MAGIC = int.from_bytes(MAGIC, "little")
 _NONE: Ints = np.empty(0, np.int64)
@@ -39,6 +40,8 @@ def small_batches(data: Bytes) -> tuple[Ints, int]:
     """Places of the batches that follow one another from the start of ``data`` on and hold, and where they end; none
     if they are large, or if one of them does not hold."""
     words = data[: len(data) & ~7].view("<u8")
+    if _large(data):
+        return _NONE, 0
     place = np.flatnonzero(words[: len(words) - HEADER_BYTES // 8 + 1] == _MAGIC)
     if not data.flags.writeable or len(place) * SMALL_BYTES < len(data) or place[0] != 0:
         return _NONE, 0
@@ -52,6 +55,16 @@ def small_batches(data: Bytes) -> tuple[Ints, int]:
         return _NONE, 0
     at, place, end = at[:count], place[:count], int(ends[count - 1])
     return (at, end) if _hold(data, words, place, end) else (_NONE, 0)
+
+
+def _large(data: Bytes) -> bool:
+    """Whether the first few batches show that a look at all of ``data`` would be for nothing."""
+    at = 0
+    for _ in range(LOOKED_AT):
+        if len(data) - at < HEADER_BYTES:
+            return False
+        at += max(int.from_bytes(data[at + 8 : at + 12].tobytes(), "little"), HEADER_BYTES)
+    return at > LOOKED_AT * 2 * SMALL_BYTES
 
 
 def _hold(data: Bytes, words: np.typing.NDArray[np.uint64], place: Ints, end: int) -> bool:

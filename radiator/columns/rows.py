@@ -42,6 +42,7 @@ Offsets: TypeAlias = NDArray[np.int32]
 Bytes: TypeAlias = NDArray[np.uint8]
 Mask: TypeAlias = NDArray[np.bool_]
 
+LONG_RECORDS = 64  # in a batch, on average: a copy of its own for each is faster than one gather of all
 SAME_NAMES_BYTES_MAX = 256  # longer dictionaries are compared by their hashes
 
 
@@ -109,10 +110,9 @@ class Rows:
         self._w16, self._w32 = chunk.view("<u2"), chunk.view("<i4")
         self._w64: Ints = chunk.view("<i8")
         self.base_offset: Ints = self._w64[(at >> 3) + 2]
-        self.min_receive_ns: Ints = self._w64[(at >> 3) + 3]
-        self.max_receive_ns: Ints = self._w64[(at >> 3) + 4]
         self.count: Ints = self._w32[(at >> 2) + 10].astype(np.int64)
         self.flags: Ints = self._w16[(at >> 1) + 22].astype(np.int64)
+        self._single = bool((self.count == 1).all())
 
     def only(self, chosen: Mask) -> Rows:
         return Rows(self.chunk, self.at[chosen], self._names)
@@ -126,6 +126,16 @@ class Rows:
         group = (np.cumsum(sizes) - sizes) // bytes_max
         for number in np.unique(group):
             yield self.only(group == number)
+
+    @cached_property
+    def min_receive_ns(self) -> Ints:
+        earliest: Ints = self._w64[(self.at >> 3) + 3]
+        return earliest
+
+    @cached_property
+    def max_receive_ns(self) -> Ints:
+        latest: Ints = self._w64[(self.at >> 3) + 4]
+        return latest
 
     @cached_property
     def total(self) -> int:
@@ -192,12 +202,19 @@ class Rows:
         """One value per record: of each batch ``count`` words from its ``first`` on."""
         if len(first) == 1:
             return words[int(first[0]) : int(first[0]) + self.total]
-        return words[np.repeat(first - self._first_row, self.count) + np.arange(self.total)]
+        if self._single:
+            return words[first]
+        if self.total < LONG_RECORDS * len(first):
+            return words[np.repeat(first - self._first_row, self.count) + np.arange(self.total)]
+        ends = first + self.count
+        return np.concatenate([words[at:end] for at, end in zip(first.tolist(), ends.tolist(), strict=True)])
 
     # --- columns ----------------------------------------------------------------------------------------------------
 
     @cached_property
     def offsets(self) -> Ints:
+        if self._single:
+            return self.base_offset
         offsets = np.repeat(self.base_offset - self._first_row, self.count) + np.arange(self.total)
         if self._sparse.any():
             deltas = self._gather(self._w32, (self._ids_at + _padded(4 * self.count)) >> 2)
@@ -228,37 +245,51 @@ class Rows:
         return values
 
     @cached_property
+    def only_destination(self) -> int | None:
+        """The index into the NameTable's ``names`` that all records have; None: perhaps they have several."""
+        if self._shared_place is None or (self._name_counts != 1).any() or self._indexes.any():
+            return None
+        return int(self._names.flat[self._shared_place])
+
+    @cached_property
     def destination_ids(self) -> Ints:
         """Indices into the NameTable's ``names``, one per record."""
-        counts = self._w16[(self.at >> 1) + 23].astype(np.int64)
-        ids = self._gather(self._w32, self._ids_at >> 2)
-        if (counts == 1).all() and not ids.any():
-            places = self._places(counts)
-            return np.repeat(self._names.flat[places], self.count)
-        if (ids >= np.repeat(counts, self.count)).any() or (ids < 0).any():
+        if self.only_destination is not None:
+            return np.full(self.total, self.only_destination, np.int64)
+        indexes = self._indexes
+        if (indexes >= np.repeat(self._name_counts, self.count)).any() or (indexes < 0).any():
             raise DamagedBatch("a batch names a destination that its dictionary does not have")
-        places = self._places(counts)
-        found: Ints = self._names.flat[np.repeat(places, self.count) + ids]
+        places = np.repeat(self._places(), self.count)
+        found: Ints = self._names.flat[places + indexes]
         return found
+
+    @cached_property
+    def _name_counts(self) -> Ints:
+        """How many names each batch's dictionary has."""
+        counts: Ints = self._w16[(self.at >> 1) + 23].astype(np.int64)
+        return counts
+
+    @cached_property
+    def _indexes(self) -> NDArray[Any]:
+        """Of each record, into its batch's dictionary."""
+        return self._gather(self._w32, self._ids_at >> 2)
 
     def batches_with(self, wants: Callable[[str], bool]) -> Mask:
         """The batches whose dictionary has a name that is wanted."""
-        counts = self._w16[(self.at >> 1) + 23].astype(np.int64)
-        places = self._places(counts)
+        places = self._places()
         found = self._names.wanted(wants)[self._names.flat]
         sums = np.concatenate([[0], np.cumsum(found)])
-        return np.asarray(sums[places + counts] > sums[places])
+        return np.asarray(sums[places + self._name_counts] > sums[places])
 
     def records_with(self, wants: Callable[[str], bool]) -> Mask:
         ids = self.destination_ids
         return self._names.wanted(wants)[ids]
 
-    def _places(self, counts: Ints) -> Ints:
+    def _places(self) -> Ints:
         """Where each batch's ids begin in the NameTable; equal dictionaries are looked at once."""
-        if self._same_names(counts):
-            start, count = int(self._names_at[0]), int(counts[0])
-            place = self._names.place(self.chunk[start : start + int(self._length(12)[0])].tobytes(), count)
-            return np.full(len(counts), place, np.int64)
+        counts = self._name_counts
+        if self._shared_place is not None:
+            return np.full(len(counts), self._shared_place, np.int64)
         dictionaries = _pieces(self.chunk, self._names_at, self._names_at + self._length(12)).dictionary_encode()
         which = np.asarray(dictionaries.indices)
         first = np.zeros(len(dictionaries.dictionary), np.int64)
@@ -270,13 +301,17 @@ class Rows:
         found: Ints = np.array(places, np.int64)[which]
         return found
 
-    def _same_names(self, counts: Ints) -> bool:
-        """That all batches have one dictionary, as in a log of one destination; False: perhaps not."""
-        lengths, first = self._length(12), self._names_at >> 3
+    @cached_property
+    def _shared_place(self) -> int | None:
+        """The one of all batches, if they have one dictionary, as in a log of one destination; None: perhaps not."""
+        counts, lengths, first = self._name_counts, self._length(12), self._names_at >> 3
         if (lengths != lengths[0]).any() or (counts != counts[0]).any() or lengths[0] > SAME_NAMES_BYTES_MAX:
-            return False
+            return None
         words = range(int(_padded(lengths[0])) >> 3)  # the padding is compared as well: if it differs, nothing is lost
-        return all(bool((self._w64[first + i] == self._w64[first[0] + i]).all()) for i in words)
+        if not all(bool((self._w64[first + i] == self._w64[first[0] + i]).all()) for i in words):
+            return None
+        start = int(self._names_at[0])
+        return self._names.place(self.chunk[start : start + int(lengths[0])].tobytes(), int(counts[0]))
 
     @cached_property
     def sizes(self) -> Ints:
