@@ -213,7 +213,7 @@ class Rows:
 
     @cached_property
     def offsets(self) -> Ints:
-        if self._single:
+        if self._single and not self._sparse.any():
             return self.base_offset
         offsets = np.repeat(self.base_offset - self._first_row, self.count) + np.arange(self.total)
         if self._sparse.any():
