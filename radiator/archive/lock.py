@@ -2,6 +2,10 @@
 
 It is for those of one machine. Two machines are kept apart by the commits, which is slower.
 
+Whoever has the lock may remove what the one before left, and knows it by the *owner* that it wrote down. Two who can be
+at work at once must never have one owner: so it is made of the directory itself, by device and inode, and of the system
+that has the lock, by the id of its boot. Names alone would not do: containers may have the same ones.
+
 Knows: flock. Must not know: archives.
 """
 
@@ -17,6 +21,8 @@ from hashlib import blake2b
 from radiator.errors import StorageError
 from radiator.storage import layout
 
+BOOT = "/proc/sys/kernel/random/boot_id"
+
 
 class Busy(StorageError):
     """Another run is at work."""
@@ -24,7 +30,8 @@ class Busy(StorageError):
 
 @contextlib.contextmanager
 def locked(root: str) -> Iterator[str | None]:
-    """Gives a name for whoever holds this lock; None if the file system has no locks. Raises Busy, OSError."""
+    """Gives a name for whoever holds this lock, since the machine was started; None if the file system has no locks, or
+    the machine does not say when it was. Raises Busy, OSError."""
     path = layout.partitions_path(root)
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -35,10 +42,20 @@ def locked(root: str) -> Iterator[str | None]:
         except OSError:
             yield None
             return
-        place = f"{socket.gethostname()}:{os.path.realpath(root)}"
-        yield blake2b(place.encode(), digest_size=8).hexdigest()
+        yield _owner(fd, root)
     finally:
         os.close(fd)
+
+
+def _owner(fd: int, root: str) -> str | None:
+    try:
+        with open(BOOT) as file:
+            boot = file.read().strip()
+    except OSError:
+        return None
+    facts = os.fstat(fd)
+    place = f"{boot}:{facts.st_dev}:{facts.st_ino}:{socket.gethostname()}:{os.path.realpath(root)}"
+    return blake2b(place.encode(), digest_size=8).hexdigest()
 
 
 def _holder(fd: int) -> str:

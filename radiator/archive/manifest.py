@@ -59,10 +59,18 @@ class DataFile:
     digest: str = ""
 
 
+class Anchor(NamedTuple):
+    """A record that the archive has, by which a log is known again. ``digest``: see ``border``; empty: not taken."""
+
+    offset: int
+    receive_ns: int
+    digest: str
+
+
 @dataclass(frozen=True)
 class State:
     """``version`` -1: an archive without a commit, or none at all. Below ``ends`` (and from ``starts`` on) the archive
-    has everything of a partition but what is ``lost``."""
+    has everything of a partition but what is ``lost``. ``anchors``: the last record that it has of each."""
 
     version: int = -1
     source: str | None = None
@@ -70,6 +78,7 @@ class State:
     ends: Mapping[str, int] = field(default_factory=dict)
     starts: Mapping[str, int] = field(default_factory=dict)
     lost: tuple[Lost, ...] = ()
+    anchors: Mapping[str, Anchor] = field(default_factory=dict)
 
     @property
     def records(self) -> int:
@@ -131,6 +140,7 @@ def commit(
     ends: Mapping[str, int] | None = None,
     starts: Mapping[str, int] | None = None,
     lost: Iterable[Lost] = (),
+    anchors: Mapping[str, Anchor] | None = None,
 ) -> State | Conflict:
     """One commit behind ``state``. It is there when this returns, and is not, or may be, when this raises."""
     made = {
@@ -142,6 +152,7 @@ def commit(
         "ends": dict(ends or {}),
         "starts": dict(starts or {}),
         "lost": list(lost),
+        "anchors": dict(anchors or {}),
         "add": [asdict(each) for each in add],
         "remove": list(remove),
     }
@@ -201,6 +212,7 @@ def _whole(state: State) -> dict[str, Any]:
         "ends": dict(state.ends),
         "starts": dict(state.starts),
         "lost": list(state.lost),
+        "anchors": dict(state.anchors),
         "add": [asdict(each) for each in state.files.values()],
         "remove": [],
     }
@@ -251,4 +263,5 @@ def _folded(state: State, made: Mapping[str, Any]) -> State:
         ends={**state.ends, **made["ends"]},
         starts={**state.starts, **made["starts"]},
         lost=(*state.lost, *(Lost(*each) for each in made["lost"])),
+        anchors={**state.anchors, **{name: Anchor(*each) for name, each in made.get("anchors", {}).items()}},
     )

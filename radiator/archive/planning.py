@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
+from radiator.archive.border import Border, OtherLog
 from radiator.archive.manifest import Lost, State
 from radiator.archive.unit import Unit
 from radiator.columns.scan import SegmentRange
@@ -19,6 +20,11 @@ from radiator.storage import layout
 from radiator.storage.files import FileSystem, read_file
 from radiator.storage.reader import StoredPartition, StoredSegment
 from radiator.storage.salt import decode_key
+
+_REMEDY = (
+    "; nothing of it is archived here, and retention is told nothing: archive it to a new place, or restore the data "
+    "that belongs to this archive"
+)
 
 UNIT_BYTES = 256 * MIB  # of the log: some seconds of work, which a kill may cost
 
@@ -52,16 +58,15 @@ def plan(
     unit_bytes: int = UNIT_BYTES,
 ) -> Plan:  # fmt: skip
     """Of all partitions, or of those ``names``."""
-    made = Plan()
+    made, border = Plan(), Border(FileSystem(), state)
     for partition in partitions:
         if names and partition.name not in names:
             continue
         end = state.ends.get(partition.name)
-        if end is not None and end > max(partition.next_offset, partition.log_start_offset):
-            made.odd[partition.name] = (
-                f"partition {partition.name!r} ends at offset {partition.next_offset}, and the archive has it up to "
-                f"{end}: this is an older copy of the store, or the partition was made anew; give it its own archive"
-            )
+        try:
+            border.check(partition)
+        except StorageError as error:
+            made.odd[partition.name] = str(error) + (_REMEDY if isinstance(error, OtherLog) else "")
             continue
         made.units += _units(partition, end, source, unit_bytes)
     made.lost = [lost for unit in made.units for lost in unit.lost]

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from radiator.archive.files import Files
-from radiator.archive.manifest import Conflict, Lost, State, check_source, commit, load
+from radiator.archive.manifest import Anchor, Conflict, Lost, State, check_source, commit, load
 from radiator.archive.paths import INTENT_SUFFIX, NEW, intent_path, on_the_way
 from radiator.archive.split import Placed
 from radiator.clock import NS_PER_SECOND
@@ -50,6 +50,7 @@ class Change:
     starts: dict[str, int] = field(default_factory=dict)
     lost: list[Lost] = field(default_factory=list)
     before: dict[str, int | None] = field(default_factory=dict)  # the ends that it builds on
+    anchors: dict[str, Anchor] = field(default_factory=dict)
 
     def fits(self, state: State, ends: dict[str, int]) -> bool:
         """``ends``: of the state, and of the changes that come before this one."""
@@ -116,6 +117,7 @@ class Publisher:
                 ends={name: end for change in chosen for name, end in change.ends.items()},
                 starts={name: start for change in chosen for name, start in change.starts.items()},
                 lost=[lost for change in chosen for lost in change.lost],
+                anchors={name: anchor for change in chosen for name, anchor in change.anchors.items()},
             )
             self._step("committed")
             if not isinstance(made, Conflict):

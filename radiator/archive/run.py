@@ -293,4 +293,5 @@ def _change(written: Written) -> Change:
         starts={unit.partition: unit.first} if unit.before is None else {},
         lost=written.lost,
         before={unit.partition: unit.before},
+        anchors={} if written.anchor is None else {unit.partition: written.anchor},
     )

@@ -18,12 +18,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from radiator.archive.manifest import Lost
+from radiator.archive.border import anchor_at
+from radiator.archive.manifest import Anchor, Lost
 from radiator.archive.parquet import SCHEMA
 from radiator.archive.split import DAY_NS, Placed, Settings, Split
 from radiator.columns.decode import Counters, Decoder
 from radiator.columns.rows import NameTable, Rows
-from radiator.columns.scan import Loss, LostRecords, SegmentRange, scan
+from radiator.columns.scan import Chunk, Loss, LostRecords, SegmentRange, scan
 from radiator.columns.selection import Selection
 from radiator.errors import StorageError
 
@@ -56,11 +57,12 @@ class Unit:
 
 @dataclass
 class Written:
-    """``lost`` has what was found lost on the way as well."""
+    """``lost`` has what was found lost on the way as well. ``anchor``: the last record; None: there is none."""
 
     unit: Unit
     files: list[Placed]
     lost: list[Lost]
+    anchor: Anchor | None
 
     @property
     def records(self) -> int:
@@ -84,12 +86,15 @@ def write_unit(unit: Unit, settings: Settings, advance: Callable[[int], None] = 
     lost.clear()  # they will be met again
     split = Split(unit.partition, unit.first, unit.following, unit.token, unit.source, settings, sizes)
     decoder = Decoder(unit.partition, SCHEMA, Selection(), ALL_ROWS, Counters())
+    last: Chunk | None = None
     for wanted in unit.ranges:
         for chunk in scan(wanted, lose, Counters()):
+            last = chunk
             for batch in decoder.decode(chunk.data, chunk.at, max(chunk.low, unit.first), chunk.high):
                 split.add(batch)
             advance(len(chunk.data))
-    written = Written(unit, split.finish(), [*unit.lost, *sorted(lost)])
+    anchor = None if last is None else anchor_at(last.data[int(last.at[-1]) :].tobytes(), unit.first, unit.following)
+    written = Written(unit, split.finish(), [*unit.lost, *sorted(lost)], anchor)
     gone = sum(max(0, each.next_offset - max(each.first, unit.first)) for each in written.lost)
     expected = unit.following - unit.first - gone
     if written.records > expected or (written.records < expected and not unit.sparse and not _sparse(unit)):

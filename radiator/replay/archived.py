@@ -17,6 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from radiator.archive.border import check
 from radiator.archive.files import open_files
 from radiator.archive.holes import Around
 from radiator.archive.listing import there
@@ -53,6 +54,7 @@ class Archived:
         self._take(there(self._files))
         if data is not None:
             check_source(self._files, self._state, source_of(data))
+            check(open_store(data), self._files, self._state, [each for each in logs if choice.has(each.name)])
         self.ends = self._state.ends
         self.lost: list[tuple[str, int, int, str]] = []  # partition, first and last offset, why
         self.settled: list[tuple[str, int, int, str]] = []  # of that what the queues of its log were through with

@@ -14,20 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from hashlib import blake2b
 
 from radiator.archive import DataFile, Files, State, load
+from radiator.archive.border import check
 from radiator.archive.holes import Around
 from radiator.archive.listing import in_order, there
 from radiator.archive.lookup import may_hold
-from radiator.archive.manifest import check_source
-from radiator.columns.files import Place, open_store
+from radiator.columns.files import open_store
 from radiator.columns.log import partitions
 from radiator.columns.selection import Selection
 from radiator.spark.unknown import unknown
-from radiator.storage import layout
-from radiator.storage.files import read_file
-from radiator.storage.salt import decode_key
 
 
 @dataclass(frozen=True)
@@ -52,7 +48,7 @@ def seam(
     logs = [] if place is None else partitions(place)
     state = State() if archive is None else load(archive) if place is not None else there(archive)
     if place is not None and archive is not None:
-        _check_source(place, archive, state)
+        check(place, archive, state, [each for each in logs if selection.wants_partition(each.name)])
     around = Around(state, place, logs)
     holes = list(around.holes(selection))
     log: dict[str, tuple[int, int]] = {}
@@ -78,13 +74,6 @@ def _slips(archive: Files, state: State, around: Around, selection: Selection) -
     known = around.destinations() if selection.destinations else None
     for text in () if known is None else unknown(selection, known):
         yield f"neither archive nor log has a {text}"
-
-
-def _check_source(place: Place, archive: Files, state: State) -> None:
-    """Of a copy without a key it cannot be told. Raises StorageError."""
-    key = decode_key(read_file(place.fs, layout.salt_path(place.root)))
-    if key is not None:
-        check_source(archive, state, blake2b(key, digest_size=16).hexdigest())
 
 
 def whole(each: DataFile, selection: Selection) -> bool:

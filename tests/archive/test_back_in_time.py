@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from radiator.archive import lock
 from radiator.archive.files import LocalFiles, open_files
 from radiator.archive.lock import locked
 from radiator.archive.manifest import CHECKPOINT_COMMITS, load
 from radiator.archive.paths import commit_path
-from radiator.archive.run import Outcome, run
+from radiator.archive.run import Outcome, Watch, run
 from radiator.errors import StorageError
 from radiator.storage import archived
 from radiator.storage.files import FileSystem
@@ -97,4 +98,53 @@ def test_a_run_does_not_remove_the_old_empty_spool_that_it_uses(tmp_path: Path) 
     spool.mkdir(parents=True)
     os.utime(spool, (1e9, 1e9))
     assert go(tmp_path).records
+    check_all(tmp_path / "data", tmp_path / "archive")
+
+
+def test_two_directories_of_one_name_on_hosts_of_one_name_have_two_owners(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As two containers see them."""
+    monkeypatch.setattr(os.path, "realpath", lambda path: "/srv/radiator")
+    for name in "ab":
+        (tmp_path / name / "partitions").mkdir(parents=True)
+    with locked(str(tmp_path / "a")) as one, locked(str(tmp_path / "b")) as other:
+        assert one is not None
+        assert other is not None
+        assert one != other
+    with locked(str(tmp_path / "a")) as again:
+        assert again == one
+
+
+def test_after_the_machine_was_started_anew_it_is_another_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "partitions").mkdir()
+    with locked(str(tmp_path)) as one:
+        pass
+    (tmp_path / "boot").write_text("another\n")
+    monkeypatch.setattr(lock, "BOOT", str(tmp_path / "boot"))
+    with locked(str(tmp_path)) as other:
+        assert other not in (None, one)
+    monkeypatch.setattr(lock, "BOOT", str(tmp_path / "none"))
+    with locked(str(tmp_path)) as nobody:
+        assert nobody is None
+
+
+def test_a_run_leaves_the_work_of_one_with_the_same_names_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path / "data", count=900, destinations=1, days=1).close()
+    shutil.copytree(tmp_path / "data", tmp_path / "copy")
+    monkeypatch.setattr(os.path, "realpath", lambda path: "/srv/radiator")
+    came: list[Outcome] = []
+
+    def step(name: str) -> None:
+        if name == "settled" and not came:
+            came.append(run(str(tmp_path / "copy"), open_files(tmp_path / "archive"), EAGER))
+
+    out = run(str(tmp_path / "data"), open_files(tmp_path / "archive"), EAGER, Watch(step=step))
+    assert came[0].records
+    assert came[0].swept == 0
+    assert not out.problems
     check_all(tmp_path / "data", tmp_path / "archive")

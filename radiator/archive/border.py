@@ -1,0 +1,266 @@
+"""Whether a log is the one of which an archive has the beginning, or another one under its name.
+
+A data directory that was restored from an older copy and has gone on, or a partition that was made anew, has other
+records at offsets that the archive counts as its own. So commits name the last record that they have of a partition,
+its *anchor*, and whoever joins the two looks that one up in the log: an index, and one batch. Where the record is gone
+(retention, compaction, damage), what lies around it must have come before it and after it.
+
+Knows: anchors, segments. Must not know: Parquet, what is done with the answer.
+Invariant: a log that only ever went on is never refused, whatever was removed from it, rewritten or damaged.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from functools import partial
+from hashlib import blake2b
+from typing import NamedTuple
+
+from radiator.archive.files import Files
+from radiator.archive.manifest import Anchor, DataFile, State, check_source
+from radiator.clock import NS_PER_SECOND
+from radiator.columns.files import Place, together
+from radiator.errors import StorageError
+from radiator.limits import KIB
+from radiator.storage import layout
+from radiator.storage.files import FileSystem, read_file, storage_error
+from radiator.storage.format import MISSING, BatchHeader, Columns, DamagedBatch, decode_columns, decode_header
+from radiator.storage.index import up_to_offset
+from radiator.storage.reader import StoredPartition, StoredSegment, newest_receive_ns, stored_partition
+from radiator.storage.salt import decode_key
+from radiator.storage.segment import Window, last_offset, load_index, start_of, whole_batches
+
+RETENTION = "retention"  # why offsets are lost that were gone from the beginning of the log when it was archived
+LOOKS_MAX = 5  # at a partition from which segments go meanwhile
+WINDOW_BYTES = 128 * KIB  # batches between two entries of an index, as a rule
+
+_WHY = (
+    "the data directory was restored from an older copy, or lost its end in a power cut, and has gone on since, or the "
+    "partition was made anew"
+)
+
+_FIELDS = struct.Struct("<QqqqIII")
+
+
+class OtherLog(StorageError):
+    """The log is not the one that the archive has. ``str()`` says what was expected and what came."""
+
+
+class Found(NamedTuple):
+    """What a log has at an offset: the record, or when the ones before and behind it were received (None: none is
+    there, or it cannot be told)."""
+
+    record: Anchor | None
+    before_ns: int | None = None
+    after_ns: int | None = None
+
+
+def anchor_at(batch: bytes, first: int, following: int) -> Anchor | None:
+    """Of the last record of the batch with which ``batch`` begins, if its offset is one of these."""
+    columns = decode_columns(batch, 0, decode_header(batch))
+    return _anchor(columns, len(columns.bodies) - 1) if first <= columns.offsets[-1] < following else None
+
+
+def _anchor(columns: Columns, place: int) -> Anchor:
+    offset, receive_ns = columns.offsets[place], columns.receive_ns[place]
+    event_ns = MISSING if columns.event_ns is None else columns.event_ns[place]
+    transmit_ns = MISSING if columns.transmit_ns is None else columns.transmit_ns[place]
+    name = columns.names[columns.destination_ids[place]].encode()
+    block, body = bytes(columns.blocks[place]), bytes(columns.bodies[place])
+    fields = _FIELDS.pack(offset, receive_ns, event_ns, transmit_ns, len(name), len(block), len(body))
+    return Anchor(offset, receive_ns, blake2b(b"".join((fields, name, block, body)), digest_size=16).hexdigest())
+
+
+class Border:
+    """Of one state of an archive, beside the log in ``fs``."""
+
+    def __init__(self, fs: FileSystem, state: State) -> None:
+        self._fs, self._state = fs, state
+        self._last: dict[str, DataFile] | None = None
+        self._began: dict[str, int] = {}  # where a log began when it was archived, if records before it had gone
+        self._lost_last: set[str] = set()  # partitions of which the last record is lost
+        for lost in state.lost:
+            if lost.why == RETENTION:
+                self._began[lost.partition] = max(lost.next_offset, self._began.get(lost.partition, 0))
+            if lost.next_offset == state.ends.get(lost.partition):
+                self._lost_last.add(lost.partition)
+
+    def check(self, partition: StoredPartition) -> None:
+        """``partition`` may have been listed before the state was read. Raises OtherLog, or another StorageError if it
+        cannot be told."""
+        for _ in range(LOOKS_MAX):
+            try:
+                if self._checked(partition):
+                    return
+                partition = stored_partition(self._fs, partition.name, partition.directory)
+            except FileNotFoundError:
+                return  # the whole of it went, just now
+            except OSError as error:
+                raise storage_error(partition.directory, "read", error) from error
+        raise StorageError(
+            f"{partition.directory}: segments go faster than they can be looked at, {LOOKS_MAX} times over"
+        )
+
+    def _checked(self, partition: StoredPartition) -> bool:
+        """False: it has to be listed again."""
+        name, end = partition.name, self._state.ends.get(partition.name)
+        if end is None:
+            return True
+        log_end = max(partition.next_offset, partition.log_start_offset)
+        if end > log_end:
+            now = stored_partition(self._fs, name, partition.directory)
+            log_end = max(now.next_offset, now.log_start_offset)
+            if end > log_end:
+                raise OtherLog(
+                    f"partition {name!r} ends at offset {log_end}, and the archive has it up to {end}: this is an "
+                    "older copy of the store, or it lost its end in a power cut, or the partition was made anew"
+                )
+            partition = now
+        anchor = self.anchor(name)
+        if anchor is None:
+            return True
+        if anchor.offset < partition.log_start_offset:
+            self._check_start(partition, anchor)
+            return True
+        found = look_up(self._fs, partition, anchor.offset)
+        if found is not None:
+            _compare(name, anchor, found)
+        return found is not None
+
+    def anchor(self, name: str) -> Anchor | None:
+        """Where commits do not name one, since they are older than anchors: the last offset and its time, by the files;
+        the last record of a segment is never removed from it."""
+        anchor, end = self._state.anchors.get(name), self._state.ends.get(name)
+        if anchor is not None or end is None or name in self._lost_last:
+            return anchor
+        if self._last is None:
+            self._last = {}
+            for each in self._state.files.values():
+                if each.next_offset == self._state.ends.get(each.partition):
+                    known = self._last.get(each.partition, each)
+                    self._last[each.partition] = max(known, each, key=lambda one: one.max_receive_ns)
+        last = self._last.get(name)
+        return None if last is None else Anchor(end - 1, last.max_receive_ns, "")
+
+    def _check_start(self, partition: StoredPartition, anchor: Anchor) -> None:
+        """The record has gone with the beginning of the log."""
+        start = self._began.get(partition.name, 0)
+        if partition.log_start_offset < start:
+            raise OtherLog(
+                f"partition {partition.name!r} begins at offset {partition.log_start_offset}, and began at {start} "
+                f"when it was archived: {_WHY}"
+            )
+        times = (segment.first_receive_ns for segment in partition.segments)
+        _compare(partition.name, anchor, Found(None, None, next((ns for ns in times if ns is not None), None)))
+
+
+def _compare(name: str, anchor: Anchor, found: Found) -> None:
+    """Raises OtherLog."""
+    record, before_ns, after_ns = found
+    if record is not None:
+        if record.receive_ns != anchor.receive_ns:
+            came = f"the log's one at {_utc(record.receive_ns)}"
+        elif anchor.digest not in ("", record.digest):
+            came = f"the log's one too, but its digest is {record.digest}, not {anchor.digest}"
+        else:
+            return
+    elif before_ns is not None and before_ns > anchor.receive_ns:
+        came = f"the log has one before it of {_utc(before_ns)}"
+    elif after_ns is not None and after_ns < anchor.receive_ns:
+        came = f"the log has one behind it of {_utc(after_ns)}"
+    else:
+        return
+    raise OtherLog(
+        f"partition {name!r} is not the one that the archive has: that one's record at offset {anchor.offset} was "
+        f"received at {_utc(anchor.receive_ns)}, {came}: {_WHY}"
+    )
+
+
+def check(place: Place, files: Files, state: State, logs: Iterable[StoredPartition]) -> None:
+    """That the archive has the beginnings of these logs, and of no others of their names. Of a copy without a key it is
+    not asked whose it is. Raises StorageError."""
+    key = decode_key(read_file(place.fs, layout.salt_path(place.root)))
+    if key is not None:
+        check_source(files, state, blake2b(key, digest_size=16).hexdigest())
+    border = Border(place.fs, state)
+    others = [text for text in together(place.fs, partial(_other, border), logs) if text]
+    if others:
+        more = f"; and {len(others) - 1} more partitions" if len(others) > 1 else ""
+        raise OtherLog(
+            f"{others[0]}{more}. {files.uri} and {place.root} cannot be read as one: leave one of them out, or choose "
+            "other partitions"
+        )
+
+
+def _other(border: Border, log: StoredPartition) -> str | None:
+    try:
+        border.check(log)
+    except OtherLog as error:
+        return str(error)
+    return None
+
+
+def look_up(fs: FileSystem, partition: StoredPartition, offset: int) -> Found | None:
+    """What the log has at ``offset``, which is one of its own; None: a segment has gone since it was listed. Raises
+    OSError, StorageError."""
+    at = bisect_left(partition.segments, offset + 1, key=lambda segment: segment.base_offset) - 1
+    try:
+        found = _in_segment(fs, partition.segments[at], offset)
+    except FileNotFoundError:
+        return None
+    if found.record is not None:
+        return found
+    before, after = found.before_ns, found.after_ns
+    if before is None and at > 0:
+        before = newest_receive_ns(partition.segments[at - 1], fs)
+    if after is None:
+        times = (segment.first_receive_ns for segment in partition.segments[at + 1 :])
+        after = next((ns for ns in times if ns is not None), None)
+    return Found(None, before, after)
+
+
+def _in_segment(fs: FileSystem, segment: StoredSegment, offset: int) -> Found:
+    fd = fs.open_read(segment.path)
+    try:
+        window = Window(fs, fd, WINDOW_BYTES, segment.path)
+        entries = up_to_offset(load_index(fs, segment.path.rpartition("/")[0], segment.base_offset), offset)
+        start = start_of(window, entries)
+        found = _walk(window, start, offset)
+        if found.record is None and found.before_ns is None and start[0]:
+            earlier = [entry for entry in entries if entry.position < start[0]]
+            found = _walk(window, start_of(window, earlier), offset)
+        return found
+    finally:
+        fs.close(fd)
+
+
+def _walk(window: Window, start: tuple[int, int], offset: int) -> Found:
+    before: int | None = None
+    for position, header in whole_batches(window, start[0], window.fs.size(window.fd), start[1]):
+        if last_offset(window, position, header) < offset:
+            before = header.max_receive_ns
+            continue
+        columns = _columns(window, position, header)
+        if columns is None:
+            continue
+        place = bisect_left(columns.offsets, offset)
+        if columns.offsets[place] == offset:
+            return Found(_anchor(columns, place))
+        return Found(None, columns.receive_ns[place - 1] if place else before, columns.receive_ns[place])
+    return Found(None, before, None)
+
+
+def _columns(window: Window, position: int, header: BatchHeader) -> Columns | None:
+    """None: its crc holds, and yet it cannot be unpacked."""
+    try:
+        return decode_columns(window.data, window.at(position, header.total_len), header)
+    except DamagedBatch:
+        return None
+
+
+def _utc(ns: int) -> str:
+    seconds, rest = divmod(ns, NS_PER_SECOND)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:09d}Z"
