@@ -1,7 +1,7 @@
 """Small files of one partition, day and folder to one larger file with the same records.
 
 A file of one destination takes them one behind the other. Files that many destinations share are sorted by
-destination, so they are merged: all of one name, then all of the next.
+destination, so they are merged: all of one name, then all of the next (``shared``).
 
 Knows: Parquet. Must not know: commits. Memory: a few row groups, whatever the size of the files. Invariants: a file
 whose digest is not that of its commit is not merged; the records are counted, and those of the result are as many,
@@ -12,25 +12,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from heapq import merge
-from itertools import groupby, pairwise
+from functools import partial
+from itertools import groupby
 
-import numpy as np
 import pyarrow as pa
 
 from radiator.archive.files import Files
 from radiator.archive.manifest import DataFile, State
-from radiator.archive.parquet import GROUP_BYTES, GROUP_ROWS, SCHEMA, DataWriter, digest_of, footer_of, reader
+from radiator.archive.parquet import GROUP_BYTES, GROUP_ROWS, DataWriter, digest_of, footer_of
 from radiator.archive.paths import DATA_SUFFIX, MANY, data_path
+from radiator.archive.shared import batches, by_name
 from radiator.archive.split import Placed
 from radiator.errors import StorageError
 from radiator.limits import MIB
 
 SMALL_BYTES = 32 * MIB
 MERGED_BYTES_MAX = 256 * MIB
-MERGED_FILES_MAX = 128  # each of them is open while shared ones are merged
+MERGED_FILES_MAX = 128  # each of them has an open file while shared ones are merged
 OPEN_DAY_FILES = 32  # of a day that may get more: so many small files are merged; of one that is over, two
-BATCH_ROWS = 16_384
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ def merged(files: Files, run: list[DataFile], spool: str, token: str, source: st
     shared = first.path.split("/")[1] == MANY
     writer = DataWriter(f"{spool}/{token}{DATA_SUFFIX}", ["destination", "offset"] if shared else ["offset"], level)
     names: set[str] = set()
-    for group in _groups(_shared(files, run, names) if shared else _batches(files, run)):
+    for group in _groups(_shared(files, run, spool, token, names) if shared else _batches(files, run)):
         writer.write_group(group)
     if not shared:
         names.update(first.destinations or ())
@@ -113,25 +112,13 @@ def _check(files: Files, each: DataFile) -> None:
 def _batches(files: Files, run: Iterable[DataFile]) -> Iterator[pa.RecordBatch]:
     for each in run:
         with files.open(each.path) as file:
-            for batch in reader(file).iter_batches(BATCH_ROWS):
-                yield pa.RecordBatch.from_arrays(batch.columns, schema=SCHEMA)
+            yield from batches(file)
 
 
-def _shared(files: Files, run: list[DataFile], names: set[str]) -> Iterator[pa.RecordBatch]:
-    sources = [_by_name(_batches(files, [each]), place) for place, each in enumerate(run)]
-    for name, _, batch in merge(*sources, key=lambda each: each[:2]):
+def _shared(files: Files, run: Iterable[DataFile], spool: str, token: str, names: set[str]) -> Iterator[pa.RecordBatch]:
+    for name, batch in by_name([partial(files.open, each.path) for each in run], spool, token):
         names.add(name)
         yield batch
-
-
-def _by_name(batches: Iterator[pa.RecordBatch], place: int) -> Iterator[tuple[str, int, pa.RecordBatch]]:
-    for batch in batches:
-        coded = batch.column("destination").dictionary_encode()
-        names, ids = coded.dictionary.to_pylist(), coded.indices.to_numpy()
-        cuts = [0, *(np.flatnonzero(np.diff(ids)) + 1).tolist(), len(ids)]
-        for start, stop in pairwise(cuts):
-            if start < stop:
-                yield names[ids[start]], place, batch.slice(start, stop - start)
 
 
 def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:

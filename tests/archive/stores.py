@@ -19,12 +19,17 @@ from radiator.columns.planning import plan
 from radiator.columns.read import read
 from radiator.columns.schema import arrow_schema
 from radiator.columns.selection import Selection
-from tests.spark.stores import Writer, numbered
+from tests.spark.stores import START_NS, Writer, numbered
 
 SEGMENT_BYTES = 64 * 1024
 DAY_NS = 86_400 * 10**9
 
 Row = Mapping[str, Any]
+START_ROW: Row = {
+    **dict.fromkeys(("event_time", "transmit_time", "event_ns", "transmit_ns")),
+    "partition": "p", "message_id": "p@0", "receive_time": START_NS // 1000, "receive_ns": START_NS, "tags": [],
+    "headers": [("content-type", "text/plain")],
+}  # fmt: skip
 Rows = dict[tuple[str, int], Row]
 
 

@@ -1,0 +1,85 @@
+"""Files that many destinations share, which are sorted by destination and offset, to one that is sorted so as well.
+
+Each file is first written to the spool once more, in small *pieces*, one file after the other; then all of them are
+merged at once, and of each one piece is in memory. So memory has a bound, whatever the number of files, the size of
+their rows and how well they had been compressed; the price is room in the spool, about that of the files.
+
+Knows: Parquet, Arrow's streams. Must not know: commits, what becomes of the rows. One thread.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from heapq import merge
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from radiator.archive.parquet import SCHEMA, reader
+from radiator.limits import KIB, MIB
+
+BATCH_BYTES = 16 * MIB  # that are decoded at a time, about
+BATCH_ROWS = 16_384
+PIECES_BYTES = 64 * MIB  # of all files that are merged together
+PIECE_BYTES_MIN = 64 * KIB
+ROW_BYTES = 200  # what a row takes in memory besides its body, at least
+PACKED = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 1))
+
+
+def batches(file: Any) -> Iterator[pa.RecordBatch]:
+    """What an open Parquet file has, a row group after the other, and never much of one at a time."""
+    source = reader(file)
+    for number in range(source.num_row_groups):
+        group = source.metadata.row_group(number)
+        row_bytes = group.total_byte_size // max(group.num_rows, 1) + ROW_BYTES
+        rows = max(1, min(BATCH_ROWS, BATCH_BYTES // row_bytes))
+        for batch in source.iter_batches(rows, row_groups=[number]):
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=SCHEMA)
+
+
+def by_name(sources: Sequence[Callable[[], Any]], spool: str, token: str) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """All rows of Parquet files, which are opened one at a time, by destination; those of one destination in the order
+    of the files. What lies in the spool begins with ``token``, and is gone at the end."""
+    piece_bytes = max(PIECE_BYTES_MIN, PIECES_BYTES // max(len(sources), 1))
+    paths = [f"{spool}/{token}-{place}.rows" for place in range(len(sources))]
+    for source, path in zip(sources, paths, strict=True):
+        with source() as file:
+            _repacked(batches(file), path, piece_bytes)
+    runs = [_runs(path, place) for place, path in enumerate(paths)]
+    for name, _, batch in merge(*runs, key=lambda each: each[:2]):
+        yield name, batch
+
+
+def _repacked(found: Iterable[pa.RecordBatch], path: str, piece_bytes: int) -> None:
+    with pa.ipc.new_stream(path, SCHEMA, options=PACKED) as sink:
+        for batch in found:
+            for piece in _pieces(batch, piece_bytes):
+                sink.write_batch(piece)
+
+
+def _pieces(batch: pa.RecordBatch, piece_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Of at most so many bytes and a row, about."""
+    sizes = batch.column("size").to_numpy()
+    besides = max(0, batch.nbytes - int(sizes.sum())) / max(len(sizes), 1)
+    before = np.cumsum(sizes + besides) - (sizes + besides)
+    for start, stop in _cuts((before // piece_bytes).astype(np.int64)):
+        yield batch.slice(start, stop - start)
+
+
+def _runs(path: str, place: int) -> Iterator[tuple[str, int, pa.RecordBatch]]:
+    with pa.OSFile(path) as file, pa.ipc.open_stream(file) as source:
+        for batch in source:
+            coded = batch.column("destination").dictionary_encode()
+            names, ids = coded.dictionary.to_pylist(), coded.indices.to_numpy()
+            for start, stop in _cuts(ids):
+                yield names[ids[start]], place, batch.slice(start, stop - start)
+    os.unlink(path)
+
+
+def _cuts(values: Any) -> Iterator[tuple[int, int]]:
+    """Where equal values side by side begin and end."""
+    if len(values):
+        yield from pairwise([0, *(np.flatnonzero(np.diff(values)) + 1).tolist(), len(values)])

@@ -1,0 +1,92 @@
+"""Shared files are merged in the memory that a few pieces take, however many they are and whatever they had been
+compressed to."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from radiator.archive import shared
+from radiator.archive.files import open_files
+from radiator.archive.manifest import DataFile
+from radiator.archive.merging import merged
+from radiator.archive.parquet import SCHEMA, DataWriter
+from radiator.archive.paths import data_path
+from radiator.limits import MIB
+from tests.archive.stores import START_ROW
+
+NAMES = 300
+GROWTH_BYTES_MAX = 400 * MIB
+
+MERGE = """
+import pickle, re, sys
+from radiator.archive.files import open_files
+from radiator.archive.merging import merged
+
+def peak():
+    with open("/proc/self/status") as file:
+        return int(re.search(r"VmHWM:\\s*(\\d+) kB", file.read())[1]) * 1024
+
+root, run, before = sys.argv[1], pickle.load(sys.stdin.buffer), peak()
+made = merged(open_files(root), run, root, "0123abcd", "source", 3)
+print(made.file.records, peak() - before)
+"""
+
+
+def shared_files(root: Path, count: int, rows_of_name: int, body_bytes: int) -> list[DataFile]:
+    """Of all names each, with offsets that follow those of the file before."""
+    made = []
+    for number in range(count):
+        first = number * NAMES * rows_of_name
+        rows = [
+            {
+                **START_ROW,
+                "destination": f"/topic/{place // rows_of_name:04d}",
+                "offset": first + place % rows_of_name * NAMES + place // rows_of_name,
+                "body": b"%d" % number + bytes(body_bytes - 3),
+                "size": body_bytes,
+            }
+            for place in range(NAMES * rows_of_name)
+        ]
+        path = data_path("2023-11-14", None, "p", first, first + len(rows), f"{number:08x}")
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        writer = DataWriter(str(root / path), ["destination", "offset"])
+        for start in range(0, len(rows), 8000):
+            writer.write_group([pa.RecordBatch.from_pylist(rows[start : start + 8000], SCHEMA)])
+        names = [f"/topic/{place:04d}" for place in range(NAMES)]
+        made.append(writer.close(path, "p", first, first + len(rows), "2023-11-14", names, "source"))
+    return made
+
+
+def test_they_are_one_file_in_order_and_nothing_is_left_of_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared, "PIECE_BYTES_MIN", 5000)
+    monkeypatch.setattr(shared, "PIECES_BYTES", 5000)
+    run = shared_files(tmp_path, 5, 3, 500)
+    spool = tmp_path / "spool"
+    spool.mkdir()
+    made = merged(open_files(tmp_path), run, str(spool), "0123abcd", "source", 3)
+    assert [each.name for each in spool.iterdir()] == [Path(made.spooled).name]
+    keys = [(row["destination"], row["offset"]) for row in pq.read_table(made.spooled).to_pylist()]
+    assert keys == sorted(keys)
+    assert len(set(keys)) == made.file.records == 5 * 3 * NAMES
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak is asked of Linux")
+def test_many_that_had_been_compressed_well_are_merged_in_bounded_memory(tmp_path: Path) -> None:
+    run = shared_files(tmp_path, 48, 20, 2500)
+    assert sum(each.body_bytes for each in run) > 1.7 * GROWTH_BYTES_MAX
+    done = subprocess.run(
+        [sys.executable, "-c", MERGE, str(tmp_path)], input=pickle.dumps(run), capture_output=True, check=True,
+        cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    records, growth = map(int, done.stdout.split())
+    assert records == sum(each.records for each in run)
+    assert growth < GROWTH_BYTES_MAX, f"{growth / MIB:.0f} MiB"
