@@ -3,61 +3,72 @@
     files       each file of the state is there, as large as its commit says, and its footer says the same
     ranges      within a partition, day and folder no two files have an offset in common
     coverage    files and lost ranges of a partition reach from its start to its end without a hole
-    records     if asked for: the bytes of a file have the digest that its commit says; every offset is read, and
-                is there once, in the order and the range that its file says
+    checksums   if asked for: the bytes of a file have the digest that its commit says
+    records     if asked for: that, and the rows of each file, and of all files of a partition, are what commits say
+                (``rows``)
 
+An archive may be written to meanwhile: a file that is gone is looked for in the commits as they are by then.
 Knows: the manifest, Parquet. Must not know: stores. Nothing is written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import groupby
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
+from radiator.archive import rows
 from radiator.archive.files import Files
 from radiator.archive.listing import in_order
-from radiator.archive.manifest import DataFile, State
-from radiator.archive.parquet import digest_of, footer_of, reader
+from radiator.archive.manifest import DataFile, State, load
+from radiator.archive.parquet import digest_of, footer_of
 
 
 def verify(
-    files: Files, state: State, records: bool = False, advance: Callable[[int], None] = lambda done: None
-) -> Iterator[str]:
-    """What is wrong, in words; nothing if all is well. ``advance`` hears of each file."""
+    files: Files, state: State, records: bool = False, advance: Callable[[int], None] = lambda done: None,
+    *, checksums: bool = False, absent: Callable[[str, int], None] = lambda partition, count: None,
+) -> Iterator[str]:  # fmt: skip
+    """What is wrong, in words; nothing if all is well. ``advance`` hears of each file; ``absent`` how many offsets a
+    partition has no record for and never lost, if records are read."""
     for each in in_order(state.files.values()):
-        yield from _file(files, state, each, records)
+        yield from _file(files, state, each, checksums or records, records)
         advance(1)
     yield from _overlaps(state)
     for partition in sorted(state.ends):
         yield from _holes(state, partition)
-    if records:
-        for partition in sorted(state.ends):
-            yield from _records(files, [each for each in state.files.values() if each.partition == partition])
+        if records:
+            yield from rows.in_all(files, state, partition, partial(absent, partition))
 
 
-def _file(files: Files, state: State, each: DataFile, records: bool) -> Iterator[str]:
+def _file(files: Files, state: State, each: DataFile, checksums: bool, records: bool) -> Iterator[str]:
     address = files.address(each.path)
     size = files.size(each.path)
     if size is None:
-        yield f"{address}: is not there; {each.records} records of {each.partition!r} are missing"
+        if each.path in load(files).files:
+            yield f"{address}: is not there; {each.records} records of {each.partition!r} are missing"
         return
     if size != each.bytes:
         yield f"{address}: has {size} bytes, its commit says {each.bytes}"
     try:
-        with files.open(each.path) as file:
-            rows, said = footer_of(file)
-            if records and each.digest:
-                file.seek(0)
-                digest = digest_of(file)
-                if digest != each.digest:
-                    yield f"{address}: has the digest {digest}, its commit says {each.digest}: its bytes have changed"
+        yield from _inside(files, state, each, checksums, records)
+    except FileNotFoundError:
+        return  # merged, since a moment ago
     except (pa.ArrowException, OSError) as error:
         yield f"{address}: cannot be read: {error}"
-        return
+
+
+def _inside(files: Files, state: State, each: DataFile, checksums: bool, records: bool) -> Iterator[str]:
+    address = files.address(each.path)
+    with files.open(each.path) as file:
+        count, said = footer_of(file)
+        if checksums and each.digest:
+            file.seek(0)
+            digest = digest_of(file)
+            if digest != each.digest:
+                yield f"{address}: has the digest {digest}, its commit says {each.digest}: its bytes have changed"
     expected: dict[str, Any] = {
         "radiator.partition": each.partition,
         "radiator.first_offset": str(each.first_offset),
@@ -67,8 +78,10 @@ def _file(files: Files, state: State, each: DataFile, records: bool) -> Iterator
     for name, value in expected.items():
         if said.get(name) != value:
             yield f"{address}: its footer says {name} {said.get(name)!r}, its commit says {value!r}"
-    if rows != each.records:
-        yield f"{address}: has {rows} records, its commit says {each.records}"
+    if count != each.records:
+        yield f"{address}: has {count} records, its commit says {each.records}"
+    if records:
+        yield from rows.in_file(files, each)
 
 
 def _overlaps(state: State) -> Iterator[str]:
@@ -93,23 +106,3 @@ def _holes(state: State, partition: str) -> Iterator[str]:
         expected = max(expected, following)
     if expected > state.ends[partition]:
         yield f"partition {partition!r}: files reach to {expected}, the commits to {state.ends[partition]}"
-
-
-def _records(files: Files, found: Iterable[DataFile]) -> Iterator[str]:
-    """Offsets only, which are a few bytes a thousand."""
-    pieces = []
-    for each in found:
-        try:
-            with files.open(each.path) as file:
-                offsets = reader(file).read(columns=["offset"]).column("offset").to_numpy()
-        except (pa.ArrowException, OSError):
-            continue  # told already
-        if len(offsets) and not (each.first_offset <= offsets.min() and offsets.max() < each.next_offset):
-            yield f"{files.address(each.path)}: has offsets outside {each.first_offset} to {each.next_offset - 1}"
-        pieces.append(offsets)
-    if not pieces:
-        return
-    every = np.sort(np.concatenate(pieces))
-    twice = every[1:][np.diff(every) == 0]
-    if len(twice):
-        yield f"{len(twice)} offsets are there more than once, the first of them is {twice[0]}"

@@ -7,10 +7,11 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from radiator.cli.archive_looks import check_packages, files, ls, told_errors, verify
 from radiator.cli.common import (
     DAMAGED,
     FAILED,
@@ -19,7 +20,6 @@ from radiator.cli.common import (
     CommandFailed,
     json_option,
     may_read,
-    out,
     progress,
     put_json,
     say,
@@ -27,7 +27,6 @@ from radiator.cli.common import (
 
 if TYPE_CHECKING:
     from radiator.archive.files import Files
-    from radiator.archive.manifest import State
     from radiator.archive.run import Options, Outcome
 
 AGAIN_SECONDS = 300  # after a run that failed, if the next one is not due sooner
@@ -86,7 +85,7 @@ def archive(
         raise click.UsageError("--every and --at do not go together")
     if compact_only and merge is False:
         raise click.UsageError("--compact-only and --no-compact do not go together")
-    _check_packages()
+    check_packages()
     from radiator.archive.files import open_files
     from radiator.archive.run import Options
 
@@ -103,18 +102,6 @@ def archive(
         if every is None and at is None:
             return _told(_run(data, files, options, stop), target, as_json)
         return _scheduled(data, files, options, stop, target, as_json, every, at)
-
-
-def _check_packages() -> None:
-    """Raises ConfigError if what Parquet needs is missing."""
-    from radiator.errors import ConfigError
-
-    try:
-        import radiator.archive.parquet  # noqa: F401
-    except ImportError as error:
-        raise ConfigError(
-            f"`archive` needs the package {error.name}, which is not installed: pip install 'radiator[parquet]'"
-        ) from None
 
 
 def _known(data: str, names: tuple[str, ...]) -> None:
@@ -233,7 +220,8 @@ def _dry_run(data: str, files: Files, options: Options, as_json: bool) -> int:
     from radiator.archive.run import preview
     from radiator.cli.ls import size
 
-    plan = preview(data, files, options)
+    with told_errors(files.uri):
+        plan = preview(data, files, options)
     ranges: dict[str, list[int]] = {}
     for unit in plan.units:
         first, _, total = ranges.get(unit.partition, [unit.first, 0, 0])
@@ -249,114 +237,6 @@ def _dry_run(data: str, files: Files, options: Options, as_json: bool) -> int:
     return FAILED if plan.odd else OK
 
 
-# --- looks ------------------------------------------------------------------------------------------------------------
-
-
-def _load(uri: str) -> tuple[Files, State]:
-    _check_packages()
-    from radiator.archive.files import open_files
-    from radiator.archive.manifest import load
-
-    files = open_files(uri)
-    try:
-        state = load(files)
-    except OSError as error:
-        raise CommandFailed(FAILED, f"{uri}: cannot be read: {error}") from error
-    if state.version < 0:
-        raise CommandFailed(NOT_FOUND, f"{uri}: no archive here: there is no commit in _log/")
-    return files, state
-
-
-@archive.command(short_help="What an archive has, by day and destination.")
-@click.argument("uri")
-@json_option
-def ls(uri: str, as_json: bool) -> int:
-    """What the archive at URI has, by day and destination."""
-    _, state = _load(uri)
-    from radiator.archive.paths import MANY
-    from radiator.cli.ls import size
-
-    days: dict[tuple[str, str], tuple[int, int, int]] = {}
-    for each in state.files.values():
-        several = each.path.split("/")[1] == MANY or not each.destinations
-        key = each.date, "(several)" if several or not each.destinations else each.destinations[0]
-        files, records, total = days.get(key, (0, 0, 0))
-        days[key] = files + 1, records + each.records, total + each.bytes
-    lost = [{"partition": each[0], "first": each[1], "last": each[2] - 1, "why": each[3]} for each in state.lost]
-    if as_json:
-        fields = ("date", "destination", "files", "records", "bytes")
-        put_json(
-            {
-                "version": state.version,
-                "source": state.source,
-                "ends": dict(state.ends),
-                "starts": dict(state.starts),
-                "lost": lost,
-                "days": [dict(zip(fields, (*key, *found), strict=True)) for key, found in sorted(days.items())],
-            }
-        )
-        return OK
-    from rich.table import Table
-
-    table = Table("date", "destination", box=None, pad_edge=False)
-    for name in ("files", "records", "size"):
-        table.add_column(name, justify="right")
-    for (date, name), (files, records, total) in sorted(days.items()):
-        table.add_row(date, name, f"{files:,}", f"{records:,}", size(total))
-    out().print(table)
-    for gone in lost:
-        say(f"{gone['partition']}: offsets {gone['first']} to {gone['last']} are lost: {gone['why']}")
-    whole = size(sum(each.bytes for each in state.files.values()))
-    click.echo(f"{state.records:,} records in {len(state.files):,} files, {whole}, as of commit {state.version}")
-    return OK
-
-
-@archive.command(short_help="The files of an archive, for other programs.")
-@click.argument("uri")
-@click.option("--destination", metavar="PATTERN", help="Only those that may have messages to these.")
-@click.option("--partition", metavar="NAME", help="Only those of this one.")
-@click.option("--from", "start", metavar="TIME", help="Only what was received from here on (RFC 3339).")
-@click.option("--until", "end", metavar="TIME", help="Only what was received before.")
-@json_option
-def files(
-    uri: str, destination: str | None, partition: str | None, start: str | None, end: str | None, as_json: bool
-) -> int:
-    """The files that make up the archive at URI, one a line. Others that lie there are no part of it."""
-    _load(uri)
-    from radiator.archive import files as found_files
-    from radiator.errors import ProtocolError
-
-    try:
-        found = found_files(uri, destination, start, end, partition)
-    except (ValueError, ProtocolError) as error:
-        raise click.UsageError(str(error)) from None
-    if as_json:
-        put_json(found)
-    else:
-        for path in found:
-            click.echo(path)
-    return OK
-
-
-@archive.command(short_help="Check that an archive is what its commits say.")
-@click.argument("uri")
-@click.option("--records", is_flag=True, help="Read every offset as well.")
-@json_option
-def verify(uri: str, records: bool, as_json: bool) -> int:
-    """Check that the archive at URI is what its commits say: every file, its footer, its count, no hole, no overlap."""
-    files, state = _load(uri)
-    from radiator.archive.verify import verify as look
-
-    faults: list[Any] = []
-    with progress() as bar:
-        task = bar.add_task("verifying", total=len(state.files), note="")
-        for fault in look(files, state, records, lambda done: bar.update(task, advance=done)):
-            faults.append(fault)
-            if not as_json:
-                say(fault)
-    if as_json:
-        put_json({"version": state.version, "files": len(state.files), "records": state.records, "faults": faults})
-    else:
-        said = f"{len(faults)} faults" if faults else "as its commits say"
-        click.echo(f"{uri}: {len(state.files):,} files, {state.records:,} records: {said}")
-    return DAMAGED if faults else OK
+archive.add_command(ls)
+archive.add_command(files)
+archive.add_command(verify)

@@ -1,0 +1,54 @@
+"""Files that lie in an archive and that no commit names.
+
+A run that is at work has files in their places before its commit, and old ones behind it; each of them is named by an
+intent in ``_new/`` for as long. So what neither a commit nor an intent names is an *orphan*: it was left by a run whose
+intent is gone, or put there by somebody else. It is looked twice, since a run may end between two looks.
+
+Knows: names, the manifest. Must not know: Parquet. Nothing is written.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+from radiator.archive.files import Entry, Files
+from radiator.archive.manifest import load
+from radiator.archive.paths import DATA_SUFFIX, DATE_PREFIX, INTENT_SUFFIX, NEW
+
+
+@dataclass
+class Unnamed:
+    """``at_work``: what intents name, of runs that are at work or died: the next run removes what it must. ``spooled``:
+    in ``_new/``, likewise."""
+
+    orphans: list[Entry] = field(default_factory=list)
+    at_work: list[Entry] = field(default_factory=list)
+    spooled: list[Entry] = field(default_factory=list)
+
+
+def unnamed(files: Files) -> Unnamed:
+    """Raises StorageError, OSError."""
+    made = Unnamed()
+    found = {each for each in files.list("") if each.path.startswith(DATE_PREFIX) and each.path.endswith(DATA_SUFFIX)}
+    found, intended = _left(files, found)
+    again, _ = _left(files, {each for each in found if each.path not in intended})
+    made.orphans = sorted(each for each in again if files.size(each.path) is not None)
+    made.at_work = sorted(each for each in found if each.path in intended)
+    made.spooled = [each for each in files.list(NEW) if not each.path.endswith(INTENT_SUFFIX)]
+    return made
+
+
+def _left(files: Files, found: set[Entry]) -> tuple[set[Entry], set[str]]:
+    """Those that no commit names, and what intents name. The intents are read first: what has none any more is
+    committed, or removed."""
+    intended: set[str] = set()
+    for entry in files.list(NEW):
+        if entry.path.endswith(INTENT_SUFFIX):
+            try:
+                intent = json.loads(files.read(entry.path))
+                intended |= {*intent["add"], *intent["remove"]}
+            except (FileNotFoundError, ValueError, KeyError, TypeError):
+                continue  # gone, or torn: a run tells that
+    named = load(files).files if found else {}
+    return {each for each in found if each.path not in named}, intended

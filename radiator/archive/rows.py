@@ -1,0 +1,198 @@
+"""The rows of an archive against what its commits say of them.
+
+    in_file     of one file: order, partition, destinations, times, day, counts and bytes are those of its commit
+    in_all      of one partition: each offset from its start to its end is in one file, or told as lost, or in none
+                since it was removed from the log before; and no offset is anywhere else
+
+Columns are read as far as they are needed, bodies where no digest vouches for them.
+Knows: the manifest, Parquet. Must not know: stores. Memory: some batches, and 64 MiB that say which file has an offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from radiator.archive.files import Files
+from radiator.archive.manifest import DataFile, State
+from radiator.archive.parquet import SCHEMA, reader
+from radiator.archive.paths import DATE_PREFIX, MANY, encode
+from radiator.archive.split import DAY_NS, date_of
+from radiator.columns.rows import Ints
+
+BATCH_ROWS = 65_536
+BODY_ROWS = 256  # likewise, with bodies
+WINDOW_OFFSETS = 16 * 1024 * 1024  # whose files are known at a time, 4 bytes each
+_COLUMNS = ["destination", "partition", "offset", "receive_ns", "size"]
+
+
+def in_file(files: Files, each: DataFile) -> Iterator[str]:
+    """What is wrong, in words. Raises pyarrow's errors, OSError if it cannot be read."""
+    address = files.address(each.path)
+    with files.open(each.path) as file:
+        source = reader(file, read_dictionary=["destination", "partition"])
+        odd = [text for name in SCHEMA.names if (text := _column(name, source.schema_arrow))]
+        if odd:
+            yield f"{address}: {odd[0]}"
+            return
+        seen = _Seen(each)
+        columns = _COLUMNS if each.digest else [*_COLUMNS, "body"]
+        for batch in source.iter_batches(BATCH_ROWS if each.digest else BODY_ROWS, columns=columns):
+            seen.add(batch)
+    for text in seen.faults():
+        yield f"{address}: {text}"
+
+
+def _column(name: str, schema: pa.Schema) -> str | None:
+    """What is wrong with it, in words."""
+    if name not in schema.names:
+        return f"has no column {name}"
+    if schema.field(name).nullable and not SCHEMA.field(name).nullable:
+        return f"has a column {name} that may be null"
+    return None
+
+
+class _Seen:
+    """What the rows of a file say."""
+
+    def __init__(self, each: DataFile) -> None:
+        self._each = each
+        self._shared = each.path.split("/")[1] == MANY
+        self._wrong: dict[str, None] = {}  # in the order in which they were met, each once
+        self._names: set[str] = set()
+        self._records = self._bytes = 0
+        self._low, self._high = (1 << 63) - 1, -(1 << 63)
+        self._last: tuple[str, int] = "", -1
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        if not batch.num_rows:
+            return
+        offsets, times = batch.column("offset").to_numpy(), batch.column("receive_ns").to_numpy()
+        sizes = batch.column("size")
+        self._records += batch.num_rows
+        self._bytes += int(sizes.to_numpy().sum())
+        self._low, self._high = min(self._low, int(times.min())), max(self._high, int(times.max()))
+        for name in batch.column("partition").unique().to_pylist():
+            if name != self._each.partition:
+                self._wrong[f"has records of partition {name!r}, its commit says {self._each.partition!r}"] = None
+        if not (self._each.first_offset <= offsets.min() and offsets.max() < self._each.next_offset):
+            self._wrong[f"has offsets outside {self._each.first_offset} to {self._each.next_offset - 1}"] = None
+        if "body" in batch.schema.names and not pc.all(pc.equal(pc.binary_length(batch.column("body")), sizes)).as_py():
+            self._wrong["has bodies whose size is not what the column size says"] = None
+        self._order(batch.column("destination"), offsets)
+
+    def _order(self, destinations: pa.DictionaryArray, offsets: Ints) -> None:
+        names, ids = destinations.dictionary.to_pylist(), destinations.indices.to_numpy()
+        self._names |= {names[each] for each in np.unique(ids)}
+        rises = np.diff(offsets) > 0
+        first, last = (names[ids[0]], int(offsets[0])), (names[ids[-1]], int(offsets[-1]))
+        if self._shared:
+            ranks = np.argsort(np.argsort(np.array(names, object)))[ids]
+            rises = (np.diff(ranks) > 0) | ((np.diff(ranks) == 0) & rises)
+            follows = first > self._last
+        else:
+            follows = first[1] > self._last[1]
+        if not (follows and rises.all()):
+            order = "destination and offset" if self._shared else "offset"
+            self._wrong[f"is not sorted by {order}"] = None
+        self._last = last
+
+    def faults(self) -> Iterator[str]:
+        yield from self._wrong
+        each = self._each
+        pairs: list[tuple[str, Any, Any]] = []
+        if self._records:
+            pairs += [
+                ("bytes of bodies", self._bytes, each.body_bytes),
+                ("min_receive_ns", self._low, each.min_receive_ns),
+                ("max_receive_ns", self._high, each.max_receive_ns),
+                ("as its first day", date_of(self._low // DAY_NS), each.date),
+                ("as its last day", date_of(self._high // DAY_NS), each.date),
+            ]
+        for name, found, said in pairs:
+            if found != said:
+                yield f"has {found} {name}, its commit says {said}"
+        if each.destinations is not None and self._names != set(each.destinations):
+            other = sorted(self._names ^ set(each.destinations))
+            yield f"has other destinations than its commit says: {', '.join(map(repr, other[:3]))}"
+        date, folder = each.path.split("/")[:2]
+        if date != f"{DATE_PREFIX}{each.date}" or not (
+            self._shared or {encode(name) for name in self._names} <= {folder}
+        ):
+            yield "lies in the folder of another day or destination"
+
+
+def in_all(files: Files, state: State, partition: str, absent: Callable[[int], None]) -> Iterator[str]:
+    """``absent`` hears how many offsets are in no file and not lost. A file that cannot be read is left out: it was
+    told."""
+    found = sorted((each for each in state.files.values() if each.partition == partition), key=_range)
+    start, end = state.starts.get(partition, 0), state.ends[partition]
+    lost = [(each.first, each.next_offset) for each in state.lost if each.partition == partition]
+    low = min([start, *(each.first_offset for each in found)])
+    high = max([end, *(each.next_offset for each in found)])
+    missing = 0
+    for first in range(low, high, WINDOW_OFFSETS):
+        window = _Window(first, min(first + WINDOW_OFFSETS, high))
+        several = [each for each in found if each.first_offset < window.stop and each.next_offset > first]
+        for place, each in enumerate(several):
+            for other, twice in window.take(files, each, place):
+                yield (
+                    f"{len(twice)} offsets of {partition!r} are there twice, the first of them is {twice[0]}: in "
+                    f"{files.address(each.path)} and in {files.address(several[other].path)}"
+                )
+        for a, b in lost:
+            if there := window.count(a, b):
+                yield f"partition {partition!r}: {there} offsets of {a} to {b - 1} are told as lost, and are there"
+        if outside := window.count(low, start) + window.count(end, high):
+            yield f"partition {partition!r}: {outside} records lie outside its offsets {start} to {end - 1}"
+        missing += window.missing(max(first, start), min(window.stop, end), lost)
+    absent(missing)
+
+
+def _range(each: DataFile) -> tuple[int, int]:
+    return each.first_offset, each.next_offset
+
+
+class _Window:
+    """Which file has an offset, by its number and one; 0: none."""
+
+    def __init__(self, first: int, stop: int) -> None:
+        self.first, self.stop = first, stop
+        self._of = np.zeros(stop - first, np.int32)
+
+    def take(self, files: Files, each: DataFile, place: int) -> Iterator[tuple[int, Ints]]:
+        """The offsets of a file, of which some file before has some: its place, and which."""
+        try:
+            with files.open(each.path) as file:
+                for batch in reader(file).iter_batches(BATCH_ROWS, columns=["offset"]):
+                    offsets = batch.column("offset").to_numpy()
+                    yield from self._put(offsets[(offsets >= self.first) & (offsets < self.stop)], place)
+        except (pa.ArrowException, OSError):
+            return
+
+    def _put(self, offsets: Ints, place: int) -> Iterator[tuple[int, Ints]]:
+        if not len(offsets):
+            return
+        at = np.sort(offsets) - self.first
+        before = self._of[at]
+        again = np.concatenate([[False], np.diff(at) == 0])
+        before[again] = place + 1
+        for other in np.unique(before[before > 0]):
+            yield int(other) - 1, at[before == other] + self.first
+        self._of[at] = place + 1
+
+    def count(self, first: int, stop: int) -> int:
+        return int(np.count_nonzero(self._slice(first, stop)))
+
+    def missing(self, first: int, stop: int, lost: Sequence[tuple[int, int]]) -> int:
+        there = self._slice(first, stop) > 0
+        for a, b in lost:
+            there[max(a - first, 0) : max(b - first, 0)] = True
+        return int(len(there) - np.count_nonzero(there))
+
+    def _slice(self, first: int, stop: int) -> Any:
+        return self._of[max(first - self.first, 0) : max(stop - self.first, 0)]

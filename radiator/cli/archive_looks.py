@@ -1,0 +1,178 @@
+"""``radiator archive ls``, ``files`` and ``verify``: what an archive has, and whether it is what its commits say."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from radiator.cli.common import DAMAGED, FAILED, NOT_FOUND, OK, CommandFailed, json_option, out, progress, put_json, say
+
+if TYPE_CHECKING:
+    from radiator.archive.files import Files
+    from radiator.archive.manifest import State
+
+
+def check_packages() -> None:
+    """Raises ConfigError if what Parquet needs is missing."""
+    from radiator.errors import ConfigError
+
+    try:
+        import radiator.archive.parquet  # noqa: F401
+    except ImportError as error:
+        raise ConfigError(
+            f"`archive` needs the package {error.name}, which is not installed: pip install 'radiator[parquet]'"
+        ) from None
+
+
+@contextlib.contextmanager
+def told_errors(uri: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise CommandFailed(FAILED, f"{uri}: cannot be read: {error}") from error
+
+
+def _load(uri: str) -> tuple[Files, State]:
+    check_packages()
+    from radiator.archive.files import open_files
+    from radiator.archive.manifest import load
+
+    files = open_files(uri)
+    with told_errors(files.uri):
+        state = load(files)
+    if state.version < 0:
+        raise CommandFailed(NOT_FOUND, f"{uri}: no archive here: there is no commit in _log/")
+    return files, state
+
+
+@click.command(short_help="What an archive has, by day and destination.")
+@click.argument("uri")
+@json_option
+def ls(uri: str, as_json: bool) -> int:
+    """What the archive at URI has, by day and destination."""
+    _, state = _load(uri)
+    from radiator.archive.paths import MANY
+    from radiator.cli.ls import size
+
+    days: dict[tuple[str, str], tuple[int, int, int]] = {}
+    for each in state.files.values():
+        several = each.path.split("/")[1] == MANY or not each.destinations
+        key = each.date, "(several)" if several or not each.destinations else each.destinations[0]
+        files, records, total = days.get(key, (0, 0, 0))
+        days[key] = files + 1, records + each.records, total + each.bytes
+    lost = [{"partition": each[0], "first": each[1], "last": each[2] - 1, "why": each[3]} for each in state.lost]
+    if as_json:
+        fields = ("date", "destination", "files", "records", "bytes")
+        put_json(
+            {
+                "version": state.version,
+                "source": state.source,
+                "ends": dict(state.ends),
+                "starts": dict(state.starts),
+                "lost": lost,
+                "days": [dict(zip(fields, (*key, *found), strict=True)) for key, found in sorted(days.items())],
+            }
+        )
+        return OK
+    from rich.table import Table
+
+    table = Table("date", "destination", box=None, pad_edge=False)
+    for name in ("files", "records", "size"):
+        table.add_column(name, justify="right")
+    for (date, name), (files, records, total) in sorted(days.items()):
+        table.add_row(date, name, f"{files:,}", f"{records:,}", size(total))
+    out().print(table)
+    for gone in lost:
+        say(f"{gone['partition']}: offsets {gone['first']} to {gone['last']} are lost: {gone['why']}")
+    whole = size(sum(each.bytes for each in state.files.values()))
+    click.echo(f"{state.records:,} records in {len(state.files):,} files, {whole}, as of commit {state.version}")
+    return OK
+
+
+@click.command(short_help="The files of an archive, for other programs.")
+@click.argument("uri")
+@click.option("--destination", metavar="PATTERN", help="Only those that may have messages to these.")
+@click.option("--partition", metavar="NAME", help="Only those of this one.")
+@click.option("--from", "start", metavar="TIME", help="Only what was received from here on (RFC 3339).")
+@click.option("--until", "end", metavar="TIME", help="Only what was received before.")
+@json_option
+def files(
+    uri: str, destination: str | None, partition: str | None, start: str | None, end: str | None, as_json: bool
+) -> int:
+    """The files that make up the archive at URI, one a line. Others that lie there are no part of it."""
+    _load(uri)
+    from radiator.archive import files as found_files
+    from radiator.errors import ProtocolError
+
+    try:
+        found = found_files(uri, destination, start, end, partition)
+    except (ValueError, ProtocolError) as error:
+        raise click.UsageError(str(error)) from None
+    if as_json:
+        put_json(found)
+    else:
+        for path in found:
+            click.echo(path)
+    return OK
+
+
+@click.command(short_help="Check that an archive is what its commits say.")
+@click.argument("uri")
+@click.option("--checksums", is_flag=True, help="Read every byte as well, and compare it with the digests.")
+@click.option("--records", is_flag=True, help="Read every record's columns as well; includes --checksums.")
+@json_option
+def verify(uri: str, checksums: bool, records: bool, as_json: bool) -> int:
+    """Check that the archive at URI is what its commits say: every file, its footer, its count, no hole, no overlap.
+
+    It also tells files that no commit names.
+    """
+    files, state = _load(uri)
+    from radiator.archive.orphans import unnamed
+    from radiator.archive.verify import verify as look
+    from radiator.cli.ls import size
+
+    faults: list[str] = []
+    absent: dict[str, int] = {}
+    with told_errors(uri), progress() as bar:
+        task = bar.add_task("verifying", total=len(state.files), note="")
+        found = look(
+            files, state, records, lambda done: bar.update(task, advance=done), checksums=checksums,
+            absent=absent.__setitem__,
+        )  # fmt: skip
+        for fault in found:
+            faults.append(fault)
+            if not as_json:
+                say(fault)
+        lying = unnamed(files)
+    missing = {name: count for name, count in absent.items() if count}
+    if as_json:
+        put_json(
+            {
+                "version": state.version,
+                "files": len(state.files),
+                "records": state.records,
+                "faults": faults,
+                "absent": missing,
+                "orphans": [{"path": files.address(each.path), "bytes": each.size_bytes} for each in lying.orphans],
+                "at_work": {"files": len(lying.at_work), "bytes": sum(each.size_bytes for each in lying.at_work)},
+                "spooled": {"files": len(lying.spooled), "bytes": sum(each.size_bytes for each in lying.spooled)},
+            }
+        )
+        return DAMAGED if faults else OK
+    for name, count in missing.items():
+        say(f"{name}: {count:,} offsets have no record: removed from the log on purpose before they were archived")
+    for each in lying.orphans:
+        say(f"{files.address(each.path)}: {size(each.size_bytes)} that no commit names; it is no part of the archive")
+    for words, some in (
+        ("of a run that is at work, or died: the next run removes what it must", lying.at_work),
+        ("in _new/, where runs work", lying.spooled),
+    ):
+        if some:
+            say(f"{len(some)} files, {size(sum(each.size_bytes for each in some))} {words}")
+    said = f"{len(faults)} faults" if faults else "as its commits say"
+    orphans = f"; {len(lying.orphans)} files that no commit names" if lying.orphans else ""
+    click.echo(f"{uri}: {len(state.files):,} files, {state.records:,} records: {said}{orphans}")
+    return DAMAGED if faults else OK
