@@ -15,6 +15,7 @@ from radiator.cli.archive_looks import check_packages, files, ls, told_errors, v
 from radiator.cli.common import (
     DAMAGED,
     FAILED,
+    INTERRUPTED,
     NOT_FOUND,
     OK,
     CommandFailed,
@@ -100,7 +101,8 @@ def archive(
     stop = threading.Event()
     with _stopped_by_signals(stop):
         if every is None and at is None:
-            return _told(_run(data, files, options, stop), target, as_json)
+            code = _told(_run(data, files, options, stop), target, as_json)
+            return INTERRUPTED if code == OK and stop.is_set() else code
         return _scheduled(data, files, options, stop, target, as_json, every, at)
 
 
@@ -206,13 +208,15 @@ def _told(found: Outcome, target: str, as_json: bool) -> int:
     if found.unsealed and not found.records:
         say(
             f"{found.unsealed:,} records are in segments that are still written to: they are archived when another "
-            "begins (segment.size, segment.roll_at)"
+            "begins (segment.size, segment.roll_at); until then radiator.spark.table and `radiator replay --data "
+            "--archive` read them from the log, and `radiator export --format parquet` writes them"
         )
     merged = f"; {found.merged_from} small files became {found.merged_to}" if found.merged_to else ""
     text = (
         f"{found.records:,} records, {size(found.log_bytes)} of log to {size(found.file_bytes)} in {found.files} files"
     )
-    click.echo(f"{target}: {text}{merged}")
+    waiting = f"; {found.unsealed:,} more are in segments that are still written to" if found.unsealed else ""
+    click.echo(f"{target}: {text}{waiting}{merged}")
     return code
 
 

@@ -165,6 +165,30 @@ def test_a_schedule_goes_on_over_a_store_that_cannot_be_reached_and_ends_on_sigt
     check_all(tmp_path / "data", archive)
 
 
+def test_a_single_run_that_a_signal_ends_says_that_something_is_left(
+    paths: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = archive_command._run
+
+    def interrupted(*given: Any) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        return real(*given)
+
+    monkeypatch.setattr(archive_command, "_run", interrupted)
+    assert run(["archive", "--data", paths[0], "--to", paths[1]]) == 130
+
+
+def test_where_nothing_is_sealed_it_is_told_how_to_get_at_the_records(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fill(tmp_path / "data", count=40).close()
+    assert run(["archive", "--data", str(tmp_path / "data"), "--to", str(tmp_path / "to")]) == 0
+    told = capfd.readouterr()
+    assert "0 files; 40 more are in segments that are still written to" in told.out
+    assert "40 records are in segments that are still written to" in told.err
+    assert "radiator.spark.table" in told.err and "radiator export --format parquet" in told.err
+
+
 def test_the_time_of_day_comes_again_within_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
     for now in (0.0, 599.0, 600.0, 601.0, 86_399.0):
         monkeypatch.setattr(time, "time", lambda now=now: now)
