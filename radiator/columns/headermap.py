@@ -6,8 +6,8 @@ places of all names and values. They become one Arrow string array over the unto
 (name, colon, value, rest), from which names and values are two ``take``s. Only tokens with a backslash are decoded in
 Python, by the header codec.
 
-Blocks that are not of that form, or not UTF-8 (written by something else than this broker), take the slow path, one by
-one: what is no UTF-8 becomes U+FFFD there.
+Where all blocks are alike this is not needed: ``alike``. Blocks that are not of that form, or not UTF-8 (written by
+something else than this broker), take the slow path, one by one: what is no UTF-8 becomes U+FFFD there.
 Knows: stored blocks. Must not know: batches, files, Spark.
 """
 
@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from radiator.columns.alike import alike
 from radiator.columns.rows import Bytes, Ints, Offsets
 from radiator.errors import ProtocolError
 from radiator.stomp.headers import split_block, unescape
@@ -32,6 +33,15 @@ class HeaderMaps:
 
     def __init__(self, data: Bytes, offsets: Offsets) -> None:
         self._data, self._offsets = data, offsets
+        self._alike = alike(data, offsets)
+        self._looked = False
+
+    def _look(self) -> None:
+        """Finds all lines, once."""
+        if self._looked:
+            return
+        self._looked = True
+        data, offsets = self._data, self._offsets
         begin, end = int(offsets[0]), int(offsets[-1])
         text = data[begin:end]
         feeds = (np.flatnonzero(text == _LF) + begin).astype(np.int32)
@@ -60,11 +70,17 @@ class HeaderMaps:
         self._escaped = self._regular and bool((text == ord("\\")).any())
 
     def headers(self) -> pa.MapArray:
+        if self._alike is not None and (maps := self._alike.maps(b"")) is not None:
+            return maps
+        self._look()
         if not self._regular:
             return self._slowly("")
         return self._maps(self._lines, None, 0)
 
     def tags(self) -> pa.MapArray:
+        if self._alike is not None and (maps := self._alike.maps(TAG_PREFIX.encode())) is not None:
+            return maps
+        self._look()
         if not self._regular:
             return self._slowly(TAG_PREFIX)
         starts, data = self._starts, self._data

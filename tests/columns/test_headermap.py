@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from radiator.columns.alike import BLOCKS_MIN, alike
 from radiator.columns.headermap import HeaderMaps
 from radiator.stomp.headers import join, split_block
 
@@ -73,3 +74,56 @@ def test_the_arrow_type_is_what_spark_expects() -> None:
 @pytest.mark.parametrize("block", [b"tag:1", b"a:b", b"", b"tag-:1", b"tag-", b":"])
 def test_a_lone_block_about_as_short_as_the_prefix_of_tags(block: bytes) -> None:
     assert dict(maps_of([block]).tags().to_pylist()[0]) == {b"tag-:1": {"": "1"}, b"tag-": {"": ""}}.get(block, {})
+
+
+@st.composite
+def much_alike(draw: st.DrawFn) -> list[bytes]:
+    """Blocks with the same names and lengths of values, most of them; then some bytes of one of them are other ones."""
+    names = draw(
+        st.lists(st.sampled_from(["tag-a", "tag-", "tag", "tagb", "a", "", "tag-flight"]), max_size=5, unique=True)
+    )
+    widths = [draw(st.integers(0, 12)) for _ in names]
+    rng = draw(st.randoms(use_true_random=False))
+    rows = [
+        "\n".join(f"{name}:{''.join(rng.choices('abc -', k=width))}" for name, width in zip(names, widths, strict=True))
+        for _ in range(draw(st.integers(BLOCKS_MIN - 1, BLOCKS_MIN + 20)))
+    ]
+    blocks = [bytearray(row, "ascii") for row in rows]
+    for _ in range(draw(st.integers(0, 2))):
+        block = rng.choice(blocks)
+        if block:
+            block[rng.randrange(len(block))] = rng.choice(b"xt-:\n\\\xc3\xa9")
+    return [bytes(block) for block in blocks]
+
+
+@given(much_alike(), st.sampled_from([b"", b"x:y\n:"]))
+def test_blocks_that_are_alike_say_the_same_as_one_by_one(blocks: list[bytes], before: bytes) -> None:
+    maps = maps_of(blocks, before)
+    headers, tags = maps.headers(), maps.tags()
+    headers.validate(full=True)
+    tags.validate(full=True)
+    apart = [maps_of([block]) for block in blocks]  # too few to be alike
+    assert [dict(row) for row in headers.to_pylist()] == [dict(each.headers().to_pylist()[0]) for each in apart]
+    assert [dict(row) for row in tags.to_pylist()] == [dict(each.tags().to_pylist()[0]) for each in apart]
+
+
+@pytest.mark.parametrize(
+    ("other", "found"),
+    [
+        (b"a:1\ntag-b:34", True),
+        (b"a:12\ntag-b:4", False),
+        (b"a:1\ntag-c:34", True),  # names are looked at when maps are made
+        (b"a:1\ntag-b:\\c", False),
+        (b"a:1\ntag-b:\xc3\xa9", False),
+        (b"a:1\ntag-b::4", False),
+        (b"a:1\ntag-b:\n4", False),
+        (b"a:1\ntag-b:345", False),
+    ],
+)
+def test_what_is_alike(other: bytes, found: bool) -> None:
+    blocks = [b"a:1\ntag-b:23"] * BLOCKS_MIN + [other]
+    data, offsets = np.frombuffer(b"".join(blocks), np.uint8), np.cumsum([0, *map(len, blocks)]).astype(np.int32)
+    shape = alike(data, offsets)
+    assert (shape is not None) == found
+    if shape is not None:
+        assert (shape.maps(b"tag-") is not None) == (b"tag-b" in other)
