@@ -58,7 +58,7 @@ class Alike:
 
 
 def alike(data: Bytes, offsets: Offsets) -> Alike | None:
-    """The blocks ``offsets[i]`` to ``offsets[i + 1]`` of ``data``, if they are alike and plain: ASCII, nothing escaped."""
+    """The blocks between ``offsets`` of ``data``, if they are alike and plain: ASCII, nothing escaped."""
     count, begin, end = len(offsets) - 1, int(offsets[0]), int(offsets[-1])
     if count < BLOCKS_MIN:
         return None
