@@ -22,7 +22,7 @@ from radiator.storage.reader import StoredPartition, StoredSegment
 from radiator.storage.salt import decode_key
 
 _REMEDY = (
-    "; nothing of it is archived here, and retention is told nothing: archive it to a new place, or restore the data "
+    "nothing of it is archived here, and retention waits for what is: archive it to a new place, or restore the data "
     "that belongs to this archive"
 )
 
@@ -31,10 +31,11 @@ UNIT_BYTES = 256 * MIB  # of the log: some seconds of work, which a kill may cos
 
 @dataclass
 class Plan:
-    """``odd`` partitions cannot go on, and why."""
+    """``odd`` partitions cannot go on, and why; of those that are in ``other`` the archive has another log."""
 
     units: list[Unit] = field(default_factory=list)
     odd: dict[str, str] = field(default_factory=dict)
+    other: list[str] = field(default_factory=list)
     lost: list[Lost] = field(default_factory=list)  # what retention took before, as the units have it
 
     @property
@@ -65,8 +66,12 @@ def plan(
         end = state.ends.get(partition.name)
         try:
             border.check(partition)
+        except OtherLog as error:
+            made.other.append(partition.name)
+            made.odd[partition.name] = f"{error}; {_REMEDY}"
+            continue
         except StorageError as error:
-            made.odd[partition.name] = str(error) + (_REMEDY if isinstance(error, OtherLog) else "")
+            made.odd[partition.name] = str(error)
             continue
         made.units += _units(partition, end, source, unit_bytes)
     made.lost = [lost for unit in made.units for lost in unit.lost]

@@ -155,6 +155,7 @@ class _Run:
         self._out.unsealed = sum(each.next_offset - each.segments[-1].base_offset for each in found if each.segments)
         made = plan(found, self._publisher.state, self._source, self._options.partitions, self._options.unit_bytes)
         self._out.problems.update(made.odd)
+        self._unmark(made.other)
         self._verified = _verified(found, self._publisher.state, self._options.partitions, made.odd)
         units = [unit for unit in made.units if unit.partition not in self._out.problems]
         self._watch.total(sum(unit.bytes for unit in units))
@@ -239,6 +240,19 @@ class _Run:
                 self._out.problems["archived"] = str(storage_error(layout.archived_path(directory), "write", error))
                 return
             self._watch.step("marked")
+
+    def _unmark(self, names: Iterable[str]) -> None:
+        """What retention was told was said of another log."""
+        fs = FileSystem()
+        for name in names if self._options.mark else ():
+            directory = layout.partition_path(self._data, name)
+            try:
+                with contextlib.suppress(StorageError):  # damaged: nothing is removed by it
+                    if archived.read(fs, directory):
+                        archived.write(fs, directory, 0)
+                        self._watch.step("marked")
+            except OSError as error:
+                self._out.problems["archived"] = str(storage_error(layout.archived_path(directory), "write", error))
 
     # --- small files --------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import fsspec
 import pytest
 
 from radiator.archive import load, open_files
@@ -117,3 +118,18 @@ def test_only_partitions_that_are_asked_for_are_looked_at(tmp_path: Path) -> Non
     chosen = joined(tmp_path, Selection().partition("in", "sound"))
     assert list(chosen.log) == ["sound"]
     assert replace(chosen, log={}).files
+
+
+def test_a_log_in_an_object_store_is_known_as_well(tmp_path: Path) -> None:
+    memory = fsspec.filesystem("memory")
+    try:
+        born_again(tmp_path, 2500)
+        memory.put(str(tmp_path / "data"), "/another/data", recursive=True)
+        with pytest.raises(OtherLog, match="is not the one that the archive has"):
+            seam("memory://another/data", open_files(tmp_path / "archive"), Selection())
+        shutil.rmtree(tmp_path / "archive")
+        archive(tmp_path)
+        found = seam("memory://another/data", open_files(tmp_path / "archive"), Selection())
+        assert found.log == joined(tmp_path).log
+    finally:
+        memory.rm("/another", recursive=True)
