@@ -11,10 +11,11 @@ from __future__ import annotations
 import os
 import tempfile
 from abc import abstractmethod
-from typing import Any
+from typing import Any, TypeAlias
 
+from radiator.archive import asking
 from radiator.archive.files import Entry, Files
-from radiator.archive.paths import on_the_way
+from radiator.archive.paths import LOG, on_the_way
 from radiator.columns.files import shown
 from radiator.errors import StorageError
 from radiator.limits import MIB
@@ -51,8 +52,11 @@ def _by_fsspec(uri: str, scheme: str) -> Files:
 def _by_arrow(uri: str, scheme: str) -> Files:
     from pyarrow.fs import FileSystem
 
-    fs, path = FileSystem.from_uri(uri)
+    fs, path = asking.asked(lambda: FileSystem.from_uri(uri), "", asking.SECONDS_MAX)
     return ArrowFiles(fs, path, uri, moves=scheme not in OBJECT_STORES)
+
+
+Entries: TypeAlias = list[Entry]
 
 
 class _Remote(Files):
@@ -60,6 +64,35 @@ class _Remote(Files):
 
     def __init__(self, fs: Any, root: str, uri: str, moves: bool) -> None:
         self.fs, self.root, self.uri, self._moves = fs, root.rstrip("/"), uri, moves
+
+    def list(self, directory: str) -> Entries:
+        """The first thing that is asked of a store, so it tells what is wrong with it: also that there is no bucket,
+        which looks like an empty archive to some drivers."""
+
+        def ask() -> Entries:
+            found = self._list(directory)
+            if not found and not self._has_bucket():
+                raise FileNotFoundError(f"there is no bucket {self.root.partition('/')[0]!r}")
+            return found
+
+        seconds = asking.SECONDS_MAX if directory == LOG else None
+        return asking.asked(ask, f"{shown(self.uri)}: cannot be listed", seconds)
+
+    def _has_bucket(self) -> bool:
+        """Or it cannot be told: whoever may look below a prefix need not be allowed to ask for more."""
+        bucket = self.root.partition("/")[0]
+        if self._moves or not bucket or self.uri.startswith("memory:"):
+            return True
+        try:
+            return self._is_there(bucket)
+        except Exception:  # of whatever driver
+            return True
+
+    @abstractmethod
+    def _list(self, directory: str) -> Entries: ...
+
+    @abstractmethod
+    def _is_there(self, place: str) -> bool: ...
 
     def place(self, path: str) -> str:
         return f"{self.root}/{path}"
@@ -89,7 +122,7 @@ class _Remote(Files):
 
 
 class FsspecFiles(_Remote):
-    def list(self, directory: str) -> list[Entry]:
+    def _list(self, directory: str) -> Entries:
         self.fs.invalidate_cache()
         try:
             found = self.fs.find(self.place(directory), detail=True)
@@ -139,12 +172,15 @@ class FsspecFiles(_Remote):
         self._make_folder(new)
         self.fs.mv(old, new)
 
+    def _is_there(self, place: str) -> bool:
+        return bool(self.fs.exists(place))
+
     def _make_folder(self, place: str) -> None:
         self.fs.makedirs(place.rpartition("/")[0], exist_ok=True)
 
 
 class ArrowFiles(_Remote):
-    def list(self, directory: str) -> list[Entry]:
+    def _list(self, directory: str) -> Entries:
         from pyarrow.fs import FileSelector, FileType
 
         wanted = FileSelector(self.place(directory), allow_not_found=True, recursive=True)
@@ -195,6 +231,11 @@ class ArrowFiles(_Remote):
         self._make_folder(place)
         with self.fs.open_output_stream(place) as target:
             target.write(data)
+
+    def _is_there(self, place: str) -> bool:
+        from pyarrow.fs import FileType
+
+        return bool(self.fs.get_file_info(place).type != FileType.NotFound)
 
     def _make_folder(self, place: str) -> None:
         if self._moves:  # an object store has none

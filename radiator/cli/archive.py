@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from radiator.cli.archive_looks import check_packages, files, ls, told_errors, verify
+from radiator.cli.archive_looks import check_packages, files, ls, told, told_errors, verify
 from radiator.cli.common import (
     DAMAGED,
     FAILED,
@@ -149,7 +149,8 @@ def _run(data: str, files: Files, options: Options, stop: threading.Event) -> Ou
         try:
             return run(data, files, options, watch)
         except OSError as error:
-            raise CommandFailed(FAILED, f"{files.uri}: {error}; what is committed is safe: run it again") from error
+            text = told(files.uri, error)
+            raise CommandFailed(FAILED, f"{text}; what is committed is safe: run it again") from error
 
 
 def _scheduled(

@@ -32,7 +32,12 @@ def told_errors(uri: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise CommandFailed(FAILED, f"{uri}: cannot be read: {error}") from error
+        raise CommandFailed(FAILED, told(f"{uri}: cannot be read", error)) from error
+
+
+def told(before: str, error: OSError) -> str:
+    """Stores elsewhere say by themselves what they are."""
+    return str(error) if "://" in str(error).partition(": ")[0] else f"{before}: {error}"
 
 
 def _load(uri: str) -> tuple[Files, State]:
