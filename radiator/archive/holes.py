@@ -7,6 +7,8 @@ Told from the outside, by what lies around it and by what the broker keeps:
     destination    the broker's list of the names that a partition has held, and what the files of the archive list. Of
                    an archive alone: a partition in which every file has just the destination after which it is named
     settled        a log of queues alone, all of which are behind the hole: that is told, and is no loss
+    never had      what a log that the archive does not know yet lacks at its beginning: told likewise, as it may have
+                   gone before there was an archive
 
 Where it cannot be told, it may hold one.
 
@@ -39,12 +41,18 @@ SETTLED = (
 )
 
 
+NEVER_HAD = (
+    "they were gone before the archive had anything of this partition; retention.wait_for: archive keeps what is "
+    "written from then on"
+)
+
+
 class Hole(NamedTuple):
     partition: str
     first: int
     following: int
     why: str
-    settled: bool  # by all the queues that its log had, which has nothing else
+    settled: bool  # by all the queues that its log had, which has nothing else; or no archive was ever to have it
 
     def __str__(self) -> str:
         return f"partition {self.partition!r}: offsets {self.first} to {self.following - 1}: {self.why}"
@@ -67,6 +75,13 @@ class Around:
             end = self._state.ends.get(each.name)
             if end is not None and each.log_start_offset > end:
                 yield from self._hole(each.name, end, each.log_start_offset, None, selection)
+            elif (
+                end is None
+                and self._state.version >= 0
+                and self.may_hold(each.name, 0, each.log_start_offset, selection)
+            ):
+                settled = self.settled(each.name, each.log_start_offset)
+                yield Hole(each.name, 0, each.log_start_offset, SETTLED if settled else NEVER_HAD, True)
 
     def _hole(
         self, partition: str, first: int, following: int, why: str | None, selection: Selection

@@ -76,6 +76,7 @@ class Outcome:
     merged_from: int = 0
     merged_to: int = 0
     lost: list[Lost] = field(default_factory=list)
+    begins: dict[str, int] = field(default_factory=dict)  # partitions that are new to the archive, and not from 0 on
     problems: dict[str, str] = field(default_factory=dict)
     damaged: bool = False  # something of the log cannot be read, whether it was skipped or not
 
@@ -220,7 +221,11 @@ class _Run:
         for lost in written.lost:
             self._watch.tell(f"{lost.partition}: offsets {lost.first} to {lost.next_offset - 1} are lost: {lost.why}")
         if written.unit.before is None and written.unit.first > 0:
-            self._watch.tell(f"{written.unit.partition}: the archive begins at offset {written.unit.first}")
+            out.begins[written.unit.partition] = written.unit.first
+            self._watch.tell(
+                f"{written.unit.partition}: the archive begins at offset {written.unit.first}; those before were gone "
+                "when it was first archived (retention, or settled messages of a queue)"
+            )
 
     def _mark(self, ends: Mapping[str, int]) -> None:
         """Tells retention, as far as it does not know."""

@@ -202,6 +202,7 @@ def _told(found: Outcome, target: str, as_json: bool) -> int:
                     {"partition": each.partition, "first": each.first, "last": each.next_offset - 1, "why": each.why}
                     for each in found.lost
                 ],
+                "begins": found.begins,
                 "problems": found.problems,
             }
         )

@@ -13,8 +13,8 @@ import pytest
 from radiator.archive import lock
 from radiator.archive.files import LocalFiles, open_files
 from radiator.archive.lock import locked
-from radiator.archive.manifest import CHECKPOINT_COMMITS, load
-from radiator.archive.paths import commit_path
+from radiator.archive.manifest import CHECKPOINT_COMMITS, State, commit, load
+from radiator.archive.paths import checkpoint_path, commit_path
 from radiator.archive.run import Outcome, Watch, run
 from radiator.errors import StorageError
 from radiator.storage import archived
@@ -22,7 +22,7 @@ from radiator.storage.files import FileSystem
 from radiator.storage.layout import partition_path
 from tests.archive.killing import EAGER, check_all
 from tests.archive.stores import fill, more
-from tests.archive.test_manifest import grown
+from tests.archive.test_manifest import data_file, grown
 from tests.spark.stores import Writer
 
 
@@ -84,11 +84,28 @@ def test_a_checkpoint_without_its_commit_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_that_says_something_else_is_not_kept(tmp_path: Path) -> None:
+    """The commit whose state is to be written finds one of its number, left from commits that were taken away."""
     files = LocalFiles(str(tmp_path))
-    grown(files, CHECKPOINT_COMMITS - 1)
-    files.create_new("_log/" + f"{CHECKPOINT_COMMITS - 1:020d}.checkpoint.json", b"{}")
-    with pytest.raises(StorageError, match="last commit in _log/"):
-        load(files)
+    last = CHECKPOINT_COMMITS - 1
+    before = grown(files, last)
+    other = data_file(before.ends["p"], before.ends["p"] + 7)
+    assert isinstance(commit(files, before, source="s", add=[other], ends={"p": other.next_offset}), State)
+    files.remove(commit_path(last))
+    with pytest.raises(StorageError, match=f"is not the state as of commit {last}; remove it"):
+        commit(files, before, source="s", add=[data_file(other.first_offset, 400)], ends={"p": 400})
+    files.remove(checkpoint_path(last))
+    assert load(files).ends == {"p": 400}  # the commits say everything
+
+
+def test_a_checkpoint_that_says_the_same_is_kept(tmp_path: Path) -> None:
+    """As of somebody who died behind it, or was slower."""
+    files = LocalFiles(str(tmp_path))
+    last = CHECKPOINT_COMMITS - 1
+    before = grown(files, last)
+    added = [data_file(before.ends["p"], before.ends["p"] + 7)]
+    after = commit(files, before, source="s", add=added, ends={"p": added[0].next_offset})
+    files.remove(commit_path(last))
+    assert commit(files, before, source="s", add=added, ends={"p": added[0].next_offset}) == after == load(files)
 
 
 def test_a_run_does_not_remove_the_old_empty_spool_that_it_uses(tmp_path: Path) -> None:

@@ -173,3 +173,27 @@ def test_what_queues_were_through_with_is_told_and_fails_nothing(start_broker: S
         path.unlink()  # who was through with what is not known any more
     settled, lost = holes()
     assert not settled and "'/queue/jobs'" in lost
+
+
+def test_what_a_log_that_the_archive_does_not_know_lacks_at_its_beginning_is_told_and_fails_nothing(
+    tmp_path: Path,
+) -> None:
+    writer = Writer(tmp_path / "data", 4096)
+    writer.write("known", numbered("/topic/known", 200), per_batch=10)
+    writer.write("new", numbered("/topic/new", 200), per_batch=10)
+    writer.close()
+    root, files = str(tmp_path / "data"), open_files(tmp_path / "archive")
+    new = next(each for each in list_partitions(root) if each.name == "new")
+    for each in new.segments[:2]:
+        Path(each.path).unlink()
+    start = new.segments[2].base_offset
+    assert seam(root, files, Selection()).settled == ()  # no archive yet, which could have had them
+    run(root, files, Options(partitions=frozenset(["known"])))
+    found = seam(root, files, Selection())
+    (text,) = found.settled
+    assert text.startswith(f"partition 'new': offsets 0 to {start - 1}: they were gone before the archive had anything")
+    assert found.holes == ()
+    assert seam(root, files, Selection().offsets(start, 1000)).settled == ()
+    out = run(root, files, Options())
+    assert (out.begins, out.problems) == ({"new": start}, {})
+    assert seam(root, files, Selection()).settled == ()

@@ -209,9 +209,10 @@ def test_what_retention_took_before_is_recorded_and_told(tmp_path: Path) -> None
     segments(tmp_path)[0].unlink()
     told: list[str] = []
     start = int(segments(tmp_path)[0].stem)
-    go(tmp_path, watch=Watch(tell=told.append))
-    assert archive_of(tmp_path).starts == {"flights": start}
-    assert told == [f"flights: the archive begins at offset {start}"]
+    out = go(tmp_path, watch=Watch(tell=told.append))
+    assert archive_of(tmp_path).starts == out.begins == {"flights": start}
+    (text,) = told
+    assert text.startswith(f"flights: the archive begins at offset {start}; those before were gone")
     end = archive_of(tmp_path).ends["flights"]
     more(writer, count=3000, first=3000)
     writer.close()
