@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from radiator.archive import load, open_files
+from radiator.archive.border import check
 from radiator.archive.holes import Around
 from radiator.columns.files import open_store
 from radiator.columns.log import partitions
@@ -31,6 +32,8 @@ def absent_from_both(spark: SparkSession, path: str | None, archive: str, **opti
     logs = [] if place is None else partitions(place)  # before the commits, as ``table`` does it
     files = open_files(arrow_uri(archive))
     state = load(files)
+    if place is not None:
+        check(place, files, state, [each for each in logs if asked.selection.wants_partition(each.name)])
     rows = [
         (name, REMOVED, 0, first - 1, first, None, None, "they had been removed before the archive began")
         for name, first in state.starts.items()
