@@ -35,6 +35,7 @@ from radiator.columns.scan import LostRecords
 from radiator.errors import StorageError
 from radiator.limits import MIB
 from radiator.storage import archived, layout
+from radiator.storage.copies import kind_of_copy
 from radiator.storage.files import FileSystem, storage_error
 from radiator.storage.format import DamagedBatch
 from radiator.storage.reader import StoredPartition
@@ -127,6 +128,7 @@ class _Run:
         self._options, self._watch = options, watch
         self._settings = replace(options.settings, spool=spool, level=options.level, skip_damaged=options.skip_damaged)
         self._out = Outcome()
+        self._copy = kind_of_copy(FileSystem(), data)
         self._verified: dict[str, int] = {}  # ends of the archive that the log was seen to go with
 
     def run(self) -> Outcome:
@@ -145,6 +147,8 @@ class _Run:
                 if not self._round() or self._watch.stopping():
                     break
             self._mark(self._verified)
+            if self._copy and self._options.mark:
+                self._watch.tell(f"{self._data}: is {self._copy}: it was read, and retention is told nothing in it")
         if self._options.merge is not False:
             self._merge()
 
@@ -229,7 +233,7 @@ class _Run:
 
     def _mark(self, ends: Mapping[str, int]) -> None:
         """Tells retention, as far as it does not know."""
-        if not self._options.mark:
+        if self._copy or not self._options.mark:
             return
         fs = FileSystem()
         for name, end in ends.items():

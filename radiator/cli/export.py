@@ -58,6 +58,8 @@ def export(
             raise click.UsageError(MARK_NEEDS.format("--from other than first or archived"))
     if kind == "parquet" and target == "-":
         raise click.UsageError("parquet cannot be written to standard output: give --to FILE or DIR")
+    if mark_archived:
+        _no_copy(data)
     check(kind)
     chosen = _partitions(data, partitions)
     starts = _archived(chosen) if start == "archived" or mark_archived else {}
@@ -118,6 +120,14 @@ def _write(work: Export, partitions: list[StoredPartition], target: str) -> None
         work.to_directory(partitions, target)
     else:
         work.to_file(partitions, target)
+
+
+def _no_copy(data: str) -> None:
+    from radiator.storage.copies import kind_of_copy
+    from radiator.storage.files import FileSystem
+
+    if os.path.isdir(data) and (kind := kind_of_copy(FileSystem(), data)):
+        raise click.UsageError(f"{data} is {kind}: nothing is written there, so --mark-archived does not go with it")
 
 
 def _mark(partitions: list[StoredPartition], before: dict[str, int]) -> None:

@@ -18,6 +18,7 @@ from zlib import crc32
 from radiator import limits
 from radiator.errors import StorageError
 from radiator.storage.batch import RecordBatch
+from radiator.storage.copies import begin_mirror
 from radiator.storage.file_partition import FilePartition
 from radiator.storage.files import FileSystem
 from radiator.storage.format import MISSING
@@ -61,6 +62,7 @@ class Copy:
     def open(self, now_ns: int) -> list[RecoveryNote]:
         """Raises StorageError, also if somebody else has the directory."""
         notes = self._store.open(now_ns)
+        begin_mirror(self._store.fs, self._store.root)
         self.ends = {name: partition.next_offset for name, partition in self._store.partitions.items()}
         return notes
 

@@ -28,6 +28,7 @@ from radiator.server.driver import Driver
 from radiator.server.hooks import load_hooks, register_schemas
 from radiator.server.listener import Listener
 from radiator.server.worker import Worker
+from radiator.storage.copies import end_mirror
 from radiator.storage.files import FileSystem
 from radiator.storage.store import Store
 
@@ -59,6 +60,7 @@ class App:
             identify=identify,
         )
         self.notes = self.store.open(clock.now_ns())
+        end_mirror(self.store.fs, config.data_dir)
         for note in self.notes:
             log.warning("recovery: %s", note)
         try:

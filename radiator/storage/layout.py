@@ -12,6 +12,7 @@
     <data_dir>/cursors/snapshot, journal-<generation>, delivered
     <data_dir>/subscriptions                                     what named ones are about: see ``definitions``
     <data_dir>/last_rules                                        who had a fan_out in the last run: see ``last_rules``
+    <data_dir>/mirror                                            a mirror writes here: see ``copies``
     <data_dir>/quarantine/<encoded name>/<base, 20 digits>@<position>.bin  copies of damaged bytes, by fsck --repair
 
 Knows: names and fixed bytes. Must not know: how to open anything. Invariants: ``decode_name(encode_name(x)) == x``, an
@@ -38,6 +39,8 @@ CURSORS = "cursors"
 SCHEMAS = "schemas"
 SUBSCRIPTIONS = "subscriptions"
 LAST_RULES = "last_rules"
+MANIFEST = "MANIFEST.json"  # of a backup
+MIRROR = "mirror"  # see ``copies``
 QUARANTINE = "quarantine"
 HEAD = "head"
 NAMES = "names"
@@ -123,6 +126,10 @@ def subscriptions_path(root: str) -> str:
 
 def last_rules_path(root: str) -> str:
     return f"{root}/{LAST_RULES}"
+
+
+def mirror_path(root: str) -> str:
+    return f"{root}/{MIRROR}"
 
 
 def partition_path(root: str, name: str) -> str:

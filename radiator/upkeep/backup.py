@@ -45,6 +45,7 @@ NOT_COPIED = {
     layout.SCHEMAS,
     layout.SUBSCRIPTIONS,
     layout.LAST_RULES,
+    layout.MIRROR,
     "lost+found",
 }
 KNOWN = (layout.HEAD, layout.NAMES, layout.DEDUP, layout.ARCHIVED)

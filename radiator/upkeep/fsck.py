@@ -29,7 +29,7 @@ from radiator.upkeep.findings import Finding, SegmentCheck, span
 
 LEFTOVERS = (".tmp", ".new")
 LOOK_AGAIN_SECONDS = (0.05, 0.2, 0.5)  # pauses before further looks at a partition of a running broker
-ROOT_FILES = {layout.LOCK, layout.SALT, layout.TRANSACTIONS, layout.SUBSCRIPTIONS, layout.LAST_RULES}
+ROOT_FILES = {layout.LOCK, layout.SALT, layout.TRANSACTIONS, layout.SUBSCRIPTIONS, layout.LAST_RULES, layout.MIRROR}
 ROOT_DIRECTORIES = {layout.PARTITIONS, layout.CURSORS, layout.QUARANTINE, layout.SCHEMAS}
 PARTITION_FILES = {layout.HEAD, layout.NAMES, layout.DEDUP, layout.ARCHIVED}
 

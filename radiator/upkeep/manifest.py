@@ -15,9 +15,10 @@ from hashlib import sha256
 from typing import Any
 
 from radiator.errors import StorageError
+from radiator.storage import layout
 from radiator.storage.files import FileSystem, read_file, storage_error
 
-MANIFEST = "MANIFEST.json"
+MANIFEST = layout.MANIFEST
 BACKUP_FORMAT = 1
 
 

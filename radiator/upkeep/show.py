@@ -99,6 +99,10 @@ def read_lock(data: bytes) -> Iterator[Line]:
     yield Line(0, len(data), "lock", {"pid": data.decode("ascii", "replace").strip()})
 
 
+def read_words(data: bytes) -> Iterator[Line]:
+    yield Line(0, len(data), "words", {"text": data.decode("utf-8", "replace").strip()})
+
+
 def read_delivered(data: bytes) -> Iterator[Line]:
     for slot, (offset,) in enumerate(_U64.iter_unpack(data[: min(len(data), MARKS_BYTES) & ~7])):
         if offset:
@@ -265,6 +269,7 @@ FILES: list[tuple[str, str, Reader]] = [
     (r"LOCK", "lock", read_lock),
     (r"transactions", "redo log of transactions", read_transactions),
     (r"subscriptions(\.damaged)?", "what named subscriptions are about", read_subscriptions),
+    (r"mirror", "a mirror writes here", read_words),
     (r"last_rules", "who had a fan_out in the last run", read_last_rules),
     (r"snapshot(\.copy|\.damaged)?", "snapshot of the cursors", read_snapshot),
     (r"journal-\d+", "journal of the cursors", read_journal),

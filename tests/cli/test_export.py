@@ -185,7 +185,8 @@ def test_damage_ends_an_export_and_leaves_nothing_unless_it_is_skipped(
 
 def test_an_archive_is_told_to_retention_and_goes_on_where_it_ended(filled: BrokerProcess, tmp_path: Path) -> None:
     data, fs = tmp_path / "data", FileSystem()
-    assert run(["backup", "--data", str(filled.data), "--to", str(data)]) == 0
+    assert run(["backup", "--data", str(filled.data), "--to", str(tmp_path / "backup")]) == 0
+    assert run(["restore", str(tmp_path / "backup"), "--to", str(data)]) == 0
     directory = partition_path(str(data), "/topic/big")
     command = ["export", "--data", str(data), "--format", "jsonl", "--partition", "/topic/big", "--to"]
     assert run([*command, str(tmp_path / "one"), "--mark-archived"]) == 0
