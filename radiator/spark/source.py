@@ -44,7 +44,7 @@ from radiator.spark.schema import SCHEMA, arrow_schema, checked
 from radiator.spark.split import Split
 from radiator.spark.stream import StreamReader
 from radiator.spark.unknown import tell_unknown
-from radiator.spark.worker import settle
+from radiator.spark.worker import quiet, settle
 
 
 class RadiatorSource(DataSource):  # type: ignore[misc]
@@ -56,25 +56,30 @@ class RadiatorSource(DataSource):  # type: ignore[misc]
         return "radiator"
 
     def schema(self) -> StructType:
+        quiet()
         options = read_options.parse(self.options, Use.EITHER)
         exists(open_store(options.path, options.storage))  # what is wrong is told when the DataFrame is made
         return SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        quiet()
         options = read_options.parse(self.options)
         return PushingReader(options, checked(schema)) if options.pushdown else Reader(options, checked(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        quiet()
         from radiator.spark.sink import batch_sink  # who reads needs no client
 
         return batch_sink(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        quiet()
         from radiator.spark.sink import stream_sink
 
         return stream_sink(self.options, schema, overwrite)
 
     def streamReader(self, schema: StructType) -> StreamReader:
+        quiet()
         return StreamReader(read_options.parse(self.options, Use.STREAM), schema)
 
 

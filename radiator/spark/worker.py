@@ -1,4 +1,4 @@
-"""What a task's Python worker does once in its life.
+"""What Python workers do once in their lives, those of tasks and those that plan.
 
 Spark keeps the workers from task to task and runs Python's collector behind each of them. With pyspark, pyarrow and
 numpy in memory that is a walk over objects which stay for ever: measured, 20 to 30 ms before each next task. So they
@@ -8,9 +8,10 @@ a third of them. What later tasks make is collected as before.
 Columns are made and freed in pieces of some MiB. glibc gives such pieces back to the kernel and asks for them anew,
 zeroed page by page: a tenth of the CPU time of ``tags``. Here it keeps up to 64 MiB.
 
-A query that has enough (``show``, ``limit``) closes the pipe from its workers. Spark's daemon ends the worker then,
-which is right, and prints a traceback on the terminal, below a query that went well. This one is kept back: the other
-end is the JVM, and what goes wrong there it tells itself.
+A query that has enough (``show``, ``limit``) closes the pipe from its workers, and one that is planned may do so before
+the planning process has said its last word. Spark's daemon ends the worker then, which is right, and prints a traceback
+on the terminal, below a query that went well. This one is kept back: the other end is the JVM, and what goes wrong
+there it tells itself.
 
 Knows: the collector, malloc, pyspark's daemon. Must not know: what is read.
 """
@@ -21,7 +22,7 @@ import ctypes
 import gc
 import sys
 import traceback
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 from radiator.limits import MIB
 
@@ -37,7 +38,7 @@ def settle() -> None:
     if _tasks < _FREEZES:
         _tasks += 1
         gc.freeze()
-        _quiet(sys.modules["__main__"])
+        quiet()
         _keep_memory()
 
 
@@ -50,9 +51,10 @@ def _keep_memory() -> None:
     mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES)
 
 
-def _quiet(daemon: ModuleType) -> None:
-    """``daemon`` is what Spark forked this worker from, and what prints its last words."""
-    if getattr(daemon, "traceback", None) is traceback:
+def quiet() -> None:
+    """In a process that Spark's daemon has forked: the daemon is the main module there, and prints its last words."""
+    daemon = sys.modules["__main__"]
+    if hasattr(daemon, "manager") and getattr(daemon, "traceback", None) is traceback:
         daemon.traceback = SimpleNamespace(print_exc=_print_exc, format_exc=traceback.format_exc)  # type: ignore[attr-defined]
 
 

@@ -14,8 +14,11 @@ pytestmark = pytest.mark.spark
 # As in pyspark/daemon.py, which is the main module of every worker.
 DAEMON = """
 import sys, traceback
+from radiator.spark.schema import SCHEMA
+from radiator.spark.source import RadiatorSource
 from radiator.spark.worker import settle
-settle()
+manager = None
+{begin}
 try:
     raise {error}
 except BaseException:
@@ -23,11 +26,14 @@ except BaseException:
 """
 
 
+@pytest.mark.parametrize("begin", ["settle()", "RadiatorSource(dict(path='.')).reader(SCHEMA)"])
 @pytest.mark.parametrize(
     ("error", "last_line"), [("BrokenPipeError(32, 'Broken pipe')", ""), ("ValueError('bad')", "ValueError: bad\n")]
 )
-def test_a_query_that_has_enough_leaves_no_traceback_and_every_other_end_does(error: str, last_line: str) -> None:
-    command = [sys.executable, "-c", DAEMON.format(error=error)]
+def test_a_query_that_has_enough_leaves_no_traceback_and_every_other_end_does(
+    begin: str, error: str, last_line: str
+) -> None:
+    command = [sys.executable, "-c", DAEMON.format(begin=begin, error=error)]
     done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True)
     assert done.stderr.endswith(last_line)
     assert bool(done.stderr) == bool(last_line)
