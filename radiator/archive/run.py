@@ -253,7 +253,7 @@ class _Run:
     def _unmark(self, names: Iterable[str]) -> None:
         """What retention was told was said of another log."""
         fs = FileSystem()
-        for name in names if self._options.mark else ():
+        for name in names if self._options.mark and not self._copy else ():
             directory = layout.partition_path(self._data, name)
             try:
                 with contextlib.suppress(StorageError):  # damaged: nothing is removed by it
