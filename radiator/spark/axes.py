@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 AROUND_DAYS = 0.5 / 24
 VALUES_MAX, MOMENTS_MAX = 5, 8  # marks of an axis of values, and of one of time
+ROWS_MIN = 3  # so many rows there is always room for: fewer bars would be blocks
 Rows = Sequence[Mapping[str, Any]]
 Panels = list[tuple[str, Rows]]
 
@@ -57,9 +58,12 @@ def panel_height(groups: Panels, per_row: float) -> float:
     return min(max(sum(1.0 + per_row * rows for rows in tallest) + 0.75, 2.4), 14.0)
 
 
-def rows_axis(axes: Axes, group: Rows, label: str, length: int = 34, shown: bool = True) -> None:
+def rows_axis(
+    axes: Axes, group: Rows, label: str, length: int = 34, shown: bool = True, places: int | None = None
+) -> None:
+    """``places``: for so many rows there is room, so that bars are as thick as those beside them."""
     axes.set_yticks(range(len(group)), clipped([row[label] for row in group], length) if shown else [""] * len(group))
-    axes.set_ylim(len(group) - 0.4, -0.6)
+    axes.set_ylim(max(places or 0, len(group), ROWS_MIN) - 0.4, -0.6)
 
 
 def drawable(value: float | None, log: bool) -> bool:
@@ -103,14 +107,21 @@ def value_axis(axes: Axes, unit: str, label: str) -> None:
     axes.set_ylabel(label)
 
 
-def time_axis(axes: Axes) -> None:
+def time_axis(axes: Axes, least_days: float = 0.0) -> None:
+    """Of a span of ``least_days`` at least, so that what is there a moment only is no block."""
     axes.margins(x=0.01)
     low, high = axes.dataLim.intervalx
     if low == high:  # one moment: matplotlib would show the years around it
         axes.set_xlim(low - AROUND_DAYS, high + AROUND_DAYS)
+    low, high = axes.get_xlim()
+    if high - low < least_days:
+        axes.set_xlim((low + high - least_days) / 2, (low + high + least_days) / 2)
     start, until = (mdates.num2date(number, UTC) for number in axes.get_xlim())
     found = marks.calendar(start, until, MOMENTS_MAX)
-    _mark(axes.xaxis, [marks.Mark(float(mdates.date2num(mark.value)), mark.text) for mark in found])
+    below = any("\n" in mark.text for mark in found)  # then all have two lines: else they stand at two heights
+    texts = [mark.text if not below or "\n" in mark.text else f"{mark.text}\n" for mark in found]
+    places = [float(mdates.date2num(mark.value)) for mark in found]
+    _mark(axes.xaxis, list(map(marks.Mark, places, texts)))
 
 
 def legend_beside(axes: Axes, theme: Theme, keys: Sequence[str]) -> None:

@@ -53,6 +53,8 @@ Rows = Sequence[Mapping[str, Any]]
 DPI = 144
 WIDTH_INCHES = 9.6
 OTHER = "other"
+DAY_SECONDS = 86_400  # matplotlib counts in days
+GAPS_MAX, PIECES_MIN = 60, 16  # bars over time: with gaps between so many at most; there is room for so many at least
 
 
 @dataclass(frozen=True)
@@ -70,11 +72,11 @@ class Theme:
 
 LIGHT = Theme(
     "light", "#ffffff", "#1d2733", "#66717f", "#e6e9ee",
-    ("#2f6fde", "#e07b39", "#1a9e77", "#8c5fd0", "#c99a06", "#1497ad", "#d1476f", "#7a8594"),
+    ("#2f6fde", "#ed6d41", "#04673b", "#a367b8", "#e6a00b", "#2ebd91", "#df0754", "#7a8594"),
 )  # fmt: skip
 DARK = Theme(
     "dark", "#161b22", "#e6eaf0", "#96a1b0", "#2b333d",
-    ("#6ea6ff", "#ffa168", "#4bcfa3", "#bd9af5", "#f2c94c", "#58cfe0", "#ff85a8", "#9aa5b3"),
+    ("#6ea6ff", "#ffa168", "#07ca98", "#d3d7fa", "#f2c94c", "#4bffbe", "#f86a70", "#9aa5b3"),
 )  # fmt: skip
 THEMES = (LIGHT, DARK)
 
@@ -130,20 +132,23 @@ def bars(
     panel: str | None = None, limit: int = 12,
 ) -> Picture:  # fmt: skip
     """Horizontal bars in the order of the rows, their values beside them; with ``panel`` one small chart per value of
-    that field."""
+    that field, all to one scale."""
     groups = panelled(rows, panel, limit)
+    widest = max((float(row[value] or 0) for _, group in groups for row in group), default=0.0) or 1.0
 
     def draw(figure: Figure, theme: Theme) -> None:
         for place, (axes, (panel_title, group)) in enumerate(zip(panel_axes(figure, groups), groups, strict=False)):
             values = [float(row[value] or 0) for row in group]
-            widest = max(values, default=0.0) or 1.0
             axes.barh(range(len(group)), values, height=0.68, color=theme.colour(place if panel else 0))
             for y, number in enumerate(values):
                 axes.text(number + widest * 0.012, y, units.FORMATS[unit](number), va="center", fontsize=9)
             axes.set_xlim(0, widest * 1.16)
             axes.xaxis.set_major_locator(NullLocator())
             axes.spines["bottom"].set_visible(False)
-            rows_axis(axes, group, label, 34 if len(groups) == 1 else 22)
+            across = panel_columns(groups)
+            beside = groups[place // across * across :][:across]
+            places = max(len(each) for _, each in beside)
+            rows_axis(axes, group, label, 34 if len(groups) == 1 else 22, places=places)
             heading(axes, panel_title, theme)
 
     return Picture(name, title, note, draw, panel_height(groups, 0.27))
@@ -216,14 +221,16 @@ def stacked(
         axes = figure.subplots()
         moments = sorted({row[x] for row in rows})
         base = [0.0] * len(moments)
+        pieces = (moments[-1] - moments[0]).total_seconds() / width_seconds if moments else 0.0
+        gaps = pieces <= GAPS_MAX
         for i, (key, column) in enumerate(columns.items()):
             heights = [column.get(at, 0.0) for at in moments]
             colour = theme.colours[-1] if key == OTHER else theme.colour(i)
-            width = width_seconds / 86_400 * 0.92  # a hair of paper between them; matplotlib counts in days
-            axes.bar(moments, heights, width, base, align="edge", color=colour, label=key, linewidth=0)
+            width = width_seconds / DAY_SECONDS * (0.92 if gaps else 1.0)  # a hair of paper between them
+            axes.bar(moments, heights, width, base, align="edge", color=colour, label=key, linewidth=0, aa=gaps)
             base = [low + high for low, high in zip(base, heights, strict=True)]
         value_axis(axes, unit, label)
-        time_axis(axes)
+        time_axis(axes, PIECES_MIN * width_seconds / DAY_SECONDS)
         legend_beside(axes, theme, list(columns))
 
     return Picture(name, title, note, draw, 4.1)

@@ -62,7 +62,15 @@ def utc(ns: int | None) -> datetime | None:
 
 
 def share(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:.1%}"
+    """12.3%; what is not nothing is not shown as 0."""
+    if value is None or value == 0:
+        return NOTHING if value is None else "0"
+    return "< 0.1%" if 0 < value < 0.0005 else f"{value:.1%}"
+
+
+def percent(value: float) -> str:
+    """12%, in a sentence."""
+    return "less than 1%" if 0 < value < 0.005 else f"{value:.0%}"
 
 
 def many(number: int, word: str) -> str:

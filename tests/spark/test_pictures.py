@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from radiator.spark import units
 from radiator.spark.page import Field, Page, Section, Table, Tile
-from radiator.spark.pictures import DARK, LIGHT, Picture, bars, heatmap, lines, pairs, ranges, stacked
+from radiator.spark.pictures import DARK, LIGHT, Picture, Theme, bars, heatmap, lines, pairs, ranges, stacked
 
 pytestmark = pytest.mark.spark
 
@@ -48,6 +51,38 @@ def test_every_kind_draws_many_rows_one_and_none(kind: str, count: int) -> None:
         assert picture.png(theme).startswith(b"\x89PNG")
 
 
+# Light as it reaches eyes without one kind of cone (Machado, Oliveira and Fernandes, 2009), and what eyes make of it.
+EYES = {
+    "all cones": [[1, 0, 0], [0, 1, 0], [0, 0, 1]],
+    "protanopia": [[0.1523, 1.0526, -0.2049], [0.1145, 0.7863, 0.0992], [-0.0039, -0.0481, 1.0520]],
+    "deuteranopia": [[0.3673, 0.8606, -0.2280], [0.2801, 0.6725, 0.0474], [-0.0118, 0.0429, 0.9689]],
+    "tritanopia": [[1.2555, -0.0767, -0.1788], [-0.0784, 0.9308, 0.1476], [0.0047, 0.6914, 0.3039]],
+}
+XYZ = np.array([[0.4339, 0.3762, 0.1899], [0.2126, 0.7152, 0.0722], [0.0177, 0.1095, 0.8729]])  # over that of white
+
+
+def _lab(colour: str, eyes: list[list[float]]) -> Any:
+    sent = np.array([int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)])
+    light = np.where(sent <= 0.04045, sent / 12.92, ((sent + 0.055) / 1.055) ** 2.4)
+    x, y, z = np.cbrt(XYZ @ np.clip(np.array(eyes) @ light, 0.0, 1.0))
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+@pytest.mark.parametrize("theme", [LIGHT, DARK], ids=lambda theme: theme.name)
+@pytest.mark.parametrize("eyes", EYES)
+def test_colours_are_told_apart_by_all_eyes_and_from_the_paper(theme: Theme, eyes: str) -> None:
+    seen = [_lab(colour, EYES[eyes]) for colour in (*theme.colours, theme.paper)]
+    apart = {float(np.linalg.norm(one - other)) for one, other in combinations(seen, 2)}
+    assert min(apart) > 15  # 2 is just noticeable side by side
+
+
+def test_panels_of_bars_have_one_scale() -> None:
+    rows = [{"name": "a", "kind": "many", "n": 100}, {"name": "a", "kind": "few", "n": 5}]
+    figure = Figure()
+    bars("bars", "Bars", rows, label="name", value="n", panel="kind").draw(figure, LIGHT)
+    assert len({axes.get_xlim() for axes in figure.axes}) == 1
+
+
 def test_a_name_with_dollars_is_a_name_and_no_formula() -> None:
     for name in (r"$\nosuch{$", "$x^2$"):
         rows = [{**row, "name": f"{name}{i}", "kind": name} for i, row in enumerate(ROWS)]
@@ -81,7 +116,8 @@ def test_numbers_as_people_read_them() -> None:
         "-5 ms",
     ]
     assert units.moment(datetime(2013, 1, 31, 12, 5)) == "2013-01-31 12:05:00"
-    assert units.share(0.1234) == "12.3%"
+    assert [units.share(value) for value in (0.1234, 0, 0.0001, None)] == ["12.3%", "0", "< 0.1%", "–"]
+    assert [units.percent(value) for value in (0.39, 0.001, 0)] == ["39%", "less than 1%", "0%"]
 
 
 @pytest.mark.parametrize(

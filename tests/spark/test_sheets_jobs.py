@@ -39,6 +39,7 @@ def made(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Report:
     writer = Writer(tmp_path_factory.mktemp("sheets") / "data")
     writer.write("orders", [order(number) for number in range(200)])
     writer.write("dead", [*[letter(n, "rejected") for n in range(4)], letter(90, "expired")])
+    writer.write("twice", [Message("/queue/twice", b"", b"dedup-id:pay-1", START_NS + n * MINUTE_NS) for n in range(2)])
     writer.write("harmed", numbered("/topic/harmed", 30), per_batch=10)
     writer.close()
     damage(writer.root, "harmed")
@@ -88,6 +89,15 @@ def test_integrity_says_what_is_missing_and_why(made: Report) -> None:
     assert "In harmed: batch at offset 10: crc" in text
     (lost,) = made.answers["absent"]
     assert (lost["partition"], lost["first_missing"], lost["last_missing"]) == ("harmed", 10, 19)
+
+
+def test_integrity_tells_what_was_stored_again_under_the_same_identity(made: Report) -> None:
+    (again,) = made.answers["repeats"]
+    assert (again["identity"], again["messages"], again["destination"]) == ("pay-1", 2, "/queue/twice")
+    (section,) = [section for section in made.page.sections if section.title == "Integrity"]
+    told = "1 message stored again under the same identity: dedup-id pay-1 is 2 times in /queue/twice"
+    assert section.stands_out[-1] == told
+    assert "Stored again under the same identity" in [table.title for table in section.tables]
 
 
 def test_their_pictures_are_files(made: Report) -> None:

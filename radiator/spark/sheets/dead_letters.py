@@ -12,6 +12,7 @@ from radiator.spark.sheets.options import Options
 from radiator.spark.sheets.work import Again, Answers, Rows, Sheet, Work
 
 BARS_MAX = 15
+PIECES = 40  # of time: letters are few, and more pieces would be empty or have one each
 TOLD_MAX = 3  # that are told of by name
 _ANSWERS = ("dead_letters", "dead_letters_over_time", "deliveries_of_dead_letters", "dead_letter_words")
 ERROR = "error"  # the header that is looked at for words, unless --key names another
@@ -59,7 +60,7 @@ def run(work: Work) -> Answers:
     if not found:
         return dict.fromkeys(_ANSWERS, found)
     width = max(row["last_died"] for row in found) - min(row["first_died"] for row in found)
-    _, every = work.options.width(width)
+    _, every = work.options.width(width, PIECES)
     key = work.options.key or ERROR
     columns = dict.fromkeys([*JOBS["dead_letter_words"].columns, *key_columns(key)])
     words = dead_letter_words(work.frame(*columns), key=key, limit=work.options.limit)
@@ -77,7 +78,7 @@ def section(answers: Answers, options: Options) -> Section:
         return Section("Dead letters", found="No dead letter is in the log.", nothing=True)
     shown = [{**row, "cause": _words(row["cause"])} for row in rows]
     width = max(row["last_died"] for row in rows) - min(row["first_died"] for row in rows)
-    seconds, every = options.width(width)
+    seconds, every = options.width(width, PIECES)
     pictures = [
         bars(
             "dead-letters",
@@ -138,7 +139,7 @@ def _place(row: dict[str, object]) -> str:
 
 def _findings(rows: Rows, words: Rows) -> str:
     total, first = sum(row["letters"] for row in rows), rows[0]
-    most = f"most, {first['letters'] / total:.0%}, were in {first['origin']}: {_words(first['cause'])}"
+    most = f"most, {units.percent(first['letters'] / total)}, were in {first['origin']}: {_words(first['cause'])}"
     said = [f"{units.many(total, 'dead letter')}; {most}."]
     said.append(f"The last died at {units.moment(max(row['last_died'] for row in rows))}.")
     counts: Counter[str] = Counter()

@@ -17,6 +17,7 @@ from radiator.spark.sheets.options import Options
 from radiator.spark.sheets.work import Answers, Row, Rows, Sheet, Work
 
 TOLD_MAX = 5  # partitions that are told of by name
+REPEATS_MAX = 100  # identities that are told one by one
 _INTEGRITY = (
     Field("partition", "partition"),
     Field("messages", "messages", "count"),
@@ -33,6 +34,16 @@ _GAPS = (
     Field("first_missing", "first missing", "count"),
     Field("last_missing", "last missing", "count"),
     Field("records", "records", "count"),
+)
+_REPEATS = (
+    Field("destination", "destination"),
+    Field("kind", "says"),
+    Field("identity", "its identity"),
+    Field("messages", "stored", "count"),
+    Field("first_received", "first", "moment"),
+    Field("last_received", "last", "moment"),
+    Field("first_offset", "first offset", "count", page_only=True),
+    Field("last_offset", "last offset", "count", page_only=True),
 )
 _ABSENT = (
     *_GAPS,
@@ -59,6 +70,7 @@ def run(work: Work) -> Answers:
         answers = {"integrity": _explained(found, absent), "gaps": [], "absent": absent}
     for row in answers["integrity"]:
         row["on_disk"] = work.sizes.get(row["partition"], 0)
+    answers["repeats"] = work.job("repeats", limit=REPEATS_MAX)
     return answers
 
 
@@ -106,7 +118,9 @@ def _explained(found: Rows, absent: Rows) -> Rows:
 
 
 def section(answers: Answers, options: Options) -> Section:
-    rows = answers["integrity"]
+    rows, repeats = answers["integrity"], answers.get("repeats", [])
+    if not rows:
+        return Section("Integrity", found="No partition is in what was looked at.", nothing=True)
     text = (
         "Offsets are given out without a gap and never again, so every offset from the first on must be there once. "
         "Every batch that was read has passed its crc. What retention has removed, and what was settled or replaced "
@@ -121,15 +135,29 @@ def section(answers: Answers, options: Options) -> Section:
     if len(lost) < len(answers["absent"]):
         rest = [row for row in answers["absent"] if row["why"] != LOST]
         tables.append(Table("Removed on purpose", _ABSENT, rest, folded=True))
+    if repeats:
+        tables.append(Table("Stored again under the same identity", _REPEATS, repeats))
     out = [f"{units.many(row['missing'], 'offset')} missing in {row['partition']}" for row in rows if row["missing"]]
     out += [
         f"{units.many(row['duplicates'], 'record')} twice in {row['partition']}" for row in rows if row["duplicates"]
     ]
-    return Section("Integrity", text, found=_findings(rows, lost), stands_out=_brief(out), tables=tables)
+    return Section(
+        "Integrity", text, found=_findings(rows, lost), stands_out=_brief(out) + _again(repeats), tables=tables
+    )
 
 
 def _brief(lines: list[str]) -> list[str]:
     return lines if len(lines) <= TOLD_MAX else [*lines[:TOLD_MAX], f"and {len(lines) - TOLD_MAX:,} partitions more"]
+
+
+def _again(repeats: Rows) -> list[str]:
+    """What publishers call the same message and the broker has taken more than once, as its ``dedup`` lets it."""
+    if not repeats:
+        return []
+    more = " or more" if len(repeats) == REPEATS_MAX else ""
+    first = max(repeats, key=lambda row: row["messages"])
+    said = f"{units.many(len(repeats), 'message')}{more} stored again under the same identity"
+    return [f"{said}: {first['kind']} {first['identity']} is {first['messages']:,} times in {first['destination']}"]
 
 
 def _findings(rows: Rows, lost: Rows) -> str:

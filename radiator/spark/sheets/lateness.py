@@ -43,8 +43,8 @@ def _disorder(options: Options) -> tuple[Field, ...]:
         Field("disordered", "out of order", "count"),
         Field("share", "share", "share"),
         Field("back_records", "most records back", "count", page_only=True),
-        Field("keep_99_ms", "keeps 99 %", "duration"),
-        Field("keep_999_ms", "keeps 99.9 %", "duration"),
+        Field("keep_99_ms", "keeps 99%", "duration"),
+        Field("keep_999_ms", "keeps 99.9%", "duration"),
         Field("keep_all_ms", "keeps all", "duration"),
     )
 
@@ -143,12 +143,12 @@ def _watermark(disorder: Rows) -> list[Picture]:
             "watermark",
             "How long a watermark has to wait",
             [
-                {"destination": row["destination"], "99 %": row["keep_99_ms"], "99.9 %": row["keep_999_ms"],
+                {"destination": row["destination"], "99%": row["keep_99_ms"], "99.9%": row["keep_999_ms"],
                  "all": row["keep_all_ms"]}
                 for row in shown
             ],
             label="destination",
-            points=("99 %", "99.9 %", "all"),
+            points=("99%", "99.9%", "all"),
             limit=DESTINATIONS_MAX + 1,
             note="The delay that keeps so many of the messages, read in the order of arrival; logarithmic",
         )
@@ -167,12 +167,12 @@ def _findings(together: Row, order: Row, rows: Rows, history: bool) -> str:
         # One query per destination needs less than one over all of them: streams are out of step with one another.
         most, nearly, every = (units.duration(order[name]) for name in ("keep_99_ms", "keep_999_ms", "keep_all_ms"))
         said.append(
-            f"{order['share']:.1%} came after a later event. A watermark of {most} keeps 99 %, {nearly} keeps 99.9 %, "
-            f"{every} all."
+            f"{units.share(order['share'])} came after a later event. A watermark of {most} keeps 99%, "
+            f"{nearly} keeps 99.9%, {every} all."
         )
         worst = max(rows, key=lambda row: row["keep_99_ms"])
         if len(rows) > 1 and worst["keep_99_ms"]:
-            said.append(f"Longest waits {worst['destination']}: {units.duration(worst['keep_99_ms'])} for 99 %.")
+            said.append(f"Longest waits {worst['destination']}: {units.duration(worst['keep_99_ms'])} for 99%.")
     else:
         said.append("All events came in order: no watermark has to wait.")
     if together["ahead"]:

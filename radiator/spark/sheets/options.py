@@ -47,10 +47,11 @@ class Options:
     with_until: int | None = None
     samples: str = SAMPLES
 
-    def width(self, span: timedelta) -> tuple[int, str]:
-        """Into pieces of which width ``span`` is cut: seconds, and in Spark's words."""
+    def width(self, span: timedelta, about: int = 120) -> tuple[int, str]:
+        """Into pieces of which width ``span`` is cut: seconds, and in Spark's words. ``about`` as many, at most, where
+        nobody said it."""
         if self.every is None:
-            return units.bucket(span)
+            return units.bucket(span, about)
         pieces = span.total_seconds() / self.every
         if pieces > PIECES_MAX:
             raise ConfigError(

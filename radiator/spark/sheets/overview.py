@@ -32,25 +32,31 @@ def section(answers: Answers, options: Options) -> Section:
             "The store is empty: nothing has been committed yet." if not others else "No message is left to look at."
         )
         return Section("Overview", found="No message is in what was asked for." if options.told() else empty)
-    width = span(totals)
+    width, what = span(totals), options.what + "s" * (len(totals) != 1)
     messages = sum(row["messages"] for row in totals)
     rate = messages / max(width.total_seconds(), 1.0)
     tiles = [
-        Tile(units.count(messages), "messages"),
-        Tile(units.size(sum(row["bytes"] for row in totals)), "in their bodies"),
+        Tile(units.count(messages), "message" + "s" * (messages != 1)),
+        Tile(units.size(sum(row["bytes"] for row in totals)), "in bodies"),
     ]
     if integrity is None:
-        tiles.append(Tile(f"{len(totals):,}", f"{options.what}s"))
+        tiles.append(Tile(f"{len(totals):,}", what))
     else:
         on_disk = sum(row["on_disk"] for row in integrity)
         tiles += [Tile(units.size(on_disk), "on disk, headers and all")] if on_disk else []
-        tiles.append(Tile(f"{len(totals):,}", f"{options.what}s in {len(integrity):,} partitions"))
-    tiles.append(Tile(units.duration(width.total_seconds() * 1000), f"from first to last, {units.rate(rate)}"))
+        tiles.append(Tile(f"{len(totals):,}", f"{what} in {units.many(len(integrity), 'partition')}"))
+    if width:
+        tiles.append(Tile(units.duration(width.total_seconds() * 1000), f"from first to last, {units.rate(rate)}"))
     if integrity is not None:
         missing = sum(row["missing"] for row in integrity)
-        whole = not missing and not sum(row["duplicates"] for row in integrity)
-        words = "whole" if whole else f"{missing:,} missing"
-        tiles.append(Tile(words, "offsets checked one by one", "good" if whole else "bad"))
+        duplicates = sum(row["duplicates"] for row in integrity)
+        whole = not missing and not duplicates
+        if whole:
+            tiles.append(Tile("whole", "offsets checked one by one", "good"))
+        else:
+            tiles.append(
+                Tile(units.short(missing or duplicates), f"offsets {'missing' if missing else 'twice'}", "bad")
+            )
     fields = _fields(options)
     tables = [
         Table(

@@ -87,7 +87,9 @@ def section(answers: Answers, options: Options) -> Section:
         *([Table("Values of tags", _TAGS, tags, folded=True)] if tags else []),
     ]
     pictures = _pictures(tags, keys, sent, options)
-    heavy = [f"{row['value']} has {row['share']:.0%} of the messages" for row in _heavy(keys, answers["key_skew"])]
+    heavy = [
+        f"{row['value']} has {units.percent(row['share'])} of the messages" for row in _heavy(keys, answers["key_skew"])
+    ]
     return Section("Top", found=" ".join(said), stands_out=heavy, pictures=pictures, tables=tables)
 
 
@@ -102,7 +104,6 @@ def _pictures(tags: Rows, keys: Rows, sent: Rows, options: Options) -> list[Pict
                 [{**row, "panel": row["key"]} for row in tags if row["key"] in shown],
                 label="value",
                 value="messages",
-                unit="short",
                 panel="panel",
                 limit=10,
                 note="Messages that carry the tag with this value, the ten most frequent each",
@@ -126,15 +127,17 @@ def _of_tags(rows: Rows) -> str:
     first, tags = rows[0], len({row["key"] for row in rows})
     return (
         f"{units.many(tags, 'tag')} in use. Most messages have {first['key']}, with "
-        f"{units.many(first['values'], 'value')}; {first['share']:.0%} of them say {first['value']}."
+        f"{units.many(first['values'], 'value')}; {units.percent(first['share'])} of them say {first['value']}."
     )
 
 
 def _of_keys(rows: Rows, skew: Row, options: Options) -> str:
     what = f"{units.many(skew['values'], 'value')} of {options.key or PARTITION_KEY}"
     half, most = skew["values_50"], skew["values_90"]
-    said = f"{what}: {half:,} of them {'make' if half > 1 else 'makes'} half of the messages, {most:,} make 90 %."
-    return said + "".join(f" {row['value']} alone is {row['share']:.0%}." for row in _heavy(rows, [skew])[:1])
+    said = f"{what}: {half:,} of them {'make' if half > 1 else 'makes'} half of the messages, {most:,} make 90%."
+    return said + "".join(
+        f" {row['value']} alone is {units.percent(row['share'])}." for row in _heavy(rows, [skew])[:1]
+    )
 
 
 def _heavy(keys: Rows, skew: Rows) -> Rows:
@@ -145,14 +148,15 @@ def _heavy(keys: Rows, skew: Rows) -> Rows:
 
 def _of_senders(rows: Rows, options: Options) -> str:
     first = rows[0]
-    return f"{first['sender']} sends most, {first['share']:.0%} of the messages with {options.sender or PRODUCER}."
+    share = units.percent(first["share"])
+    return f"{first['sender']} sends most, {share} of the messages with {options.sender or PRODUCER}."
 
 
 def _of_partitions(uneven: Rows) -> str:
     worst = max(uneven, key=lambda row: row["even"])
     return (
         f"Partition {worst['partition']} has {worst['even']:.1f} times its even share of {worst['destination']}: "
-        f"{worst['share']:.0%} of the messages."
+        f"{units.percent(worst['share'])} of the messages."
     )
 
 

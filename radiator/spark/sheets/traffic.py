@@ -118,10 +118,11 @@ def _picture(name: str, title: str, rows: Rows, totals: Rows, clock: str, option
 
 def _found(totals: Rows) -> str:
     messages, width = sum(row["messages"] for row in totals), span(totals)
-    share, most = f"{totals[0]['share']:.0%}", _of(totals[0]["destination"])
-    return (
-        f"{units.many(messages, 'message')} in {units.duration(width.total_seconds() * 1000)}, {share} of them {most}."
-    )
+    share, most = units.percent(totals[0]["share"]), _of(totals[0]["destination"])
+    if messages == 1:
+        return f"1 message, {most}."
+    when = f"in {units.duration(width.total_seconds() * 1000)}" if width else "at one moment"
+    return f"{units.many(messages, 'message')} {when}, {'all' if len(totals) == 1 else share} of them {most}."
 
 
 def stands_out(rows: Rows, totals: Rows, options: Options) -> list[str]:
@@ -140,8 +141,9 @@ def _silent_since(totals: Rows, end: datetime) -> list[str]:
     stopped = [(row, pace) for row in totals for pace in [_stopped(row, end)] if pace]
     if len(stopped) > TOLD_MAX:
         first = min(row["last_received"] for row, _ in stopped)
-        names = ", ".join(row["destination"] for row, _ in stopped[:TOLD_MAX])
-        more = f"{names} and {len(stopped) - TOLD_MAX:,} more"
+        names = [row["destination"] for row, _ in stopped]
+        rest = f"{len(names) - TOLD_MAX:,} more" if len(names) > TOLD_MAX + 1 else names[TOLD_MAX]
+        more = f"{', '.join(names[:TOLD_MAX])} and {rest}"
         return [f"{len(stopped):,} destinations are silent, the first since {units.moment(first)}: {more}"]
     return [
         f"{row['destination']} is silent since {units.moment(row['last_received'])}; it had sent {pace}"
@@ -163,7 +165,7 @@ def _burst(rows: Rows, width: str) -> list[str]:
     if buckets[peak] < PEAK_MIN * usual:
         return []
     largest = max((row for row in rows if row["start"] == peak), key=lambda row: row["messages"])
-    share, whose = f"{largest['messages'] / buckets[peak]:.0%}", _of(largest["destination"])
+    share, whose = units.percent(largest["messages"] / buckets[peak]), _of(largest["destination"])
     times = f"{buckets[peak] / usual:,.0f} times the usual"
     return [f"a burst at {units.moment(peak)}: {buckets[peak]:,} messages in {width}, {times}; {share} of them {whose}"]
 
