@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from radiator.spark.pictures import Theme
 
 AROUND_DAYS = 0.5 / 24
+NARROW = 4.0  # times as large as the smallest is the largest value of a logarithmic axis, at least
 VALUES_MAX, MOMENTS_MAX = 5, 8  # marks of an axis of values, and of one of time
 ROWS_MIN = 3  # so many rows there is always room for: fewer bars would be blocks
 Rows = Sequence[Mapping[str, Any]]
@@ -44,7 +45,7 @@ def panel_columns(groups: Panels) -> int:
 def panel_axes(figure: Figure, groups: Panels) -> Sequence[Axes]:
     across = panel_columns(groups)
     down = -(-len(groups) // across)
-    heights = [max(len(group) for _, group in groups[i * across : (i + 1) * across]) + 1.6 for i in range(down)]
+    heights = [_places(groups[i * across : (i + 1) * across]) + 1.6 for i in range(down)]
     grid = figure.subplots(down, across, squeeze=False, height_ratios=heights)
     every: list[Axes] = [axes for line in grid for axes in line]
     for unused in every[len(groups) :]:
@@ -52,9 +53,13 @@ def panel_axes(figure: Figure, groups: Panels) -> Sequence[Axes]:
     return every
 
 
+def _places(beside: Panels) -> int:
+    return max(ROWS_MIN, *(len(group) for _, group in beside))
+
+
 def panel_height(groups: Panels, per_row: float) -> float:
     across = panel_columns(groups)
-    tallest = [max(len(group) for _, group in groups[i : i + across]) for i in range(0, len(groups), across)]
+    tallest = [_places(groups[i : i + across]) for i in range(0, len(groups), across)]
     return min(max(sum(1.0 + per_row * rows for rows in tallest) + 0.75, 2.4), 14.0)
 
 
@@ -85,6 +90,9 @@ def clipped(values: Sequence[Any], length: int) -> list[str]:
 
 def range_axis(axes: Axes, unit: str, log: bool, ticks_max: int) -> None:
     low, high = axes.get_xlim()
+    if log and high < NARROW * low:  # all about the same: a range around them in which round numbers lie
+        middle = (low * high) ** 0.5
+        low, high = axes.set_xlim(middle / NARROW, middle * NARROW)
     _mark(axes.xaxis, (marks.logarithmic if log else marks.linear)(low, high, unit, ticks_max))
 
 

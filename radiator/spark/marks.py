@@ -32,6 +32,7 @@ class Moment(NamedTuple):
     text: str
 
 
+LARGEST = 2000  # the number of a unit that is written; of nanoseconds of a minute nobody makes anything
 DAY_MS, YEAR_MS = 86_400_000.0, 31_557_600_000.0
 _ONE_TWO_FIVE = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 _DURATIONS: tuple[tuple[float, str, Sequence[int]], ...] = (  # ms, name, how many of them are a step
@@ -65,7 +66,7 @@ _LADDERS = (  # from fine to coarse: steps on each are about as far apart as peo
 def linear(low: float, high: float, unit: str, at_most: int) -> list[Mark]:
     """For an axis of a unit of ``units.FORMATS``."""
     if unit == "duration":
-        step, name, one = _step_of_durations((high - low) / at_most)
+        step, name, one = _step_of_durations((high - low) / at_most, high)
         return [Mark(value, f"{value / one:,.0f} {name}" if value else "0") for value in _multiples(low, high, step)]
     step = _binary((high - low) / at_most) if unit == "size" else _round((high - low) / at_most)
     if unit in ("count", "short") and high >= 1:
@@ -74,7 +75,8 @@ def linear(low: float, high: float, unit: str, at_most: int) -> list[Mark]:
 
 
 def logarithmic(low: float, high: float, unit: str, at_most: int) -> list[Mark]:
-    """``low`` is above zero. Where no two round numbers lie in the range, marks are as on a linear axis."""
+    """``low`` is above zero. Where no two round numbers lie in the range, marks are as on a linear axis:
+    of a range that is very narrow there may be none."""
     ladders = _LADDERS if unit == "duration" else [_decades(low, high, digits) for digits in ((1, 2, 5), (1, 3), (1,))]
     apart = (high / low) ** (0.5 / at_most)  # closer ones would touch
     several = [found for ladder in ladders if len(found := [each for each in ladder if low <= each <= high]) > 1]
@@ -90,11 +92,11 @@ def _told(values: Sequence[float], unit: str) -> list[Mark]:
     return [Mark(value, units.FORMATS[unit](value)) for value in values]
 
 
-def _step_of_durations(least_ms: float) -> tuple[float, str, float]:
+def _step_of_durations(least_ms: float, high_ms: float) -> tuple[float, str, float]:
     """The narrowest round step that is not below: in ms, the name of its unit, and that unit."""
     for one, name, counts in _DURATIONS:
         for count in counts:
-            if one * count >= least_ms:
+            if one * count >= least_ms and one * LARGEST >= high_ms:
                 return one * count, name, one
     return YEAR_MS * _round(least_ms / YEAR_MS), "y", YEAR_MS
 

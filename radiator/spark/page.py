@@ -23,6 +23,7 @@ from radiator.spark.pictures import DARK, LIGHT, WIDTH_INCHES, Picture
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
+UNBROKEN_MAX = 44  # characters of a cell that stand in one line
 NUMBERS = frozenset(units.FORMATS) - {"text", "moment"}  # these stand on the right
 
 
@@ -80,7 +81,8 @@ class Table:
 
     def html(self) -> str:
         def cell(tag: str, text: str, each: Field) -> str:
-            kind = ' class="n"' if each.unit in NUMBERS else ' class="t"' if each.unit == "moment" else ""
+            whole = each.unit == "moment" or len(text) <= UNBROKEN_MAX
+            kind = ' class="n"' if each.unit in NUMBERS else ' class="t"' if whole else ""
             return f"<{tag}{kind}>{html.escape(text)}</{tag}>"
 
         head = "".join(cell("th", each.heading, each) for each in self.fields)
@@ -202,7 +204,7 @@ _STYLE = """
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--paper); color: var(--ink);
   font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", sans-serif; }
-header, main, footer { max-width: 1140px; margin: 0 auto; padding: 0 20px; }
+header, main, footer { max-width: 1240px; margin: 0 auto; padding: 0 20px; }
 header { padding-top: 40px; }
 h1 { margin: 0; font-size: 30px; line-height: 1.2; letter-spacing: -.01em; }
 header p { margin: 6px 0 0; color: var(--quiet); }

@@ -211,7 +211,9 @@ def stacked(
     totals: dict[str, float] = {}
     for row in rows:
         totals[row[series]] = totals.get(row[series], 0.0) + float(row[value])
-    named = sorted(totals, key=lambda key: (-totals[key], key))[: limit if len(totals) > limit + 1 else limit + 1]
+    named = sorted(totals.keys() - {OTHER}, key=lambda key: (-totals[key], key))[
+        : limit if len(totals) > limit + 1 else limit + 1
+    ]
     columns: dict[str, dict[Any, float]] = {key: {} for key in [*named, *([OTHER] if len(totals) > len(named) else [])]}
     for row in rows:
         column = columns[row[series] if row[series] in totals and row[series] in named else OTHER]

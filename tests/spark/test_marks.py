@@ -50,9 +50,10 @@ def test_linear_durations_are_whole_numbers_of_one_unit_in_round_steps() -> None
 def test_logarithmic_durations_are_whole_numbers_of_their_unit() -> None:
     for low, high, at_most in _ranges(3000, -3, 9):
         marks = logarithmic(low, high, "duration", at_most)
-        _hold(marks, low, high, at_most, fewest=2 if high / low > 3 else 1)
+        _hold(marks, low, high, at_most, fewest=2 if high / low > 3 else 0)
         for mark in marks:
             number, _, name = mark.text.partition(" ")
+            assert float(number.replace(",", "")) <= 2000 or name == "y", marks
             if high / low > 10:  # of less there may be no two numbers of the ladders
                 assert re.fullmatch(r"[\d,]+", number) and number.rstrip("0") in {*"1235", "6", "7", "12"}, marks
             assert float(number.replace(",", "")) * UNITS[name] == pytest.approx(mark.value, rel=0.01)

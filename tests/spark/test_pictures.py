@@ -76,6 +76,14 @@ def test_colours_are_told_apart_by_all_eyes_and_from_the_paper(theme: Theme, eye
     assert min(apart) > 15  # 2 is just noticeable side by side
 
 
+def test_values_that_are_all_the_same_have_round_marks_around_them() -> None:
+    rows = [{"name": name, "p50_ms": 3.0, "p99_ms": 3.0} for name in "ab"]
+    figure = Figure()
+    ranges("same", "Same", rows, label="name", points=("p50_ms", "p99_ms")).draw(figure, LIGHT)
+    (axes,) = figure.axes
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["1 ms", "2 ms", "5 ms", "10 ms"]
+
+
 def test_panels_of_bars_have_one_scale() -> None:
     rows = [{"name": "a", "kind": "many", "n": 100}, {"name": "a", "kind": "few", "n": 5}]
     figure = Figure()

@@ -26,6 +26,7 @@ from radiator.columns.scan import Loss, SegmentRange, scan
 from radiator.columns.schema import arrow_schema
 from radiator.columns.selection import Selection
 from radiator.spark import options as read_options
+from radiator.spark.worker import settle
 from radiator.storage.files import FileSystem
 
 REMOVED, LEFT_OUT, LOST = "removed", "left out", "lost"
@@ -75,6 +76,7 @@ def absent(spark: SparkSession, path: str, **options: Any) -> DataFrame:
         return removed
 
     def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settle()
         fs = open_store(wanted.path, wanted.storage).fs
         for batch in batches:
             for number in batch.column(0).to_pylist():

@@ -87,8 +87,10 @@ def section(answers: Answers, options: Options) -> Section:
         *([Table("Values of tags", _TAGS, tags, folded=True)] if tags else []),
     ]
     pictures = _pictures(tags, keys, sent, options)
+    key = options.key or PARTITION_KEY
     heavy = [
-        f"{row['value']} has {units.percent(row['share'])} of the messages" for row in _heavy(keys, answers["key_skew"])
+        f"{row['value']} has {units.percent(row['share'])} of the messages with {key}"
+        for row in _heavy(keys, answers["key_skew"])
     ]
     return Section("Top", found=" ".join(said), stands_out=heavy, pictures=pictures, tables=tables)
 

@@ -5,7 +5,7 @@ Of very many destinations the busiest stand by name over time, and the rest toge
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import datetime, timedelta
 from itertools import pairwise
 from statistics import median
@@ -15,13 +15,14 @@ from pyspark.sql import functions as F
 
 from radiator.spark import units
 from radiator.spark.jobs import JOBS
+from radiator.spark.jobs.left_out import DEAD_LETTER
 from radiator.spark.page import Field, Section, Table
-from radiator.spark.pictures import Picture, bars, stacked
+from radiator.spark.pictures import OTHER, Picture, bars, stacked
 from radiator.spark.sheets.options import Options
 from radiator.spark.sheets.work import Answers, Rows, Sheet, Work, span
 
 NAMED_MAX = 200  # destinations that stand by name over time
-REST = "(all others)"
+REST = OTHER
 BARS_MAX = 12
 TOLD_MAX = 2  # silences of each kind that are told of one by one
 PEAK_MIN = 3.0  # times the usual: less is no burst
@@ -89,7 +90,7 @@ def section(answers: Answers, options: Options) -> Section:
         "Traffic",
         "When messages came in, and when the things happened that they tell of.",
         found=_found(totals),
-        stands_out=stands_out(rows, totals, options),
+        stands_out=stands_out(rows, totals, options, _graves(answers)),
         pictures=pictures,
         tables=[
             Table("Messages by time of arrival", _fields(options), rows, rows_max=1000, folded=True),
@@ -125,16 +126,27 @@ def _found(totals: Rows) -> str:
     return f"{units.many(messages, 'message')} {when}, {'all' if len(totals) == 1 else share} of them {most}."
 
 
-def stands_out(rows: Rows, totals: Rows, options: Options) -> list[str]:
-    """The burst, and who was silent in the middle or is silent at the end."""
+def _graves(answers: Answers) -> frozenset[str]:
+    """Destinations that hold dead letters only: it is no news that none comes."""
+    dead = {row["destination"]: row["messages"] for row in answers.get("left_out", ()) if row["why"] == DEAD_LETTER}
+    return frozenset(row["destination"] for row in answers["totals"] if dead.get(row["destination"]) == row["messages"])
+
+
+def stands_out(rows: Rows, totals: Rows, options: Options, graves: Collection[str] = ()) -> list[str]:
+    """The burst, and who was silent in the middle or is silent at the end; of ``graves`` nobody expects anything."""
     width, words = options.width(span(totals))
     said = _burst(rows, words.removeprefix("1 "))
     silent = [
         f"{name} was silent from {units.moment(first)} to {units.moment(last)}"
         for name, first, last in _pauses(rows, timedelta(seconds=width))
+        if name not in graves
     ]
     end = max(row["last_received"] for row in totals)
-    return [*said, *_brief(silent, "were silent for a while"), *_silent_since(totals, end)]
+    return [
+        *said,
+        *_brief(silent, "were silent for a while"),
+        *_silent_since([row for row in totals if row["destination"] not in graves], end),
+    ]
 
 
 def _silent_since(totals: Rows, end: datetime) -> list[str]:
