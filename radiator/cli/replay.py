@@ -277,7 +277,8 @@ def _told(result: Result) -> str:
     if result.first_ns is None or result.last_ns is None:
         return "nothing: no record is chosen"
     where = ", ".join(f"{name} ({count:,})" for name, count in list(result.targets.items())[:3])
-    more = f" and {len(result.targets) - 3:,} others" if len(result.targets) > 3 else ""
+    others = len(result.targets) - 3
+    more = f" and {others:,} other{'s' * (others > 1)}" if others > 0 else ""
     span = f"of {_moment(result.first_ns)} to {_moment(result.last_ns)}"
     return f"{result.sent:,} messages ({size(result.body_bytes)}) {span} to {where}{more}"
 

@@ -17,6 +17,8 @@ SNAPSHOT = "radiator.spark.snapshot(data) gives the ends of all partitions, for 
 
 def near(name: str, known: Collection[str], most: int = 1) -> list[str]:
     """Those of ``known`` that ``name`` may stand for, the likeliest first."""
+    if written := sorted(each for each in known if each.lower() == name.lower()):
+        return written[:most]
     tails = sorted(each for each in known if each.endswith(f"/{name.lstrip('/')}"))
     if tails:
         return tails[:most]

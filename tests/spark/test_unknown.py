@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from radiator.columns.near import did_you_mean
 from radiator.errors import ConfigError, StorageError
 from radiator.spark.options import parse
 from radiator.spark.schema import SCHEMA
@@ -39,6 +40,12 @@ def test_what_nothing_is_called_is_told_on_stderr(
 ) -> None:
     Reader(parse({"path": root, option: value}), SCHEMA).partitions()
     assert told in capsys.readouterr().err
+
+
+def test_a_name_in_other_letters_is_the_likeliest() -> None:
+    assert did_you_mean("/topic/flights.jfk", ["/topic/flights.7", "/topic/flights.JFK"]) == (
+        "; did you mean /topic/flights.JFK?"
+    )
 
 
 @pytest.mark.parametrize(
