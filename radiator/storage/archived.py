@@ -2,7 +2,8 @@
 
     24 bytes: magic 89 'RDA1' 0D 0A 1A | next offset u64 | crc u32 of bytes 0 to 16 | 0 u32
 
-Whoever archives writes it, after what it speaks of is safe; the broker only reads it, on the disk thread.
+Whoever archives writes it, after what it speaks of is safe. The broker reads it, on the disk thread; it writes it only
+where a log has come out of a power cut shorter than it was: what comes at those offsets now is in no archive.
 
 Knows: one small file. Must not know: what an archive is. No state: any thread, any process.
 """
@@ -44,3 +45,14 @@ def read(fs: FileSystem, directory: str) -> int:
 def write(fs: FileSystem, directory: str, next_offset: int) -> None:
     """What lies below ``next_offset`` is safe in an archive. All or nothing, on disk when this returns."""
     replace_file(fs, layout.archived_path(directory), encode(next_offset), layout.NEW_SUFFIX)
+
+
+def lower(fs: FileSystem, directory: str, end: int) -> bool:
+    """Makes it say no more than that the log goes up to ``end``; whether it said more. Raises OSError."""
+    try:
+        if read(fs, directory) <= end:
+            return False
+    except StorageError:
+        return False  # as good as none
+    write(fs, directory, end)
+    return True

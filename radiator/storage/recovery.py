@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from radiator import limits
-from radiator.storage import layout, names_recovery, salt
+from radiator.storage import archived, layout, names_recovery, salt
 from radiator.storage.files import FileSystem, read_file, read_fully, storage_error, suppress_no_room, write_all
 from radiator.storage.format import HEADER_BYTES, SPARSE, BatchHeader, DamagedBatch, split_names
 from radiator.storage.index import ENTRY_BYTES, IndexEntry
@@ -53,7 +53,7 @@ class RecoveryNote:
 
     path: str
     text: str
-    kind: str  # "torn", "damage", "foreign", "cursors", "ids", "names", "missing"
+    kind: str  # "torn", "damage", "foreign", "cursors", "ids", "names", "missing", "archived"
     first_offset: int | None = None  # of what was lost, where it is known
     last_offset: int | None = None
 
@@ -77,7 +77,11 @@ def recover(log: Log, notes: list[RecoveryNote], allowance: Allowance | None = N
     read to find out which destinations are stored here. Raises StorageError."""
     fs, directory = log.fs, log.directory
     try:
-        return _recover(fs, log, notes, allowance or Allowance())
+        recovered = _recover(fs, log, notes, allowance or Allowance())
+        if archived.lower(fs, directory, recovered.next_offset):
+            text = f"an archive has more than this log, which has lost its end and goes on at {recovered.next_offset}"
+            notes.append(RecoveryNote(layout.archived_path(directory), text, "archived"))
+        return recovered
     except OSError as error:
         raise storage_error(directory, "recover", error) from error
 

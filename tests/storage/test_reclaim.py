@@ -162,6 +162,29 @@ def test_a_damaged_word_of_the_archive_keeps_everything_and_is_told_once(damage:
     assert on_disk(fs) == [8]
 
 
+@pytest.mark.parametrize(("told", "left"), [(4, 4), (10, 10), (15, 10)])
+def test_a_log_that_lost_its_end_is_not_taken_for_archived_beyond_it(told: int, left: int) -> None:
+    fs, store, _ = filled()
+    store.close()
+    archived.write(fs, DIRECTORY, told)
+    store, notes = opened(fs)
+    store.close()
+    assert [note.kind for note in notes] == ["archived"] * (told > 10)
+    assert archived.read(fs, DIRECTORY) == left
+    assert opened(fs)[1] == []
+
+
+def test_a_damaged_word_of_the_archive_is_left_to_who_writes_it_again() -> None:
+    fs, store, _ = filled()
+    store.close()
+    archived.write(fs, DIRECTORY, 15)
+    node = fs.nodes[f"{DIRECTORY}/archived"]
+    node.cache[0] ^= 1
+    damaged = bytes(node.cache)
+    assert opened(fs)[1] == []
+    assert bytes(fs.nodes[f"{DIRECTORY}/archived"].cache) == damaged
+
+
 @pytest.mark.parametrize("verb", ["open", "pwritev", "fdatasync", "rename", "sync_dir"])
 def test_a_word_of_the_archive_is_the_old_one_or_the_new_one(verb: str) -> None:
     fs, _, _ = filled()
