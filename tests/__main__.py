@@ -36,6 +36,8 @@ class Tally:
 def main(arguments: list[str]) -> int:
     which = "slow" if arguments[:1] == ["slow"] else "not slow"
     more = arguments[which == "slow" :]
+    if which == "slow":  # it is minutes before one of these hangs
+        more = ["-o", "faulthandler_timeout=3600", *more]
     steps = {
         "side by side": ["-n", str(WORKERS), "--dist", "loadfile", "-m", "not alone"],
         "alone": ["-m", "alone"],
