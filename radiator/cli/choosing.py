@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from radiator.cli.common import NOT_FOUND, CommandFailed, may_read, say
 if TYPE_CHECKING:
     from radiator.export.records import Bounds
 
-POSITIONS = "first, N (an offset), @TIME (RFC 3339 or epoch nanoseconds)"
+POSITIONS = "first, N (an offset), @TIME (RFC 3339 or epoch nanoseconds), -1h30m (before now)"
 
 
 def check_store(data: str) -> None:
@@ -48,13 +49,19 @@ def destinations_of(data: str) -> set[str] | None:
 
 def read_bounds(start: str, stop: str | None, archived: int = 0) -> Bounds:
     """Raises ValueError."""
-    from radiator.broker.subscriptions.positions import parse_time
+    from radiator.broker.subscriptions.positions import parse_duration, parse_time
     from radiator.export.records import Bounds
+
+    now_ns = time.time_ns()
 
     def read(option: str, text: str) -> tuple[int | None, int | None]:
         if re.fullmatch(r"\d{1,19}", text):
             return int(text), None
-        time_ns = parse_time(text[1:]) if text.startswith("@") else None
+        if text.startswith("-"):
+            ago_ns = parse_duration(text[1:])
+            time_ns = None if ago_ns is None else now_ns - ago_ns
+        else:
+            time_ns = parse_time(text.removeprefix("@"))
         if time_ns is None:
             raise ValueError(f"{option}: expected {POSITIONS}, got {text!r}")
         return None, time_ns

@@ -25,7 +25,7 @@ MARK_NEEDS = "--mark-archived says that the archive has everything: it does not 
 @click.option("--partition", "partitions", metavar="NAME", multiple=True, help="Only this one; may be repeated.")
 @click.option("--from", "start", metavar="POSITION", default="first", show_default=True,
               help=f"Where to start: {POSITIONS}, or archived: where the last archive ended.")  # fmt: skip
-@click.option("--until", "stop", metavar="POSITION", help="Where to stop: N (after it), @TIME (before it).")
+@click.option("--until", "stop", metavar="POSITION", help="Where to stop: N (after it), @TIME or -1h (before it).")
 @click.option("--format", "kind", type=click.Choice(FORMATS), required=True, help="Of the output.")
 @click.option("--to", "target", metavar="FILE|DIR|-", required=True,
               help="A new file; an existing directory (a file per partition); or - for standard output.")  # fmt: skip

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 @click.option("--partition", "partitions", metavar="NAME", multiple=True, help="Only this one; may be repeated.")
 @click.option("--from", "start", metavar="POSITION", default="first", show_default=True,
               help=f"Where to start: {POSITIONS}.")  # fmt: skip
-@click.option("--until", "stop", metavar="POSITION", help="Where to stop: N (after it), @TIME (before it).")
+@click.option("--until", "stop", metavar="POSITION", help="Where to stop: N (after it), @TIME or -1h (before it).")
 @click.option("--where", "selector", metavar="SELECTOR", help="Only what this is true of, as in SUBSCRIBE's selector.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most so many.")
 @click.option("--speed", default="original", show_default=True, metavar="SPEED",
@@ -87,6 +87,10 @@ def replay(
         data = "./data"
     if data is not None:
         check_store(data)
+    if (resume is not None or name is not None) and any(text is not None and text[:1] == "-" for text in (start, stop)):
+        raise click.UsageError(
+            "a time before now is another one when it is run again: with --resume and --id say @TIME"
+        )
     chosen = {**_read_from(data, archive), "to": template, "destination": destinations,
               "partitions": sorted(partitions), "from": start, "until": stop, "where": selector}  # fmt: skip
     noted = Progress(resume, chosen, name) if resume is not None else None
@@ -100,7 +104,7 @@ def replay(
         losses = Losses(skip_damaged)
         sources = _sources(choice, data, archive, losses)
     except (ValueError, ProtocolError) as error:
-        raise click.UsageError(str(error)) from None
+        raise click.UsageError(str(error).replace("header selector", "--where")) from None
     if destinations is not None:
         logged = set() if data is None else destinations_of(data)
         known = None if logged is None or sources.archived_names is None else logged | sources.archived_names

@@ -59,6 +59,20 @@ def instead(plain_name: str) -> str | None:
     return _INSTEAD.get(plain_name)
 
 
+_COLUMNS = {
+    "value": "body",
+    "key": "headers['partition-key']",
+    "topic": "destination",
+    "timestamp": "receive_time",
+    "timestamptype": "receive_time, always the broker's time",
+}
+
+
+def column_instead(name: str) -> str | None:
+    """What that column of Kafka's is here; None if it is none of those."""
+    return _COLUMNS.get(name.lower())
+
+
 def looks_like_a_regular_expression(text: str) -> bool:
     if any(character in text for character in "^$\\|()[]"):
         return True

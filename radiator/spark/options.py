@@ -65,6 +65,14 @@ OPTIONS: tuple[Option, ...] = (
     Option("split_bytes", "by size and CPUs", "log bytes that one task reads, about"),
 )
 _WORDS_OF = {Use.BATCH: "spark.read", Use.STREAM: "spark.readStream"}
+_OF_A_CATALOGUE = (
+    "owner",
+    "location",
+    "provider",
+    "external",
+    "ismanagedlocation",
+    "tabletype",
+)  # CREATE TABLE has them
 _ONE_OF = (
     ("subscribe", "subscribe_pattern", "destination"),
     ("start_time", "starting_timestamp"),
@@ -134,6 +142,13 @@ def _known(given: Mapping[str, str], use: Use) -> dict[str, str]:
 def _unknown(key: str) -> str:
     if plain(key) == "paths":
         return "load: expected one data directory, got several; read each one, and join them with unionByName"
+    if plain(key) in _OF_A_CATALOGUE:
+        return (
+            "a log is no table of Spark's catalogue: expected a view of the session, "
+            "CREATE TEMPORARY VIEW log USING radiator OPTIONS (path './data', subscribe '/topic/a')"
+        )
+    if plain(key) == "url":
+        return "option 'url' is of writing: the source reads files and connects to nobody; drop it"
     instead = kafka.instead(plain(key))
     if instead is not None:
         return f"option {key!r} of Spark's Kafka source has no meaning here: {instead}"

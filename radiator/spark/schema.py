@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 
 from radiator.columns import schema as columns
 from radiator.errors import ConfigError
+from radiator.spark import kafka
 
 SCHEMA: StructType = from_arrow_schema(columns.arrow_schema())
 BY_NAME = {field.name: field for field in SCHEMA.fields}
@@ -56,6 +57,8 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 
 def _unknown(name: str) -> str:
-    near = difflib.get_close_matches(name, BY_NAME, n=1)
+    near, known = difflib.get_close_matches(name, BY_NAME, n=1), kafka.column_instead(name)
     hint = f" (did you mean {near[0]}?)" if near else ""
+    if known is not None:
+        hint = f" (Kafka's {name} is {known} here)"
     return f"column {name!r} is not one of a radiator store{hint}: expected {', '.join(BY_NAME)}"

@@ -30,6 +30,7 @@ from radiator.spark.bringing import bring
 from radiator.spark.sink_ids import Ids
 from radiator.spark.sink_options import SinkOptions, parse
 from radiator.spark.sink_rows import Rows
+from radiator.spark.worker import quiet
 
 QUERY_PROPERTY, EPOCH_PROPERTY = "sql.streaming.queryId", "streaming.sql.batchId"
 CONNECT_SECONDS_MAX = 10.0
@@ -51,6 +52,7 @@ class BatchSink(DataSourceArrowWriter):  # type: ignore[misc]
         self._query = options.query or uuid.uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        quiet()
         # foreachBatch writes batches, and Spark tells their tasks the epoch as well. The name must be the user's: two
         # writes of one epoch are two, and only he can tell them apart.
         epoch = _property(EPOCH_PROPERTY) if self._options.query else None
@@ -66,6 +68,7 @@ class StreamSink(DataSourceStreamArrowWriter):  # type: ignore[misc]
         return bring(super().__reduce_ex__(protocol))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        quiet()
         query, epoch = self._options.query or _property(QUERY_PROPERTY), _property(EPOCH_PROPERTY)
         if query is None or epoch is None:
             raise ConfigError(

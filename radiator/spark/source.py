@@ -48,6 +48,10 @@ from radiator.spark.worker import quiet, settle
 
 
 class RadiatorSource(DataSource):  # type: ignore[misc]
+    def __init__(self, options: Any) -> None:
+        quiet()  # a process that only makes one, since the schema is given, is left by the JVM as soon as it has it
+        super().__init__(options)
+
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         return bring(super().__reduce_ex__(protocol))
 
@@ -56,30 +60,25 @@ class RadiatorSource(DataSource):  # type: ignore[misc]
         return "radiator"
 
     def schema(self) -> StructType:
-        quiet()
         options = read_options.parse(self.options, Use.EITHER)
         exists(open_store(options.path, options.storage))  # what is wrong is told when the DataFrame is made
         return SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        quiet()
         options = read_options.parse(self.options)
         return PushingReader(options, checked(schema)) if options.pushdown else Reader(options, checked(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        quiet()
         from radiator.spark.sink import batch_sink  # who reads needs no client
 
         return batch_sink(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        quiet()
         from radiator.spark.sink import stream_sink
 
         return stream_sink(self.options, schema, overwrite)
 
     def streamReader(self, schema: StructType) -> StreamReader:
-        quiet()
         return StreamReader(read_options.parse(self.options, Use.STREAM), schema)
 
 

@@ -89,6 +89,9 @@ def test_a_part_by_destination_partition_offset_and_time(filled: BrokerProcess, 
     found = lines(exported(filled, tmp_path / "time", *more))
     wanted = [each["offset"] for each in part if part[5]["receive_ns"] <= each["receive_ns"] < part[40]["receive_ns"]]
     assert [each["offset"] for each in found] == wanted and len(wanted) > 20
+    assert len(lines(exported(filled, tmp_path / "hour", "--from", "-1h", "--partition", "/topic/big"))) == 300
+    assert lines(exported(filled, tmp_path / "old", "--until", "-1h")) == []
+    assert lines(exported(filled, tmp_path / "new", "--from", "2100-01-01T00:00:00Z")) == []  # an @ may be left out
 
 
 def test_csv_has_both_kinds_of_body(filled: BrokerProcess, capfd: pytest.CaptureFixture[str]) -> None:

@@ -157,7 +157,9 @@ def test_what_is_wrong_is_told_with_an_exit_code(store: str, tmp_path: Path, cap
     assert "expected original, max, a factor" in told(2, "--data", store, "--to", "/topic/a", "--speed", "fast")
     assert "--from: expected first" in told(2, "--data", store, "--to", "/topic/a", "--from", "monday")
     assert "between braces, got '{1}'" in told(2, "--data", store, "--to", "/topic/{1}", "--dry-run")
-    assert "selector" in told(2, "--data", store, "--to", "/topic/a", "--where", "a ==")
+    assert "--where: at character" in told(2, "--data", store, "--to", "/topic/a", "--where", "a ==")
+    again = ("--to", "/topic/a", "--from", "-1h", "--id", "monday")
+    assert "is another one when it is run again" in told(2, "--data", store, *again)
     assert "there is no partition x" in told(1, "--data", store, "--to", "/topic/a", "--partition", "x")
     for header in ("destination:/topic/b", "receipt:1"):
         assert "belongs to the frame" in told(2, "--data", store, "--to", "/topic/a", "-H", header)

@@ -117,6 +117,7 @@ def test_a_stream_begins_at_the_end_unless_told_otherwise() -> None:
         ({"startingOffsets": '{"t": {"0": 5}}'}, 'a partition has a name and no number here: expected {"t": 1000}'),
         ({"kafka.bootstrap.servers": "h:9092"}, 'say .load("<data_dir of the broker>")'),
         ({"kafka.security.protocol": "SSL"}, "connects to nobody"),
+        ({"url": "stomp://h:61613"}, "option 'url' is of writing"),
         ({"groupIdPrefix": "x"}, "the query's checkpoint is what it remembers"),
         ({"assign": "{}"}, 'say option("partition", "a,b")'),
         (
@@ -177,6 +178,8 @@ def test_columns_are_chosen_by_name() -> None:
     assert select(SCHEMA.names) == SCHEMA
     with pytest.raises(ConfigError, match=re.escape("'bdy' is not one of a radiator store (did you mean body?)")):
         select(["bdy"])
+    with pytest.raises(ConfigError, match=re.escape("(Kafka's key is headers['partition-key'] here)")):
+        select(["key"])
 
 
 def test_a_schema_with_a_wrong_type_is_refused() -> None:

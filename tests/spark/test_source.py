@@ -240,6 +240,17 @@ def test_a_column_that_does_not_exist_is_told(spark: Any, store: str) -> None:
         spark.read.format("radiator").schema("bdy BINARY").load(store).count()
 
 
+def test_sql_alone_makes_a_view_of_a_store_and_no_table(spark: Any, store: str) -> None:
+    of = f"USING radiator OPTIONS (path '{store}', subscribe '/topic/a')"
+    with pytest.raises(Exception, match=re.escape("expected a view of the session, CREATE TEMPORARY VIEW")):
+        spark.sql(f"CREATE TABLE kept {of}")
+    spark.sql(f"CREATE TEMPORARY VIEW kept {of}")
+    try:
+        assert spark.sql("SELECT count(*) AS n FROM kept").first().n == 300
+    finally:
+        spark.sql("DROP VIEW kept")
+
+
 def test_sql_over_a_view(spark: Any, store: str) -> None:
     read(spark, store).createOrReplaceTempView("log")
     query = "SELECT destination, sum(size) AS bytes FROM log WHERE partition = 'abc' GROUP BY 1 ORDER BY 1"

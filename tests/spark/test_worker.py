@@ -14,7 +14,6 @@ pytestmark = pytest.mark.spark
 # As in pyspark/daemon.py, which is the main module of every worker.
 DAEMON = """
 import sys, traceback
-from radiator.spark.schema import SCHEMA
 from radiator.spark.source import RadiatorSource
 from radiator.spark.worker import settle
 manager = None
@@ -26,7 +25,7 @@ except BaseException:
 """
 
 
-@pytest.mark.parametrize("begin", ["settle()", "RadiatorSource(dict(path='.')).reader(SCHEMA)"])
+@pytest.mark.parametrize("begin", ["settle()", "RadiatorSource(dict(path='.'))"])
 @pytest.mark.parametrize(
     ("error", "last_line"), [("BrokenPipeError(32, 'Broken pipe')", ""), ("ValueError('bad')", "ValueError: bad\n")]
 )
