@@ -36,7 +36,7 @@ class ReadOptions:
     which the log does not have any more. ``selection``: what is wanted, apart from where a stream begins: that is
     ``begins``. ``start_times_ns`` and ``end_times_ns``: by partition, looked up when the read is planned.
     ``split_bytes``: how much of the log one task reads, about; None: by size and CPUs. ``tasks_min``: at least so many
-    tasks, as far as the index can cut."""
+    tasks, as far as the index can cut. ``warn_once``: a directory by which reads know what was told already."""
 
     path: str
     selection: Selection
@@ -51,3 +51,4 @@ class ReadOptions:
     start_times_ns: Mapping[str, int] = field(default_factory=dict)
     end_times_ns: Mapping[str, int] = field(default_factory=dict)
     offsets_per_trigger_max: int | None = None
+    warn_once: str | None = None

@@ -16,7 +16,6 @@ Invariant: every committed record that the selection wants lies in exactly one r
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
@@ -29,6 +28,7 @@ from radiator.columns.near import instead
 from radiator.columns.options import SPLIT_BYTES_MAX, SPLIT_BYTES_MIN, ReadOptions
 from radiator.columns.scan import LostRecords, SegmentRange
 from radiator.columns.selection import HIGH, Selection
+from radiator.columns.warn import warn
 from radiator.errors import StorageError
 from radiator.limits import KIB
 from radiator.storage import layout
@@ -142,7 +142,7 @@ def removed(log: StoredPartition, options: ReadOptions) -> Iterator[SegmentRange
         told = f"partition {log.name!r}: offsets {first} to {following - 1} have been removed by retention"
         if options.fail_on_data_loss:
             raise LostRecords(f'{told}; to start with what is left: option("fail_on_data_loss", "false")')
-        print(f"radiator: skipped: {told}", file=sys.stderr, flush=True)
+        warn(f"skipped: {told}", options.warn_once)
 
 
 def gone(partition: str, directory: str, first: int, following: int) -> SegmentRange:

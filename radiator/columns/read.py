@@ -5,7 +5,6 @@ Knows: scan, decode. Must not know: who planned the ranges, Spark.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow as pa
@@ -14,6 +13,7 @@ from radiator.columns.decode import Counters, Decoder
 from radiator.columns.files import open_store
 from radiator.columns.options import ReadOptions
 from radiator.columns.scan import Loss, LostRecords, SegmentRange, scan
+from radiator.columns.warn import warn
 
 Lose = Callable[[Loss], None]
 Instead = Callable[[Loss, Lose], Iterator[pa.RecordBatch]]  # what else has of a loss; the rest is told to the second
@@ -40,7 +40,7 @@ def read(
                 f'{loss}. To read everything else: option("fail_on_data_loss", "false"); '
                 "to see what is left of it: radiator dump"
             )
-        print(f"radiator: skipped: {loss}", file=sys.stderr)
+        warn(f"skipped: {loss}", options.warn_once)
 
     def found() -> Iterator[pa.RecordBatch]:
         while losses:

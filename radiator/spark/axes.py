@@ -14,6 +14,7 @@ import matplotlib.dates as mdates
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
 from radiator.spark import marks, units
@@ -130,6 +131,14 @@ def time_axis(axes: Axes, least_days: float = 0.0) -> None:
     texts = [mark.text if not below or "\n" in mark.text else f"{mark.text}\n" for mark in found]
     places = [float(mdates.date2num(mark.value)) for mark in found]
     _mark(axes.xaxis, list(map(marks.Mark, places, texts)))
+
+
+def legend_above(figure: Figure, theme: Theme, handles: Sequence[Patch]) -> None:
+    """On the right of the title."""
+    figure.legend(
+        handles=handles, loc="upper right", bbox_to_anchor=(0.99, 1 - 0.1 / figure.get_figheight()),
+        ncols=len(handles), labelcolor=theme.quiet, handlelength=0.9, handleheight=0.9, columnspacing=0.9, fontsize=9.5,
+    )  # fmt: skip
 
 
 def legend_beside(axes: Axes, theme: Theme, keys: Sequence[str]) -> None:

@@ -59,6 +59,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("max_offsets_per_trigger", "none", "offsets of one micro-batch, about", Use.STREAM),
     Option("min_partitions", "1", "tasks, at least, as far as the index can cut"),
     Option("fail_on_data_loss", "true", "damaged or vanished records: true is an error, false skips and warns"),
+    Option("warn_once", "none", "a directory that reads of one machine share: each warning is printed once by all"),
     Option("archive", "none", "an archive of this store: what the log has lost by now is read from there"),
     Option("pushdown", "false", "filters of the DataFrame skip data too; see docs/spark.md", Use.BATCH),
     Option("rows_per_batch", str(ROWS_PER_BATCH), "rows of one Arrow batch"),
@@ -124,6 +125,7 @@ def parse(given: Mapping[str, str], use: Use = Use.BATCH) -> ReadOptions:
         end_times_ns=end_times,
         offsets_per_trigger_max=number(values, "max_offsets_per_trigger", 0) or None,
         archive=values.get("archive"),
+        warn_once=values.get("warn_once"),
         storage={key[len(STORAGE) :]: str(value) for key, value in given.items() if _is_storage(key)},
     )
 

@@ -22,7 +22,9 @@ from typing import Any
 
 from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import PolyCollection
 from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.dates import date2num
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
@@ -35,6 +37,7 @@ from radiator.spark.axes import (
     clipped,
     drawable,
     heading,
+    legend_above,
     legend_beside,
     panel_axes,
     panel_columns,
@@ -129,17 +132,21 @@ class Picture:
 
 def bars(
     name: str, title: str, rows: Rows, *, label: str, value: str, unit: str = "count", note: str = "",
-    panel: str | None = None, limit: int = 12,
+    panel: str | None = None, series: str | None = None, limit: int = 12,
 ) -> Picture:  # fmt: skip
     """Horizontal bars in the order of the rows, their values beside them; with ``panel`` one small chart per value of
-    that field, all to one scale."""
+    that field, all to one scale; with ``series`` a colour for each value of that field, in the order in which they
+    first appear."""
+    kinds = [] if series is None else list(dict.fromkeys(str(row[series]) for row in rows))
     groups = panelled(rows, panel, limit)
     widest = max((float(row[value] or 0) for _, group in groups for row in group), default=0.0) or 1.0
 
     def draw(figure: Figure, theme: Theme) -> None:
         for place, (axes, (panel_title, group)) in enumerate(zip(panel_axes(figure, groups), groups, strict=False)):
             values = [float(row[value] or 0) for row in group]
-            axes.barh(range(len(group)), values, height=0.68, color=theme.colour(place if panel else 0))
+            one = theme.colour(place if panel else 0)
+            colours = one if series is None else [theme.colour(kinds.index(str(row[series]))) for row in group]
+            axes.barh(range(len(group)), values, height=0.68, color=colours)
             for y, number in enumerate(values):
                 axes.text(number + widest * 0.012, y, units.FORMATS[unit](number), va="center", fontsize=9)
             axes.set_xlim(0, widest * 1.16)
@@ -150,6 +157,8 @@ def bars(
             places = max(len(each) for _, each in beside)
             rows_axis(axes, group, label, 34 if len(groups) == 1 else 22, places=places)
             heading(axes, panel_title, theme)
+        if kinds:
+            legend_above(figure, theme, [Patch(color=theme.colour(i), label=kind) for i, kind in enumerate(kinds)])
 
     return Picture(name, title, note, draw, panel_height(groups, 0.27))
 
@@ -205,15 +214,18 @@ def ranges(
 
 def stacked(
     name: str, title: str, rows: Rows, *, x: str, series: str, value: str, width_seconds: float, unit: str = "short",
-    label: str = "", note: str = "", limit: int = 7,
+    label: str = "", note: str = "", limit: int = 7, order: Sequence[str] = (),
 ) -> Picture:  # fmt: skip
-    """Bars over time, the series on top of each other; the largest ones by name, the rest as "other"."""
+    """Bars over time, the series on top of each other; the largest ones by name, the rest as "other". Those in
+    ``order`` come first, in that order, so that two pictures of the same series have the same colours."""
     totals: dict[str, float] = {}
     for row in rows:
         totals[row[series]] = totals.get(row[series], 0.0) + float(row[value])
-    named = sorted(totals.keys() - {OTHER}, key=lambda key: (-totals[key], key))[
-        : limit if len(totals) > limit + 1 else limit + 1
-    ]
+    place = {key: i for i, key in enumerate(order)}
+    ranked = sorted(totals.keys() - {OTHER}, key=lambda key: (place.get(key, len(place)), -totals[key], key))
+    named = ranked[: limit if len(totals) > limit + 1 else limit + 1]
+    free = iter([i for i in range(limit + 1) if i not in {place.get(key) for key in named}])
+    colours = {key: place[key] if place.get(key, limit + 1) <= limit else next(free) for key in named}
     columns: dict[str, dict[Any, float]] = {key: {} for key in [*named, *([OTHER] if len(totals) > len(named) else [])]}
     for row in rows:
         column = columns[row[series] if row[series] in totals and row[series] in named else OTHER]
@@ -225,12 +237,22 @@ def stacked(
         base = [0.0] * len(moments)
         pieces = (moments[-1] - moments[0]).total_seconds() / width_seconds if moments else 0.0
         gaps = pieces <= GAPS_MAX
-        for i, (key, column) in enumerate(columns.items()):
+        lefts = [float(date2num(at)) for at in moments]
+        width = width_seconds / DAY_SECONDS * (0.92 if gaps else 1.0)  # a hair of paper between them
+        for key, column in columns.items():
             heights = [column.get(at, 0.0) for at in moments]
-            colour = theme.colours[-1] if key == OTHER else theme.colour(i)
-            width = width_seconds / DAY_SECONDS * (0.92 if gaps else 1.0)  # a hair of paper between them
-            axes.bar(moments, heights, width, base, align="edge", color=colour, label=key, linewidth=0, aa=gaps)
-            base = [low + high for low, high in zip(base, heights, strict=True)]
+            colour = theme.colours[-1] if key == OTHER else theme.colour(colours[key])
+            tops = [low + high for low, high in zip(base, heights, strict=True)]
+            corners = [  # as one thing: as many bars of their own take seconds
+                [(left, low), (left, high), (left + width, high), (left + width, low)]
+                for left, low, high in zip(lefts, base, tops, strict=True)
+                if high > low
+            ]
+            bars_drawn = PolyCollection(corners, color=colour, label=key, linewidth=0, aa=gaps)
+            bars_drawn.sticky_edges.y.append(0)  # they stand on the axis
+            axes.add_collection(bars_drawn)
+            base = tops
+        axes.autoscale_view()
         value_axis(axes, unit, label)
         time_axis(axes, PIECES_MIN * width_seconds / DAY_SECONDS)
         legend_beside(axes, theme, list(columns))
@@ -317,13 +339,8 @@ def pairs(
         axes.grid(axis="x")
         range_axis(axes, unit, False, 7)
         rows_axis(axes, shown, label)
-        handles = [
-            Patch(color=theme.colours[-1], label=words[0]),
-            Patch(color=theme.colour(0), label=words[1]),
-        ]
-        figure.legend(
-            handles=handles, loc="upper right", bbox_to_anchor=(0.99, 1 - 0.1 / figure.get_figheight()), ncols=2,
-            labelcolor=theme.quiet, handlelength=0.9, handleheight=0.9, columnspacing=0.9, fontsize=9.5,
-        )  # fmt: skip
+        colours = (theme.colours[-1], theme.colour(0))
+        handles = [Patch(color=colour, label=word) for colour, word in zip(colours, words, strict=True)]
+        legend_above(figure, theme, handles)
 
     return Picture(name, title, note, draw, panel_height([("", shown)], 0.44))

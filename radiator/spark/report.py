@@ -16,11 +16,12 @@ import contextlib
 import json
 import os
 import re
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +31,13 @@ from radiator import __version__
 from radiator.columns.files import open_store
 from radiator.columns.log import NoStore, partitions
 from radiator.columns.scan import LostRecords
+from radiator.columns.warn import warn
 from radiator.errors import ConfigError, RadiatorError, StorageError
 from radiator.spark import units
 from radiator.spark.interrupt import ended_by_interrupt
 from radiator.spark.jobs import absent
 from radiator.spark.jobs.archived_damage import absent_from_both
+from radiator.spark.kept import KEPT_MAX_BYTES, SETTINGS, Kept
 from radiator.spark.page import Page, Section
 from radiator.spark.session import get_session, read
 from radiator.spark.sheets import chosen, left_out, load, overview
@@ -47,7 +50,7 @@ Progress = Callable[[str, int, int], None]  # what is being done, which step, of
 
 FIRST, LAST = "start Spark", "draw the pictures"  # steps; the sheets are between them
 WEIGHTS = ("Integrity", "Dead letters", "Lag", "Lateness", "Latency", "Traffic")  # what is told first; then the others
-TOLD_MAX = 1_000  # of lines on stderr that are told once
+NAMES_MAX = 5  # in a sentence
 REPORT = "report"  # what the files of several sheets are called; those of one have its name
 
 
@@ -108,21 +111,26 @@ def make_report(
     if path is None and archive is None:
         raise ConfigError("a report needs the broker's data directory, or an archive, or both; got neither")
     logs = [] if path is None else partitions(open_store(path))  # a wrong path is told before Java is started
-    with _folder(folder), contextlib.ExitStack() as ending:
+    sharing = tempfile.TemporaryDirectory(prefix="radiator-told-")
+    with _folder(folder), sharing as once, contextlib.ExitStack() as ending, contextlib.ExitStack() as forgetting:
         steps = len(names) + 2
         step(FIRST, 0, steps)
         own = spark is None and SparkSession.getActiveSession() is None  # one that runs already is not ours to stop
-        session = spark or get_session("radiator report", log_level="OFF")
+        size = sum(log.size_bytes for log in logs)
+        settings = SETTINGS if own and archive is None and size <= KEPT_MAX_BYTES else None
+        session = spark or get_session("radiator report", config=settings, log_level="OFF")
         if own:
             ending.enter_context(ended_by_interrupt())
         try:
             reader: Read
             if archive is not None:
-                reader = _both(session, path, archive, now_ns, fail_on_data_loss)
+                reader = _both(session, path, archive, now_ns, fail_on_data_loss, once)
                 lacks = partial(absent_from_both, session, path, archive)
             else:
                 ends = json.dumps({log.name: log.next_offset for log in logs})
-                reader = partial(read, session, str(path), ending_offsets=ends, fail_on_data_loss=fail_on_data_loss)
+                one = partial(read, session, str(path), ending_offsets=ends, fail_on_data_loss=fail_on_data_loss)
+                reader = kept = Kept(partial(one, warn_once=once), size)
+                forgetting.callback(kept.forget)
                 lacks = partial(absent, session, str(path), ending_offsets=ends)
             work = Work(session, reader, asked, {log.name: log.size_bytes for log in logs}, lacks, archive is not None)
             found = [
@@ -139,6 +147,7 @@ def make_report(
                 raise
             raise (LostRecords if "LostRecords: " in str(error) else StorageError)(told) from error
         finally:
+            forgetting.close()
             if own:
                 session.stop()
         answers = {name: rows for _, part in found for name, rows in part.items()}
@@ -152,12 +161,11 @@ def make_report(
         return report
 
 
-def _both(session: SparkSession, path: str | None, archive: str, now_ns: int, fail_on_data_loss: bool) -> Read:
+def _both(
+    session: SparkSession, path: str | None, archive: str, now_ns: int, fail_on_data_loss: bool, warn_once: str
+) -> Read:
     """Archive and log. Where the log ends is found anew for each sheet, so all of them end with this moment."""
     from radiator.spark.tables import table
-    from radiator.spark.unknown import tell
-
-    once = lru_cache(TOLD_MAX)(tell)  # many sheets see the same
 
     def reader(columns: Iterable[str], **asked: Any) -> DataFrame:
         end, start = min(asked.pop("end_time", now_ns), now_ns), asked.pop("start_time", None)
@@ -171,7 +179,8 @@ def _both(session: SparkSession, path: str | None, archive: str, now_ns: int, fa
             end=end,
             typed=False,
             fail_on_data_loss=strict,
-            tell=once,
+            tell=partial(warn, once=warn_once),  # many sheets see the same
+            warn_once=warn_once,
             **asked,
         )
 
@@ -230,6 +239,17 @@ def _weight(section: Section) -> int:
     return WEIGHTS.index(section.title) if section.title in WEIGHTS else len(WEIGHTS)
 
 
+def _uncounted(answers: Answers) -> list[str]:
+    """What is lost looks like silence in all other sheets."""
+    names = [row["partition"] for row in answers.get("integrity", ()) if row["missing"]]
+    more = f" and {len(names) - NAMES_MAX:,} more" if len(names) > NAMES_MAX else ""
+    return (
+        [f"What is missing is counted nowhere: figures of {', '.join(names[:NAMES_MAX])}{more} are too low."]
+        if names
+        else []
+    )
+
+
 def _page(report: Report, title: str, found: list[tuple[Sheet, Answers]], work: Work) -> Page:
     """The sections that have something to say; what the others have to say is one line each, above."""
     told = work.options.told()
@@ -249,6 +269,7 @@ def _page(report: Report, title: str, found: list[tuple[Sheet, Answers]], work: 
         head.stands_out = [
             f"{each.title}: {line}" for each in sorted(sections, key=_weight) for line in each.stands_out
         ]
+        head.notes += _uncounted(report.answers)
         if report.answers["totals"]:
             head.found = "What stands out:" if head.stands_out else "Nothing stands out."
         page.sections.append(head)

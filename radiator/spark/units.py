@@ -65,6 +65,8 @@ def share(value: float | None) -> str:
     """12.3%; what is not nothing is not shown as 0."""
     if value is None or value == 0:
         return NOTHING if value is None else "0"
+    if value == 1:
+        return "100%"
     return "< 0.1%" if 0 < value < 0.0005 else f"{value:.1%}"
 
 

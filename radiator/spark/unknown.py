@@ -6,7 +6,6 @@ Knows: names, patterns. Must not know: records, pyspark.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Iterator, Mapping
 
 from radiator.columns.files import open_store, shown
@@ -14,6 +13,7 @@ from radiator.columns.heads import End, Holdings, ends
 from radiator.columns.near import did_you_mean, unheard
 from radiator.columns.options import ReadOptions
 from radiator.columns.selection import Selection
+from radiator.columns.warn import warn
 
 
 def tell_unknown(options: ReadOptions, found: Mapping[str, End] | None = None) -> None:
@@ -27,10 +27,10 @@ def tell_unknown(options: ReadOptions, found: Mapping[str, End] | None = None) -
     wanted = {name: None for each in selection.partitions if each.kind == "in" for name in each.values}
     for name in wanted:
         if name not in found:
-            tell(f"{shown(options.path)} has no partition {name!r} yet{did_you_mean(name, found)}")
+            warn(f"{shown(options.path)} has no partition {name!r} yet{did_you_mean(name, found)}", options.warn_once)
     known = Holdings(place.fs).destinations(found) if selection.destinations and options.archive is None else None
     for text in () if known is None else unknown(selection, known):
-        tell(f"{shown(options.path)} has no {text}")
+        warn(f"{shown(options.path)} has no {text}", options.warn_once)
 
 
 def unknown(selection: Selection, known: Collection[str]) -> Iterator[str]:
@@ -46,4 +46,4 @@ def unknown(selection: Selection, known: Collection[str]) -> Iterator[str]:
 
 
 def tell(text: str) -> None:
-    print(f"radiator: {text}", file=sys.stderr, flush=True)
+    warn(text)

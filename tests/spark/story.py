@@ -5,7 +5,8 @@ The day before is an ordinary one: orders, two sensors, mail. On the bad day:
 * at 10:00 somebody sends 2,000 mails within five minutes;
 * the workers of the group ``billing`` stop at 10:30; orders go on coming, and nobody takes them;
 * the sensor in the cellar is cut off at 11:00 and delivers all that it measured at 12:30;
-* 40 mails are refused from 10:20 on and lie among the dead letters;
+* from 10:20 on mails and orders are given up, for each of the four causes there are, and lie among the dead letters;
+* somebody sends ten orders a second time under their dedup-id;
 * the sensor in the attic, there the day before, says nothing at all; one in the shed is new.
 """
 
@@ -43,7 +44,14 @@ def _each(start: int, until: int, step: int) -> Iterator[int]:
 def _orders() -> Iterator[Message]:
     for i, at in enumerate(_each(MIDNIGHT - DAY, END, MINUTE)):
         tags = f"tag-shop:{('berlin', 'oslo', 'rome')[i % 7 % 3]}\nuser:shop".encode()
-        yield Message("/topic/orders", b'{"order": %d}' % i, tags, at, at - 40 * S // 1000, at - 15 * S // 1000)
+        tags += f"\nproducer-id:shop-{i % 3}\npartition-key:customer-{_customer(i)}\ndedup-id:order-{i}".encode()
+        message = Message("/topic/orders", b'{"order": %d}' % i, tags, at, at - 40 * S // 1000, at - 15 * S // 1000)
+        yield from [message] * (2 if STOPPED <= at < STOPPED + 10 * MINUTE else 1)
+
+
+def _customer(order: int) -> int:
+    """One of forty; number 7 has a fifth of all."""
+    return 7 if order % 5 == 0 else order * 13 % 40
 
 
 def _sensors() -> Iterator[Message]:
@@ -72,9 +80,21 @@ def _mail() -> Iterator[Message]:
 
 def _dead() -> Iterator[Message]:
     for i, at in enumerate(_each(BURST + 20 * MINUTE, BURST + 60 * MINUTE, MINUTE)):
-        reason = "rejected" if i % 4 else "max-deliveries"
-        block = f"dlq-reason:{reason}\ndlq-destination:/queue/mail\ndlq-deliveries:{i % 4 + 1}\ndlq-time:{at}"
-        yield Message("/queue/dead", b"x" * 500, block.encode(), at, at - 15 * MINUTE, at - 15 * MINUTE)
+        reason, told = (
+            ("max-deliveries", "mailbox full: 552 5.2.2 The recipient's mailbox exceeds its storage limit"),
+            *[("rejected", "no such user")] * 3,
+        )[i % 4]
+        yield _letter(at, reason, "/queue/mail", i % 4 + 1, told)
+    for at in _each(BURST + 90 * MINUTE, BURST + 100 * MINUTE, MINUTE):
+        yield _letter(at, "expired", "/queue/mail", 0)
+        yield _letter(at, "unacked", "/topic/orders", 3, subscription="billing")
+
+
+def _letter(at: int, reason: str, origin: str, deliveries: int, told: str = "", subscription: str = "") -> Message:
+    block = f"dlq-reason:{reason}\ndlq-destination:{origin}\ndlq-deliveries:{deliveries}\ndlq-time:{at}"
+    block += f"\nerror:{told.replace(':', chr(92) + 'c')}" * bool(told)
+    block += f"\ndlq-subscription:{subscription}" * bool(subscription)
+    return Message("/queue/dead", b"x" * 500, block.encode(), at, at - 15 * MINUTE, at - 15 * MINUTE)
 
 
 def _samples() -> Iterator[Message]:

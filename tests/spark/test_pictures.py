@@ -91,6 +91,30 @@ def test_panels_of_bars_have_one_scale() -> None:
     assert len({axes.get_xlim() for axes in figure.axes}) == 1
 
 
+def test_a_series_has_one_colour_in_all_pictures_of_it() -> None:
+    one = [{"at": ROWS[i]["at"], "name": name, "n": n} for i, (name, n) in enumerate([("a", 9), ("b", 5), ("c", 7)])]
+    other = [row for row in one if row["name"] != "a"]
+    drawn = []
+    for rows in (one, other):
+        figure = Figure()
+        picture = stacked("s", "S", rows, x="at", series="name", value="n", width_seconds=3600, order=["a", "b", "c"])
+        picture.draw(figure, LIGHT)
+        (axes,) = figure.axes
+        drawn.append({each.get_label(): tuple(each.get_facecolor()[0]) for each in axes.collections})
+    assert list(drawn[0]) == ["a", "b", "c"] and drawn[1] == {name: drawn[0][name] for name in "bc"}
+
+
+def test_bars_of_several_kinds_are_told_apart_by_a_legend() -> None:
+    figure = Figure()
+    bars("bars", "Bars", ROWS, label="name", value="n", series="kind").draw(figure, LIGHT)
+    (legend,) = figure.legends
+    shown = [
+        (text.get_text(), patch.get_facecolor()) for text, patch in zip(legend.texts, legend.get_patches(), strict=True)
+    ]
+    assert [text for text, _ in shown] == ["kind 0", "kind 1", "kind 2", "kind 3"]
+    assert [bar.get_facecolor() for bar in figure.axes[0].patches[:4]] == [colour for _, colour in shown]
+
+
 def test_a_name_with_dollars_is_a_name_and_no_formula() -> None:
     for name in (r"$\nosuch{$", "$x^2$"):
         rows = [{**row, "name": f"{name}{i}", "kind": name} for i, row in enumerate(ROWS)]

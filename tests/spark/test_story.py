@@ -14,6 +14,8 @@ from radiator.spark.sheets import SHEETS
 from radiator.spark.sheets.options import Options
 from radiator.spark.sheets.traffic import stands_out
 from tests.spark import story
+from tests.spark.stores import Writer, numbered
+from tests.spark.test_source import damage
 
 pytestmark = pytest.mark.spark
 FIRST = datetime(2023, 11, 14, tzinfo=UTC)
@@ -36,6 +38,9 @@ def test_the_head_of_the_page_tells_what_happened(report: Report) -> None:
         Traffic: /topic/sensors.attic is silent since 2023-11-14 23:59:00; it had sent every 1 min on average
         Lag: group:billing is 320 messages behind and has settled nothing since 2023-11-15 10:30:00
         Compared: /topic/sensors.cellar is slower: p99 of its way 1.3 h, before 100 ms
+        Integrity: 10 messages stored again under the same identity: dedup-id order-2070 is 2 times in /topic/orders
+        Dead letters: 10 letters of /topic/orders (billing): consumer gone
+        Top: customer-7 has 2
     """
     for line in filter(None, map(str.strip, expected.splitlines())):
         assert any(told.startswith(line) for told in head.stands_out), line
@@ -45,8 +50,8 @@ def test_the_head_of_the_page_tells_what_happened(report: Report) -> None:
 
 def test_the_worst_is_told_first(report: Report) -> None:
     sheets = list(dict.fromkeys(line.partition(":")[0] for line in report.page.sections[0].stands_out))
-    order = ("Dead letters", "Lag", "Lateness", "Latency", "Traffic", "Compared")
-    assert sheets == [each for each in order if each in sheets] and sheets[0] == "Dead letters"
+    order = ("Integrity", "Dead letters", "Lag", "Lateness", "Latency", "Traffic", "Top", "Compared")
+    assert sheets == list(order)
 
 
 def test_a_load_that_was_done_long_ago_is_no_silence_and_many_silences_are_one_line() -> None:
@@ -60,17 +65,50 @@ def test_a_load_that_was_done_long_ago_is_no_silence_and_many_silences_are_one_l
     assert line.startswith("3 destinations are silent, the first since 2023-11-14 00:10:00: /topic/a, /topic/b and")
 
 
+def test_of_many_dead_letters_the_most_are_told_and_how_many_more_there_are() -> None:
+    from radiator.spark.sheets.dead_letters import _stands_out as told
+
+    rows = [{"letters": 9 - i, "origin": f"/queue/{i}", "subscription": None, "cause": "rejected"} for i in range(6)]
+    assert told(rows[:4])[-1] == "6 letters of /queue/3: rejected"
+    assert told(rows)[2:] == ["7 letters of /queue/2: rejected", "and 15 letters more"]
+
+
+def test_a_burst_that_many_made_names_nobody() -> None:
+    def sent(minute: int, name: str, messages: int) -> dict[str, Any]:
+        return {"start": FIRST + timedelta(minutes=minute), "destination": name, "messages": messages}
+
+    usual = [sent(minute, "/topic/a", 10) for minute in range(9)]
+    total = {"destination": "/topic/a", "messages": 90, "first_received": FIRST}
+    totals = [{**total, "last_received": FIRST + timedelta(minutes=10)}]
+    (line,) = stands_out([*usual, *(sent(9, f"/topic/{i}", 10) for i in range(10))], totals, Options())
+    assert line.endswith("10 times the usual; from many")
+    (line,) = stands_out([*usual, sent(9, "/topic/b", 99), sent(9, "/topic/c", 1)], totals, Options())
+    assert line.endswith("10 times the usual; 99% of them in /topic/b")
+
+
+def test_what_is_missing_is_told_to_be_in_no_figure(spark: Any, tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "data")
+    writer.write("p", numbered("/topic/a", 50), per_batch=10)
+    writer.close()
+    damage(writer.root, "p")
+    made = make_report(writer.root, spark=spark, sheets=["traffic", "integrity"], fail_on_data_loss=False)
+    head = made.page.sections[0]
+    assert head.stands_out[0] == "Integrity: 10 offsets missing in p"
+    assert head.notes == ["What is missing is counted nowhere: figures of p are too low."]
+    assert [tile.value for tile in head.tiles if tile.mood == "bad"] == ["10"]
+
+
 def test_what_was_as_always_is_not_told(report: Report) -> None:
-    told = " ".join(report.page.sections[0].stands_out)
+    lines = report.page.sections[0].stands_out
+    told = " ".join(line for line in lines if line.startswith(("Traffic", "Latency", "Lag", "Compared")))
     for name in ("/topic/orders", "/topic/sensors.kitchen", "sub:dashboard", "/queue/dead is silent"):
         assert name not in told
 
 
 def test_every_sheet_says_something_and_every_answer_is_json(report: Report) -> None:
     titles = [section.title for section in report.page.sections]
-    silent, left_out = report.page.sections[0].notes  # no message has a key: of sessions there is one line
-    assert len(titles) == len(set(titles)) == 1 + len(SHEETS) - 1
-    assert silent.startswith("Sessions: No message")
+    (left_out,) = report.page.sections[0].notes
+    assert len(titles) == len(set(titles)) == 1 + len(SHEETS)
     assert left_out.startswith("Left out as operations: 96 messages of /topic/ops.cursors.")
     assert all(section.found for section in report.page.sections)
     assert set(report.answers) <= set(report.summary())

@@ -33,10 +33,8 @@ def _letters(options: Options) -> tuple[Field, ...]:
         Field("letters", "letters", "count"),
         Field("first_died", "first", "moment", page_only=True),
         Field("last_died", "last", "moment"),
-        Field("deliveries_p50", "deliveries p50", "count", page_only=True),
         Field("deliveries_max", "deliveries", "count"),
         Field("age_p50_ms", "age p50", "duration"),
-        Field("age_p95_ms", "age p95", "duration", page_only=True),
         Field("age_max_ms", "age max", "duration", page_only=True),
         Field("repeated", "died before", "count", page_only=True),
     )
@@ -86,9 +84,9 @@ def section(answers: Answers, options: Options) -> Section:
             [{**row, "label": _place(row)} for row in shown],
             label="label",
             value="letters",
-            panel="cause",
+            series="cause",
             limit=BARS_MAX,
-            note="Messages that the log still holds as dead letters, by cause and destination",
+            note=f"Messages that the log still holds as dead letters{_rest(rows)}",
         )
     ]
     over_time = [{**row, "cause": _words(row["cause"])} for row in answers["dead_letters_over_time"]]
@@ -101,16 +99,28 @@ def section(answers: Answers, options: Options) -> Section:
                 x="start",
                 series="cause",
                 value="letters",
+                order=list(dict.fromkeys(row["cause"] for row in shown)),
                 width_seconds=seconds,
                 label=f"letters per {every.removeprefix('1 ')}",
                 note="By the time at which the broker gave them up, UTC",
             )
         )
     words = answers["dead_letter_words"]
+    deliveries = [{**row, "cause": _words(row["cause"])} for row in answers["deliveries_of_dead_letters"]]
     tables = [
-        Table("Dead letters", _letters(options), rows),
-        *([Table(f"What their {options.key or ERROR} says", _WORDS, words)] if words else []),
-        Table("Deliveries before death", _DELIVERIES, answers["deliveries_of_dead_letters"], folded=True),
+        Table("Dead letters", _letters(options), shown),
+        *(
+            [
+                Table(
+                    f"What their {options.key or ERROR} says",
+                    _WORDS,
+                    [{**row, "cause": _words(row["cause"])} for row in words],
+                )
+            ]
+            if words
+            else []
+        ),
+        Table("Deliveries before death", _DELIVERIES, deliveries, folded=True),
     ]
     text = (
         "What was replayed is no dead letter any more, and what was settled is removed in time: these are those that "
@@ -120,9 +130,7 @@ def section(answers: Answers, options: Options) -> Section:
         "Dead letters",
         text,
         found=_findings(rows, words),
-        stands_out=[
-            f"{units.many(row['letters'], 'letter')} of {_place(row)}: {row['cause']}" for row in shown[:TOLD_MAX]
-        ],
+        stands_out=_stands_out(shown),
         pictures=pictures,
         tables=tables,
     )
@@ -130,6 +138,18 @@ def section(answers: Answers, options: Options) -> Section:
 
 def _words(cause: str) -> str:
     return CAUSES.get(cause, cause)
+
+
+def _rest(rows: Rows) -> str:
+    return f"; {len(rows) - BARS_MAX:,} places with fewer of them are not shown" if len(rows) > BARS_MAX else ""
+
+
+def _stands_out(rows: Rows) -> list[str]:
+    """A line for each place and cause; of many, the last line is the rest."""
+    told = rows if len(rows) <= TOLD_MAX + 1 else rows[:TOLD_MAX]
+    lines = [f"{units.many(row['letters'], 'letter')} of {_place(row)}: {row['cause']}" for row in told]
+    rest = sum(row["letters"] for row in rows[len(told) :])
+    return [*lines, f"and {units.many(rest, 'letter')} more"] if rest else lines
 
 
 def _place(row: dict[str, object]) -> str:

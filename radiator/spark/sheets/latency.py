@@ -97,7 +97,10 @@ def _stands_out(everything: Rows, rows: Rows, leg: dict[str, Any]) -> list[str]:
         )
     negative = sum(row["negative"] for row in everything)
     if negative:
-        said.append(f"{negative:,} differences are negative: clocks that disagree, or events that lie ahead")
+        are = "is" if negative == 1 else "are"
+        said.append(
+            f"{units.many(negative, 'difference')} {are} negative: clocks that disagree, or events that lie ahead"
+        )
     return said
 
 

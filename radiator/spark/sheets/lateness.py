@@ -183,9 +183,10 @@ def _findings(together: Row, order: Row, rows: Rows, history: bool) -> str:
 def _stands_out(rows: Rows) -> list[str]:
     """Destinations of which more than one message in a hundred is an hour late: a stream does not do that by itself."""
     late = sorted((row for row in rows if (row["late_1h"] or 0) > LATE_MIN), key=lambda row: -row["late_1h"])
-    return [
+    told = [
         f"{units.share(row['late_1h'])} of {row['destination']} came more than an hour late" for row in late[:TOLD_MAX]
     ]
+    return [*told, f"and {len(late) - TOLD_MAX:,} more were as late"] if len(late) > TOLD_MAX else told
 
 
 SHEET = Sheet(run, section)

@@ -55,7 +55,7 @@ def section(answers: Answers, options: Options) -> Section:
             tiles.append(Tile("whole", "offsets checked one by one", "good"))
         else:
             tiles.append(
-                Tile(units.short(missing or duplicates), f"offsets {'missing' if missing else 'twice'}", "bad")
+                Tile(units.count(missing or duplicates), f"offsets {'missing' if missing else 'twice'}", "bad")
             )
     fields = _fields(options)
     tables = [

@@ -70,16 +70,19 @@ def section(answers: Answers, options: Options) -> Section:
             note=f"Sessions of all keys; one ends where nothing follows within {gap}",
         )
     ]
-    if any(row["longest_ms"] > 0 for row in rows):
+    lasting = [row for row in rows if row["longest_ms"] > 0]
+    if lasting:
+        others = f"; the {len(rows) - len(lasting):,} others have no session of two messages"
         pictures.append(
             ranges(
                 "sessions",
                 "Sessions of the busiest keys",
-                rows,
+                lasting,
                 label="key",
                 points=("p50_ms", "p95_ms", "longest_ms"),
                 limit=KEYS_MAX,
-                note="Durations; half of a key's sessions are no longer than p50; logarithmic",
+                note="Durations; half of a key's sessions are no longer than p50; logarithmic"
+                + others * (len(lasting) < len(rows)),
             )
         )
     tables = [Table("Busiest keys", _KEYS, rows), Table("Lengths of sessions", _LENGTHS, lengths)]

@@ -117,7 +117,8 @@ def _pictures(tags: Rows, keys: Rows, sent: Rows, options: Options) -> list[Pict
     ):
         if rows:
             title = f"Most frequent values of {header}" if name == "keys" else "Who sends most"
-            note = f"Messages by {header}, the {len(rows)} most frequent"
+            few = f", the {len(rows)} most frequent" if len(rows) >= options.limit else ""
+            note = f"Messages by {header}{few}"
             pictures.append(bars(name, title, rows, label=label, value="messages", note=note, limit=25))
     return pictures
 

@@ -23,6 +23,7 @@ from radiator.spark.sheets.work import Answers, Rows, Sheet, Work, span
 
 NAMED_MAX = 200  # destinations that stand by name over time
 REST = OTHER
+MOST_MIN = 0.25  # of a burst: one that has less is not who made it
 BARS_MAX = 12
 TOLD_MAX = 2  # silences of each kind that are told of one by one
 PEAK_MIN = 3.0  # times the usual: less is no burst
@@ -107,6 +108,7 @@ def _picture(name: str, title: str, rows: Rows, totals: Rows, clock: str, option
         rows,
         x="start",
         series="destination",
+        order=[row["destination"] for row in totals],
         value="messages",
         width_seconds=seconds,
         label=f"messages per {width}",
@@ -177,9 +179,11 @@ def _burst(rows: Rows, width: str) -> list[str]:
     if buckets[peak] < PEAK_MIN * usual:
         return []
     largest = max((row for row in rows if row["start"] == peak), key=lambda row: row["messages"])
-    share, whose = units.percent(largest["messages"] / buckets[peak]), _of(largest["destination"])
+    share = largest["messages"] / buckets[peak]
+    many = share < MOST_MIN or largest["destination"] == REST
+    whose = "from many" if many else f"{units.percent(share)} of them {_of(largest['destination'])}"
     times = f"{buckets[peak] / usual:,.0f} times the usual"
-    return [f"a burst at {units.moment(peak)}: {buckets[peak]:,} messages in {width}, {times}; {share} of them {whose}"]
+    return [f"a burst at {units.moment(peak)}: {buckets[peak]:,} messages in {width}, {times}; {whose}"]
 
 
 def _pauses(rows: Rows, width: timedelta) -> Iterator[tuple[str, datetime, datetime]]:
