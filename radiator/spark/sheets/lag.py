@@ -29,8 +29,6 @@ _LAG = (
     Field("age_ms", "oldest waits", "duration"),
     Field("in_flight", "in flight", "count"),
     Field("members", "members", "count"),
-    Field("samples", "samples", "count", page_only=True),
-    Field("last", "last sample", "moment", page_only=True),
 )
 
 
