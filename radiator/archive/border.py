@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from radiator.archive.files import Files
 from radiator.archive.manifest import Anchor, DataFile, State, check_source
+from radiator.archive.orphans import check_commits
 from radiator.clock import NS_PER_SECOND
 from radiator.columns.files import Place, together
 from radiator.errors import StorageError
@@ -182,6 +183,7 @@ def _compare(name: str, anchor: Anchor, found: Found) -> None:
 def check(place: Place, files: Files, state: State, logs: Iterable[StoredPartition]) -> None:
     """That the archive has the beginnings of these logs, and of no others of their names. Of a copy without a key it is
     not asked whose it is. Raises StorageError."""
+    check_commits(files, state)
     key = decode_key(read_file(place.fs, layout.salt_path(place.root)))
     if key is not None:
         check_source(files, state, blake2b(key, digest_size=16).hexdigest())

@@ -4,6 +4,9 @@ A run that is at work has files in their places before its commit, and old ones 
 intent in ``_new/`` for as long. So what neither a commit nor an intent names is an *orphan*: it was left by a run whose
 intent is gone, or put there by somebody else. It is looked twice, since a run may end between two looks.
 
+Where there are orphans and not one commit, the commits are what is missing (a copy without names that begin with
+``_``, a directory that somebody took for rubbish): that is no new archive, and is not read or begun as one.
+
 Knows: names, the manifest. Must not know: Parquet. Nothing is written.
 """
 
@@ -13,8 +16,9 @@ import json
 from dataclasses import dataclass, field
 
 from radiator.archive.files import Entry, Files
-from radiator.archive.manifest import load
-from radiator.archive.paths import DATA_SUFFIX, DATE_PREFIX, INTENT_SUFFIX, NEW
+from radiator.archive.manifest import State, load
+from radiator.archive.paths import DATA_SUFFIX, DATE_PREFIX, INTENT_SUFFIX, LOG, NEW
+from radiator.errors import StorageError
 
 
 @dataclass
@@ -37,6 +41,19 @@ def unnamed(files: Files) -> Unnamed:
     made.at_work = sorted(each for each in found if each.path in intended)
     made.spooled = [each for each in files.list(NEW) if not each.path.endswith(INTENT_SUFFIX)]
     return made
+
+
+def check_commits(files: Files, state: State) -> None:
+    """That an archive without a commit is one in which there is nothing yet. Raises StorageError, OSError."""
+    if state.version >= 0:
+        return
+    found = unnamed(files).orphans
+    if found:
+        more = f" and {len(found) - 1} more" if found[1:] else ""
+        raise StorageError(
+            f"{files.uri}: there are data files ({found[0].path}{more}), and no commit in {LOG}/, which says what they "
+            f"are: restore {LOG}/, or archive to a new place, or remove the files if they are nothing"
+        )
 
 
 def _left(files: Files, found: set[Entry]) -> tuple[set[Entry], set[str]]:

@@ -51,6 +51,11 @@ def data_path(date: str, destination: str | None, partition: str, first: int, fo
     return f"{DATE_PREFIX}{date}/{folder}/{encode(partition, PART_BYTES_MAX)}@{first}-{following}.{token}{DATA_SUFFIX}"
 
 
+def is_data_path(path: str) -> bool:
+    """Whether it may be one: nothing else is removed by what an intent says."""
+    return path.startswith(DATE_PREFIX) and path.endswith(DATA_SUFFIX) and ".." not in path.split("/")
+
+
 def commit_path(version: int) -> str:
     return f"{LOG}/{version:020d}{COMMIT_SUFFIX}"
 

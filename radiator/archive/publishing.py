@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 
 from radiator.archive.files import Files
 from radiator.archive.manifest import Anchor, Conflict, Lost, State, check_source, commit, load
-from radiator.archive.paths import INTENT_SUFFIX, NEW, intent_path, on_the_way
+from radiator.archive.paths import INTENT_SUFFIX, NEW, intent_path, is_data_path, on_the_way
 from radiator.archive.split import Placed
 from radiator.clock import NS_PER_SECOND
 from radiator.errors import StorageError
@@ -160,7 +160,10 @@ class Publisher:
                 ours = self._owner is not None and intent["owner"] == self._owner
                 if not ours and intent["made_ns"] > old_ns:
                     continue
-                gone = [path for path in (*intent["add"], *intent["remove"]) if path not in self.state.files]
+                named = [*intent["add"], *intent["remove"]]
+                if not all(map(is_data_path, named)):
+                    raise ValueError("it names what is no data file")
+                gone = [path for path in named if path not in self.state.files]
             except FileNotFoundError:
                 continue
             except (ValueError, KeyError, TypeError):

@@ -23,7 +23,9 @@ from radiator.archive.failing import is_everybodys, of_partition, of_run
 from radiator.archive.files import Files
 from radiator.archive.lock import locked
 from radiator.archive.manifest import Lost, State, check_source, load
+from radiator.archive.marks import ahead
 from radiator.archive.merging import Sizes, merged, to_merge
+from radiator.archive.orphans import check_commits
 from radiator.archive.planning import UNIT_BYTES, Plan, plan, source_of
 from radiator.archive.publishing import Change, Publisher, no_step
 from radiator.archive.split import Settings
@@ -112,6 +114,7 @@ def preview(data: str, files: Files, options: Options) -> Plan:
     source = source_of(data)
     state = load(files)
     check_source(files, state, source)
+    check_commits(files, state)
     return plan(partitions(open_store(data)), state, source, options.partitions, options.unit_bytes)
 
 
@@ -142,7 +145,9 @@ class _Run:
 
     def _steps(self) -> None:
         self._out.swept = self._publisher.sweep(self._spool)
+        check_commits(self._publisher.files, self._publisher.state)
         if self._options.archive:
+            self._tell_marks()
             for _ in range(ROUNDS_MAX):
                 if not self._round() or self._watch.stopping():
                     break
@@ -249,6 +254,12 @@ class _Run:
                 self._out.problems["archived"] = str(storage_error(layout.archived_path(directory), "write", error))
                 return
             self._watch.step("marked")
+
+    def _tell_marks(self) -> None:
+        if self._options.mark and not self._copy:
+            text = ahead(self._data, self._publisher.files.uri, self._publisher.state, self._options.partitions)
+            if text:
+                self._watch.tell(text)
 
     def _unmark(self, names: Iterable[str]) -> None:
         """What retention was told was said of another log."""

@@ -1,0 +1,110 @@
+"""An archive whose commits are gone, or which is not the one that retention was told of: that is said."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from radiator.archive.files import open_files
+from radiator.archive.manifest import load
+from radiator.archive.paths import commit_path
+from radiator.archive.run import Options, Watch, preview, run
+from radiator.columns.selection import Selection
+from radiator.errors import StorageError
+from radiator.spark.seam import seam
+from radiator.storage import archived
+from radiator.storage.files import FileSystem
+from radiator.storage.layout import partition_path
+from tests.archive.killing import EAGER, Killed
+from tests.archive.stores import check_exact, fill, more
+
+UNMERGED = replace(EAGER, merge=False)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A store that was archived twice, in ``archive``."""
+    writer = fill(tmp_path / "data", count=1000)
+    go(tmp_path)
+    more(writer, count=1000, first=1000)
+    writer.close()
+    go(tmp_path)
+    return tmp_path
+
+
+def go(root: Path, archive: str = "archive", options: Options = UNMERGED) -> list[str]:
+    """What the run told."""
+    told: list[str] = []
+    run(str(root / "data"), open_files(root / archive), options, Watch(tell=told.append))
+    return told
+
+
+def mark(root: Path) -> int:
+    return archived.read(FileSystem(), partition_path(str(root / "data"), "flights"))
+
+
+def test_data_files_without_a_commit_are_no_new_archive(root: Path) -> None:
+    shutil.rmtree(root / "archive/_log")
+    shutil.rmtree(root / "archive/_new")
+    files, data = open_files(root / "archive"), str(root / "data")
+    there = sorted(root.glob("archive/**/*.parquet"))
+    for attempt in (
+        lambda: go(root),
+        lambda: go(root, options=replace(UNMERGED, archive=False, merge=True)),
+        lambda: preview(data, files, UNMERGED),
+        lambda: seam(data, files, Selection()),
+    ):
+        with pytest.raises(StorageError, match=r"there are data files \(date=.* more\), and no commit in _log/"):
+            attempt()
+    assert load(files).version == -1
+    assert sorted(root.glob("archive/**/*.parquet")) == there
+
+
+def test_a_first_run_that_was_killed_leaves_no_files_that_the_next_one_refuses(tmp_path: Path) -> None:
+    fill(tmp_path / "data", count=1000).close()
+
+    def step(name: str) -> None:
+        if name == "settled":
+            raise Killed
+
+    with pytest.raises(Killed):
+        run(str(tmp_path / "data"), open_files(tmp_path / "archive"), UNMERGED, Watch(step=step))
+    assert list(tmp_path.glob("archive/date=*/*/*.parquet"))
+    seam(str(tmp_path / "data"), open_files(tmp_path / "archive"), Selection())
+    go(tmp_path)
+    check_exact(tmp_path / "archive", tmp_path / "data")
+
+
+def test_marks_that_say_more_than_the_archive_has_are_told(root: Path) -> None:
+    end = load(open_files(root / "archive")).ends["flights"]
+    assert (go(root), mark(root)) == ([], end)
+    version = load(open_files(root / "archive")).version
+    (root / "archive" / commit_path(version)).unlink()
+    before = load(open_files(root / "archive")).ends["flights"]
+    (text,) = go(root)
+    assert text.startswith(f"flights: retention was told that it is archived up to offset {end}, and ")
+    assert f" has it up to {before}. " in text
+    assert go(root) == []
+    (text,) = go(root, "elsewhere")
+    assert "elsewhere has it up to 0. " in text
+    assert go(root, "a third", replace(UNMERGED, mark=False)) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["../victim", "_log/00000000000000000000.json", "date=2013-01-01/../../victim.parquet"]
+)
+@pytest.mark.parametrize("place", ["add", "remove"])
+def test_an_intent_has_nothing_removed_but_data_files(root: Path, name: str, place: str) -> None:
+    (root / "victim").touch()
+    (root / "victim.parquet").touch()
+    intent = {"made_ns": 0, "owner": None, "pid": 1, "add": [], "remove": [], place: [name]}
+    (root / "archive/_new").mkdir(exist_ok=True)
+    (root / "archive/_new/x.intent.json").write_text(json.dumps(intent))
+    (text,) = go(root)
+    assert "x.intent.json: damaged; left as it is" in text
+    assert (root / "victim").exists() and (root / "victim.parquet").exists()
+    assert load(open_files(root / "archive")).version >= 1
