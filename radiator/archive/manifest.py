@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -65,6 +65,9 @@ class Anchor(NamedTuple):
     offset: int
     receive_ns: int
     digest: str
+
+
+_FILE_KEYS = frozenset(each.name for each in fields(DataFile))
 
 
 @dataclass(frozen=True)
@@ -249,9 +252,14 @@ def _folded(state: State, made: Mapping[str, Any]) -> State:
     if not removed <= state.files.keys():
         raise StorageError(f"commit {made['version']} removes files that are not there: {sorted(removed)[:3]}")
     kept = {path: each for path, each in state.files.items() if path not in removed} if removed else dict(state.files)
-    for fields in made["add"]:
-        names = fields["destinations"]
-        each = DataFile(**{**fields, "destinations": None if names is None else tuple(names)})
+    for said in made["add"]:
+        if unknown := said.keys() - _FILE_KEYS:
+            raise StorageError(
+                f"commit {made['version']} says {', '.join(sorted(unknown))} of a file, which this radiator does not know: "
+                "install a newer one"
+            )
+        names = said["destinations"]
+        each = DataFile(**{**said, "destinations": None if names is None else tuple(names)})
         if each.path in kept:
             raise StorageError(f"commit {made['version']} adds a file that is there: {each.path}")
         kept[each.path] = each

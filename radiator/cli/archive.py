@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import threading
 import time
@@ -96,6 +97,8 @@ def archive(
     )  # fmt: skip
     files = open_files(target)
     _known(data, partitions)
+    if files.local is not None and _lies_in(files.local, data):
+        raise click.UsageError(f"--to {target} is in the data directory {data}: give the archive a place of its own")
     if dry_run:
         return _dry_run(data, files, options, as_json)
     stop = threading.Event()
@@ -104,6 +107,11 @@ def archive(
             code = _told(_run(data, files, options, stop), target, as_json)
             return INTERRUPTED if code == OK and stop.is_set() else code
         return _scheduled(data, files, options, stop, target, as_json, every, at)
+
+
+def _lies_in(path: str, directory: str) -> bool:
+    whole = os.path.realpath(directory)
+    return os.path.commonpath([whole, os.path.realpath(path)]) == whole
 
 
 def _known(data: str, names: tuple[str, ...]) -> None:

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
               help=f"Where to start: {POSITIONS}.")  # fmt: skip
 @click.option("--until", "stop", metavar="POSITION", help="Where to stop: N (after it), @TIME or -1h (before it).")
 @click.option("--where", "selector", metavar="SELECTOR", help="Only what this is true of, as in SUBSCRIBE's selector.")
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most so many.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most so many in this run.")
 @click.option("--speed", default="original", show_default=True, metavar="SPEED",
               help="original, a factor such as 10x or 0.5x, a rate such as 100/s, or max.")  # fmt: skip
 @click.option("--clock", type=click.Choice(("receive", "event")), default="receive", show_default=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 from pathlib import Path
 
@@ -34,6 +35,17 @@ def grown(files: LocalFiles, count: int) -> State:
         assert isinstance(made, State)
         state = made
     return state
+
+
+def test_what_a_newer_radiator_says_of_a_file_is_an_error_in_words(tmp_path: Path) -> None:
+    files = LocalFiles(str(tmp_path))
+    grown(files, 1)
+    said = json.loads(files.read(commit_path(0)))
+    said.pop("crc")
+    said["add"][0]["colour"] = "red"
+    (tmp_path / commit_path(0)).write_bytes(encode_commit(said))
+    with pytest.raises(StorageError, match="commit 0 says colour of a file.*install a newer one"):
+        load(files)
 
 
 def test_the_state_is_the_fold_of_the_commits(tmp_path: Path) -> None:

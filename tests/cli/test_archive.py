@@ -117,6 +117,17 @@ def test_what_cannot_be_done_is_told(
     assert text in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("inside", ["", "partitions/x", "archive"])
+def test_an_archive_has_a_place_of_its_own(
+    paths: tuple[str, str], capfd: pytest.CaptureFixture[str], inside: str
+) -> None:
+    data, _ = paths
+    before = sorted(Path(data).rglob("*"))
+    assert run(["archive", "--data", data, "--to", f"{data}/{inside}"]) == 2
+    assert "is in the data directory" in capfd.readouterr().err
+    assert sorted(Path(data).rglob("*")) == before
+
+
 def test_without_pyarrow_the_remedy_is_told(
     paths: tuple[str, str], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
