@@ -255,8 +255,8 @@ def _folded(state: State, made: Mapping[str, Any]) -> State:
     for said in made["add"]:
         if unknown := said.keys() - _FILE_KEYS:
             raise StorageError(
-                f"commit {made['version']} says {', '.join(sorted(unknown))} of a file, which this radiator does not know: "
-                "install a newer one"
+                f"commit {made['version']} says {', '.join(sorted(unknown))} of a file, which this radiator does not "
+                "know: install a newer one"
             )
         names = said["destinations"]
         each = DataFile(**{**said, "destinations": None if names is None else tuple(names)})
