@@ -108,7 +108,7 @@ class Border:
     def _checked(self, partition: StoredPartition) -> bool:
         """False: it has to be listed again."""
         name, end = partition.name, self._state.ends.get(partition.name)
-        if end is None:
+        if end is None or not (partition.segments or partition.next_offset):  # nothing here, so nothing of another one
             return True
         log_end = max(partition.next_offset, partition.log_start_offset)
         if end > log_end:

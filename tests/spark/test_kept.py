@@ -82,8 +82,8 @@ def test_each_damaged_range_is_told_once_in_a_report(
         asked.append(warn_once)
         return read(*args, warn_once=warn_once, **options)
 
-    monkeypatch.setattr("radiator.spark.report.read", reads)
-    monkeypatch.setattr("radiator.spark.kept.KEPT_MAX_BYTES", 0)  # a scan for each question
+    monkeypatch.setitem(make_report.__globals__, "read", reads)
+    monkeypatch.setitem(Kept.__init__.__globals__, "KEPT_MAX_BYTES", 0)  # a scan for each question
     make_report(writer.root, spark=spark, sheets=["traffic"], fail_on_data_loss=False)
     assert len(asked) > 2 and len(set(asked)) == 1 and not Path(asked[0]).exists()
 
