@@ -49,8 +49,12 @@ from radiator.spark.worker import quiet, settle
 
 class RadiatorSource(DataSource):  # type: ignore[misc]
     def __init__(self, options: Any) -> None:
-        quiet()  # a process that only makes one, since the schema is given, is left by the JVM as soon as it has it
+        quiet()  # the JVM leaves a process that makes one, or plans with one, as soon as it has what it wants
         super().__init__(options)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        quiet()
+        self.__dict__.update(state)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         return bring(super().__reduce_ex__(protocol))

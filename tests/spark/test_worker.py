@@ -13,9 +13,10 @@ pytestmark = pytest.mark.spark
 
 # As in pyspark/daemon.py, which is the main module of every worker.
 DAEMON = """
-import sys, traceback
+import pickle, sys, traceback
 from radiator.spark.source import RadiatorSource
 from radiator.spark.worker import settle
+made = pickle.dumps(RadiatorSource(dict(path='.')))  # by somebody else, who is no daemon
 manager = None
 {begin}
 try:
@@ -25,7 +26,7 @@ except BaseException:
 """
 
 
-@pytest.mark.parametrize("begin", ["settle()", "RadiatorSource(dict(path='.'))"])
+@pytest.mark.parametrize("begin", ["settle()", "RadiatorSource(dict(path='.'))", "pickle.loads(made)"])
 @pytest.mark.parametrize(
     ("error", "last_line"), [("BrokenPipeError(32, 'Broken pipe')", ""), ("ValueError('bad')", "ValueError: bad\n")]
 )
