@@ -13,7 +13,7 @@ from radiator.columns import scan
 from radiator.columns.joint import small_batches
 from radiator.columns.rows import Bytes
 from radiator.columns.scan import Loss
-from radiator.storage.format import MAGIC
+from radiator.storage.format import MAGIC, UnknownVersion
 from tests.columns.segments import Placed, encode, read_rows, whole, write_segment
 from tests.spark.stores import Message, numbered
 
@@ -83,6 +83,10 @@ def test_losses_are_the_same_as_when_each_batch_is_looked_at(
     with pytest.MonkeyPatch.context() as patch:
         for _ in range(2):
             losses: list[Loss] = []
-            found.append(([*read_rows(wanted, losses=losses)], losses))
+            try:
+                rows: list[object] = [*read_rows(wanted, losses=losses)]
+            except UnknownVersion as error:  # two bits of the magic make another version of it
+                rows = [str(error)]
+            found.append((rows, losses))
             patch.setattr(scan, "small_batches", lambda data: (np.empty(0, np.int64), 0))
     assert found[0] == found[1]

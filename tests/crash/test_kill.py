@@ -66,12 +66,22 @@ def test_what_clients_were_told_survives_two_hundred_kills(capsys: pytest.Captur
 
 LIES = {
     # what is wrong with the broker: what the judge says, one of these
-    "receipts-before-the-write": ("should be", "is gone", "are missing", "is at", "half of", "and then", "again"),
+    "receipts-before-the-write": (
+        "should be",
+        "is gone",
+        "are missing",
+        "is at",
+        "half of",
+        "and then",
+        "again",
+        "and came back",
+    ),
     "acks-that-are-not-stored": (
         "half of transaction",
         "and came back",
         "was receipted, and is gone",
         "was delivered again",
+        "a gap",  # its segment was given back when the acks were told, and the cursor stands before it again
     ),
     "deliveries-without-a-mark": ("without a mark", "has no mark"),
     "transactions-file-by-file": ("half of transaction",),
