@@ -48,11 +48,16 @@ def write(fs: FileSystem, directory: str, next_offset: int) -> None:
 
 
 def lower(fs: FileSystem, directory: str, end: int) -> bool:
-    """Makes it say no more than that the log goes up to ``end``; whether it said more. Raises OSError."""
+    """Makes it say no more than that the log goes up to ``end``, or nothing where that cannot be written (a full disk);
+    whether it said more. Raises OSError."""
     try:
         if read(fs, directory) <= end:
             return False
     except StorageError:
         return False  # as good as none
-    write(fs, directory, end)
+    try:
+        write(fs, directory, end)
+    except OSError:
+        fs.remove(layout.archived_path(directory))
+        fs.sync_dir(directory)
     return True

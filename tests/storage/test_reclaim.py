@@ -174,6 +174,16 @@ def test_a_log_that_lost_its_end_is_not_taken_for_archived_beyond_it(told: int, 
     assert opened(fs)[1] == []
 
 
+def test_where_the_word_of_the_archive_cannot_be_lowered_it_is_taken_away() -> None:
+    fs, store, _ = filled()
+    store.close()
+    archived.write(fs, DIRECTORY, 15)
+    fs.fail("rename")
+    assert archived.lower(fs, DIRECTORY, 10)
+    fs.power_cut()
+    assert archived.read(fs, DIRECTORY) == 0
+
+
 def test_a_damaged_word_of_the_archive_is_left_to_who_writes_it_again() -> None:
     fs, store, _ = filled()
     store.close()
