@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from radiator.storage.reader import StoredPartition
 
 FORMATS = ("jsonl", "csv", "parquet")
+SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".parquet": "parquet"}
 MARK_NEEDS = "--mark-archived says that the archive has everything: it does not go with {}"
 
 
@@ -26,15 +27,15 @@ MARK_NEEDS = "--mark-archived says that the archive has everything: it does not 
 @click.option("--from", "start", metavar="POSITION", default="first", show_default=True,
               help=f"Where to start: {POSITIONS}, or archived: where the last archive ended.")  # fmt: skip
 @click.option("--until", "stop", metavar="POSITION", help="Where to stop: N (after it), @TIME or -1h (before it).")
-@click.option("--format", "kind", type=click.Choice(FORMATS), required=True, help="Of the output.")
+@click.option("--format", "kind", type=click.Choice(FORMATS), help="By default the suffix of --to decides.")
 @click.option("--to", "target", metavar="FILE|DIR|-", required=True,
               help="A new file; an existing directory (a file per partition); or - for standard output.")  # fmt: skip
 @click.option("--skip-damaged", is_flag=True, help="Leave out what cannot be read, and say so, instead of failing.")
 @click.option("--mark-archived", is_flag=True, help="Then tell retention that the archive has it (wait_for: archive).")
 @json_option
 def export(
-    data: str, destinations: str | None, partitions: tuple[str, ...], start: str, stop: str | None, kind: str,
-    target: str, skip_damaged: bool, mark_archived: bool, as_json: bool,
+    data: str, destinations: str | None, partitions: tuple[str, ...], start: str, stop: str | None,
+    kind: str | None, target: str, skip_damaged: bool, mark_archived: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Write records as JSON lines, CSV or Parquet. Needs no broker, and does not mind one.
 
@@ -56,6 +57,7 @@ def export(
             raise click.UsageError(MARK_NEEDS.format(option))
         if start not in ("first", "archived"):
             raise click.UsageError(MARK_NEEDS.format("--from other than first or archived"))
+    kind = kind or _format_of(target)
     if kind == "parquet" and target == "-":
         raise click.UsageError("parquet cannot be written to standard output: give --to FILE or DIR")
     if mark_archived:
@@ -92,6 +94,15 @@ def export(
         _mark(chosen, starts)
     _tell(work, target, as_json, mark_archived)
     return DAMAGED if work.result.losses else OK
+
+
+def _format_of(target: str) -> str:
+    kind = SUFFIXES.get(os.path.splitext(target.rstrip("/"))[1].lower())
+    if kind is None:
+        raise click.UsageError(
+            f"--format is missing: expected {', '.join(FORMATS)}, or a --to that ends in {', '.join(SUFFIXES)}"
+        )
+    return kind
 
 
 def _partitions(data: str, names: tuple[str, ...]) -> list[StoredPartition]:

@@ -94,6 +94,20 @@ def test_a_part_by_destination_partition_offset_and_time(filled: BrokerProcess, 
     assert lines(exported(filled, tmp_path / "new", "--from", "2100-01-01T00:00:00Z")) == []  # an @ may be left out
 
 
+def test_the_suffix_says_the_format_unless_it_is_given(filled: BrokerProcess, tmp_path: Path) -> None:
+    def begins(name: str, *more: str) -> bytes:
+        target = tmp_path / name
+        command = ["export", "--data", str(filled.data), "--to", str(target), "--partition", "/queue/jobs", *more]
+        assert run(command) == 0
+        return (target if target.is_file() else next(target.iterdir())).read_bytes()[:12]
+
+    for name in ("a.jsonl", "a.ndjson", "A.JSONL"):
+        assert begins(name) == b'{"destinatio', name
+    assert begins("a.csv") == begins("b.parquet", "--format", "csv") == b"destination,"
+    (tmp_path / "folder.parquet").mkdir()
+    assert begins("a.parquet").startswith(b"PAR1") and begins("folder.parquet").startswith(b"PAR1")
+
+
 def test_csv_has_both_kinds_of_body(filled: BrokerProcess, capfd: pytest.CaptureFixture[str]) -> None:
     assert (
         run(["export", "--data", str(filled.data), "--format", "csv", "--to", "-", "--partition", "/queue/jobs"]) == 0
@@ -206,6 +220,9 @@ def test_what_is_asked_wrongly_is_refused_in_words(
     out = str(tmp_path / "out")
     cases = [
         (["--format", "parquet", "--to", "-"], 2, "cannot be written to standard output"),
+        (["--to", "-"], 2, "--format is missing: expected jsonl, csv, parquet, or a --to that ends in .jsonl, "),
+        (["--to", f"{out}.json"], 2, "--format is missing"),
+        (["--to", f"{out}.csv.gz"], 2, "--format is missing"),
         (["--format", "jsonl", "--to", out, "--from", "yesterday"], 2, "--from: expected first, N"),
         (["--format", "jsonl", "--to", out, "--destination", "/a/>/b"], 2, "malformed pattern"),
         (["--format", "jsonl", "--to", out, "--partition", "none"], 5, "no partition none"),
