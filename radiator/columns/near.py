@@ -53,7 +53,8 @@ def instead(name: str, found: Collection[str]) -> str:
         return f"{name} is a destination; it lies in partitions {_some(numbered)}; {SNAPSHOT}"
     alike = near(name, found, SHOWN)
     rest = [each for each in sorted(found) if each not in alike]
-    return f"it has {_some([*alike, *rest])}; {SNAPSHOT}"
+    meant = f"did you mean {alike[0]!r}? It has" if alike else "it has"
+    return f"{meant} {_some([*alike, *rest])}; {SNAPSHOT}"
 
 
 def _some(names: Collection[str]) -> str:

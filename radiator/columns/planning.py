@@ -72,11 +72,11 @@ def resolved(options: ReadOptions) -> ReadOptions:
     fs, found = place.fs, ends(place)
     starts = {**selection.starts}
     for name, time_ns in options.start_times_ns.items():
-        log = stored(fs, name, _known("starting_offsets_by_timestamp", name, options, found))
+        log = stored(fs, name, _known("startingOffsetsByTimestamp", name, options, found))
         starts[name] = max(starts.get(name, log.log_start_offset), offset_at(fs, log, time_ns))
     bounds = {} if selection.ends is None else {**selection.ends}
     for name, time_ns in options.end_times_ns.items():
-        log = stored(fs, name, _known("ending_offsets_by_timestamp", name, options, found))
+        log = stored(fs, name, _known("endingOffsetsByTimestamp", name, options, found))
         bounds[name] = min(bounds.get(name, log.next_offset), offset_at(fs, log, time_ns))
     only = None if selection.ends is None and not options.end_times_ns else bounds
     selection = replace(selection, starts=starts, ends=only)
@@ -116,7 +116,7 @@ def snapshot(path: str, storage: Mapping[str, str] | None = None) -> dict[str, i
 
 def _check_bounds(options: ReadOptions, found: dict[str, End]) -> None:
     selection = options.selection
-    for option, bounds in (("starting_offsets", selection.starts), ("ending_offsets", selection.ends or {})):
+    for option, bounds in (("startingOffsets", selection.starts), ("endingOffsets", selection.ends or {})):
         for name, offset in bounds.items():
             end = _known(option, name, options, found)
             if end.next_offset < offset < HIGH:
@@ -141,7 +141,7 @@ def removed(log: StoredPartition, options: ReadOptions) -> Iterator[SegmentRange
             continue
         told = f"partition {log.name!r}: offsets {first} to {following - 1} have been removed by retention"
         if options.fail_on_data_loss:
-            raise LostRecords(f'{told}; to start with what is left: option("fail_on_data_loss", "false")')
+            raise LostRecords(f'{told}; to start with what is left: option("failOnDataLoss", "false")')
         warn(f"skipped: {told}", options.warn_once)
 
 

@@ -37,7 +37,7 @@ def read(
     def lose(loss: Loss) -> None:
         if options.fail_on_data_loss:
             raise LostRecords(
-                f'{loss}. To read everything else: option("fail_on_data_loss", "false"); '
+                f'{loss}. To read everything else: option("failOnDataLoss", "false"); '
                 "to see what is left of it: radiator dump"
             )
         warn(f"skipped: {loss}", options.warn_once)

@@ -21,7 +21,7 @@ from radiator.errors import ConfigError, ProtocolError
 from radiator.routing.pattern import is_pattern, parse_list
 from radiator.spark import kafka
 from radiator.spark.positions import parse_offsets, parse_time, parse_times
-from radiator.spark.spelling import did_you_mean, named, number, plain
+from radiator.spark.spelling import Values, expected, named, number, plain
 
 
 class Use(Enum):
@@ -100,7 +100,8 @@ def parse(given: Mapping[str, str], use: Use = Use.BATCH) -> ReadOptions:
     for names in _ONE_OF:
         both = [name for name in names if name in values]
         if len(both) > 1:
-            raise ConfigError(f"options {' and '.join(both)}: expected one of them only, as both say the same thing")
+            said = " and ".join(map(values.called, both))
+            raise ConfigError(f"options {said}: expected one of them only, as both say the same thing")
     start, end = _time(values, "start_time", "starting_timestamp"), _time(values, "end_time", "ending_timestamp")
     start_times = _times(values, "starting_offsets_by_timestamp")
     end_times = _times(values, "ending_offsets_by_timestamp")
@@ -130,14 +131,15 @@ def parse(given: Mapping[str, str], use: Use = Use.BATCH) -> ReadOptions:
     )
 
 
-def _known(given: Mapping[str, str], use: Use) -> dict[str, str]:
+def _known(given: Mapping[str, str], use: Use) -> Values:
     """The values by their names of ours."""
     values = named(given, _NAMES, _unknown)
     for name in values:
         only = _BY_NAME[name].only
         if Use.EITHER not in (use, only) and only is not use:
             wanted, got = _WORDS_OF[only], _WORDS_OF[use]
-            raise ConfigError(f"option {name} is for {only.value} queries ({wanted}), and this is {got}: drop it")
+            said = values.called(name)
+            raise ConfigError(f"option {said} is for {only.value} queries ({wanted}), and this is {got}: drop it")
     return values
 
 
@@ -154,11 +156,10 @@ def _unknown(key: str) -> str:
     instead = kafka.instead(plain(key))
     if instead is not None:
         return f"option {key!r} of Spark's Kafka source has no meaning here: {instead}"
-    hint = did_you_mean(key, _NAMES)
-    return f"option {key!r} is not known{hint}: expected {', '.join(_BY_NAME)}"
+    return f"option {key!r} is not known{expected(key, _NAMES)}"
 
 
-def _names(values: Mapping[str, str]) -> Selection:
+def _names(values: Values) -> Selection:
     selection = Selection()
     if "subscribe" in values:
         names = [name.strip() for name in values["subscribe"].split(",")]
@@ -170,64 +171,65 @@ def _names(values: Mapping[str, str]) -> Selection:
         selection = selection.destination("in", *names)
     for option in ("subscribe_pattern", "destination"):
         if option in values:
-            selection = selection.destination("pattern", _pattern(option, values[option]))
+            selection = selection.destination("pattern", _pattern(values, option))
     if "partition" in values:
         selection = selection.partition("in", *[name.strip() for name in values["partition"].split(",")])
     return selection
 
 
-def _pattern(option: str, text: str) -> str:
+def _pattern(values: Values, option: str) -> str:
+    text, said = values[option], values.called(option)
     if option == "subscribe_pattern" and kafka.looks_like_a_regular_expression(text):
         raise ConfigError(
-            f"option {option}: expected a pattern such as /topic/flights.>, got what looks like a regular expression: "
+            f"option {said}: expected a pattern such as /topic/flights.>, got what looks like a regular expression: "
             f"{text!r} (* is one segment of a name, > one or more at the end, # any number)"
         )
     try:
         parse_list(text)
     except ProtocolError as error:
-        raise ConfigError(f"option {option}: {error.message}") from None
+        raise ConfigError(f"option {said}: {error.message}") from None
     return text
 
 
-def _begins(values: Mapping[str, str], use: Use) -> Positions:
-    text = values.get("starting_offsets")
+def _begins(values: Values, use: Use) -> Positions:
+    text, said = values.get("starting_offsets"), values.called("starting_offsets")
     if text is None:
         return Positions()
     if use is Use.BATCH and text.strip() == "latest":
         raise ConfigError(
-            "option starting_offsets: expected earliest, a number, or JSON, got 'latest': "
+            f"option {said}: expected earliest, a number, or JSON, got 'latest': "
             "a batch that begins at the end has nothing to read; latest is for spark.readStream"
         )
     words = ("earliest",) if use is Use.BATCH else ("earliest", "latest")
-    given = parse_offsets(text, "starting_offsets", *words)
+    given = parse_offsets(text, said, *words)
     if isinstance(given, dict):
         return Positions(EARLIEST, given)
     if use is Use.STREAM and given >= 0:
-        raise ConfigError(f"option starting_offsets: expected earliest, latest or JSON for a stream, got {text}")
+        raise ConfigError(f"option {said}: expected earliest, latest or JSON for a stream, got {text}")
     return Positions(given)
 
 
-def _offsets(values: Mapping[str, str], selection: Selection, begins: Positions) -> Selection:
+def _offsets(values: Values, selection: Selection, begins: Positions) -> Selection:
     """``selection`` between starting_offsets and ending_offsets, as a batch has them."""
     low = EARLIEST if begins.offset is None else begins.offset
     selection = selection.offsets(LOW if low < 0 else low)
     starts = {name: offset for name, offset in begins.offsets.items() if offset >= 0}
-    end = parse_offsets(values.get("ending_offsets", "latest"), "ending_offsets", "latest")
+    end = parse_offsets(values.get("ending_offsets", "latest"), values.called("ending_offsets"), "latest")
     if isinstance(end, dict):
         return replace(selection, starts=starts, ends={name: HIGH if each < 0 else each for name, each in end.items()})
     return replace(selection.offsets(high=HIGH if end < 0 else end), starts=starts)
 
 
-def _time(values: Mapping[str, str], *options: str) -> int | None:
-    return next((parse_time(values[option], option) for option in options if option in values), None)
+def _time(values: Values, *options: str) -> int | None:
+    return next((parse_time(values[option], values.called(option)) for option in options if option in values), None)
 
 
-def _times(values: Mapping[str, str], option: str) -> dict[str, int]:
-    return parse_times(values[option], option) if option in values else {}
+def _times(values: Values, option: str) -> dict[str, int]:
+    return parse_times(values[option], values.called(option)) if option in values else {}
 
 
-def _flag(values: Mapping[str, str], option: str, default: bool) -> bool:
+def _flag(values: Values, option: str, default: bool) -> bool:
     text = values.get(option, str(default)).strip().lower()
     if text not in ("true", "false"):
-        raise ConfigError(f"option {option}: expected true or false, got {text!r}")
+        raise ConfigError(f"option {values.called(option)}: expected true or false, got {text!r}")
     return text == "true"

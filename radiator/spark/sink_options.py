@@ -19,7 +19,7 @@ from radiator.client.sure import RUN_MESSAGES
 from radiator.errors import ConfigError
 from radiator.spark import kafka
 from radiator.spark.options import Option
-from radiator.spark.spelling import did_you_mean, named, number, plain
+from radiator.spark.spelling import Values, expected, named, number, plain
 
 TIMEOUT_SECONDS = 60.0  # longer than a broker takes to start again
 DEDUP_WORDS = {"row": "row", "true": "row", "number": "number", "none": "none", "false": "none"}
@@ -93,8 +93,7 @@ def _unknown(key: str) -> str:
     kafkas = kafka.instead_of_writing(plain(key))
     if kafkas is not None:
         return f"option {key!r} of Spark's Kafka sink has no meaning here: {kafkas}"
-    hint = did_you_mean(key, _BY_PLAIN)
-    return f"option {key!r} is not known for writing{hint}: expected {', '.join(_BY_PLAIN.values())}"
+    return f"option {key!r} is not known for writing{expected(key, _BY_PLAIN)}"
 
 
 def _place(url: str) -> Address:
@@ -109,9 +108,10 @@ def _place(url: str) -> Address:
         raise ConfigError(f"option url: {error}") from None
 
 
-def _passcode(values: Mapping[str, str], place: Address) -> str | None:
+def _passcode(values: Values, place: Address) -> str | None:
     if "passcode" in values and "passcode_file" in values:
-        raise ConfigError("options passcode and passcode_file: expected one of the two, got both")
+        said = values.called("passcode_file")
+        raise ConfigError(f"options passcode and {said}: expected one of the two, got both")
     if "passcode_file" not in values:
         return values.get("passcode", place.passcode)
     path = values["passcode_file"]
@@ -119,36 +119,39 @@ def _passcode(values: Mapping[str, str], place: Address) -> str | None:
         with open(path, encoding="utf-8") as file:
             return file.readline().rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"option passcode_file: {path!r} cannot be read by the driver: {error}") from None
+        said = values.called("passcode_file")
+        raise ConfigError(f"option {said}: {path!r} cannot be read by the driver: {error}") from None
 
 
-def _dedup(values: Mapping[str, str]) -> str:
+def _dedup(values: Values) -> str:
     text = values.get("dedup", "row").strip().lower()
     word = DEDUP_WORDS.get(text)
     if word is None:
         raise ConfigError(f"option dedup: expected row (or true), number, none (or false), got {text!r}")
     if word != "row" and "dedup_by" in values:
-        raise ConfigError(f"options dedup and dedup_by: dedup_by says what the ids are made of, so dedup={text} cannot")
+        said = values.called("dedup_by")
+        raise ConfigError(f"options dedup and {said}: {said} says what the ids are made of, so dedup={text} cannot")
     return word
 
 
-def _columns(values: Mapping[str, str]) -> tuple[str, ...]:
+def _columns(values: Values) -> tuple[str, ...]:
     if "dedup_by" not in values:
         return ()
     names = tuple(name.strip() for name in values["dedup_by"].split(","))
     if not all(names):
-        raise ConfigError(f"option dedup_by: expected names of columns, a comma list, got {values['dedup_by']!r}")
+        said = values.called("dedup_by")
+        raise ConfigError(f"option {said}: expected names of columns, a comma list, got {values['dedup_by']!r}")
     return names
 
 
-def _query(values: Mapping[str, str]) -> str | None:
+def _query(values: Values) -> str | None:
     query = values.get("query")
     if query is not None and not query.strip():
         raise ConfigError("option query: expected a name, got nothing")
     return query
 
 
-def _seconds(values: Mapping[str, str], option: str, default: float) -> float:
+def _seconds(values: Values, option: str, default: float) -> float:
     text = values.get(option, f"{default}").strip().lower().removesuffix("s").strip()
     try:
         seconds = float(text)

@@ -3,6 +3,9 @@
 Names are compared without case and underscores. One option in two spellings is an error, as one of both values would be
 passed over.
 
+Spark hands names over in lower case. So errors call an option what its user has written as far as that can be told:
+with underscores where he has put any, else with capitals, as Spark and its Kafka source write theirs.
+
 Knows: text. Must not know: which options there are.
 """
 
@@ -18,33 +21,61 @@ def plain(name: str) -> str:
     return name.replace("_", "").lower()
 
 
-def named(given: Mapping[str, str], names: Mapping[str, str], unknown: Callable[[str], str]) -> dict[str, str]:
+def camel(name: str) -> str:
+    """``starting_offsets`` as ``startingOffsets``."""
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
+
+
+def like(key: str, name: str) -> str:
+    """Our ``name`` in the way in which ``key`` is written. An underscore says that no capitals are meant."""
+    return name if "_" in key else camel(name)
+
+
+class Values(dict[str, str]):
+    """Values of options by their names of ours. ``called``: what errors call these."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._keys: dict[str, str] = {}
+
+    def take(self, key: str, name: str, value: str) -> None:
+        """Raises ConfigError where there is one."""
+        said = like(key, name)
+        if name in self:
+            raise ConfigError(f"options {self.called(name)} and {said} are two spellings of one: expected one of them")
+        self._keys[name] = said
+        self[name] = value
+
+    def called(self, name: str) -> str:
+        return self._keys.get(name, camel(name))
+
+
+def named(given: Mapping[str, str], names: Mapping[str, str], unknown: Callable[[str], str]) -> Values:
     """The values by their names of ours; ``names`` has these by their plain ones. Raises ConfigError, of an option that
     is not among them with the words of ``unknown``."""
-    values: dict[str, str] = {}
-    spelled: dict[str, str] = {}
+    values = Values()
     for key, value in given.items():
         name = names.get(plain(key))
         if name is None:
             raise ConfigError(unknown(key))
-        if name in spelled:
-            raise ConfigError(f"options {spelled[name]} and {key} are two spellings of {name}: expected one of them")
-        spelled[name] = key
-        values[name] = str(value)
+        values.take(key, name, str(value))
     return values
 
 
-def did_you_mean(key: str, names: Mapping[str, str]) -> str:
+def expected(key: str, names: Mapping[str, str]) -> str:
+    """What there is instead of ``key``, the likely one first."""
     near = difflib.get_close_matches(plain(key), names, n=1)
-    return f" (did you mean {names[near[0]]}?)" if near else ""
+    hint = f" (did you mean {like(key, names[near[0]])}?)" if near else ""
+    return f"{hint}: expected {', '.join(like(key, name) for name in names.values())}"
 
 
-def number(values: Mapping[str, str], option: str, default: int) -> int:
+def number(values: Values, option: str, default: int) -> int:
     if option not in values:
         return default
     text = values[option].strip()
     if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise ConfigError(f"option {option}: expected a whole number above 0, got {text!r}")
+        raise ConfigError(f"option {values.called(option)}: expected a whole number above 0, got {text!r}")
     return int(text)
 
 

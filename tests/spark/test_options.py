@@ -26,6 +26,26 @@ def test_defaults_select_everything() -> None:
     assert options.selection.wants_destination("/topic/x")
 
 
+@pytest.mark.parametrize(
+    ("key", "told"),
+    [
+        ("startingoffsets", "option startingOffsets: "),  # as Spark hands it over, however it was written
+        ("startingOffsets", "option startingOffsets: "),
+        ("starting_offsets", "option starting_offsets: "),
+        ("failondataloss", "option failOnDataLoss: "),
+        ("rowsperbatch", "option rowsPerBatch: "),
+        ("startingoffsetsbytimestamp", "option startingOffsetsByTimestamp: "),
+        ("startingoffset", "did you mean startingOffsets?): expected path, subscribe, subscribePattern, "),
+        ("starting_offset", "did you mean starting_offsets?): expected path, subscribe, subscribe_pattern, "),
+    ],
+)
+def test_errors_call_an_option_as_kafkas_source_does_or_with_the_underscores_of_whoever_wrote_it(
+    key: str, told: str
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(told)):
+        parse({"path": "x", key: "nonsense"})
+
+
 def test_snake_case_camel_case_and_lower_case_are_one_name() -> None:
     for name in ("fail_on_data_loss", "failOnDataLoss", "failondataloss"):
         assert not parse({"path": "x", name: "false"}).fail_on_data_loss
@@ -105,7 +125,7 @@ def test_a_stream_begins_at_the_end_unless_told_otherwise() -> None:
     [
         (
             {"endingOffsets": "latest"},
-            "option ending_offsets is for batch queries (spark.read), and this is spark.readSt",
+            "option endingOffsets is for batch queries (spark.read), and this is spark.readSt",
         ),
         ({"end_time": "2013-01-01"}, "option end_time is for batch queries"),
         ({"pushdown": "true"}, "option pushdown is for batch queries"),

@@ -83,7 +83,7 @@ def test_options_have_the_names_of_the_table_and_defaults() -> None:
         (URL | {"dedup": "maybe"}, "option dedup: expected row (or true), number, none (or false), got 'maybe'"),
         (URL | {"dedup": "none", "dedup_by": "a"}, "dedup_by says what the ids are made of"),
         (URL | {"dedup_by": "a,,b"}, "option dedup_by: expected names of columns"),
-        (URL | {"dedup_by": "a", "dedupBy": "b"}, "options dedup_by and dedupBy are two spellings of dedup_by"),
+        (URL | {"dedup_by": "a", "dedupBy": "b"}, "options dedup_by and dedupBy are two spellings of one"),
         (URL | {"timeout": "soon"}, "option timeout: expected seconds above 0, such as 30 or 30s, got 'soon'"),
         (URL | {"messages_per_receipt": "0"}, "option messages_per_receipt: expected a whole number above 0"),
         (URL | {"query": " "}, "option query: expected a name"),

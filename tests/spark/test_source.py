@@ -208,7 +208,7 @@ def test_a_damaged_range_is_an_error_that_names_it_and_the_way_on(spark: Any, wr
     text = reason(told.value)
     assert text is not None
     assert "partition 'p/ä': offsets 10 to 19 (10 records) cannot be read: batch at offset 10: crc expected" in text
-    assert 'option("fail_on_data_loss", "false")' in text
+    assert 'option("failOnDataLoss", "false")' in text
     df = read(spark, writer.root, columns=["offset"], fail_on_data_loss=False)
     assert [row.offset for row in df.sort("offset").collect()] == [*range(10), *range(20, 50)]
 
@@ -225,6 +225,8 @@ def test_an_empty_store_has_the_schema_and_no_rows(spark: Any, writer: Writer) -
         ({}, "no radiator store at {path}/none: there is no such directory"),
         ({"destnation": "x"}, "option 'destnation' is not known (did you mean destination?)"),
         ({"start_time": "soon"}, "option start_time: expected RFC 3339"),
+        ({"startingTimestamp": "soon"}, "option startingTimestamp: expected RFC 3339"),
+        ({"startingOfsets": "5"}, "(did you mean startingOffsets?): expected path, subscribe, subscribePattern, "),
     ],
 )
 def test_what_cannot_be_read_is_told_when_the_dataframe_is_made(

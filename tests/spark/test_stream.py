@@ -105,7 +105,7 @@ def test_a_query_that_goes_on_sees_what_a_broker_stores(
 def test_what_a_stream_cannot_do_is_told(spark: Any, writer: Writer, tmp_path: Path) -> None:
     with pytest.raises(Exception) as error:
         run(spark, writer.root, tmp_path / "c", endingOffsets="latest")
-    assert "option ending_offsets is for batch queries (spark.read)" in (reason(error.value) or "")
+    assert "option endingOffsets is for batch queries (spark.read)" in (reason(error.value) or "")
 
 
 def test_a_log_that_is_behind_the_checkpoint_ends_the_query_with_words(

@@ -9,10 +9,11 @@ import pytest
 
 from radiator.columns.near import did_you_mean
 from radiator.errors import ConfigError, StorageError
-from radiator.spark.options import parse
+from radiator.spark.options import Use, parse
 from radiator.spark.schema import SCHEMA
 from radiator.spark.sink_options import parse as parse_written
 from radiator.spark.source import Reader
+from radiator.spark.stream import StreamReader
 from tests.spark.stores import Writer, numbered
 
 
@@ -67,13 +68,19 @@ def test_a_regular_expression_is_refused(text: str) -> None:
     ("name", "told"),
     [
         ("/topic/clicks", "is a destination; it lies in partitions '/topic/clicks-0', '/topic/clicks-1', '/topic/cl"),
-        ("/topic/order.eu", "it has '/topic/orders.eu', "),
+        ("/topic/order.eu", "did you mean '/topic/orders.eu'? It has '/topic/orders.eu', "),
+        ("nothing like it", "has no partition 'nothing like it'; it has '/topic/"),
         ("/topic/clicks", "radiator.spark.snapshot"),
     ],
 )
 def test_offsets_by_a_name_of_no_partition_tell_the_ones_that_were_meant(root: str, name: str, told: str) -> None:
+    for option in ("startingOffsets", "endingOffsets"):
+        with pytest.raises(StorageError, match=re.escape(told)) as error:
+            Reader(parse({"path": root, option: f'{{"{name}": 0}}'}), SCHEMA).partitions()
+        assert str(error.value).startswith(f"option {option}: ")
+    given = {"path": root, "startingOffsets": f'{{"{name}": 0}}'}
     with pytest.raises(StorageError, match=re.escape(told)):
-        Reader(parse({"path": root, "startingOffsets": f'{{"{name}": 0}}'}), SCHEMA).partitions()
+        StreamReader(parse(given, Use.STREAM), SCHEMA).initialOffset()
 
 
 @pytest.mark.parametrize(
