@@ -25,6 +25,11 @@ from radiator.errors import ConfigError
 CONTENTS_MAX = 10_000_000  # of one task: 128 MiB are remembered of them, 192 MiB for a moment while that grows
 REPEATED_MAX = 1_000_000  # contents of one task that come more than once: each has a count, 100 MB in all
 _SLOTS = 1 << 12
+_EPOCH, _ROW = "(batch|[0-9]+)/", "[0-9a-f]{24}(-[0-9]+)?"
+_QUERY = "[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}/"  # that nobody has named
+# What ids look like that are made here: so it is known what Spark has written. Not known are ids of a query that has a
+# name, with dedup_by or by number: they might be anybody's.
+SHAPE = f"^(.+/{_EPOCH}([0-9]+/)?{_ROW}|{_QUERY}({_ROW}|{_EPOCH}[0-9]+/[0-9]+))$"
 
 
 class Seen:

@@ -1,7 +1,8 @@
-"""Samples, live windows, replayed messages and dead letters do not pass for the traffic, and are told."""
+"""Samples, live windows, replayed messages, dead letters and what Spark wrote are no traffic, and are told."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,12 @@ import pytest
 
 from radiator.broker.queues.dead_letters import HEADERS
 from radiator.replay.messages import REPLAYED_FROM
-from radiator.spark.jobs.left_out import AGAIN, DEAD_LETTER, OPERATIONS, REPLAYED
+from radiator.spark.jobs.left_out import AGAIN, DEAD_LETTER, OPERATIONS, REPLAYED, WRITTEN
 from radiator.spark.report import make_report
 from radiator.spark.sheets.options import Options
 from radiator.spark.sheets.work import Work
+from radiator.spark.sink_ids import SHAPE, Ids
+from radiator.spark.sink_rows import DIGEST_BYTES
 from tests.spark.stores import MS, START_NS, Message, Writer
 
 pytestmark = pytest.mark.spark
@@ -23,8 +26,13 @@ LEFT_OUT = [
     {"destination": CURSORS, "why": OPERATIONS, "messages": 20},
     {"destination": WINDOWS, "why": OPERATIONS, "messages": 3},
     {"destination": "/topic/a", "why": REPLAYED, "messages": 10},
+    {"destination": "/topic/b", "why": WRITTEN, "messages": 7},
 ]
-NOTE = "Left out: 10 replayed messages and 5 dead letters, which have the times of their first sending."
+NOTE = (
+    "Left out: 10 replayed messages, 5 dead letters and 7 messages that Spark wrote, "
+    "which have the times of their first sending."
+)
+QUERY = "7a2bd0a1-8a10-4c35-b5de-0f1ccf7b9b1f"
 
 
 def _sent(destination: str, number: int, late_ns: int, block: str = "") -> Message:
@@ -38,6 +46,9 @@ def store(writer: Writer) -> Writer:
     writer.write(
         "p", [_sent("/topic/a", 60 + n, YEAR_NS, f"replayed-from:p@1-{n}\npartition-key:k") for n in range(10)]
     )
+    of = Ids(QUERY, "3", 0, "row", False).of
+    ids = [of(b"%012d" % (n % 4)) for n in range(7)]
+    writer.write("b", [_sent("/topic/b", n, 2 * YEAR_NS, f"dedup-id:{each}") for n, each in enumerate(ids)])
     writer.write("dead", [_sent("/queue/dead", n, 60_000 * MS, "dlq-reason:rejected") for n in range(5)])
     writer.write("ops", [_sent(CURSORS, number, 0) for number in range(20)])
     writer.write("ops", [_sent(WINDOWS, 20 + number, 40_000 * MS) for number in range(3)])
@@ -45,7 +56,30 @@ def store(writer: Writer) -> Writer:
 
 
 def test_the_headers_are_those_that_are_written() -> None:
-    assert {REPLAYED: REPLAYED_FROM, DEAD_LETTER: HEADERS[0]} == AGAIN
+    assert {REPLAYED: REPLAYED_FROM, DEAD_LETTER: HEADERS[0], WRITTEN: "dedup-id"} == AGAIN
+
+
+def test_ids_of_the_sink_are_known_and_those_of_publishers_are_not() -> None:
+    named, unnamed, hexadecimal = "nightly 2013/01", QUERY, QUERY.replace("-", "")
+    digest = bytes(range(DIGEST_BYTES))
+    made = [
+        Ids(query, epoch, 12, "row", False).of(digest, placed)
+        for query in (named, unnamed, hexadecimal)
+        for epoch in ("batch", "17")
+        for placed in (False, True)
+    ]
+    again = Ids(unnamed, "17", 12, "row", False)
+    made += [again.of(digest) for _ in range(3)][-1:]
+    made += [Ids(query, "batch", 12, "number", False).of(digest) for query in (unnamed, hexadecimal)]
+    made += [Ids(query, "17", 12, "row", True).of(digest) for query in (unnamed, hexadecimal)]
+    assert len(set(made)) == 17
+    for each in made:
+        assert each is not None and re.search(SHAPE, each), each
+    for other in (
+        "order-17", "1/2/3", "a/17", QUERY, f"order/{QUERY}", f"{QUERY}/9", f"orders/{digest.hex()}", f"{QUERY}/1/2",
+        "2013/01/31/12", f"a/1/{digest.hex()}0", "", digest.hex(),
+    ):  # fmt: skip
+        assert not re.search(SHAPE, other), other
 
 
 def test_times_of_the_first_sending_are_in_no_latency_lateness_or_disorder(
@@ -71,7 +105,7 @@ def test_times_of_the_first_sending_are_in_no_latency_lateness_or_disorder(
 def test_topics_of_operations_are_left_out_and_told_unless_they_are_named(spark: Any, store: Writer) -> None:
     report = make_report(store.root, spark=spark, sheets=["traffic", "top"])
     names = {row["destination"] for row in report.answers["totals"]}
-    assert names == {"/topic/a", "/queue/dead"} == {row["destination"] for row in report.answers["traffic"]}
+    assert names == {"/topic/a", "/topic/b", "/queue/dead"} == {row["destination"] for row in report.answers["traffic"]}
     (note,) = [note for note in report.page.sections[0].notes if note.startswith("Left out as operations")]
     assert f"20 messages of {CURSORS} and 3 messages of {WINDOWS}" in note and "--destination" in note
     asked = make_report(store.root, spark=spark, sheets=["traffic", "latency"], destination="/topic/ops.>")
@@ -82,10 +116,10 @@ def test_topics_of_operations_are_left_out_and_told_unless_they_are_named(spark:
 
 def test_by_a_header_the_same_are_left_out(spark: Any, store: Writer) -> None:
     report = make_report(store.root, spark=spark, sheets=["traffic"], by="partition")
-    assert {row["destination"] for row in report.answers["totals"]} == {"p", "dead"}
+    assert {row["destination"] for row in report.answers["totals"]} == {"p", "b", "dead"}
     assert report.answers["left_out"] == LEFT_OUT
     by_key = make_report(store.root, spark=spark, sheets=["traffic"], by="partition-key").answers["totals"]
-    assert {row["destination"]: row["messages"] for row in by_key} == {"k": 70, "(none)": 5}
+    assert {row["destination"]: row["messages"] for row in by_key} == {"k": 70, "(none)": 12}
 
 
 def test_of_two_windows_the_way_is_compared_without_what_was_replayed(spark: Any, store: Writer) -> None:

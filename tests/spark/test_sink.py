@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from radiator.client.message import Message
 from radiator.server.passwords import make_hash
 from radiator.spark import collect, read
 from radiator.spark.report import reason
+from radiator.spark.sink_ids import SHAPE
 from tests.running import BrokerProcess
 from tests.spark.stores import START_NS
 
@@ -60,7 +62,7 @@ def test_what_was_read_is_written_back_as_it_was(spark: Any, shared_broker: Brok
             row["headers"].pop(of_its_own, None)
     ids = [row["headers"].pop("dedup-id") for row in after]
     assert sorted(before, key=repr) == sorted(after, key=repr)
-    assert len(set(ids)) == 5
+    assert len(set(ids)) == 5 and all(re.search(SHAPE, each) for each in ids)  # reports know by it who wrote them
 
 
 def test_without_ids_nothing_is_added_and_those_of_the_first_sending_are_left_out(

@@ -6,10 +6,14 @@ Knows: the answer ``left_out``. Must not know: Spark's tables, pages.
 from __future__ import annotations
 
 from radiator.spark import units
-from radiator.spark.jobs.left_out import DEAD_LETTER, OPERATIONS, REPLAYED
+from radiator.spark.jobs.left_out import DEAD_LETTER, OPERATIONS, REPLAYED, WRITTEN
 from radiator.spark.sheets.work import Answers, Row, Rows
 
-_WORDS = {REPLAYED: "replayed message", DEAD_LETTER: "dead letter"}
+_WORDS = {  # of one, of several
+    REPLAYED: ("replayed message", "replayed messages"),
+    DEAD_LETTER: ("dead letter", "dead letters"),
+    WRITTEN: ("message that Spark wrote", "messages that Spark wrote"),
+}
 
 
 def of_operations(answers: Answers) -> list[str]:
@@ -23,9 +27,10 @@ def of_operations(answers: Answers) -> list[str]:
 
 def of_old_times(answers: Answers) -> list[str]:
     """The note for a sheet about the times of senders."""
-    counts = [(_sum(answers.get("left_out", []), why), word) for why, word in _WORDS.items()]
-    told = " and ".join(units.many(messages, word) for messages, word in counts if messages)
-    return [f"Left out: {told}, which have the times of their first sending."] if told else []
+    counts = [(_sum(answers.get("left_out", []), why), words) for why, words in _WORDS.items()]
+    told = [f"{messages:,} {words[messages != 1]}" for messages, words in counts if messages]
+    several = " and ".join(filter(None, [", ".join(told[:-1]), *told[-1:]]))
+    return [f"Left out: {several}, which have the times of their first sending."] if told else []
 
 
 def _sum(rows: Rows, why: str) -> int:
