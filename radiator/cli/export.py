@@ -106,13 +106,16 @@ def _format_of(target: str) -> str:
 
 
 def _partitions(data: str, names: tuple[str, ...]) -> list[StoredPartition]:
+    from radiator.columns.near import did_you_mean
     from radiator.storage.reader import list_partitions
 
     check_store(data)
     found = list_partitions(data)
+    known = [each.name for each in found]
     for name in names:
-        if name not in [each.name for each in found]:
-            raise CommandFailed(NOT_FOUND, f"{data}: no partition {name}; `radiator ls` lists them")
+        if name not in known:
+            hint = did_you_mean(name, known)
+            raise CommandFailed(NOT_FOUND, f"{data}: no partition {name}{hint}; `radiator ls` lists them")
     return [each for each in found if not names or each.name in names]
 
 

@@ -146,11 +146,11 @@ def _settled(partition: str, first: int, last: int, why: str) -> None:
 
 def _sources(choice: Choice, data: str | None, archive: str | None, losses: Losses) -> Sources:
     from radiator.archive.files import NoArchive
-    from radiator.replay.sources import Sources
+    from radiator.replay.sources import NoPartition, Sources
 
     try:
         return Sources(choice, data, archive, losses, _settled)
-    except NoArchive as error:
+    except (NoArchive, NoPartition) as error:
         raise CommandFailed(NOT_FOUND, str(error)) from None
 
 

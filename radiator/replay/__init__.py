@@ -2,6 +2,7 @@
 
     choice      which records
     sources     where they are read: a data directory, an archive, or both with the seam between them
+    shelf       rows in another order, in that of their offsets
     merging     many ordered streams as one, by the time of receiving
     schedule    when each is due: a pure function of the records' own times
     messages    a record as a message: what is carried, what it is called, which one it is

@@ -2,7 +2,7 @@
 
 Files are opened when their first row may be next, and stay open while they are read: FILES_MAX at once, else it is an
 error that says how to ask for less. A file of one destination is read as it lies, ROWS at a time. One of several is
-sorted by destination, so what is chosen of it is held and brought into the order of offsets.
+sorted by destination: what is chosen of it goes through a ``shelf``, which brings it into the order of offsets.
 
 A file may be merged with others before it is read: then the commits are read again, and its records are found where
 they are by then, from the offset on that was reached. So is what the log has lost meanwhile: ``again``.
@@ -13,9 +13,10 @@ Knows: the archive's manifest, Parquet. Must not know: the log, what becomes of 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from functools import reduce
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from radiator.archive.border import check
 from radiator.archive.files import open_files
@@ -29,15 +30,15 @@ from radiator.columns.files import open_store
 from radiator.columns.selection import HIGH, LOW, Selection
 from radiator.errors import StorageError
 from radiator.export.rows import Row
-from radiator.limits import KIB
+from radiator.limits import KIB, MIB
 from radiator.replay.choice import Choice
 from radiator.replay.merging import Stream, merge
+from radiator.replay.shelf import COLUMNS, Shelf, in_rows
 from radiator.storage.reader import StoredPartition
 
 FILES_MAX = 500  # at once: descriptors, and some 100 KiB each
 BUFFER_BYTES = 64 * KIB  # of each column of an open file
-ROWS = 256
-COLUMNS = list(Row._fields)
+ROWS, ROWS_BYTES = 256, MIB  # that are decoded at a time, about; or one row
 TRIES_MAX = 20  # without a row; each time the archive has changed in between
 
 
@@ -147,12 +148,15 @@ class Archived:
         return Stream(self._earliest_ns(file), lambda: self._read(file, first, following))
 
     def _read(self, file: DataFile, first: int, following: int) -> Iterator[Row]:
+        found = self._batches(file, first, following)
         if file.destinations is None or len(file.destinations) > 1:
-            yield from sorted(self._rows(file, first, following), key=lambda row: row.offset)
+            yield from Shelf(found).rows()
         else:
-            yield from self._rows(file, first, following)
+            for batch in found:
+                yield from in_rows(batch)
 
-    def _rows(self, file: DataFile, first: int, following: int) -> Iterator[Row]:
+    def _batches(self, file: DataFile, first: int, following: int) -> Iterator[pa.RecordBatch]:
+        """What is chosen."""
         if self._open >= FILES_MAX:
             raise StorageError(
                 f"{self._files.uri}: more than {FILES_MAX} files have records of the same time: ask for fewer "
@@ -162,9 +166,14 @@ class Archived:
         try:
             with self._files.open(file.path) as opened:
                 parquet = reader(opened, buffer_size=BUFFER_BYTES, pre_buffer=False)
-                groups = [each for each in range(parquet.num_row_groups) if overlaps(parquet, each, first, following)]
-                for batch in parquet.iter_batches(ROWS, groups, columns=COLUMNS, use_threads=False):
-                    yield from self._chosen(batch, first, self._stop(following))
+                for number in range(parquet.num_row_groups):
+                    if not overlaps(parquet, number, first, following):
+                        continue
+                    group = parquet.metadata.row_group(number)
+                    rows = max(1, min(ROWS, group.num_rows * ROWS_BYTES // max(group.total_byte_size, 1)))
+                    for batch in parquet.iter_batches(rows, [number], columns=COLUMNS, use_threads=False):
+                        if (chosen := self._chosen(batch, first, self._stop(following))).num_rows:
+                            yield chosen
         except FileNotFoundError:
             raise
         except (pa.ArrowException, OSError) as error:
@@ -172,18 +181,19 @@ class Archived:
         finally:
             self._open -= 1
 
-    def _chosen(self, batch: pa.RecordBatch, first: int, following: int) -> Iterator[Row]:
+    def _chosen(self, batch: pa.RecordBatch, first: int, following: int) -> pa.RecordBatch:
         bounds, wants = self._choice.bounds, self._wants
-        columns: list[list[Any]] = [batch.column(name).to_pylist() for name in COLUMNS]
-        for values in zip(*columns, strict=True):
-            row = Row._make(values)._replace(tags=dict(values[7]), headers=dict(values[8]))
-            if (
-                first <= row.offset < following
-                and (bounds.start_ns is None or row.receive_ns >= bounds.start_ns)
-                and (bounds.stop_ns is None or row.receive_ns < bounds.stop_ns)
-                and (wants is None or wants.matches(row.destination))
-            ):
-                yield row
+        offsets, times, names = (batch.column(name) for name in ("offset", "receive_ns", "destination"))
+        tests = [pc.greater_equal(offsets, first), pc.less(offsets, following)]
+        if bounds.start_ns is not None:
+            tests.append(pc.greater_equal(times, bounds.start_ns))
+        if bounds.stop_ns is not None:
+            tests.append(pc.less(times, bounds.stop_ns))
+        if wants is not None:
+            wanted = pa.array(filter(wants.matches, names.unique().to_pylist()), names.type)
+            tests.append(pc.is_in(names, wanted))
+        chosen = reduce(pc.and_, tests)
+        return batch if pc.all(chosen).as_py() else batch.filter(chosen)
 
 
 def _selection(choice: Choice) -> Selection:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from radiator.columns.near import did_you_mean
 from radiator.errors import StorageError
 from radiator.export.records import Bounds, Chosen
 from radiator.export.records import Choice as LogChoice
@@ -34,6 +35,10 @@ REFILL_BYTES_MAX, REFILL_BYTES_MIN = MIB, 16 * KIB
 LONG_AGO_NS = -(1 << 63)
 
 OnLoss = Callable[[str, int, int, str], None]  # partition, first and last offset, why
+
+
+class NoPartition(StorageError):
+    """Neither the log nor the archive has one of that name."""
 
 
 class Gap(NamedTuple):
@@ -55,13 +60,13 @@ class Sources:
         self._wants = choice.patterns
         self._streams: list[Stream] = []
         self._archived: Archived | None = None
-        self.partitions: list[str] = []
         self.archived_names: set[str] | None = set()  # destinations; None: not all of them are listed
         logs = [] if data is None else list_partitions(data)
         ends = {} if archive is None else self._add_archive(archive, data, logs)
         self._add_log(logs, ends)
-        for name in sorted(choice.partitions - set(self.partitions)):
-            raise StorageError(f"there is no partition {name}; `radiator ls` lists them")
+        known = {*ends, *(each.name for each in logs)}
+        for name in sorted(choice.partitions - known):
+            raise NoPartition(f"there is no partition {name}{did_you_mean(name, known)}; `radiator ls` lists them")
 
     def rows(self) -> Iterator[Row]:
         """All that is chosen, by time of receiving."""
@@ -74,7 +79,6 @@ class Sources:
 
     def _add_log(self, partitions: list[StoredPartition], ends: dict[str, int]) -> None:
         chosen = [each for each in partitions if self._choice.has(each.name)]
-        self.partitions += [each.name for each in chosen]
         refill_bytes = min(REFILL_BYTES_MAX, max(REFILL_BYTES_MIN, HELD_BYTES // max(1, len(chosen))))
         for each in chosen:
             archived = ends.get(each.name, 0)
@@ -136,7 +140,6 @@ class Sources:
 
         found = self._archived = Archived(archive, self._choice, data, logs)
         self.archived_names = found.names
-        self.partitions += [name for name in found.ends if self._choice.has(name)]
         for partition, first, last, why in found.lost:
             self._on_loss(partition, first, last, why)
         for partition, first, last, why in found.settled:

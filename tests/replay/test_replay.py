@@ -160,7 +160,9 @@ def test_what_is_wrong_is_told_with_an_exit_code(store: str, tmp_path: Path, cap
     assert "--where: at character" in told(2, "--data", store, "--to", "/topic/a", "--where", "a ==")
     again = ("--to", "/topic/a", "--from", "-1h", "--id", "monday")
     assert "is another one when it is run again" in told(2, "--data", store, *again)
-    assert "there is no partition x" in told(1, "--data", store, "--to", "/topic/a", "--partition", "x")
+    assert "there is no partition x; `radiator ls`" in told(5, "--data", store, "--to", "/topic/a", "--partition", "x")
+    near = told(5, "--data", store, "--to", "/topic/a", "--partition", "/queue/Q")
+    assert "no partition /queue/Q; did you mean /queue/q?" in near
     for header in ("destination:/topic/b", "receipt:1"):
         assert "belongs to the frame" in told(2, "--data", store, "--to", "/topic/a", "-H", header)
     away = ("--url", "127.0.0.1:1", "--timeout", "0.1", "--speed", "max")

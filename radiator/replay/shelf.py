@@ -1,0 +1,91 @@
+"""Rows that come in another order, in the order of offsets: those of a file that destinations share lie by destination.
+
+They are sorted a piece at a time. One small piece stays in memory; else each is written to one file, which has no name
+and lies where TMPDIR says, and all are merged, of each a slice in memory at a time. So memory has a bound, however many
+rows there are and however well they had been compressed; the price is room on that disk, less than they take unpacked.
+
+Knows: Arrow's streams, rows. Must not know: where they are from, which are wanted. Not for several threads.
+"""
+
+from __future__ import annotations
+
+import heapq
+import mmap
+import tempfile
+from collections.abc import Iterable, Iterator
+from typing import IO, Any
+
+import pyarrow as pa
+
+from radiator.errors import StorageError
+from radiator.export.rows import Row
+from radiator.limits import KIB, MIB
+
+PIECE_BYTES = 16 * MIB
+HELD_BYTES = MIB  # of one that stays in memory: hundreds of files may be read at once
+SLICE_ROWS, SLICE_BYTES = 128, 128 * KIB  # or one row; some hundred pieces are gigabytes of rows
+COLUMNS = list(Row._fields)
+_PACKED = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 1))
+
+
+def in_rows(batch: pa.RecordBatch) -> Iterator[Row]:
+    """Of the columns COLUMNS."""
+    columns: dict[str, list[Any]] = {name: batch.column(name).to_pylist() for name in COLUMNS}
+    for name in ("tags", "headers"):
+        columns[name] = [dict(pairs) for pairs in columns[name]]
+    yield from map(Row._make, zip(*columns.values(), strict=True))
+
+
+class Shelf:
+    """Takes ``batches`` when it is made, and gives their ``rows`` once. Raises StorageError where there is no room."""
+
+    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
+        self._file: IO[bytes] | None = None
+        self._ends = [0]  # of the pieces in the file
+        self._held: pa.Table | None = None
+        found: list[pa.RecordBatch] = []
+        size_bytes = 0
+        for batch in batches:
+            found.append(batch)
+            size_bytes += batch.nbytes
+            if size_bytes >= PIECE_BYTES:
+                self._put(_sorted(found))
+                found, size_bytes = [], 0
+        if found and (self._file is not None or size_bytes > HELD_BYTES):
+            self._put(_sorted(found))
+        elif found:
+            self._held = _sorted(found)
+
+    def rows(self) -> Iterator[Row]:
+        if self._held is not None:
+            for batch in self._held.to_batches(SLICE_ROWS):
+                yield from in_rows(batch)
+        elif self._file is not None:
+            with self._file as file:
+                pieces = pa.py_buffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            streams = [_rows_of(pieces[start:end]) for start, end in zip(self._ends, self._ends[1:], strict=False)]
+            yield from heapq.merge(*streams, key=lambda row: row.offset)
+
+    def _put(self, piece: pa.Table) -> None:
+        try:
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(prefix="radiator-replay-")  # noqa: SIM115  # rows closes it
+            with pa.ipc.new_stream(self._file, piece.schema, options=_PACKED) as sink:
+                sink.write_table(piece, max(1, min(SLICE_ROWS, piece.num_rows * SLICE_BYTES // piece.nbytes)))
+            self._file.flush()
+            self._ends.append(self._file.tell())
+        except OSError as error:
+            raise StorageError(
+                f"{tempfile.gettempdir()}: cannot be written: {error}; records of a file that destinations share are "
+                "sorted there, and TMPDIR names another place"
+            ) from None
+
+
+def _sorted(batches: list[pa.RecordBatch]) -> pa.Table:
+    return pa.Table.from_batches(batches).sort_by("offset")
+
+
+def _rows_of(piece: pa.Buffer) -> Iterator[Row]:
+    with pa.ipc.open_stream(piece) as source:
+        for batch in source:
+            yield from in_rows(batch)
