@@ -78,8 +78,14 @@ def merged(files: Files, run: list[DataFile], spool: str, token: str, source: st
     shared = first.path.split("/")[1] == MANY
     writer = DataWriter(f"{spool}/{token}{DATA_SUFFIX}", ["destination", "offset"] if shared else ["offset"], level)
     names: set[str] = set()
-    for group in _groups(_shared(files, run, spool, token, names) if shared else _batches(files, run)):
-        writer.write_group(group)
+    try:
+        for group in _groups(_shared(files, run, spool, token, names) if shared else _batches(files, run)):
+            writer.write_group(group)
+    except pa.ArrowException as error:
+        raise StorageError(
+            f"{files.address(first.path)} and {len(run) - 1} more cannot be read: {error}; they are left as they are: "
+            "`radiator archive verify` names the one"
+        ) from error
     if not shared:
         names.update(first.destinations or ())
     path = data_path(

@@ -81,12 +81,13 @@ def plan(
 def _units(partition: StoredPartition, end: int | None, source: str, unit_bytes: int) -> Iterator[Unit]:
     sealed = [each for each in partition.segments[:-1] if end is None or each.end_offset > end]
     group: list[StoredSegment] = []
-    before = end
+    before, size_bytes = end, 0
     for segment in sealed:
         group.append(segment)
-        if sum(each.size_bytes for each in group) >= unit_bytes:
+        size_bytes += segment.size_bytes
+        if size_bytes >= unit_bytes:
             yield _unit(partition.name, group, before, source)
-            before, group = group[-1].end_offset, []
+            before, group, size_bytes = group[-1].end_offset, [], 0
     if group:
         yield _unit(partition.name, group, before, source)
     start = partition.log_start_offset

@@ -113,6 +113,7 @@ class _Remote(Files):
         self._upload(spooled, first)
         if self._moves:
             self._move(first, place)
+        os.unlink(spooled)
 
     @abstractmethod
     def _upload(self, spooled: str, place: str) -> None: ...

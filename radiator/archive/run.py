@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from radiator.archive.failing import is_everybodys, of_partition, of_run
 from radiator.archive.files import Files
 from radiator.archive.lock import locked
-from radiator.archive.manifest import Lost, State, check_source, load
+from radiator.archive.manifest import DataFile, Lost, State, check_source, load
 from radiator.archive.marks import ahead
 from radiator.archive.merging import Sizes, merged, to_merge
 from radiator.archive.orphans import check_commits
@@ -42,7 +42,7 @@ from radiator.storage.files import FileSystem, storage_error
 from radiator.storage.format import DamagedBatch
 from radiator.storage.reader import StoredPartition
 
-COMMIT_BYTES = 256 * MIB  # of the log, in one commit
+COMMIT_BYTES = 256 * MIB  # of the log, in one commit; of merged files too: so much waits in the spool
 COMMIT_UNITS = 256
 MERGES_PER_COMMIT = 64
 ROUNDS_MAX = 10  # plans of one run: another one is made where retention or another archiver was faster
@@ -162,7 +162,12 @@ class _Run:
     def _round(self) -> bool:
         """Whether another one is needed."""
         found = partitions(open_store(self._data))
-        self._out.unsealed = sum(each.next_offset - each.segments[-1].base_offset for each in found if each.segments)
+        names = self._options.partitions
+        self._out.unsealed = sum(
+            each.next_offset - each.segments[-1].base_offset
+            for each in found
+            if each.segments and (not names or each.name in names)
+        )
         made = plan(found, self._publisher.state, self._source, self._options.partitions, self._options.unit_bytes)
         self._out.problems.update(made.odd)
         self._unmark(made.other)
@@ -172,8 +177,12 @@ class _Run:
         again = False
         pending: list[Written] = []
         outside: set[str] = set()  # partitions whose next units build on one that is not there
-        for unit, result in results(units, self._settings, self._options.jobs, self._watch.advance):
-            if unit.partition in outside:
+        wanted: Callable[[Unit], bool] = lambda unit: unit.partition not in outside  # noqa: E731
+        for unit, result in results(units, self._settings, self._options.jobs, self._watch.advance, wanted):
+            if not wanted(unit):  # and another process was at it already
+                with contextlib.suppress(Exception):
+                    result()
+                self._discard(unit.token)
                 continue
             try:
                 pending.append(result())
@@ -252,7 +261,7 @@ class _Run:
                 archived.write(fs, directory, end)
             except OSError as error:
                 self._out.problems["archived"] = str(storage_error(layout.archived_path(directory), "write", error))
-                return
+                continue
             self._watch.step("marked")
 
     def _tell_marks(self) -> None:
@@ -280,27 +289,45 @@ class _Run:
         runs = to_merge(self._publisher.state, self._options.sizes, force=self._options.merge is True)
         wanted = self._options.partitions
         runs = [each for each in runs if not wanted or each[0].partition in wanted]
-        for start in range(0, len(runs), MERGES_PER_COMMIT):
+        changes: list[Change] = []
+        for some in runs:
             if self._watch.stopping():
-                return
-            changes: list[Change] = []
-            for some in runs[start : start + MERGES_PER_COMMIT]:
-                token = secrets.token_hex(4)
-                try:
-                    made = merged(self._publisher.files, some, self._spool, token, self._source, self._settings.level)
-                except FileNotFoundError:
-                    continue  # another archiver has merged them
-                except OSError:
-                    self._discard(token)
-                    self._replace(changes)
-                    raise
-                except StorageError as error:
-                    self._out.problems[some[0].path] = str(error)
-                    self._out.damaged = True
-                    continue
-                changes.append(Change([made], [each.path for each in some]))
-                self._watch.step("merged")
-            self._replace(changes)
+                break
+            token = secrets.token_hex(4)
+            try:
+                made = merged(self._publisher.files, some, self._spool, token, self._source, self._settings.level)
+            except FileNotFoundError:
+                self._discard(token)
+                self._look_for(some)
+                continue
+            except OSError:
+                self._discard(token)
+                self._replace(changes)
+                raise
+            except StorageError as error:
+                self._discard(token)
+                self._out.problems[some[0].path] = str(error)
+                self._out.damaged = True
+                continue
+            changes.append(Change([made], [each.path for each in some]))
+            self._watch.step("merged")
+            size = sum(placed.file.bytes for change in changes for placed in change.add)
+            if size >= COMMIT_BYTES or len(changes) >= MERGES_PER_COMMIT:
+                self._replace(changes)
+                changes = []
+        self._replace(changes)
+
+    def _look_for(self, some: Iterable[DataFile]) -> None:
+        """One of these is gone: another archiver has merged it, or it is missing."""
+        files = self._publisher.files
+        named = load(files).files
+        for each in some:
+            if each.path in named and files.size(each.path) is None:
+                self._out.problems[each.path] = (
+                    f"{files.address(each.path)}: is not there, and a commit names it; its neighbours are not merged: "
+                    "restore it"
+                )
+                self._out.damaged = True
 
     def _replace(self, changes: list[Change]) -> None:
         for change in self._publisher.publish(changes) if changes else ():

@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from functools import partial
 from itertools import islice
@@ -24,17 +24,17 @@ Result = Callable[[], Written]
 
 
 def results(
-    units: Sequence[Unit], settings: Settings, jobs: int, advance: Callable[[int], None]
-) -> Iterator[tuple[Unit, Result]]:
-    """Each unit, and what gives its result or raises. It must be asked before the next one is."""
+    units: Sequence[Unit], settings: Settings, jobs: int, advance: Callable[[int], None], wanted: Callable[[Unit], bool]
+) -> Generator[tuple[Unit, Result]]:
+    """Each unit that is still wanted, and what gives its result or raises. It must be asked before the next one is."""
+    rest = filter(wanted, units)
     if jobs <= 1 or len(units) <= 1:
-        for unit in units:
+        for unit in rest:
             yield unit, partial(write_unit, unit, settings, advance)
         return
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(min(jobs, len(units)), context, initializer=_start) as pool:
         waiting: deque[tuple[Unit, Future[Written]]] = deque()
-        rest = iter(units)
         try:
             while True:
                 for more in islice(rest, jobs + 1 - len(waiting)):

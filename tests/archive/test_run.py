@@ -280,8 +280,9 @@ def test_single_partitions_and_no_mark(tmp_path: Path) -> None:
     writer = fill(tmp_path / "data")
     more(writer, "other")
     writer.close()
-    go(tmp_path, replace(EAGER, partitions=frozenset({"other"}), mark=False))
+    out = go(tmp_path, replace(EAGER, partitions=frozenset({"other"}), mark=False))
     assert set(archive_of(tmp_path).ends) == {"other"}
+    assert out.records + out.unsealed == 2000
     directory = partition_path(str(tmp_path / "data"), "other")
     assert archived.read(FileSystem(), directory) == 0
     Path(directory, "archived").write_bytes(b"damaged")
