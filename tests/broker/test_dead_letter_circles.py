@@ -50,11 +50,14 @@ def test_what_is_refused_in_a_circle_through_a_fan_out_ends() -> None:
     refuser = world.connect()
     refuser.subscribe("/queue/a.1")
     world.connect().publish("/queue/parent.1", "x")
-    hops = []
+    hops, begun, received = [], world.now, set()
     for _ in range(50):
         for message in messages_of(refuser, world):
             hops.append(message.headers.get("dlq-hops"))
+            received.add(message.headers.get("dlq-received", "none yet"))
             refuser.nack(message, requeue="false", receipt="r")
+        world.tick(1)
+    assert received == {"none yet", str(begun)}  # the first time, however often it is moved
     assert hops == [None, None, *[str(each) for each in range(2, HOPS_MAX + 1)]]
     assert world.broker.stats.dropped_in_circles == 1
     assert len(refuser.receipts()) == len(hops)
@@ -82,7 +85,7 @@ def test_who_sends_a_dead_letter_on_as_it_is_may_do_so_for_ever() -> None:
         (message,) = messages_of(client, world)
         client.nack(message, requeue="false")
         (letter,) = messages_of(client, world)
-        assert "dlq-hops" not in letter.headers
+        assert "dlq-hops" not in letter.headers and letter.headers["dlq-received"] == message.headers["receive-time"]
         client.ack(letter)
         world.tick(0.001)
         again = {name.replace("-", "_"): value for name, value in letter.headers.items() if name.startswith("dlq-")}

@@ -49,6 +49,7 @@ def test_a_dead_letter_is_the_message_and_what_happened_to_it() -> None:
     client.say("SEND", BODY, destination="/queue/a", colour="a:b", event_time="123", tag_x="1")
     world.settle()
     (original,) = client.messages()
+    received, _ = original.headers["receive-time"], world.tick(5)
     client.nack(original)
     world.settle()
     refuse(world, client)
@@ -60,6 +61,7 @@ def test_a_dead_letter_is_the_message_and_what_happened_to_it() -> None:
     assert letter.headers["dlq-destination"] == "/queue/a"
     assert letter.headers["dlq-deliveries"] == "2"
     assert letter.headers["dlq-time"] == str(world.now)
+    assert letter.headers["dlq-received"] == received != letter.headers["receive-time"] == str(world.now)
     assert letter.headers["destination"] == "/queue/dead"
     assert "redelivered" not in letter.headers
     assert world.broker.stats.dead_lettered == 1

@@ -92,6 +92,7 @@ def _dead() -> Iterator[Message]:
 
 def _letter(at: int, reason: str, origin: str, deliveries: int, told: str = "", subscription: str = "") -> Message:
     block = f"dlq-reason:{reason}\ndlq-destination:{origin}\ndlq-deliveries:{deliveries}\ndlq-time:{at}"
+    block += f"\ndlq-received:{at - 14 * MINUTE}"
     block += f"\nerror:{told.replace(':', chr(92) + 'c')}" * bool(told)
     block += f"\ndlq-subscription:{subscription}" * bool(subscription)
     return Message("/queue/dead", b"x" * 500, block.encode(), at, at - 15 * MINUTE, at - 15 * MINUTE)

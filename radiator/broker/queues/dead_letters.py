@@ -43,14 +43,16 @@ log = logging.getLogger("radiator.broker")
 
 HEADERS = ("dlq-reason", "dlq-destination", "dlq-deliveries", "dlq-time")
 SUBSCRIPTION = "dlq-subscription"
+RECEIVED = "dlq-received"
 HOPS = "dlq-hops"
 HOPS_MAX = 8  # from grave to grave, with nobody between who sends it on: then it goes in circles
 RUN_MAX = 500  # are moved in one turn: 5 ms
 CIRCLES = f"{HOPS_MAX} times from one dead-letter destination to the next; look at dead_letter: in the rules"
 PAUSE_NS, PAUSE_MOST_NS = NS_PER_SECOND, 60 * NS_PER_SECOND
 
-_OURS = tuple(name.encode() + b":" for name in (*HEADERS, SUBSCRIPTION, HOPS))
+_OURS = tuple(name.encode() + b":" for name in (*HEADERS, SUBSCRIPTION, RECEIVED, HOPS))
 _hops = header_value(HOPS)
+_received = header_value(RECEIVED)
 
 
 class Letter(NamedTuple):
@@ -220,7 +222,7 @@ class DeadLetters:
             broker.stats.dropped_oldest += overflow.bring(destination.queue, len(body))
         partition = _feed(destination, batch.blocks[index]).partition
         now_ns = max(broker.timing.now_ns, partition.last_receive_ns)
-        block = stamp(batch.blocks[index], letter, origin, subscription, now_ns, hops)
+        block = stamp(batch.blocks[index], letter, origin, subscription, now_ns, received(batch, index), hops)
         partition.check()
         partition.make_room(1, len(body) + len(block))
         event_ns = MISSING if batch.event_ns is None else batch.event_ns[index]
@@ -352,13 +354,22 @@ def hops_of(batch: RecordBatch, index: int) -> int:
     return int(_hops(batch.blocks[index]) or 1) + 1
 
 
-def stamp(block: bytes, letter: Letter, origin: str, subscription: str | None, now_ns: int, hops: int) -> bytes:
+def received(batch: RecordBatch, index: int) -> bytes | None:
+    """When the broker first had this message; not known of a letter that an earlier version has moved."""
+    return _received(batch.blocks[index]) if buried(batch, index) else b"%d" % batch.receive_ns[index]
+
+
+def stamp(
+    block: bytes, letter: Letter, origin: str, subscription: str | None, now_ns: int, received: bytes | None, hops: int
+) -> bytes:
     """The message's header block with what happened to it. ``subscription``: the cursor's name, if it was one's."""
     lines = [line for line in block.split(b"\n") if line and not line.startswith(_OURS)]
     values = (letter.reason, origin, letter.deliveries, now_ns)
     lines += [f"{name}:{escape(str(value), '1.2')}".encode() for name, value in zip(HEADERS, values, strict=True)]
     if subscription is not None:
         lines.append(f"{SUBSCRIPTION}:{escape(subscription, '1.2')}".encode())
+    if received is not None:
+        lines.append(b"%b:%b" % (RECEIVED.encode(), received))
     if hops > 1:
         lines.append(f"{HOPS}:{hops}".encode())
     return b"\n".join(lines)

@@ -22,13 +22,13 @@ BY = ("cause", "origin", "subscription", "destination")
 def letters(df: DataFrame) -> DataFrame:
     """The dead letters among the records, one row each: cause, origin (where it was), subscription (whose it was, if a
     named subscription's), destination (where it lies), partition, offset, deliveries, hops, died_ns, died (timestamp),
-    age_ms (from its event, or from its transmission where it has no event time, to its end; null without both), size.
+    age_ms (from when the broker had first received it to its end; of a letter that does not say that, from its event or
+    else from its transmission; null without all three), size.
 
-    Needs destination, partition, offset, headers, event_ns, transmit_ns, receive_ns and size. Not small. A letter does
-    not say when the broker had first received it.
+    Needs destination, partition, offset, headers, event_ns, transmit_ns, receive_ns and size. Not small.
     """
     died_ns = F.coalesce(_whole("dlq-time"), F.col("receive_ns"))
-    since = F.coalesce("event_ns", "transmit_ns")
+    since = F.coalesce(_whole("dlq-received"), "event_ns", "transmit_ns")
     return df.where(_header("dlq-reason").isNotNull()).select(
         _header("dlq-reason").alias("cause"),
         _header("dlq-destination").alias("origin"),
@@ -48,7 +48,7 @@ def letters(df: DataFrame) -> DataFrame:
 def dead_letters(df: DataFrame, *, by: Sequence[str] = BY) -> DataFrame:
     """Per cause, origin, subscription and destination, the most first: those, letters, bytes, first_died, last_died,
     deliveries_p50, deliveries_max, repeated (letters that were dead before, and moved again), age_p50_ms, age_p95_ms,
-    age_max_ms (from event to death; null where no letter says when it happened).
+    age_max_ms (null where no letter says since when).
 
     ``by`` are columns of ``letters``: ``by=("cause",)`` is the shortest answer.
     """

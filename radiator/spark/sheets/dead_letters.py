@@ -124,7 +124,8 @@ def section(answers: Answers, options: Options) -> Section:
     ]
     text = (
         "What was replayed is no dead letter any more, and what was settled is removed in time: these are those that "
-        "the log still holds. The age counts from the event, or else from the transmission."
+        "the log still holds. The age is how long the broker had had it; of letters that do not say that, it counts "
+        "from the event, or else from the transmission."
     )
     return Section(
         "Dead letters",
