@@ -31,11 +31,13 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from radiator.spark import units
+from radiator.spark import cuts, units
 from radiator.spark.axes import (
     Panels,
+    bars_cut,
     clipped,
     drawable,
+    figure_above,
     heading,
     legend_above,
     legend_beside,
@@ -57,6 +59,7 @@ DPI = 144
 WIDTH_INCHES = 9.6
 OTHER = "other"
 DAY_SECONDS = 86_400  # matplotlib counts in days
+OVER_CUT = 1.3  # times what is left whole is the height of an axis that is cut
 GAPS_MAX, PIECES_MIN = 60, 16  # bars over time: with gaps between so many at most; there is room for so many at least
 
 
@@ -217,7 +220,8 @@ def stacked(
     label: str = "", note: str = "", limit: int = 7, order: Sequence[str] = (),
 ) -> Picture:  # fmt: skip
     """Bars over time, the series on top of each other; the largest ones by name, the rest as "other". Those in
-    ``order`` come first, in that order, so that two pictures of the same series have the same colours."""
+    ``order`` come first, in that order, so that two pictures of the same series have the same colours. Where a burst
+    would flatten the rest, the axis ends above the rest, and the figure of what is cut stands there."""
     totals: dict[str, float] = {}
     for row in rows:
         totals[row[series]] = totals.get(row[series], 0.0) + float(row[value])
@@ -230,10 +234,15 @@ def stacked(
     for row in rows:
         column = columns[row[series] if row[series] in totals and row[series] in named else OTHER]
         column[row[x]] = column.get(row[x], 0.0) + float(row[value])
+    moments = sorted({row[x] for row in rows})
+    whole = [sum(column.get(at, 0.0) for column in columns.values()) for at in moments]
+    places = [round((at - moments[0]).total_seconds() / width_seconds) for at in moments]
+    cut = cuts.find(list(zip(places, whole, strict=True)))
+    if cut is not None:
+        note += "; " * bool(note) + f"bars over {units.count(cut.top)} are cut, the highest number of them stands above"
 
     def draw(figure: Figure, theme: Theme) -> None:
         axes = figure.subplots()
-        moments = sorted({row[x] for row in rows})
         base = [0.0] * len(moments)
         pieces = (moments[-1] - moments[0]).total_seconds() / width_seconds if moments else 0.0
         gaps = pieces <= GAPS_MAX
@@ -253,8 +262,12 @@ def stacked(
             axes.add_collection(bars_drawn)
             base = tops
         axes.autoscale_view()
-        value_axis(axes, unit, label)
+        value_axis(axes, unit, label, None if cut is None else cut.top * OVER_CUT)
         time_axis(axes, PIECES_MIN * width_seconds / DAY_SECONDS)
+        for group in [] if cut is None else cut.groups:
+            highest = max(group, key=lambda i: whole[i])
+            bars_cut(axes, [(lefts[i], lefts[i] + width) for i in group], theme)
+            figure_above(axes, lefts[highest] + width / 2, units.count(whole[highest]))
         legend_beside(axes, theme, list(columns))
 
     return Picture(name, title, note, draw, 4.1)
