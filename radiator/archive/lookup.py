@@ -2,15 +2,16 @@
 
 Files may be compacted while they are read: then a file is gone, and its records are in another one. So every offset
 that was given is remembered, and what is left is looked for again in what the commits name by then. Rows of one file
-come in the order of offsets, files one after the other.
+come in the order of offsets, files one after the other; a long range comes in windows, one after the other.
 
 Knows: the manifest, Parquet, selections. Must not know: the log, Spark.
-Invariant: the records given and the ranges told as missing are exactly the records of the range that are wanted.
+Invariants: the records given and the ranges told as missing are exactly the records of the range that are wanted; what
+is remembered has a bound.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +27,8 @@ from radiator.columns.selection import LOW, Selection
 from radiator.errors import StorageError
 
 TRIES_MAX = 20  # each time a whole run of the archive has come in between
+
+WINDOW = 16 * 1024 * 1024  # offsets that are remembered at a time, a byte each
 
 NOT_READ = "the archive could not read them"
 
@@ -51,20 +54,31 @@ def records(
     state = load(files)
     for low, high, why in missing(state, partition, first, following):
         on_missing(low, high, why)
+    first = max(first, state.starts.get(partition, 0))
+    following = min(following, state.ends.get(partition, 0))
+    for low in range(first, following, WINDOW):
+        chosen = selection.offsets(low, min(low + WINDOW, following))
+        state = yield from _window(files, state, partition, chosen, schema, rows_per_batch)
+
+
+def _window(
+    files: Files, state: State, partition: str, selection: Selection, schema: pa.Schema, size: int
+) -> Generator[pa.RecordBatch, None, State]:
+    """Returns the state as of the last look."""
+    first, following = selection.offsets_of(partition)
     given = np.zeros(following - first, np.bool_)
     for _ in range(TRIES_MAX):
         wanted = in_order(each for each in state.files.values() if may_hold(each, selection))
         try:
             for each in wanted:
-                for batch in _rows(files, each, first, following, schema, selection, rows_per_batch):
+                for batch in _rows(files, each, first, following, schema, selection, size):
                     yield from _new(batch, given, first, schema)
-            return
+            return state
         except (pa.ArrowException, OSError) as error:
-            if not isinstance(error, FileNotFoundError):
-                raise StorageError(f"{files.address(each.path)} cannot be read: {error}; restore it") from error
-            before, state = state, load(files)
-            if state.version == before.version:
-                raise StorageError(f"{files.uri}: a commit names a file that is gone: {error}; restore it") from error
+            state = load(files)
+            if each.path in state.files:
+                what = "a commit names it, and it is gone" if isinstance(error, FileNotFoundError) else str(error)
+                raise StorageError(f"{files.address(each.path)} cannot be read: {what}; restore it") from error
     raise StorageError(f"{files.uri}: its files change faster than they can be read, {TRIES_MAX} times over")
 
 

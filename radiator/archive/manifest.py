@@ -97,7 +97,7 @@ class Conflict(NamedTuple):
 def load(files: Files, version: int | None = None) -> State:
     """The state as of now, or of a ``version``. Raises StorageError if it cannot be told."""
     commits, checkpoints = _versions(files, version)
-    if max(checkpoints, default=-1) > max(commits, default=-1):  # both may have come while it was listed
+    if not _without_gap(commits, checkpoints):  # a listing is no moment: it may lack one that came before another
         commits, checkpoints = _versions(files, version)
     last = max(commits, default=-1)
     if version is not None and last != version:
@@ -120,6 +120,12 @@ def load(files: Files, version: int | None = None) -> State:
             )
         state = _folded(state, _read(files, commit_path(number)))
     return state
+
+
+def _without_gap(commits: set[int], checkpoints: set[int]) -> bool:
+    """From the latest checkpoint on."""
+    known = max(checkpoints, default=-1)
+    return known <= max(commits, default=-1) and commits.issuperset(range(known + 1, max(commits, default=-1)))
 
 
 def _versions(files: Files, last: int | None) -> tuple[set[int], set[int]]:

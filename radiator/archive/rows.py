@@ -1,9 +1,11 @@
 """The rows of an archive against what its commits say of them.
 
-    in_file     of one file: order, partition, destinations, times, day, counts and bytes are those of its commit
+    in_file     of one file: order, partition, destinations, times, day, counts and bytes are those of its commit; the
+                record that the commits call the last one of its partition, if it is there, was received when they say
     in_all      of one partition: each offset from its start to its end is in one file, or told as lost, or in none
-                since it was removed from the log before; and no offset is anywhere else
+                since it was removed from the log before; no offset is anywhere else, and the last one is the anchor's
 
+The digest of an anchor is of what the log stores, which is more than the columns have: it is not compared.
 Columns are read as far as they are needed, bodies where no digest vouches for them.
 Knows: the manifest, Parquet. Must not know: stores. Memory: some batches, and 64 MiB that say which file has an offset.
 """
@@ -11,14 +13,14 @@ Knows: the manifest, Parquet. Must not know: stores. Memory: some batches, and 6
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from radiator.archive.files import Files
-from radiator.archive.manifest import DataFile, State
+from radiator.archive.manifest import Anchor, DataFile
 from radiator.archive.parquet import SCHEMA, reader
 from radiator.archive.paths import DATE_PREFIX, MANY, encode
 from radiator.archive.split import DAY_NS, date_of
@@ -30,7 +32,18 @@ WINDOW_OFFSETS = 16 * 1024 * 1024  # whose files are known at a time, 4 bytes ea
 _COLUMNS = ["destination", "partition", "offset", "receive_ns", "size"]
 
 
-def in_file(files: Files, each: DataFile) -> Iterator[str]:
+class Part(NamedTuple):
+    """What the commits say of a partition. ``anchor`` None: they name none."""
+
+    name: str
+    files: Sequence[DataFile]
+    lost: Sequence[tuple[int, int]]
+    start: int
+    end: int
+    anchor: Anchor | None
+
+
+def in_file(files: Files, each: DataFile, anchor: Anchor | None) -> Iterator[str]:
     """What is wrong, in words. Raises pyarrow's errors, OSError if it cannot be read."""
     address = files.address(each.path)
     with files.open(each.path) as file:
@@ -39,7 +52,7 @@ def in_file(files: Files, each: DataFile) -> Iterator[str]:
         if odd:
             yield f"{address}: {odd[0]}"
             return
-        seen = _Seen(each)
+        seen = _Seen(each, anchor)
         columns = _COLUMNS if each.digest else [*_COLUMNS, "body"]
         for batch in source.iter_batches(BATCH_ROWS if each.digest else BODY_ROWS, columns=columns):
             seen.add(batch)
@@ -59,8 +72,8 @@ def _column(name: str, schema: pa.Schema) -> str | None:
 class _Seen:
     """What the rows of a file say."""
 
-    def __init__(self, each: DataFile) -> None:
-        self._each = each
+    def __init__(self, each: DataFile, anchor: Anchor | None) -> None:
+        self._each, self._anchor = each, anchor
         self._shared = each.path.split("/")[1] == MANY
         self._wrong: dict[str, None] = {}  # in the order in which they were met, each once
         self._names: set[str] = set()
@@ -84,6 +97,13 @@ class _Seen:
         if "body" in batch.schema.names and not pc.all(pc.equal(pc.binary_length(batch.column("body")), sizes)).as_py():
             self._wrong["has bodies whose size is not what the column size says"] = None
         self._order(batch.column("destination"), offsets)
+        if self._anchor is not None:
+            for ns in times[offsets == self._anchor.offset].tolist():
+                if ns != self._anchor.receive_ns:
+                    self._wrong[
+                        f"has a record at offset {self._anchor.offset} that was received at {ns}, and the commits' "
+                        f"anchor there says {self._anchor.receive_ns}"
+                    ] = None
 
     def _order(self, destinations: pa.DictionaryArray, offsets: Ints) -> None:
         names, ids = destinations.dictionary.to_pylist(), destinations.indices.to_numpy()
@@ -126,31 +146,39 @@ class _Seen:
             yield "lies in the folder of another day or destination"
 
 
-def in_all(files: Files, state: State, partition: str, absent: Callable[[int], None]) -> Iterator[str]:
-    """``absent`` hears how many offsets are in no file and not lost. A file that cannot be read is left out: it was
-    told."""
-    found = sorted((each for each in state.files.values() if each.partition == partition), key=_range)
-    start, end = state.starts.get(partition, 0), state.ends[partition]
-    lost = [(each.first, each.next_offset) for each in state.lost if each.partition == partition]
-    low = min([start, *(each.first_offset for each in found)])
-    high = max([end, *(each.next_offset for each in found)])
-    missing = 0
+def in_all(files: Files, part: Part, absent: Callable[[int], None]) -> Iterator[str]:
+    """``absent`` hears how many offsets are in no file and not lost. What a file that cannot be read may have is left
+    out: it was told."""
+    found = sorted(part.files, key=_range)
+    low = min([part.start, *(each.first_offset for each in found)])
+    high = max([part.end, *(each.next_offset for each in found)])
+    missing, last, unread = 0, -1, set[str]()
     for first in range(low, high, WINDOW_OFFSETS):
         window = _Window(first, min(first + WINDOW_OFFSETS, high))
         several = [each for each in found if each.first_offset < window.stop and each.next_offset > first]
         for place, each in enumerate(several):
-            for other, twice in window.take(files, each, place):
-                yield (
-                    f"{len(twice)} offsets of {partition!r} are there twice, the first of them is {twice[0]}: in "
-                    f"{files.address(each.path)} and in {files.address(several[other].path)}"
-                )
-        for a, b in lost:
+            try:
+                for other, twice in window.take(files, each, place):
+                    yield (
+                        f"{len(twice)} offsets of {part.name!r} are there twice, the first of them is {twice[0]}: in "
+                        f"{files.address(each.path)} and in {files.address(several[other].path)}"
+                    )
+            except (pa.ArrowException, OSError):
+                unread.add(each.path)
+        for a, b in part.lost:
             if there := window.count(a, b):
-                yield f"partition {partition!r}: {there} offsets of {a} to {b - 1} are told as lost, and are there"
-        if outside := window.count(low, start) + window.count(end, high):
-            yield f"partition {partition!r}: {outside} records lie outside its offsets {start} to {end - 1}"
-        missing += window.missing(max(first, start), min(window.stop, end), lost)
+                yield f"partition {part.name!r}: {there} offsets of {a} to {b - 1} are told as lost, and are there"
+        if outside := window.count(low, part.start) + window.count(part.end, high):
+            yield (f"partition {part.name!r}: {outside} records lie outside its offsets {part.start} to {part.end - 1}")
+        known = [*part.lost, *(_range(each) for each in several if each.path in unread)]
+        missing += window.missing(max(first, part.start), min(window.stop, part.end), known)
+        last = max(last, window.last())
     absent(missing)
+    if part.anchor is not None and last != part.anchor.offset and not unread:
+        yield (
+            f"partition {part.name!r}: the commits name the record at offset {part.anchor.offset} as its last one, and "
+            + (f"that is at {last}" if last >= 0 else "there is none")
+        )
 
 
 def _range(each: DataFile) -> tuple[int, int]:
@@ -165,14 +193,12 @@ class _Window:
         self._of = np.zeros(stop - first, np.int32)
 
     def take(self, files: Files, each: DataFile, place: int) -> Iterator[tuple[int, Ints]]:
-        """The offsets of a file, of which some file before has some: its place, and which."""
-        try:
-            with files.open(each.path) as file:
-                for batch in reader(file).iter_batches(BATCH_ROWS, columns=["offset"]):
-                    offsets = batch.column("offset").to_numpy()
-                    yield from self._put(offsets[(offsets >= self.first) & (offsets < self.stop)], place)
-        except (pa.ArrowException, OSError):
-            return
+        """The offsets of a file, of which some file before has some: its place, and which. Raises pyarrow's errors,
+        OSError if it cannot be read."""
+        with files.open(each.path) as file:
+            for batch in reader(file).iter_batches(BATCH_ROWS, columns=["offset"]):
+                offsets = batch.column("offset").to_numpy()
+                yield from self._put(offsets[(offsets >= self.first) & (offsets < self.stop)], place)
 
     def _put(self, offsets: Ints, place: int) -> Iterator[tuple[int, Ints]]:
         if not len(offsets):
@@ -187,6 +213,11 @@ class _Window:
 
     def count(self, first: int, stop: int) -> int:
         return int(np.count_nonzero(self._slice(first, stop)))
+
+    def last(self) -> int:
+        """The highest offset that is there; -1: none is."""
+        there = np.flatnonzero(self._of)
+        return self.first + int(there[-1]) if len(there) else -1
 
     def missing(self, first: int, stop: int, lost: Sequence[tuple[int, int]]) -> int:
         there = self._slice(first, stop) > 0

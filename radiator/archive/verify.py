@@ -5,7 +5,7 @@
     coverage    files and lost ranges of a partition reach from its start to its end without a hole
     checksums   if asked for: the bytes of a file have the digest that its commit says
     records     if asked for: that, and the rows of each file, and of all files of a partition, are what commits say
-                (``rows``)
+                (``rows``), the anchor of the partition too
 
 An archive may be written to meanwhile: a file that is gone is looked for in the commits as they are by then.
 Knows: the manifest, Parquet. Must not know: stores. Nothing is written.
@@ -33,14 +33,23 @@ def verify(
 ) -> Iterator[str]:  # fmt: skip
     """What is wrong, in words; nothing if all is well. ``advance`` hears of each file; ``absent`` how many offsets a
     partition has no record for and never lost, if records are read."""
+    found: dict[str, list[DataFile]] = {}
+    lost: dict[str, list[tuple[int, int]]] = {}
     for each in in_order(state.files.values()):
         yield from _file(files, state, each, checksums or records, records)
+        found.setdefault(each.partition, []).append(each)
         advance(1)
     yield from _overlaps(state)
-    for partition in sorted(state.ends):
-        yield from _holes(state, partition)
+    for gone in state.lost:
+        lost.setdefault(gone.partition, []).append((gone.first, gone.next_offset))
+    for name in sorted({*state.ends, *found}):
+        part = rows.Part(
+            name, found.get(name, []), lost.get(name, []), state.starts.get(name, 0), state.ends.get(name, 0),
+            state.anchors.get(name),
+        )  # fmt: skip
+        yield from _holes(part)
         if records:
-            yield from rows.in_all(files, state, partition, partial(absent, partition))
+            yield from rows.in_all(files, part, partial(absent, name))
 
 
 def _file(files: Files, state: State, each: DataFile, checksums: bool, records: bool) -> Iterator[str]:
@@ -54,9 +63,9 @@ def _file(files: Files, state: State, each: DataFile, checksums: bool, records: 
         yield f"{address}: has {size} bytes, its commit says {each.bytes}"
     try:
         yield from _inside(files, state, each, checksums, records)
-    except FileNotFoundError:
-        return  # merged, since a moment ago
     except (pa.ArrowException, OSError) as error:
+        if isinstance(error, FileNotFoundError) and each.path not in load(files).files:
+            return  # merged, since a moment ago
         yield f"{address}: cannot be read: {error}"
 
 
@@ -81,7 +90,7 @@ def _inside(files: Files, state: State, each: DataFile, checksums: bool, records
     if count != each.records:
         yield f"{address}: has {count} records, its commit says {each.records}"
     if records:
-        yield from rows.in_file(files, each)
+        yield from rows.in_file(files, each, state.anchors.get(each.partition))
 
 
 def _overlaps(state: State) -> Iterator[str]:
@@ -96,13 +105,12 @@ def _overlaps(state: State) -> Iterator[str]:
             end = max(end, each.next_offset)
 
 
-def _holes(state: State, partition: str) -> Iterator[str]:
-    spans = [(each.first_offset, each.next_offset) for each in state.files.values() if each.partition == partition]
-    spans += [(each.first, each.next_offset) for each in state.lost if each.partition == partition]
-    expected = state.starts.get(partition, 0)
-    for first, following in sorted([*spans, (state.ends[partition], state.ends[partition])]):
+def _holes(part: rows.Part) -> Iterator[str]:
+    spans = [*((each.first_offset, each.next_offset) for each in part.files), *part.lost]
+    expected = part.start
+    for first, following in sorted([*spans, (part.end, part.end)]):
         if first > expected:
-            yield f"partition {partition!r}: no file has the offsets {expected} to {first - 1}"
+            yield f"partition {part.name!r}: no file has the offsets {expected} to {first - 1}"
         expected = max(expected, following)
-    if expected > state.ends[partition]:
-        yield f"partition {partition!r}: files reach to {expected}, the commits to {state.ends[partition]}"
+    if expected > part.end:
+        yield f"partition {part.name!r}: files reach to {expected}, the commits to {part.end}"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from radiator import archive
-from radiator.archive.files import LocalFiles
+from radiator.archive.files import Entry, LocalFiles
 from radiator.archive.manifest import CHECKPOINT_COMMITS, Conflict, DataFile, Lost, State, check_source, commit, load
 from radiator.archive.manifest import encode as encode_commit
 from radiator.archive.paths import checkpoint_path, commit_path, data_path, encode
@@ -100,6 +100,27 @@ def test_a_commit_that_is_missing_or_damaged_is_an_error(tmp_path: Path, data: b
     path.unlink() if data is None else path.write_bytes(data)
     with pytest.raises(StorageError, match=text):
         load(files)
+
+
+@pytest.mark.parametrize("missed", [2, CHECKPOINT_COMMITS - 1, CHECKPOINT_COMMITS + 1])
+def test_a_listing_that_has_a_later_commit_and_not_the_one_before_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missed: int
+) -> None:
+    """Names that come while a directory is read may be in what is read, or not."""
+    files = LocalFiles(str(tmp_path))
+    state = grown(files, missed + 2)
+    listed, looks = LocalFiles.list, 0
+
+    def lacking(self: LocalFiles, directory: str) -> list[Entry]:
+        nonlocal looks
+        looks += 1
+        return [each for each in listed(self, directory) if looks > 1 or each.path != commit_path(missed)]
+
+    if missed == CHECKPOINT_COMMITS - 1:
+        files.remove(commit_path(missed + 1))
+        state = load(files)
+    monkeypatch.setattr(LocalFiles, "list", lacking)
+    assert load(files) == state
 
 
 def test_the_archive_of_another_store_is_refused(tmp_path: Path) -> None:

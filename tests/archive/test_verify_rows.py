@@ -117,7 +117,17 @@ COMMITS: list[tuple[str, Callable[[State, DataFile], State]]] = [
     ("lie outside its offsets", lambda state, each: replace(state, starts={"flights": 1000})),
     ("no file has the offsets", lambda state, each: replace(state, starts={"flights": -3})),
     ("lie outside its offsets", lambda state, each: replace(state, ends={"flights": 1000})),
+    ("files reach to", lambda state, each: replace(state, ends={})),
+    ("as its last one, and that is at", lambda state, each: anchored(state, offset=-1)),
+    ("as its last one, and that is at", lambda state, each: anchored(state, offset=1)),
+    ("the commits' anchor there says", lambda state, each: anchored(state, receive_ns=1)),
 ]
+
+
+def anchored(state: State, offset: int = 0, receive_ns: int = 0) -> State:
+    anchor = state.anchors["flights"]
+    made = anchor._replace(offset=anchor.offset + offset, receive_ns=anchor.receive_ns + receive_ns)
+    return replace(state, anchors={"flights": made})
 
 
 def held(state: State, each: DataFile) -> State:
@@ -155,6 +165,29 @@ def test_offsets_without_a_record_are_counted_and_no_fault(files: LocalFiles) ->
     absent: dict[str, int] = {}
     found = list(verify(files, held(state, made), records=True, absent=absent.__setitem__))
     assert (found, absent) == ([], {"flights": 3})
+
+
+def test_a_last_record_that_is_gone_with_its_file_is_told_by_the_anchor(files: LocalFiles) -> None:
+    """By ranges nothing is missing: other files have the same one."""
+    state = load(files)
+    last = max(state.files.values(), key=lambda each: (each.max_receive_ns, each.next_offset))
+    kept = {path: each for path, each in state.files.items() if each is not last}
+    end = state.anchors["flights"].offset
+    assert faults(files, replace(state, files=kept)) == [
+        f"partition 'flights': the commits name the record at offset {end} as its last one, and that is at {end - 1}"
+    ]
+    assert faults(files, replace(state, files=kept, anchors={})) == []
+    assert any("there is none" in fault for fault in faults(files, replace(state, files={})))
+
+
+def test_what_a_file_that_cannot_be_read_had_is_not_told_as_removed_on_purpose(files: LocalFiles) -> None:
+    state = load(files)
+    last = max(state.files.values(), key=lambda each: (each.max_receive_ns, each.next_offset))
+    Path(files.address(last.path)).unlink()
+    absent: dict[str, int] = {}
+    (fault,) = verify(files, state, records=True, absent=absent.__setitem__)
+    assert f"{last.path}: is not there" in fault
+    assert absent == {"flights": 0}
 
 
 def test_checksums_alone_find_bytes_that_have_changed(files: LocalFiles) -> None:

@@ -119,8 +119,10 @@ def test_what_neither_has_is_told_with_both_reasons(store: str, tmp_path: Path, 
     assert "offsets 20 to 21" in told and f"offsets 50 to {second - 1}" in told and "does not have them yet" in told
 
 
+@pytest.mark.parametrize("window", [lookup.WINDOW, 37])
+@pytest.mark.parametrize("error", [None, OSError("the object is not what was opened")])
 def test_a_compaction_in_the_middle_gives_everything_once(
-    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window: int, error: OSError | None
 ) -> None:
     there = tmp_path / "archive"
     for end in (100, 200, 300, 400):
@@ -134,8 +136,11 @@ def test_a_compaction_in_the_middle_gives_everything_once(
             if not compacted and number == 0:
                 compacted.append(compact(there, "p", "/topic/b"))
                 compacted.append(compact(there, "p", "/topic/a"))
+                if error is not None:
+                    raise error
 
     monkeypatch.setattr(lookup, "_rows", rows)
+    monkeypatch.setattr(lookup, "WINDOW", window)
     found = [
         offset
         for batch in records(files, "p", 10, 390, SCHEMA, lambda *_: pytest.fail("all of it is there"), None, 16)
@@ -144,10 +149,20 @@ def test_a_compaction_in_the_middle_gives_everything_once(
     assert len(compacted) == 2 and sorted(found) == list(range(10, 390))
 
 
+def test_a_range_that_is_much_longer_than_the_archive_takes_no_memory_for_it(store: str, tmp_path: Path) -> None:
+    archive(tmp_path / "archive", store)
+    told: list[tuple[int, int, str]] = []
+    found = list(
+        records(open_files(tmp_path / "archive"), "p", 0, 10**13, SCHEMA, lambda *missing: told.append(missing))
+    )
+    assert sum(batch.num_rows for batch in found) == 600
+    assert told == [(600, 10**13, "the archive does not have them yet")]
+
+
 def test_a_file_that_is_named_and_gone_is_an_error(store: str, tmp_path: Path) -> None:
     paths = archive(tmp_path / "archive", store)
     (tmp_path / "archive" / paths[0]).unlink()
-    with pytest.raises(StorageError, match="a commit names a file that is gone"):
+    with pytest.raises(StorageError, match="cannot be read: a commit names it, and it is gone; restore it"):
         list(records(open_files(tmp_path / "archive"), "p", 0, 600, SCHEMA, lambda *_: None))
 
 
