@@ -1,8 +1,7 @@
 """The columns of the table as Spark sees them; ``radiator.columns.schema`` is where they are decided.
 
-A read may name any subset in any
-order (``.schema("destination, offset ...")``): what is not named is not decoded. Spark passes the wanted columns as a
-StructType; ``checked`` says in words when a name or a type is not one of ours.
+A read may name any subset in any order (``.schema("destination, offset ...")``): what is not named is not decoded.
+Spark passes the wanted columns as a StructType; ``checked`` says in words when a name or a type is not one of ours.
 
 Knows: names and types. Must not know: files.
 """
@@ -10,7 +9,7 @@ Knows: names and types. Must not know: files.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
@@ -26,10 +25,10 @@ BY_NAME = {field.name: field for field in SCHEMA.fields}
 
 def select(names: Iterable[str]) -> StructType:
     """The schema that names just these columns: what ``.schema()`` of a reader takes. Raises ConfigError."""
-    chosen = list(names)
+    chosen = listed(names)
     for name in chosen:
         if name not in BY_NAME:
-            raise ConfigError(_unknown(name))
+            raise ConfigError(unknown(name))
     return StructType([BY_NAME[name] for name in chosen])
 
 
@@ -39,7 +38,7 @@ def checked(schema: StructType) -> StructType:
     for field in schema.fields:
         column = BY_NAME.get(field.name)
         if column is None:
-            raise ConfigError(_unknown(field.name))
+            raise ConfigError(unknown(field.name))
         if field.dataType != column.dataType:
             raise ConfigError(
                 f"column {field.name}: expected type {column.dataType.simpleString()}, "
@@ -56,9 +55,16 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema, timezone="UTC")
 
 
-def _unknown(name: str) -> str:
-    near, known = difflib.get_close_matches(name, BY_NAME, n=1), kafka.column_instead(name)
+def listed(names: Iterable[str]) -> list[str]:
+    """Raises ConfigError of a text, which is names of a letter each to Python."""
+    if isinstance(names, str):
+        raise ConfigError(f"columns: expected a list of names, such as columns=[{names!r}], got the text {names!r}")
+    return list(names)
+
+
+def unknown(name: str, where: str = "a radiator store", known: Collection[str] = BY_NAME) -> str:
+    near, instead = difflib.get_close_matches(name, known, n=1), kafka.column_instead(name)
     hint = f" (did you mean {near[0]}?)" if near else ""
-    if known is not None:
-        hint = f" (Kafka's {name} is {known} here)"
-    return f"column {name!r} is not one of a radiator store{hint}: expected {', '.join(BY_NAME)}"
+    if instead is not None:
+        hint = f" (Kafka's {name} is {instead} here)"
+    return f"column {name!r} is not one of {where}{hint}: expected {', '.join(known)}"

@@ -12,12 +12,11 @@ Invariant: a record is in the DataFrame once, whatever broker and archive do whi
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from functools import reduce
 from operator import or_
 from typing import Any, Final
@@ -37,7 +36,8 @@ from radiator.errors import ConfigError, StorageError
 from radiator.routing.pattern import ANY, ONE, ONE_OR_MORE, Pattern, parse_list, segments
 from radiator.spark import options as read_options
 from radiator.spark.json_schema import struct_of
-from radiator.spark.schema import BY_NAME, SCHEMA
+from radiator.spark.positions import parse_time
+from radiator.spark.schema import BY_NAME, SCHEMA, listed, unknown
 from radiator.spark.schemas import read_schema, schema_of
 from radiator.spark.seam import Seam, names_in, seam, whole
 from radiator.spark.session import read
@@ -53,7 +53,19 @@ _SEGMENT: Final = r"[./][^./]*"  # of a name with a separator put before it
 _WILD: Final = {ONE: _SEGMENT, ONE_OR_MORE: f"(?:{_SEGMENT})+", ANY: f"(?:{_SEGMENT})*"}
 
 Path = str | os.PathLike[str]
-Time = int | str | datetime
+Time = int | str | date
+
+_ENDS: Final = "it says itself where the log begins and ends"
+_TAKEN: Final = {
+    "path": _ENDS,
+    "startingoffsets": _ENDS,
+    "endingoffsets": _ENDS,
+    "startingoffsetsbytimestamp": f"{_ENDS}; start= and end= are moments for both",
+    "endingoffsetsbytimestamp": f"{_ENDS}; start= and end= are moments for both",
+    "archive": "say it with archive=",
+    "failondataloss": "say it with fail_on_data_loss=",
+    "pushdown": "its DataFrame may be used in many queries, and this is safe in one only",
+}
 
 
 class _NotThere(Exception):
@@ -109,13 +121,13 @@ def _options(
     others: Mapping[str, Any],
 ) -> dict[str, str]:  # fmt: skip
     for name in others:
-        if plain(name) in ("path", "startingoffsets", "endingoffsets", "pushdown", "archive"):
-            raise ConfigError(f"table has no option {name}: it says itself where the log begins and ends")
+        if plain(name) in _TAKEN:
+            raise ConfigError(f"table has no option {name}: {_TAKEN[plain(name)]}")
     chosen = {
         "destination": destination,
         "partition": partition,
-        "start_time": start if isinstance(start, str | None) else _moment("start", start),
-        "end_time": end if isinstance(end, str | None) else _moment("end", end),
+        "start_time": _moment("start", start),
+        "end_time": _moment("end", end),
     }
     return {
         **{name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in others.items()},
@@ -124,8 +136,13 @@ def _options(
     }
 
 
-def _moment(argument: str, time: int | datetime) -> str:
+def _moment(argument: str, time: Time | None) -> str | None:
     """As text that no option takes for something else than nanoseconds."""
+    if time is None:
+        return None
+    if isinstance(time, str) or not isinstance(time, int | datetime):
+        parse_time(str(time), argument)
+        return str(time)
     try:
         seconds, rest = divmod(time_ns(time), NS_PER_SECOND)
     except ValueError as error:
@@ -170,9 +187,9 @@ def _given(schema: Any) -> StructType:
         return struct_of(schema)
     text = os.fspath(schema)
     if isinstance(schema, os.PathLike) or text.endswith(".json") or "://" in text:
-        folder, _, name = text.rpartition("/")
-        place = open_store(folder or ".")
-        return struct_of(read_schema(place, f"{place.root}/{name}"))
+        folder, _, name = (text if "://" in text else os.path.abspath(text)).rpartition("/")
+        place = open_store(folder or "/")
+        return struct_of(read_schema(place, f"{place.root.rstrip('/')}/{name}"))
     try:
         parsed = StructType.fromDDL(text)
     except Exception as error:
@@ -188,13 +205,10 @@ def _columns(columns: Iterable[str] | None, fields: StructType | None) -> tuple[
     own = [] if fields is None else [*names_of(fields, SCHEMA.names).values(), CORRUPT]
     if columns is None:
         return [*SCHEMA.names, *own], list(SCHEMA.names)
-    wanted = list(columns)
+    wanted = listed(columns)
     for name in wanted:
         if name not in BY_NAME and name not in own:
-            known = [*BY_NAME, *own]
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f" (did you mean {near[0]}?)" if near else ""
-            raise ConfigError(f"column {name!r} is not one of this table{hint}: expected {', '.join(known)}")
+            raise ConfigError(unknown(name, "this table", [*BY_NAME, *own]))
     needed = [name for name in SCHEMA.names if name in wanted or (name == "body" and set(wanted) & set(own))]
     return wanted, needed or ["offset"]
 
@@ -258,7 +272,7 @@ def _archived(
     spark: SparkSession, files: Files, wanted: Sequence[DataFile], selection: Selection, needed: list[str]
 ) -> list[DataFrame]:
     """Two at most: files of which every row is wanted, and those of which some are."""
-    all_of, some_of = [each for each in wanted if whole(each, selection)], []
+    all_of = [each for each in wanted if whole(each, selection)]
     some_of = [each for each in wanted if not whole(each, selection)]
     sides = []
     if all_of:

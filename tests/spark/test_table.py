@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -110,6 +110,10 @@ def test_times_are_chosen_across_the_seam_to_the_nanosecond(spark: Any, store: t
     for number in (1, 1_700_000_000):
         with pytest.raises(ConfigError, match="start: expected nanoseconds since 1970"):
             table(spark, *store, start=number)
+    with pytest.raises(ConfigError, match="option end: expected RFC 3339"):
+        table(spark, *store, end="soon")
+    days = [table(spark, *store, start=day).count() for day in ("2023-11-15", date(2023, 11, 15))]
+    assert days[0] == days[1] and 0 < days[0] < 300
     moment = datetime.fromtimestamp(low // 10**9, UTC)
     assert table(spark, *store, partition="abc", start=moment, end=str(high)).count() == 150
     assert table(spark, *store, partition="abc", start=low + 1).count() == 207
@@ -139,6 +143,11 @@ def test_only_columns_that_are_named_are_read(spark: Any, store: tuple[str, str]
     assert table(spark, *store, columns=[]).columns == []
     with pytest.raises(ConfigError, match="did you mean destination"):
         table(spark, *store, columns=["destinaton"])
+    with pytest.raises(ConfigError, match="Kafka's value is body here"):
+        table(spark, *store, columns=["value"])
+    for taking in (table, read):
+        with pytest.raises(ConfigError, match=r"expected a list of names, such as columns=\['size'\], got the text"):
+            taking(spark, store[0], columns="size")
 
 
 def test_either_side_may_be_missing(spark: Any, store: tuple[str, str], tmp_path: Path) -> None:
@@ -276,7 +285,10 @@ def test_a_file_that_spark_leaves_out_without_a_word_is_an_error(
 
 
 def test_options_that_would_move_the_seam_are_refused(spark: Any, store: tuple[str, str]) -> None:
-    for name in ("startingOffsets", "ending_offsets", "pushdown"):
-        with pytest.raises(ConfigError, match="says itself"):
-            table(spark, *store, **{name: "1"})
+    for name in ("startingOffsets", "ending_offsets", "startingOffsetsByTimestamp", "ending_offsets_by_timestamp"):
+        with pytest.raises(ConfigError, match=f"table has no option {name}: it says itself where the log begins"):
+            table(spark, *store, **{name: '{"abc": 1700000000000}'})
+    for name, told in [("pushdown", "many queries"), ("failOnDataLoss", "with fail_on_data_loss="), ("Archive", "e=")]:
+        with pytest.raises(ConfigError, match=f"table has no option {name}: .*{told}"):
+            table(spark, *store, **{name: "true"})
     assert table(spark, *store, rows_per_batch=7).count() == 400

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from radiator.errors import ConfigError
-from radiator.spark import collect, table
+from radiator.spark import collect, table, tables
 from radiator.spark.schema import SCHEMA
 from radiator.spark.typed import CORRUPT
 from radiator.spark.uris import arrow_uri, hadoop_uri
@@ -85,7 +85,14 @@ def test_who_does_not_ask_for_a_destination_or_asks_for_bodies_as_they_are_gets_
     assert table(spark, *store, destination="/topic/other").columns == SCHEMA.names  # numbers have no fields
 
 
-def test_a_schema_can_be_given_in_every_way(spark: Any, store: tuple[str, str], tmp_path: Path) -> None:
+def test_a_schema_at_the_root_is_not_looked_for_elsewhere() -> None:
+    with pytest.raises(ConfigError, match="^/nowhere-at-all.json: expected a JSON Schema, and there is no such file"):
+        tables._given("/nowhere-at-all.json")
+
+
+def test_a_schema_can_be_given_in_every_way(
+    spark: Any, store: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "flight.json"
     path.write_text(json.dumps(FLIGHT))
     struct = StructType.fromDDL("carrier STRING, dep_delay INT")
@@ -94,6 +101,9 @@ def test_a_schema_can_be_given_in_every_way(spark: Any, store: tuple[str, str], 
         df = table(spark, *store, partition="flights", schema=schema)
         assert df.schema["carrier"].dataType.simpleString() == "string"
         assert df.schema["dep_delay"].dataType.simpleString() == "int"
+    monkeypatch.chdir(tmp_path)
+    for near in ("flight.json", "./flight.json"):
+        assert table(spark, *store, schema=near).schema["carrier"].dataType.simpleString() == "string"
     assert table(spark, None, store[1], schema="carrier STRING").where("carrier = 'UA'").count() == 10
 
 
