@@ -65,6 +65,25 @@ def test_large_integers_are_exact_or_null(spark: Any) -> None:
     assert row["id"] == Decimal((1 << 64) - 1)
 
 
+def test_decimals_are_exact_or_null_and_told(spark: Any) -> None:
+    numbers = ["2.0", "1e3", "12345678901234567890", "-5", "null"]
+    others = ["2.5", "12345678901234567890.5", "123456789012345678901", '"5"', "true", "1e300"]
+    bodies = [f'{{"n": {number}, "k": {number}, "s": "x"}}' for number in [*numbers, *others]]
+    rows = typed(spark, "n DECIMAL(20,0), k DECIMAL(38,0), s STRING", *bodies)
+    assert [row["n"] for row in rows] == [2, 1000, 12345678901234567890, -5, None] + 6 * [None]
+    assert [row[CORRUPT] for row in rows] == [None] * 5 + bodies[5:]
+    assert {row["s"] for row in rows} == {"x"}
+    assert [row["k"] for row in rows][2:6] == [12345678901234567890, -5, None, None]
+    nested = "a STRUCT<n DECIMAL(20,0), s STRING>, b ARRAY<DECIMAL(20,0)>, c MAP<STRING, DECIMAL(20,0)>, d BIGINT"
+    right = '{"a": {"n": 18446744073709551616, "s": "x"}, "b": [1.0, null], "c": {"k": 3}, "d": 4.0}'
+    wrong = '{"a": {"n": 1.5, "s": "x"}, "b": [1.5, 2], "c": {"k": "3"}, "d": 4}'
+    one, other = typed(spark, nested, right, wrong)
+    assert tuple(one["a"]) == (1 << 64, "x") and one["b"] == [1, None] and one["c"] == {"k": 3}
+    assert one["d"] == other["d"] == 4 and one[CORRUPT] is None
+    assert tuple(other["a"]) == (None, "x") and other["b"] == [None, 2] and other[CORRUPT] == wrong
+    assert (other["c"] or {}).get("k") is None
+
+
 def test_whole_numbers_are_found_wherever_they_stand(spark: Any) -> None:
     ddl = "a STRUCT<n BIGINT, s STRING>, b ARRAY<INT>, c MAP<STRING, BIGINT>, d ARRAY<STRUCT<n: INT>>, e ARRAY<STRING>"
     whole = '{"a": {"n": 1.0, "s": "x"}, "b": [1, 2.0], "c": {"k": 3.0}, "d": [{"n": 4.0}, null], "e": ["y"]}'
