@@ -9,6 +9,7 @@ Told from the outside, by what lies around it and by what the broker keeps:
     settled        a log of queues alone, all of which are behind the hole: that is told, and is no loss
     never had      what a log that the archive does not know yet lacks at its beginning: told likewise, as it may have
                    gone before there was an archive
+    elsewhere      but not where retention was told that it is archived: then this archive has not what one has had
 
 Where it cannot be told, it may hold one.
 
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
+from types import MappingProxyType
 from typing import NamedTuple
 
 from radiator.archive.lookup import reason
@@ -39,11 +41,13 @@ SETTLED = (
     "its queues were through with them, and they were removed before they were archived; retention.wait_for: archive "
     "makes that wait"
 )
-
-
 NEVER_HAD = (
     "they were gone before the archive had anything of this partition; retention.wait_for: archive keeps what is "
     "written from then on"
+)
+ELSEWHERE = (
+    "retention was told that they are archived, and they are not in this archive: its last commits are gone (restore "
+    "_log/), or it is not mounted here, or they are in another one"
 )
 
 
@@ -59,29 +63,31 @@ class Hole(NamedTuple):
 
 
 class Around:
-    """``place`` and ``logs``: the store, and what of it was listed before the commits were read; None: there is only
-    the archive."""
+    """``place``, ``logs`` and ``marks``: the store, and what of it was listed and read before the commits were; None:
+    there is only the archive."""
 
-    def __init__(self, state: State, place: Place | None = None, logs: Iterable[StoredPartition] = ()) -> None:
+    def __init__(
+        self, state: State, place: Place | None = None, logs: Iterable[StoredPartition] = (),
+        marks: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
         self._state = state
         self._place = place
         self._logs = {each.name: each for each in logs}
+        self._marks = marks
 
     def holes(self, selection: Selection) -> Iterator[Hole]:
         """All that may hold what is wanted."""
         for lost in sorted(self._state.lost):
             yield from self._hole(lost.partition, lost.first, lost.next_offset, lost.why, selection)
         for each in self._logs.values():
-            end = self._state.ends.get(each.name)
-            if end is not None and each.log_start_offset > end:
-                yield from self._hole(each.name, end, each.log_start_offset, None, selection)
-            elif (
-                end is None
-                and self._state.version >= 0
-                and self.may_hold(each.name, 0, each.log_start_offset, selection)
-            ):
-                settled = self.settled(each.name, each.log_start_offset)
-                yield Hole(each.name, 0, each.log_start_offset, SETTLED if settled else NEVER_HAD, True)
+            end, start = self._state.ends.get(each.name), each.log_start_offset
+            if start > (end or 0) and self._marks.get(each.name, 0) > (end or 0):
+                if self.may_hold(each.name, end or 0, start, selection):
+                    yield Hole(each.name, end or 0, start, ELSEWHERE, False)
+            elif end is not None and start > end:
+                yield from self._hole(each.name, end, start, None, selection)
+            elif end is None and self._state.version >= 0 and self.may_hold(each.name, 0, start, selection):
+                yield Hole(each.name, 0, start, SETTLED if self.settled(each.name, start) else NEVER_HAD, True)
 
     def _hole(
         self, partition: str, first: int, following: int, why: str | None, selection: Selection

@@ -23,7 +23,7 @@ from radiator.archive.failing import is_everybodys, of_partition, of_run
 from radiator.archive.files import Files
 from radiator.archive.lock import locked
 from radiator.archive.manifest import DataFile, Lost, State, check_source, load
-from radiator.archive.marks import ahead
+from radiator.archive.marks import ahead, marks
 from radiator.archive.merging import Sizes, merged, to_merge
 from radiator.archive.orphans import check_commits
 from radiator.archive.planning import UNIT_BYTES, Plan, plan, source_of
@@ -266,7 +266,9 @@ class _Run:
 
     def _tell_marks(self) -> None:
         if self._options.mark and not self._copy:
-            text = ahead(self._data, self._publisher.files.uri, self._publisher.state, self._options.partitions)
+            place, names = open_store(self._data), self._options.partitions
+            found = marks(place.fs, [each for each in partitions(place) if not names or each.name in names])
+            text = ahead(found, self._publisher.files.uri, self._publisher.state)
             if text:
                 self._watch.tell(text)
 

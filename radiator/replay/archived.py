@@ -24,6 +24,7 @@ from radiator.archive.holes import Around
 from radiator.archive.listing import there
 from radiator.archive.lookup import OnMissing, missing, overlaps
 from radiator.archive.manifest import DataFile, State, check_source, load
+from radiator.archive.marks import marks
 from radiator.archive.parquet import reader
 from radiator.archive.planning import source_of
 from radiator.columns.files import open_store
@@ -49,13 +50,14 @@ class Archived:
         self._files = open_files(archive)
         self._choice = choice
         self._selection = _selection(choice)
-        self._store = None if data is None else open_store(data), logs
+        place, chosen = None if data is None else open_store(data), [each for each in logs if choice.has(each.name)]
+        self._store = place, logs, {} if place is None else marks(place.fs, chosen)
         self._wants = choice.patterns
         self._open = 0
         self._take(there(self._files))
-        if data is not None:
+        if data is not None and place is not None:
             check_source(self._files, self._state, source_of(data))
-            check(open_store(data), self._files, self._state, [each for each in logs if choice.has(each.name)])
+            check(place, self._files, self._state, chosen)
         self.ends = self._state.ends
         self.lost: list[tuple[str, int, int, str]] = []  # partition, first and last offset, why
         self.settled: list[tuple[str, int, int, str]] = []  # of that what the queues of its log were through with

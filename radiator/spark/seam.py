@@ -1,9 +1,10 @@
 """Where the archive ends and the log begins, as of one moment, so that every record lies on one side of it.
 
-The log is listed first, then the commits are read. What retention had removed from the log by then was archived before,
-so the commits that are read later name it; what they name beyond what was listed is a little more, and no hole. Below
-``ends`` every record is the archive's, from there up to what was listed it is the log's. What becomes of the log after
-that is found by who reads it: see the option ``archive`` of the source.
+The log is listed first with its marks for retention, then the commits are read. What retention had removed from the log
+by then was archived before, so the commits that are read later name it, or are not all there, which the marks tell;
+what they name beyond what was listed is a little more, and no hole. Below ``ends`` every record is the archive's, from
+there up to what was listed it is the log's. What becomes of the log after that is found by who reads it: see the option
+``archive`` of the source.
 
 Knows: the listing of a store, the state of an archive. Must not know: Spark.
 Invariant: of each partition, the offsets on both sides are consecutive, or the hole between them is in ``holes``
@@ -20,6 +21,7 @@ from radiator.archive.border import check
 from radiator.archive.holes import Around
 from radiator.archive.listing import in_order, there
 from radiator.archive.lookup import may_hold
+from radiator.archive.marks import ahead, marks
 from radiator.columns.files import open_store
 from radiator.columns.log import partitions
 from radiator.columns.selection import Selection
@@ -46,26 +48,30 @@ def seam(
     """Raises StorageError."""
     place = None if data is None else open_store(data, storage)
     logs = [] if place is None else partitions(place)
+    wanted_logs = [each for each in logs if selection.wants_partition(each.name)]
+    found = {} if place is None or archive is None else marks(place.fs, wanted_logs)
     state = State() if archive is None else load(archive) if place is not None else there(archive)
     if place is not None and archive is not None:
-        check(place, archive, state, [each for each in logs if selection.wants_partition(each.name)])
-    around = Around(state, place, logs)
+        check(place, archive, state, wanted_logs)
+    around = Around(state, place, logs, found)
     holes = list(around.holes(selection))
     log: dict[str, tuple[int, int]] = {}
-    for each in logs:
-        end = state.ends.get(each.name)
-        if not selection.wants_partition(each.name):
-            continue
-        first = max(each.log_start_offset, end or 0)
+    for each in wanted_logs:
+        first = max(each.log_start_offset, state.ends.get(each.name, 0))
         if first < each.next_offset:
             log[each.name] = first, each.next_offset
     wanted = (each for each in state.files.values() if may_hold(each, selection))
     lost, settled = (tuple(str(each) for each in holes if each.settled is which) for which in (False, True))
-    slips = () if archive is None else tuple(_slips(archive, state, around, selection))
+    slips = () if archive is None else tuple(_slips(archive, state, found, around, selection))
     return Seam(log, tuple(in_order(wanted)), lost, settled, slips)
 
 
-def _slips(archive: Files, state: State, around: Around, selection: Selection) -> Iterator[str]:
+def _slips(
+    archive: Files, state: State, found: Mapping[str, int], around: Around, selection: Selection
+) -> Iterator[str]:
+    behind = ahead(found, archive.uri, state)
+    if behind is not None:
+        yield behind
     if state.version < 0:
         yield (
             f"{archive.uri}: there is no archive, or nothing in it yet, so this is the log alone; `radiator archive "

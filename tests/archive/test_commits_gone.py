@@ -10,17 +10,22 @@ from pathlib import Path
 import pytest
 
 from radiator.archive.files import open_files
+from radiator.archive.holes import ELSEWHERE
 from radiator.archive.manifest import load
 from radiator.archive.paths import commit_path
 from radiator.archive.run import Options, Watch, preview, run
 from radiator.columns.selection import Selection
 from radiator.errors import StorageError
-from radiator.spark.seam import seam
+from radiator.replay.archived import Archived
+from radiator.replay.choice import Choice
+from radiator.spark.seam import Seam, seam
 from radiator.storage import archived
 from radiator.storage.files import FileSystem
 from radiator.storage.layout import partition_path
+from radiator.storage.reader import list_partitions
 from tests.archive.killing import EAGER, Killed
 from tests.archive.stores import check_exact, fill, more
+from tests.archive.test_border import log_of
 
 UNMERGED = replace(EAGER, merge=False)
 
@@ -92,6 +97,62 @@ def test_marks_that_say_more_than_the_archive_has_are_told(root: Path) -> None:
     (text,) = go(root, "elsewhere")
     assert "elsewhere has it up to 0. " in text
     assert go(root, "a third", replace(UNMERGED, mark=False)) == []
+
+
+def forget(root: Path, count: int) -> list[Path]:
+    """The last commit goes, and what retention takes on the strength of the mark that came of it."""
+    files = open_files(root / "archive")
+    (root / "archive" / commit_path(load(files).version)).unlink()
+    taken = sorted(Path(partition_path(str(root / "data"), "flights")).glob("*.rlog"))[:count]
+    for path in taken:
+        path.unlink()
+    return taken
+
+
+def joined(root: Path, selection: Selection | None = None) -> Seam:
+    return seam(str(root / "data"), open_files(root / "archive"), selection or Selection())
+
+
+def test_a_last_commit_that_is_gone_is_told_to_who_reads_archive_and_log_as_one(root: Path) -> None:
+    assert joined(root).slips == ()
+    forget(root, 0)
+    found = joined(root)
+    assert found.holes == ()  # nothing is missing yet
+    (text,) = found.slips
+    assert text.startswith("flights: retention was told that it is archived up to offset ")
+    assert "its last commits are gone" in text
+    assert joined(root, Selection().partition("in", "other")).slips == ()
+
+
+def test_what_retention_took_for_a_commit_that_is_gone_is_a_hole(root: Path) -> None:
+    taken = forget(root, 4)
+    first, following = load(open_files(root / "archive")).ends["flights"], log_of(root).log_start_offset
+    assert int(taken[-1].stem) > first
+    (text,) = joined(root).holes
+    assert text.startswith(f"partition 'flights': offsets {first} to {following - 1}: retention was told that they are")
+    assert "last commits are gone (restore _log/)" in text
+    replayed = Archived(str(root / "archive"), Choice(), str(root / "data"), list_partitions(str(root / "data")))
+    assert replayed.lost == [("flights", first, following - 1, ELSEWHERE)]
+    assert joined(root, Selection().offsets(following, 10_000)).holes == ()
+
+
+@pytest.mark.parametrize("gone", ["the first commit", "the archive"])
+def test_a_partition_of_which_the_archive_has_lost_everything_is_not_one_that_it_never_had(
+    tmp_path: Path, gone: str
+) -> None:
+    writer = fill(tmp_path / "data", "older", count=1000)
+    if gone == "the first commit":
+        go(tmp_path)
+    more(writer, count=1000)
+    writer.close()
+    go(tmp_path)
+    forget(tmp_path, 2)
+    if gone == "the archive":
+        shutil.rmtree(tmp_path / "archive")  # as where a disk is not mounted
+    found = joined(tmp_path)
+    (text,) = found.holes
+    assert text.startswith(f"partition 'flights': offsets 0 to {log_of(tmp_path).log_start_offset - 1}: retention was")
+    assert found.settled == ()
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,7 @@ def test_a_broker_that_writes_and_an_archiver_that_follows_are_no_other_log(
     found = joined(tmp_path)
     assert load(open_files(tmp_path / "archive")).ends["flights"] > before
     assert "flights" not in found.log, "the archive has all that was listed, and more"
+    assert found.slips == (), "nor is retention further than the archive"
 
 
 def test_retention_that_removes_segments_meanwhile_is_no_other_log(
