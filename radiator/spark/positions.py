@@ -23,6 +23,7 @@ from radiator.errors import ConfigError
 MILLISECONDS_DIGITS, NANOSECONDS_DIGITS = 13, 19  # of the years 2001 to 2286, and 2001 to 2262
 NS_PER_MS = 1_000_000
 WORDS = {"earliest": EARLIEST, "latest": LATEST}
+_FRACTION = r"(?:(?<=[^+-]\d\d:\d\d:\d\d)|(?<=T\d{6}))[.,](\d{1,9})\d*"  # of seconds; ISO 8601 has others too
 _GUESSES = {10: "seconds", 11: "seconds", 12: "milliseconds", 16: "microseconds"}
 
 
@@ -32,8 +33,11 @@ def parse_time(text: str, option: str) -> int:
     if re.fullmatch(r"-?\d+", text) and len(text) != len("20130101"):  # that is a date
         return _bare(text, option)
     try:
-        fraction = re.search(r"[.,](\d{1,9})\d*", text)
-        whole = datetime.fromisoformat(text[: fraction.start()] + text[fraction.end() :] if fraction else text)
+        fraction = re.search(_FRACTION, text)
+        cut = text[: fraction.start()] + text[fraction.end() :] if fraction else text
+        if "." in cut or "," in cut:
+            raise ValueError("a fraction of something else, which fromisoformat takes for one of a second")
+        whole = datetime.fromisoformat(cut)
     except ValueError:
         raise ConfigError(
             f"option {option}: expected RFC 3339 such as 2013-01-31T12:00:00Z, "

@@ -31,7 +31,7 @@ from pyspark.sql.datasource import (
 
 from radiator.columns.selection import HIGH, LOW, Selection
 from radiator.spark.schema import BY_NAME
-from radiator.storage.layout import parse_message_id
+from radiator.storage.layout import message_id, parse_message_id
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TEXT: dict[type[Filter], str] = {
@@ -91,12 +91,15 @@ def _named(selection: Selection, column: str, condition: Any, negated: bool) -> 
 
 
 def _addressed(selection: Selection, condition: Any) -> Selection | None:
-    """A message-id is partition and offset: a look-up, not a search."""
+    """A message-id is partition and offset: a look-up, not a search. One in another spelling (``a@017``) is that of no
+    record, and Spark finds that out."""
     if not isinstance(condition, EqualTo) or not isinstance(condition.value, str):
         return None
     try:
         partition, offset = parse_message_id(condition.value)
     except ValueError:
+        return None
+    if message_id(partition, offset) != condition.value:
         return None
     return selection.partition("in", partition).offsets(offset, offset + 1)
 

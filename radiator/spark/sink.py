@@ -14,7 +14,7 @@ Knows: pyspark's writers and tasks. The rest is in sink_options, sink_rows, sink
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, SupportsIndex
 
@@ -26,6 +26,7 @@ from pyspark.sql.types import StructType
 from radiator.client import Connection, connect
 from radiator.client.sure import SureSender
 from radiator.errors import ClientError, ConfigError
+from radiator.limits import MIB
 from radiator.spark.bringing import bring
 from radiator.spark.sink_ids import Ids
 from radiator.spark.sink_options import SinkOptions, parse
@@ -34,6 +35,7 @@ from radiator.spark.worker import quiet
 
 QUERY_PROPERTY, EPOCH_PROPERTY = "sql.streaming.queryId", "streaming.sql.batchId"
 CONNECT_SECONDS_MAX = 10.0
+ROWS_AT_A_TIME, BYTES_AT_A_TIME = 4096, 4 * MIB  # of which Python's objects are made
 PROBE_SECONDS_MAX = 10.0  # for a broker that is just being restarted; who has mistyped a port should not wait longer
 
 
@@ -69,13 +71,14 @@ class StreamSink(DataSourceStreamArrowWriter):  # type: ignore[misc]
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         quiet()
-        query, epoch = self._options.query or _property(QUERY_PROPERTY), _property(EPOCH_PROPERTY)
-        if query is None or epoch is None:
+        options = self._options
+        query, epoch = options.query or _property(QUERY_PROPERTY), _property(EPOCH_PROPERTY)
+        if options.dedup != "none" and (query is None or (epoch is None and not options.dedup_by)):
             raise ConfigError(
                 "this Spark does not tell its tasks which query and epoch they belong to, so no row can be told from "
                 "its repeat: expected dedup_by with query, or dedup=none"
             )
-        return _write(iterator, self._options, self._rows, query, epoch)
+        return _write(iterator, options, self._rows, query or "", epoch or "")
 
 
 def batch_sink(given: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchSink:
@@ -117,7 +120,7 @@ def _write(
     number = 0
     try:
         with _in_words(options):
-            for batch in iterator:
+            for batch in pieces(iterator):
                 for row in rows.read(batch, number):
                     message = row.message
                     dedup_id = None if row.own_id else ids.of(row.digest, row.placed)
@@ -131,6 +134,14 @@ def _write(
         raise
     sender.close()
     return Stored(sender.stored, sender.sent_again)
+
+
+def pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows, fewer at a time: Spark's batches have 64 MiB, and what is made of a batch as much again."""
+    for batch in batches:
+        rows = min(ROWS_AT_A_TIME, max(batch.num_rows * BYTES_AT_A_TIME // max(batch.nbytes, 1), 1))
+        for start in range(0, batch.num_rows, rows):
+            yield batch.slice(start, rows)
 
 
 @contextmanager

@@ -74,7 +74,8 @@ ACCEPTED: tuple[Accepted, ...] = (
 BY_NAME = {each.name: each for each in ACCEPTED}
 CARRIED_BY_THE_BROKER = frozenset({"partition", "offset", "message_id", "receive_time", "receive_ns", "size"})
 
-PLACES = (("message_id",), ("partition", "offset"))  # either says which record of a log a row is
+PLACES = ({"message_id": "string"}, {"partition": "string", "offset": "number"})  # which record of a log a row is: one
+# or the other. Kafka's partition is a number, and there is one of it in each topic.
 IDS = frozenset({"dedup-id", "producer-id", "sequence"})
 _DROPPED = RESERVED - {"partition"}  # of SEND, partition chooses one of several
 _PLAIN_HEADERS = ("partition-key", "content-type", "correlation-id", "reply-to", "priority", "dedup-id")
@@ -121,7 +122,8 @@ class Rows:
         for name in self._dedup_by:
             if name not in self._columns:
                 raise ConfigError(f"option dedup_by: there is no column {name!r}; expected {', '.join(self._columns)}")
-        self._place = next((names for names in PLACES if all(name in self._columns for name in names)), ())
+        kinds = self._kinds
+        self._place = next((tuple(each) for each in PLACES if all(kinds.get(name) == each[name] for name in each)), ())
         self._one_of("body", "value", needed=True)
         self._one_of("key", "partition_key", needed=False)
         if self._destination is None and "destination" not in self._columns:

@@ -8,12 +8,12 @@ Knows: options, words. Must not know: files, pyspark.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection
 
 from radiator.columns.files import shown
 from radiator.columns.options import ReadOptions
 from radiator.columns.scan import LostRecords
+from radiator.columns.warn import warn
 from radiator.errors import StorageError
 from radiator.spark.stream_offsets import Offsets
 
@@ -23,12 +23,12 @@ REMEDY = 'to go on with what is left: option("failOnDataLoss", "false")'
 class Losses:
     def __init__(self, options: ReadOptions) -> None:
         self._path, self._fail = shown(options.path), options.fail_on_data_loss
-        self._wants = options.selection.wants_partition
+        self._wants, self._once = options.selection.wants_partition, options.warn_once
 
     def _lose(self, what: str, goes_on: str) -> None:
         if self._fail:
             raise LostRecords(f"{what}; {REMEDY}")
-        print(f"radiator: {what}: {goes_on}", file=sys.stderr, flush=True)
+        warn(f"{what}: {goes_on}", self._once)
 
     def vanished(self, start: Offsets, found: Collection[str]) -> list[str]:
         """Those of ``start`` that are not there any more."""

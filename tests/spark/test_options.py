@@ -170,6 +170,8 @@ def test_a_batch_has_no_options_of_streams() -> None:
         ({"path": "x", "destnation": "y"}, "did you mean destination?"),
         ({"path": "x", "start_time": "yesterday"}, "option start_time: expected RFC 3339"),
         ({"path": "x", "start_time": "99"}, "option start_time: expected RFC 3339"),
+        ({"path": "x", "start_time": "2013-01-31T12:00.5"}, "option start_time: expected RFC 3339"),  # half a minute?
+        ({"path": "x", "start_time": "2013-01.5-31"}, "option start_time: expected RFC 3339"),
         ({"path": "x", "pushdown": "yes"}, "option pushdown: expected true or false, got 'yes'"),
         ({"path": "x", "rows_per_batch": "0"}, "option rows_per_batch: expected a whole number above 0"),
         ({"path": "x", "starting_offsets": "latest"}, "option starting_offsets: expected earliest, a number, or JSON"),

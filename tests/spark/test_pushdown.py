@@ -84,8 +84,13 @@ def test_names(condition: Filter, matching: set[str]) -> None:
     taken = narrow(Selection(), condition)
     assert taken is not None
     assert {name for name in names if taken.wants_destination(name)} == matching
-    partition = type(condition)(condition.child) if isinstance(condition, Not) else condition
-    assert narrow(Selection(), partition) is not None
+    assert all(map(taken.wants_partition, names))
+    inner: Any = condition.child if isinstance(condition, Not) else condition
+    of_partition: Any = type(inner)(("partition",), inner.value)
+    taken = narrow(Selection(), Not(of_partition) if isinstance(condition, Not) else of_partition)
+    assert taken is not None
+    assert {name for name in names if taken.wants_partition(name)} == matching
+    assert all(map(taken.wants_destination, names))
 
 
 def test_a_message_id_is_a_place() -> None:
@@ -111,6 +116,7 @@ def test_columns_that_are_never_null_take_their_not_null_filter() -> None:
         EqualTo(("event_ns",), 3),
         EqualTo(("size",), 3),
         EqualTo(("message_id",), "nonsense"),
+        EqualTo(("message_id",), "a@017"),  # no record is called so: the one at 17 is a@17
         EqualTo(("offset",), 3.0),
         EqualTo(("offset",), True),
         EqualTo(("receive_time",), datetime(2020, 1, 1)),

@@ -151,6 +151,9 @@ def test_only_a_row_that_says_its_place_is_told_by_it() -> None:
     columns = {"partition": StringType(), "offset": LongType(), "body": StringType()}
     batch = table_of(columns, partition=["a", None, "a"], offset=[1, 1, None], body=["x"] * 3)
     assert [row.placed for row in rows_of(columns).read(batch, 0)] == [True, False, False]
+    columns = {"partition": LongType(), "offset": LongType(), "body": StringType()}  # as Kafka's: of which topic?
+    batch = table_of(columns, partition=[1], offset=[1], body=["x"])
+    assert [row.placed for row in rows_of(columns).read(batch, 0)] == [False]
 
 
 def test_a_digest_does_not_depend_on_when_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -210,6 +210,15 @@ def test_a_name_that_nobody_has_used_yet_is_told_once_a_run(writer: Writer, caps
         assert capsys.readouterr().err.count("no destination 'flihts' yet; did you mean flights?") == 1
 
 
+def test_what_is_left_out_is_told_once_by_those_who_share_a_directory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = {"path": str(tmp_path), "failOnDataLoss": "false", "warnOnce": str(tmp_path)}
+    for _ in range(2):
+        Losses(parse(given, Use.STREAM)).retained("a", 3, 9)
+    assert capsys.readouterr().err.count("offsets 3 to 8 have been removed") == 1
+
+
 def test_no_message_shows_who_asks_for_the_files(capfd: pytest.CaptureFixture[str]) -> None:
     options = parse({"path": URI, "failOnDataLoss": "false"}, Use.STREAM)
     Losses(options).vanished({"a": 1}, {})
