@@ -16,8 +16,9 @@ Invariant: every committed record that the selection wants lies in exactly one r
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import NamedTuple
 
 from radiator.columns.files import Place, open_store, shown, together
@@ -88,7 +89,8 @@ def plan_logs(fs: FileSystem, logs: Iterable[StoredPartition], options: ReadOpti
     uncut = 0 if options.tasks_min > 1 else (options.split_bytes or SPLIT_BYTES_MIN) // RAGGED
     wanted = [(log.name, segment) for log in logs for segment in _segments(log, options.selection)]
     cuts = together(fs, lambda each: _cut(fs, *each, options.selection, {}, uncut), wanted)
-    return list(_tasks(fs, cuts, options))
+    line = _Line(cuts, options)
+    return list(_tasks(fs, together(fs, lambda at: line.cuttable(fs, at), range(len(cuts))), line))
 
 
 def plan_pieces(
@@ -181,14 +183,14 @@ def _segments(log: StoredPartition, selection: Selection) -> Iterator[StoredSegm
 class _Cut(NamedTuple):
     segment: StoredSegment
     range: SegmentRange
-    inside: list[IndexEntry]  # where it can be cut further
+    inside: list[IndexEntry] | None  # where it can be cut further; None: its index has not been asked yet
 
 
 def _cut(
     fs: FileSystem, partition: str, segment: StoredSegment, selection: Selection, spots: Spots, uncut: int
 ) -> _Cut:
-    """The segment without what its index shows to lie outside the selection. Fewer than ``uncut`` bytes will not be
-    cut any further."""
+    """The segment without what its index shows to lie outside the selection; one that is wanted as it is may leave its
+    index alone. Fewer than ``uncut`` bytes will not be cut any further."""
     low, high = selection.offsets_of(partition)
     if not segment.size_bytes:  # gone since it was listed
         low, high = max(low, segment.base_offset), min(high, segment.end_offset)
@@ -200,8 +202,8 @@ def _cut(
     if (place := spots.get((partition, high), NOWHERE))[0] == segment.base_offset:
         told = replace(told, end=place[1], next_offset=high)
     exact = told.first_offset >= low and told.next_offset <= high and not selection.by_time
-    if exact and told.end - told.start < uncut:
-        return _Cut(segment, told, [])  # nothing that the index could cut off
+    if exact:  # nothing that the index could cut off
+        return _Cut(segment, told, [] if told.end - told.start < uncut else None)
     entries = index_of(fs, segment)
     # Offsets and times both rise, so what lies before the selection is a prefix of the entries, what lies behind it a
     # suffix. The first wanted record stands behind the last entry of the prefix, the last one before the suffix.
@@ -235,32 +237,58 @@ def _count(total: int, options: ReadOptions) -> int:
     return max(count, options.tasks_min)
 
 
-def _tasks(fs: FileSystem, cuts: list[_Cut], options: ReadOptions) -> Iterator[tuple[SegmentRange, ...]]:
-    """All ranges lie on one line of bytes, which is cut into equal parts: at the entry of an index behind each border,
-    or between two ranges where a range that crosses the border has no entries, or would be cut near one of its ends."""
-    costs = [cut.range.end - cut.range.start + FILE_COST_BYTES for cut in cuts]
-    total = sum(costs)
-    count = _count(total, options)
-    ragged = 0 if options.tasks_min > 1 else total // count // RAGGED
+class _Line:
+    """All ranges, one behind the other by their bytes; it is cut into equal parts."""
+
+    def __init__(self, cuts: Sequence[_Cut], options: ReadOptions) -> None:
+        self._cuts = cuts
+        self.costs = [cut.range.end - cut.range.start + FILE_COST_BYTES for cut in cuts]
+        self.begins = list(accumulate(self.costs, initial=0))
+        self.total = self.begins[-1]
+        self.count = _count(self.total, options)
+        self.ragged = 0 if options.tasks_min > 1 else self.total // self.count // RAGGED
+
+    def border(self, number: int) -> int:
+        """Where task ``number``, counted from 1, should end."""
+        return self.total * number // self.count
+
+    def passed(self, place: int) -> int:
+        """How many tasks should have ended before ``place``; the last one ends nowhere before the end."""
+        return min(place * self.count // self.total, self.count - 1)
+
+    def cuttable(self, fs: FileSystem, at: int) -> _Cut:
+        """The cut of this number, with its index if a border falls into it: a store of terabytes has many more indexes
+        than borders."""
+        cut = self._cuts[at]
+        if cut.inside is not None:
+            return cut
+        if self.passed(self.begins[at]) == self.passed(self.begins[at + 1]):
+            return cut._replace(inside=[])
+        low, high = cut.range.first_offset, cut.range.next_offset
+        return cut._replace(inside=[entry for entry in index_of(fs, cut.segment) if low < entry.base_offset < high])
+
+
+def _tasks(fs: FileSystem, cuts: Iterable[_Cut], line: _Line) -> Iterator[tuple[SegmentRange, ...]]:
+    """The parts of the line: cut at the entry of an index behind each border, or between two ranges where a range that
+    crosses the border has no entries, or would be cut near one of its ends."""
     task: list[SegmentRange] = []
-    number, begin = 1, 0  # of the task that is being filled; where the range begins on the line
-    for cut, cost in zip(cuts, costs, strict=True):
-        border = total * number // count
-        if task and begin + (min(ragged, cost // 2) if cut.inside else cost // 2) >= border:
+    number = 1  # of the task that is being filled
+    for cut, begin, cost in zip(cuts, line.begins, line.costs, strict=False):
+        inside = cut.inside or []
+        if task and begin + (min(line.ragged, cost // 2) if inside else cost // 2) >= line.border(number):
             yield tuple(task)
-            task, number = [], max(number, begin * count // total) + 1
-        rest, line = cut.range, begin + FILE_COST_BYTES - cut.range.start
-        for entry in cut.inside:
-            if line + entry.position < max(total * number // count, begin + ragged):
+            task, number = [], max(number, line.passed(begin)) + 1
+        rest, shift = cut.range, begin + FILE_COST_BYTES - cut.range.start
+        for entry in inside:
+            if shift + entry.position < max(line.border(number), begin + line.ragged):
                 continue
-            if cut.range.end - entry.position < ragged:
+            if cut.range.end - entry.position < line.ragged:
                 break
             if confirms(fs, cut.segment, entry):
                 task.append(replace(rest, end=entry.position, next_offset=entry.base_offset))
                 yield tuple(task)
-                task, number = [], max(number, (line + entry.position) * count // total) + 1
+                task, number = [], max(number, line.passed(shift + entry.position)) + 1
                 rest = replace(rest, start=entry.position, first_offset=entry.base_offset)
         task.append(rest)
-        begin += cost
     if task:
         yield tuple(task)

@@ -21,7 +21,9 @@ from radiator.limits import INDEX_INTERVAL_BYTES, KIB
 from radiator.spark.options import parse
 from radiator.spark.schema import arrow_schema, select
 from radiator.storage import layout
+from radiator.storage.files import FileSystem
 from radiator.storage.index import IndexEntry, encode_entries, encode_head
+from radiator.storage.reader import StoredSegment
 from tests.spark.stores import MS, START_NS, Message, Writer, numbered
 
 pytestmark = pytest.mark.spark
@@ -84,6 +86,26 @@ def test_a_task_for_each_core_as_long_as_there_is_enough_to_do(tmp_path: Path, m
     monkeypatch.setattr(planning, "SPLIT_BYTES_MAX", 400 * KIB)
     monkeypatch.setattr("os.cpu_count", lambda: 1)
     assert len(plan(parse({"path": root}))) > 7
+
+
+def test_only_indexes_that_a_border_between_tasks_falls_into_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, read_index, asked = big(tmp_path / "data", 3000, 128 * KIB), planning.index_of, []
+
+    def noted(fs: FileSystem, segment: StoredSegment) -> list[IndexEntry]:
+        asked.append(segment.path)
+        return read_index(fs, segment)
+
+    monkeypatch.setattr(planning, "index_of", noted)
+    monkeypatch.setattr(planning, "SPLIT_BYTES_MIN", KIB)
+    for cores in 1, 2, 4:
+        asked.clear()
+        monkeypatch.setattr("os.cpu_count", lambda cores=cores: cores)
+        tasks = plan(parse({"path": root}))
+        assert len(tasks) == cores
+        assert len({piece.path for task in tasks for piece in task}) > 20
+        assert len(asked) == cores - 1
 
 
 def test_offsets_and_times_read_a_small_part_of_the_bytes(tmp_path: Path) -> None:
