@@ -120,7 +120,7 @@ class HeaderMaps:
                 pairs = split_block(block)
             except (ProtocolError, UnicodeDecodeError):
                 lines = [line.partition(":") for line in block.decode("utf-8", "replace").split("\n")]
-                pairs = [(name, value) for name, _, value in lines]
+                pairs = [(_meaning(name), _meaning(value)) for name, _, value in lines]
             first_wins: dict[str, str] = {}
             for name, value in pairs:
                 if name.startswith(prefix):
