@@ -154,6 +154,20 @@ def test_a_link_leads_somewhere(path: Path) -> None:
             assert (path.parent / target).exists(), target
 
 
+def anchors(path: Path) -> set[str]:
+    """What the headings of a page can be linked to by."""
+    text = re.sub(r"^```.*?^```$", "", path.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", each.strip().lower()).replace(" ", "-") for each in headings}
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_link_to_a_section_leads_to_one(path: Path) -> None:
+    for target, section in re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", path.read_text("utf-8")):
+        if "://" not in target:
+            assert section in anchors(path.parent / target if target else path), f"{target}#{section}"
+
+
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_file_named_in_a_document_exists(path: Path) -> None:
     for name in re.findall(r"`((?:radiator|tests|conf|docs|examples)/[\w./-]+)`", path.read_text("utf-8")):
