@@ -1,16 +1,18 @@
 """Asking a store elsewhere, with an end: what comes of it in time, or an error in words.
 
-The libraries that reach stores raise errors of their own, and some try again for as long as a quarter of an hour before
-they do. So the first question is asked on a thread that is not waited for any longer than ``SECONDS_MAX``.
+The libraries that reach stores raise errors of their own, of any class: here they become OSErrors that say what failed,
+and where. Some try again for as long as a quarter of an hour before they do. So the first question is asked on a thread
+that is not waited for any longer than ``SECONDS_MAX``.
 
 Knows: threads. Must not know: what is asked.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 SECONDS_MAX = 30.0  # for what takes a store a second, or some where it has a hundred thousand commits
 REMEDY = (
@@ -43,8 +45,47 @@ def asked(ask: Callable[[], Answer], doing: str, seconds: float | None = None) -
     (error,) = failed
     if not doing:
         raise error
-    text = " ".join(str(error).split()) or type(error).__name__
-    raise OSError(_told(doing, text)) from error
+    raise OSError(_told(doing, _text(error))) from error
+
+
+@contextlib.contextmanager
+def in_words(doing: str) -> Iterator[None]:
+    """Whatever a driver raises is an OSError that says so. Those that the system gave a number stay as they are, and
+    those that say that there is such a file, or none."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, FileNotFoundError | FileExistsError) or getattr(error, "errno", None) is not None:
+            raise
+        raise OSError(_told(doing, _text(error))) from error
+
+
+class InWords:
+    """An open file of a driver. ``doing``: see ``in_words``."""
+
+    def __init__(self, file: Any, doing: str) -> None:
+        self._file, self._doing = file, doing
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._file, name)
+        if not callable(found):
+            return found
+
+        def call(*args: Any, **more: Any) -> Any:
+            with in_words(self._doing):
+                return found(*args, **more)
+
+        return call
+
+    def __enter__(self) -> InWords:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _text(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _told(doing: str, text: str) -> str:

@@ -50,11 +50,18 @@ def of_run(files: Files, error: OSError | BrokenProcessPool) -> str:
             f"{_GO_ON}"
         )
     number = error.errno or _number(str(error))
+    if number is None:
+        return f"{placed(files.uri, error)}; {_GO_ON}"
     where = error.filename or files.uri
     if files.local is None and number in (errno.ENOSPC, errno.EDQUOT):
         where = f"{where} (files are made in {tempfile.gettempdir()} first: TMPDIR)"
     remedy = f"; {_REMEDIES[number]}" if number in _REMEDIES else ""
     return f"{where}: {error.strerror or error}{remedy}; {_GO_ON}"
+
+
+def placed(place: str, error: OSError) -> str:
+    """With the place where it happened, if the error does not say it: stores elsewhere do (``asking``)."""
+    return str(error) if "://" in str(error).partition(": ")[0] else f"{place}: {error}"
 
 
 def _number(text: str) -> int | None:

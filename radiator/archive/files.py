@@ -37,7 +37,8 @@ class Entry(NamedTuple):
 
 
 class Files(ABC):
-    uri: str  # of the archive, as people know it
+    uri: str  # of the archive, for messages: without what may be secret
+    given: str  # what opens it again
     local: str | None = None  # its directory, if it is one of this machine
 
     @abstractmethod
@@ -76,7 +77,11 @@ class Files(ABC):
 
     @abstractmethod
     def address(self, path: str) -> str:
-        """What other programs open it by: a local path, or a URI."""
+        """What other programs open it by: a local path, or a URI, which may have secrets where the archive's has."""
+
+    def named(self, path: str) -> str:
+        """For messages."""
+        return f"{self.uri}/{path}"
 
     def settle(self) -> None:  # noqa: B027 - elsewhere it is safe when it is published
         """What was published since the last time is safe when this returns."""
@@ -84,7 +89,7 @@ class Files(ABC):
 
 class LocalFiles(Files):
     def __init__(self, root: str) -> None:
-        self.local = self.uri = os.path.abspath(root)
+        self.local = self.uri = self.given = os.path.abspath(root)
         self._beside = self.address(NEW)  # where a file is made before it gets its name
         self._unsynced: set[str] = set()  # directories with new names
 

@@ -78,7 +78,7 @@ def _window(
             state = load(files)
             if each.path in state.files:
                 what = "a commit names it, and it is gone" if isinstance(error, FileNotFoundError) else str(error)
-                raise StorageError(f"{files.address(each.path)} cannot be read: {what}; restore it") from error
+                raise StorageError(f"{files.named(each.path)} cannot be read: {what}; restore it") from error
     raise StorageError(f"{files.uri}: its files change faster than they can be read, {TRIES_MAX} times over")
 
 

@@ -178,7 +178,7 @@ def _write_checkpoint(files: Files, state: State) -> None:
     path = checkpoint_path(state.version)
     if not files.create_new(path, encode(_whole(state))) and _checkpoint(files, state.version) != state:
         raise StorageError(
-            f"{files.address(path)}: is there already, and is not the state as of commit {state.version}; remove it: "
+            f"{files.named(path)}: is there already, and is not the state as of commit {state.version}; remove it: "
             "the commits say everything, and it says something else"
         )
 
@@ -232,10 +232,10 @@ def _read(files: Files, path: str) -> dict[str, Any]:
     try:
         value = _decode(data)
     except ValueError as error:
-        raise StorageError(f"{files.address(path)}: damaged: {error}; restore it: what follows builds on it") from None
+        raise StorageError(f"{files.named(path)}: damaged: {error}; restore it: what follows builds on it") from None
     if value["format"] != FORMAT:
         raise StorageError(
-            f"{files.address(path)}: format {value['format']} is newer than this radiator: install another one"
+            f"{files.named(path)}: format {value['format']} is newer than this radiator: install another one"
         )
     return value
 

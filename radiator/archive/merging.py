@@ -83,7 +83,7 @@ def merged(files: Files, run: list[DataFile], spool: str, token: str, source: st
             writer.write_group(group)
     except pa.ArrowException as error:
         raise StorageError(
-            f"{files.address(first.path)} and {len(run) - 1} more cannot be read: {error}; they are left as they are: "
+            f"{files.named(first.path)} and {len(run) - 1} more cannot be read: {error}; they are left as they are: "
             "`radiator archive verify` names the one"
         ) from error
     if not shared:
@@ -97,7 +97,7 @@ def merged(files: Files, run: list[DataFile], spool: str, token: str, source: st
         found = footer_of(file)[0], made.body_bytes
     if expected != found:
         raise StorageError(
-            f"{files.address(first.path)} and {len(run) - 1} more are not what their commits say: {found[0]} records "
+            f"{files.named(first.path)} and {len(run) - 1} more are not what their commits say: {found[0]} records "
             f"with {found[1]} bytes, expected {expected[0]} with {expected[1]}; they are left as they are: "
             "`radiator archive verify` names the one"
         )
@@ -110,7 +110,7 @@ def _check(files: Files, each: DataFile) -> None:
         found = digest_of(file)
     if each.digest and found != each.digest:
         raise StorageError(
-            f"{files.address(each.path)}: its bytes are not those that were written (digest {found}, its commit says "
+            f"{files.named(each.path)}: its bytes are not those that were written (digest {found}, its commit says "
             f"{each.digest}); it is not merged: restore it"
         )
 

@@ -167,7 +167,7 @@ class Publisher:
             except FileNotFoundError:
                 continue
             except (ValueError, KeyError, TypeError):
-                self._tell(f"{self.files.address(entry.path)}: damaged; left as it is")
+                self._tell(f"{self.files.named(entry.path)}: damaged; left as it is")
                 continue
             for path in gone:
                 removed += self.files.size(path) is not None

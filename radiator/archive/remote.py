@@ -8,9 +8,11 @@ Knows: the two libraries; each is imported when a URI needs it. Must not know: w
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from abc import abstractmethod
+from contextlib import AbstractContextManager
 from typing import Any, TypeAlias
 
 from radiator.archive import asking
@@ -63,7 +65,7 @@ class _Remote(Files):
     """``moves``: a file that is being uploaded can be seen, so it gets its name at the end."""
 
     def __init__(self, fs: Any, root: str, uri: str, moves: bool) -> None:
-        self.fs, self.root, self.uri, self._moves = fs, root.rstrip("/"), uri, moves
+        self.fs, self.root, self.given, self.uri, self._moves = fs, root.rstrip("/"), uri, shown(uri), moves
 
     def list(self, directory: str) -> Entries:
         """The first thing that is asked of a store, so it tells what is wrong with it: also that there is no bucket,
@@ -76,7 +78,7 @@ class _Remote(Files):
             return found
 
         seconds = asking.SECONDS_MAX if directory == LOG else None
-        return asking.asked(ask, f"{shown(self.uri)}: cannot be listed", seconds)
+        return asking.asked(ask, f"{self.uri}: cannot be listed", seconds)
 
     def _has_bucket(self) -> bool:
         """Or it cannot be told: whoever may look below a prefix need not be allowed to ask for more."""
@@ -88,17 +90,59 @@ class _Remote(Files):
         except Exception:  # of whatever driver
             return True
 
+    def read(self, path: str) -> bytes:
+        with self._in_words(path, "read"):
+            return self._read(path)
+
+    def open(self, path: str) -> Any:
+        with self._in_words(path, "read"):
+            return self._open(path)
+
+    def size(self, path: str) -> int | None:
+        with self._in_words(path, "looked at"):
+            return self._size(path)
+
+    def create_new(self, path: str, data: bytes) -> bool:
+        with self._in_words(path, "written"):
+            return self._create_new(path, data)
+
+    def remove(self, path: str) -> None:
+        with self._in_words(path, "removed"), contextlib.suppress(FileNotFoundError):
+            self._remove(path)
+
+    def _in_words(self, path: str, what: str) -> AbstractContextManager[None]:
+        return asking.in_words(self._said(path, what))
+
+    def _said(self, path: str, what: str) -> str:
+        return f"{self.named(path)}: cannot be {what}"
+
     @abstractmethod
     def _list(self, directory: str) -> Entries: ...
 
     @abstractmethod
     def _is_there(self, place: str) -> bool: ...
 
+    @abstractmethod
+    def _read(self, path: str) -> bytes: ...
+
+    @abstractmethod
+    def _open(self, path: str) -> Any: ...
+
+    @abstractmethod
+    def _size(self, path: str) -> int | None: ...
+
+    @abstractmethod
+    def _create_new(self, path: str, data: bytes) -> bool: ...
+
+    @abstractmethod
+    def _remove(self, path: str) -> None: ...
+
     def place(self, path: str) -> str:
         return f"{self.root}/{path}"
 
     def address(self, path: str) -> str:
-        return f"{self.uri}/{path}"
+        before, separator, parameters = self.given.partition("?")
+        return f"{before}/{path}{separator}{parameters}"
 
     def spool(self, name: str) -> str:
         directory = f"{tempfile.gettempdir()}/{SPOOL_PREFIX}{name}"
@@ -110,9 +154,10 @@ class _Remote(Files):
     def publish(self, spooled: str, path: str) -> None:
         place = self.place(path)
         first = self.place(on_the_way(path)) if self._moves else place
-        self._upload(spooled, first)
-        if self._moves:
-            self._move(first, place)
+        with self._in_words(path, "written"):
+            self._upload(spooled, first)
+            if self._moves:
+                self._move(first, place)
         os.unlink(spooled)
 
     @abstractmethod
@@ -132,21 +177,21 @@ class FsspecFiles(_Remote):
         cut = len(self.fs._strip_protocol(self.root)) + 1
         return sorted(Entry(str(place)[cut:], int(facts["size"] or 0)) for place, facts in found.items())
 
-    def read(self, path: str) -> bytes:
+    def _read(self, path: str) -> bytes:
         data: bytes = self.fs.cat_file(self.place(path))
         return data
 
-    def open(self, path: str) -> Any:
-        return self.fs.open(self.place(path), "rb")
+    def _open(self, path: str) -> Any:
+        return asking.InWords(self.fs.open(self.place(path), "rb"), self._said(path, "read"))
 
-    def size(self, path: str) -> int | None:
+    def _size(self, path: str) -> int | None:
         self.fs.invalidate_cache()
         try:
             return int(self.fs.info(self.place(path))["size"])
         except FileNotFoundError:
             return None
 
-    def create_new(self, path: str, data: bytes) -> bool:
+    def _create_new(self, path: str, data: bytes) -> bool:
         self._make_folder(self.place(path))
         try:
             with self.fs.open(self.place(path), "xb") as file:
@@ -154,16 +199,13 @@ class FsspecFiles(_Remote):
         except FileExistsError:
             return False
         except (NotImplementedError, ValueError):  # a driver without that mode
-            if self.size(path) is not None:
+            if self._size(path) is not None:
                 return False
             self.fs.pipe_file(self.place(path), data)
         return True
 
-    def remove(self, path: str) -> None:
-        try:
-            self.fs.rm_file(self.place(path))
-        except FileNotFoundError:
-            pass
+    def _remove(self, path: str) -> None:
+        self.fs.rm_file(self.place(path))
 
     def _upload(self, spooled: str, place: str) -> None:
         self._make_folder(place)
@@ -188,22 +230,22 @@ class ArrowFiles(_Remote):
         found = [each for each in self.fs.get_file_info(wanted) if each.type == FileType.File]
         return sorted(Entry(each.path[len(self.root) + 1 :], each.size or 0) for each in found)
 
-    def read(self, path: str) -> bytes:
+    def _read(self, path: str) -> bytes:
         with self.fs.open_input_stream(self.place(path)) as file:
             data: bytes = file.read()
         return data
 
-    def open(self, path: str) -> Any:
+    def _open(self, path: str) -> Any:
         return self.fs.open_input_file(self.place(path))
 
-    def size(self, path: str) -> int | None:
+    def _size(self, path: str) -> int | None:
         from pyarrow.fs import FileType
 
         facts = self.fs.get_file_info(self.place(path))
         return int(facts.size) if facts.type == FileType.File else None
 
-    def create_new(self, path: str, data: bytes) -> bool:
-        if self.size(path) is not None:
+    def _create_new(self, path: str, data: bytes) -> bool:
+        if self._size(path) is not None:
             return False
         place = self.place(path)
         first = f"{place}.new" if self._moves else place
@@ -212,11 +254,8 @@ class ArrowFiles(_Remote):
             self.fs.move(first, place)
         return True
 
-    def remove(self, path: str) -> None:
-        try:
-            self.fs.delete_file(self.place(path))
-        except FileNotFoundError:
-            pass
+    def _remove(self, path: str) -> None:
+        self.fs.delete_file(self.place(path))
 
     def _upload(self, spooled: str, place: str) -> None:
         self._make_folder(place)

@@ -45,7 +45,7 @@ class Part(NamedTuple):
 
 def in_file(files: Files, each: DataFile, anchor: Anchor | None) -> Iterator[str]:
     """What is wrong, in words. Raises pyarrow's errors, OSError if it cannot be read."""
-    address = files.address(each.path)
+    address = files.named(each.path)
     with files.open(each.path) as file:
         source = reader(file, read_dictionary=["destination", "partition"])
         odd = [text for name in SCHEMA.names if (text := _column(name, source.schema_arrow))]
@@ -161,7 +161,7 @@ def in_all(files: Files, part: Part, absent: Callable[[int], None]) -> Iterator[
                 for other, twice in window.take(files, each, place):
                     yield (
                         f"{len(twice)} offsets of {part.name!r} are there twice, the first of them is {twice[0]}: in "
-                        f"{files.address(each.path)} and in {files.address(several[other].path)}"
+                        f"{files.named(each.path)} and in {files.named(several[other].path)}"
                     )
             except (pa.ArrowException, OSError):
                 unread.add(each.path)

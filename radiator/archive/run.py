@@ -326,7 +326,7 @@ class _Run:
         for each in some:
             if each.path in named and files.size(each.path) is None:
                 self._out.problems[each.path] = (
-                    f"{files.address(each.path)}: is not there, and a commit names it; its neighbours are not merged: "
+                    f"{files.named(each.path)}: is not there, and a commit names it; its neighbours are not merged: "
                     "restore it"
                 )
                 self._out.damaged = True

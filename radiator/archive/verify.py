@@ -53,7 +53,7 @@ def verify(
 
 
 def _file(files: Files, state: State, each: DataFile, checksums: bool, records: bool) -> Iterator[str]:
-    address = files.address(each.path)
+    address = files.named(each.path)
     size = files.size(each.path)
     if size is None:
         if each.path in load(files).files:
@@ -70,7 +70,7 @@ def _file(files: Files, state: State, each: DataFile, checksums: bool, records: 
 
 
 def _inside(files: Files, state: State, each: DataFile, checksums: bool, records: bool) -> Iterator[str]:
-    address = files.address(each.path)
+    address = files.named(each.path)
     with files.open(each.path) as file:
         count, said = footer_of(file)
         if checksums and each.digest:

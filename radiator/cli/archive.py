@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from radiator.cli.archive_looks import check_packages, files, ls, told, told_errors, verify
+from radiator.cli.archive_looks import check_packages, files, ls, told_errors, verify
 from radiator.cli.common import (
     DAMAGED,
     FAILED,
@@ -90,6 +90,7 @@ def archive(
     check_packages()
     from radiator.archive.files import open_files
     from radiator.archive.run import Options
+    from radiator.columns.files import shown
 
     options = Options(
         partitions=frozenset(partitions), level=level, skip_damaged=skip_damaged, mark=not no_mark, jobs=jobs,
@@ -104,9 +105,9 @@ def archive(
     stop = threading.Event()
     with _stopped_by_signals(stop):
         if every is None and at is None:
-            code = _told(_run(data, files, options, stop), target, as_json)
+            code = _told(_run(data, files, options, stop), shown(target), as_json)
             return INTERRUPTED if code == OK and stop.is_set() else code
-        return _scheduled(data, files, options, stop, target, as_json, every, at)
+        return _scheduled(data, files, options, stop, shown(target), as_json, every, at)
 
 
 def _lies_in(path: str, directory: str) -> bool:
@@ -157,7 +158,9 @@ def _run(data: str, files: Files, options: Options, stop: threading.Event) -> Ou
         try:
             return run(data, files, options, watch)
         except OSError as error:
-            text = told(files.uri, error)
+            from radiator.archive.failing import placed
+
+            text = placed(files.uri, error)
             raise CommandFailed(FAILED, f"{text}; what is committed is safe: run it again") from error
 
 
@@ -215,7 +218,7 @@ def _told(found: Outcome, target: str, as_json: bool) -> int:
             }
         )
         return code
-    if found.unsealed and not found.records:
+    if found.unsealed and not found.records and not found.problems:
         say(
             f"{found.unsealed:,} records are in segments that are still written to: they are archived when another "
             "begins (segment.size, segment.roll_at); until then radiator.spark.table and `radiator replay --data "

@@ -32,12 +32,9 @@ def told_errors(uri: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise CommandFailed(FAILED, told(f"{uri}: cannot be read", error)) from error
+        from radiator.archive.failing import placed
 
-
-def told(before: str, error: OSError) -> str:
-    """Stores elsewhere say by themselves what they are."""
-    return str(error) if "://" in str(error).partition(": ")[0] else f"{before}: {error}"
+        raise CommandFailed(FAILED, placed(f"{uri}: cannot be read", error)) from error
 
 
 def _load(uri: str) -> tuple[Files, State]:
@@ -49,7 +46,7 @@ def _load(uri: str) -> tuple[Files, State]:
     with told_errors(files.uri):
         state = load(files)
     if state.version < 0:
-        raise CommandFailed(NOT_FOUND, f"{uri}: no archive here: there is no commit in _log/")
+        raise CommandFailed(NOT_FOUND, f"{files.uri}: no archive here: there is no commit in _log/")
     return files, state
 
 
@@ -138,10 +135,11 @@ def verify(uri: str, checksums: bool, records: bool, as_json: bool) -> int:
     from radiator.archive.orphans import unnamed
     from radiator.archive.verify import verify as look
     from radiator.cli.ls import size
+    from radiator.columns.files import shown
 
     faults: list[str] = []
     absent: dict[str, int] = {}
-    with told_errors(uri), progress() as bar:
+    with told_errors(files.uri), progress() as bar:
         task = bar.add_task("verifying", total=len(state.files), note="")
         found = look(
             files, state, records, lambda done: bar.update(task, advance=done), checksums=checksums,
@@ -170,7 +168,7 @@ def verify(uri: str, checksums: bool, records: bool, as_json: bool) -> int:
     for name, count in missing.items():
         say(f"{name}: {count:,} offsets have no record: removed from the log on purpose before they were archived")
     for each in lying.orphans:
-        say(f"{files.address(each.path)}: {size(each.size_bytes)} that no commit names; it is no part of the archive")
+        say(f"{files.named(each.path)}: {size(each.size_bytes)} that no commit names; it is no part of the archive")
     for words, some in (
         ("of a run that is at work, or died: the next run removes what it must", lying.at_work),
         ("in _new/, where runs work", lying.spooled),
@@ -179,5 +177,5 @@ def verify(uri: str, checksums: bool, records: bool, as_json: bool) -> int:
             say(f"{len(some)} files, {size(sum(each.size_bytes for each in some))} {words}")
     said = f"{len(faults)} faults" if faults else "as its commits say"
     orphans = f"; {len(lying.orphans)} files that no commit names" if lying.orphans else ""
-    click.echo(f"{uri}: {len(state.files):,} files, {state.records:,} records: {said}{orphans}")
+    click.echo(f"{shown(uri)}: {len(state.files):,} files, {state.records:,} records: {said}{orphans}")
     return DAMAGED if faults else OK

@@ -179,7 +179,7 @@ class Archived:
         except FileNotFoundError:
             raise
         except (pa.ArrowException, OSError) as error:
-            raise StorageError(f"{self._files.address(file.path)} cannot be read: {error}") from None
+            raise StorageError(f"{self._files.named(file.path)} cannot be read: {error}") from None
         finally:
             self._open -= 1
 

@@ -264,7 +264,7 @@ def _live(
         "starting_offsets": json.dumps({name: low for name, (low, _) in found.log.items()}),
         "ending_offsets": json.dumps({name: high for name, (_, high) in found.log.items()}),
     }
-    known = {} if files is None else {"archive": files.uri}
+    known = {} if files is None else {"archive": files.given}
     return read(spark, root, columns=needed, **{**given, **bounds, **known})
 
 

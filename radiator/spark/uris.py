@@ -22,7 +22,12 @@ def hadoop_uri(place: str) -> str:
     scheme, separator, rest = place.partition("://")
     if not separator:
         scheme, rest = "file", os.path.abspath(place.removeprefix("file:"))
-    return f"{HADOOP.get(scheme, scheme)}://{rest}"
+    made = HADOOP.get(scheme, scheme)
+    if made == "s3a":  # Hadoop has settings for what pyarrow takes in the URI
+        rest = rest.partition("?")[0]
+        bucket, slash, path = rest.partition("/")
+        rest = f"{bucket.rpartition('@')[2]}{slash}{path}"
+    return f"{made}://{rest}"
 
 
 def arrow_uri(place: str) -> str:

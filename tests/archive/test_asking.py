@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlencode
 
+import fsspec
 import pytest
 
 from radiator.archive import asking
-from radiator.archive.files import open_files
+from radiator.archive.files import Files, open_files
 from radiator.archive.manifest import load
+from radiator.archive.parquet import reader
 from radiator.archive.remote import ArrowFiles, FsspecFiles
 from radiator.archive.run import run
 from radiator.cli.main import run as run_command
-from tests.archive.stores import check_exact, fill
+from tests.archive.stores import check_exact, fill, more
 from tests.columns.s3 import S3, running
 
 
@@ -100,3 +105,76 @@ def test_a_host_that_refuses_is_one_line_and_exit_code_1(data: str, capfd: pytes
     said = capfd.readouterr().err
     assert said.startswith("radiator: s3://bucket/archive: cannot be listed: ")
     assert said.count("\n") == 1
+
+
+# --- later on ---------------------------------------------------------------------------------------------------------
+
+PATH = "date=2013-01-31/~2Ftopic~2Fa/p@0-1.00000000.parquet"
+VERBS: list[tuple[str, str, Callable[[Files, str], object]]] = [
+    ("cat_file", "read", lambda files, spooled: files.read(PATH)),
+    ("open", "read", lambda files, spooled: files.open(PATH)),
+    ("info", "looked at", lambda files, spooled: files.size(PATH)),
+    ("open", "written", lambda files, spooled: files.create_new(PATH, b"x")),
+    ("put_file", "written", lambda files, spooled: files.publish(spooled, PATH)),
+    ("rm_file", "removed", lambda files, spooled: files.remove(PATH)),
+]
+
+
+@pytest.fixture
+def memory() -> Iterator[Any]:
+    yield fsspec.filesystem("memory")
+    fsspec.filesystem("memory").store.clear()
+
+
+def refuse(*_: object, **__: object) -> None:
+    raise Refused("An error occurred (ExpiredToken):\nthe token has expired")
+
+
+@pytest.mark.parametrize(("call", "what", "verb"), VERBS)
+def test_what_a_driver_raises_at_any_call_is_an_error_in_words(
+    memory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, what: str,
+    verb: Callable[[Files, str], object],
+) -> None:  # fmt: skip
+    files = FsspecFiles(memory, "bucket/archive", "s3://me:secret@bucket/archive", False)
+    (tmp_path / "spooled").write_bytes(b"x")
+    monkeypatch.setattr(memory, call, refuse)
+    with pytest.raises(OSError, match=rf"^s3://bucket/archive/{PATH}: cannot be {what}: An error .*: the token has"):
+        verb(files, str(tmp_path / "spooled"))
+
+
+def test_what_a_driver_raises_while_a_file_is_read_is_an_error_in_words(memory: Any) -> None:
+    class File(io.BytesIO):
+        read = readinto = refuse
+
+    memory.pipe_file("bucket/archive/x", b"x" * 100)
+    files = FsspecFiles(memory, "bucket/archive", "s3://bucket/archive", False)
+    with files.open("x") as file:
+        assert file.seek(99) == 99 and file.read(2) == b"x"
+    files.fs = SimpleNamespace(open=lambda *_: File(b"x" * 100))
+    with files.open("x") as file, pytest.raises(OSError, match=r"^s3://bucket/archive/x: cannot be read: An error"):
+        reader(file)
+    assert file.closed
+
+
+@pytest.mark.parametrize("call", ["cat_file", "put_file", "rm_file"])
+def test_a_store_that_refuses_in_the_middle_ends_a_run_with_one_line(
+    memory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], call: str
+) -> None:
+    command = ["archive", "--data", str(tmp_path / "data"), "--to", "memory://bucket/archive", "--no-compact"]
+    writer = fill(tmp_path / "data", count=1000)
+    assert run_command(command) == 0
+    more(writer, count=1000, first=1000)
+    writer.close()
+    capfd.readouterr()
+    monkeypatch.setattr(type(memory), call, refuse)
+    assert run_command(command) == 1
+    said = capfd.readouterr().err
+    assert "cannot be " in said and "An error occurred (ExpiredToken): the token has expired; look at the URI" in said
+    assert said.count("memory://bucket/archive") == 1
+    assert said.count("\n") == 1
+
+
+def test_an_error_that_has_a_number_keeps_it() -> None:
+    with pytest.raises(PermissionError) as caught, asking.in_words("x: cannot be read"):
+        raise PermissionError(errno.EACCES, "Permission denied")
+    assert caught.value.errno == errno.EACCES

@@ -158,3 +158,16 @@ def test_what_is_secret_in_a_uri_is_in_no_message() -> None:
     assert "nosuch://bucket/a" in str(caught.value)
     assert "s3cr3t" not in str(caught.value)
     assert "hidden" not in str(caught.value)
+
+
+def test_what_is_secret_in_the_uri_of_an_archive_is_in_what_opens_it_and_in_no_message(tmp_path: Path) -> None:
+    given = "s3://key:s3cr3t@bucket/archive?endpoint_override=127.0.0.1%3A1"
+    files = ArrowFiles(LocalFileSystem(), str(tmp_path), given, moves=True)
+    files.create_new("_log/00000000000000000001.json", b"x")
+    with pytest.raises(StorageError, match=r"^s3://bucket/archive: commit 0 is missing"):
+        load(files)
+    files.create_new("_log/00000000000000000000.json", b"x")
+    with pytest.raises(StorageError, match=r"^s3://bucket/archive/_log/0{20}.json: damaged"):
+        load(files)
+    assert files.given == given
+    assert files.address("date=x/a") == "s3://key:s3cr3t@bucket/archive/date=x/a?endpoint_override=127.0.0.1%3A1"
