@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import functions as F
 
 from radiator.client import connect
+from radiator.spark import read, read_stream
 from radiator.spark.jobs import JOBS
 from radiator.spark.options import OPTIONS
 from radiator.spark.schema import SCHEMA
@@ -57,6 +60,41 @@ def test_documented_types_are_the_types() -> None:
         named = {"bigint": "long", "map<string,string>": "map of string to string"}
         assert told.strip() == named.get(column.dataType.simpleString(), column.dataType.simpleString())
         assert (f"`{column.name}` | {told}, may be null" in TEXT) == column.nullable
+
+
+def test_what_spark_says_in_its_own_words_is_what_it_says(spark: Any, writer: Writer, tmp_path: Path) -> None:
+    writer.write("/topic/a", [Message("/topic/a", b"x")])
+    session, options = spark.newSession(), {"url": "stomp://localhost:1", "checkpointLocation": str(tmp_path / "c")}
+    rows = read(spark, writer.root, columns=["destination", "body"])
+    stream = read_stream(spark, writer.root, columns=["destination", "body"], startingOffsets="earliest")
+    counts = stream.groupBy("destination").agg(F.count("*").cast("string").alias("body"))
+    attempts: list[tuple[str, Callable[[], Any]]] = [
+        ("[DATA_SOURCE_NOT_FOUND]", lambda: session.read.format("radiator").load(writer.root)),
+        ("[DATA_SOURCE_NOT_EXIST]", lambda: session.range(1).write.format("radiator").mode("append").save()),
+        ('the "ErrorIfExists" mode', lambda: rows.write.format("radiator").option("url", "stomp://x").save()),
+        ("'path' is not specified", lambda: rows.write.save()),
+        ("'path' is not specified", lambda: stream.writeStream.start()),
+        (
+            "checkpointLocation must be",
+            lambda: stream.writeStream.format("radiator").option("url", "stomp://x").start(),
+        ),
+        (
+            "does not support Update mode",
+            lambda: (
+                counts.writeStream.outputMode("update")
+                .format("radiator")
+                .options(**options)
+                .start()
+                .processAllAvailable()
+            ),
+        ),
+        ("[UNSUPPORTED_DATASOURCE_FOR_DIRECT_QUERY]", lambda: spark.sql(f"SELECT * FROM radiator.`{writer.root}`")),
+    ]
+    table = TEXT.partition("| Spark's error |")[2].partition("\n\n")[0]
+    for words, attempt in attempts:
+        assert words in table
+        with pytest.raises(Exception, match=re.escape(words)):
+            attempt()
 
 
 def test_the_programs_run_one_after_the_other(
