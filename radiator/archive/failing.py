@@ -16,7 +16,9 @@ import traceback
 from concurrent.futures.process import BrokenProcessPool
 
 from radiator.archive.files import Files
+from radiator.archive.unit import Unit
 from radiator.errors import StorageError
+from radiator.limits import MIB
 from radiator.storage.format import DamagedBatch
 
 _PLACE = re.compile(r'File "([^"]+)", line ([0-9]+)')
@@ -43,7 +45,13 @@ def of_partition(name: str, error: Exception) -> str:
     )
 
 
-def of_run(files: Files, error: OSError | BrokenProcessPool) -> str:
+def is_full(error: Exception) -> bool:
+    """Whether there is no room where files are made."""
+    return isinstance(error, OSError) and (error.errno or _number(str(error))) in (errno.ENOSPC, errno.EDQUOT)
+
+
+def of_run(files: Files, error: OSError | BrokenProcessPool, unit: Unit | None = None) -> str:
+    """``unit``: the one for which there was no room, though it is as small as can be."""
     if isinstance(error, BrokenProcessPool):
         return (
             f"{files.uri}: a process that wrote files was killed, perhaps for want of memory; fewer --jobs need less. "
@@ -56,6 +64,12 @@ def of_run(files: Files, error: OSError | BrokenProcessPool) -> str:
     if files.local is None and number in (errno.ENOSPC, errno.EDQUOT):
         where = f"{where} (files are made in {tempfile.gettempdir()} first: TMPDIR)"
     remedy = f"; {_REMEDIES[number]}" if number in _REMEDIES else ""
+    if unit is not None:
+        remedy = (
+            f"; {unit.bytes / MIB:.1f} MiB of log in one segment of {unit.partition} (offsets {unit.first} to "
+            f"{unit.following - 1}) are the least that can be archived at once, and take about twice that here: make "
+            "room; a smaller segment.size makes smaller ones from now on"
+        )
     return f"{where}: {error.strerror or error}{remedy}; {_GO_ON}"
 
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
 
-from radiator.archive.failing import is_everybodys, of_partition, of_run
+from radiator.archive.failing import is_everybodys, is_full, of_partition, of_run
 from radiator.archive.files import Files
 from radiator.archive.lock import locked
 from radiator.archive.manifest import DataFile, Lost, State, check_source, load
@@ -132,6 +132,8 @@ class _Run:
         self._settings = replace(options.settings, spool=spool, level=options.level, skip_damaged=options.skip_damaged)
         self._out = Outcome()
         self._copy = kind_of_copy(FileSystem(), data)
+        self._unit_bytes, self._pending_bytes, self._jobs = options.unit_bytes, COMMIT_BYTES, options.jobs
+        self._failed: Unit | None = None  # that for which there was no room
         self._verified: dict[str, int] = {}  # ends of the archive that the log was seen to go with
 
     def run(self) -> Outcome:
@@ -139,7 +141,7 @@ class _Run:
             self._steps()
         except (OSError, BrokenProcessPool) as error:
             files = self._publisher.files
-            self._out.problems[files.uri] = of_run(files, error)
+            self._out.problems[files.uri] = of_run(files, error, self._failed)
         self._out.version = self._publisher.state.version
         return self._out
 
@@ -151,6 +153,11 @@ class _Run:
             for _ in range(ROUNDS_MAX):
                 if not self._round() or self._watch.stopping():
                     break
+            else:
+                self._watch.tell(
+                    f"{self._data}: {ROUNDS_MAX} times over, segments went while this run was at them, or others "
+                    "archived them, or the disk was full; the next run goes on"
+                )
             self._mark(self._verified)
             if self._copy and self._options.mark:
                 self._watch.tell(f"{self._data}: is {self._copy}: it was read, and retention is told nothing in it")
@@ -161,6 +168,7 @@ class _Run:
 
     def _round(self) -> bool:
         """Whether another one is needed."""
+        _empty(self._spool)  # of what was not waited for
         found = partitions(open_store(self._data))
         names = self._options.partitions
         self._out.unsealed = sum(
@@ -168,7 +176,7 @@ class _Run:
             for each in found
             if each.segments and (not names or each.name in names)
         )
-        made = plan(found, self._publisher.state, self._source, self._options.partitions, self._options.unit_bytes)
+        made = plan(found, self._publisher.state, self._source, self._options.partitions, self._unit_bytes)
         self._out.problems.update(made.odd)
         self._unmark(made.other)
         self._verified = _verified(found, self._publisher.state, self._options.partitions, made.odd)
@@ -178,7 +186,7 @@ class _Run:
         pending: list[Written] = []
         outside: set[str] = set()  # partitions whose next units build on one that is not there
         wanted: Callable[[Unit], bool] = lambda unit: unit.partition not in outside  # noqa: E731
-        for unit, result in results(units, self._settings, self._options.jobs, self._watch.advance, wanted):
+        for unit, result in results(units, self._settings, self._jobs, self._watch.advance, wanted):
             if not wanted(unit):  # and another process was at it already
                 with contextlib.suppress(Exception):
                     result()
@@ -193,17 +201,33 @@ class _Run:
                 self._discard(unit.token)
                 if is_everybodys(error):
                     self._commit(pending)
+                    if is_full(error):
+                        if self._with_less(unit, bool(pending)):
+                            return True
+                        self._failed = unit
                     raise
                 self._out.problems[unit.partition] = of_partition(unit.partition, error)
                 self._out.damaged |= isinstance(error, LostRecords | DamagedBatch)
                 outside.add(unit.partition)
             self._watch.step("written")
-            if sum(each.unit.bytes for each in pending) >= COMMIT_BYTES or len(pending) >= COMMIT_UNITS:
+            if sum(each.unit.bytes for each in pending) >= self._pending_bytes or len(pending) >= COMMIT_UNITS:
                 again |= self._commit(pending)
                 pending = []
             if self._watch.stopping():
                 break
         return self._commit(pending) or again
+
+    def _with_less(self, unit: Unit, committed: bool) -> bool:
+        """There was no room for it: whether to try again, with less at once."""
+        again = len(unit.ranges) > 1 or self._jobs > 1 or (committed and self._publisher.files.local is None)
+        if again:
+            self._watch.tell(
+                f"{self._spool}: no room for {unit.bytes / MIB:.1f} MiB of log ({len(unit.ranges)} segments of "
+                f"{unit.partition}, {self._jobs} at a time): going on with less at once"
+            )
+            self._unit_bytes = self._pending_bytes = max(1, unit.bytes // 4)
+            self._jobs = 1
+        return again
 
     def _discard(self, token: str) -> None:
         """What there is of something that failed: it takes room, also while it is still open."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,12 +13,15 @@ import fsspec
 import pytest
 
 from radiator.archive import run as running
+from radiator.archive import workers
 from radiator.archive.files import Files, open_files
 from radiator.archive.manifest import load
 from radiator.archive.merging import to_merge
 from radiator.archive.run import Watch, run
+from radiator.archive.split import Settings
+from radiator.archive.unit import Unit, Written, write_unit
 from tests.archive.killing import EAGER, check_all
-from tests.archive.stores import check_exact, fill, more
+from tests.archive.stores import SEGMENT_BYTES, check_exact, fill, more
 from tests.archive.test_run import damage
 
 UNMERGED = replace(EAGER, merge=False)
@@ -102,3 +106,59 @@ def test_a_file_that_is_missing_is_told_by_the_run_that_would_merge_it(tmp_path:
         out = run(str(tmp_path / "data"), files, replace(EAGER, merge=True))
         assert out.damaged
         assert f"{files.address(gone)}: is not there" in " ".join(out.problems.values())
+
+
+# --- where it is full -------------------------------------------------------------------------------------------------
+
+
+def full(monkeypatch: pytest.MonkeyPatch, lacks: Callable[[Unit, list[str]], bool]) -> None:
+    """``lacks``: whether there is no room for a unit, beside what lies in the spool."""
+
+    def tight(unit: Unit, settings: Settings, advance: Callable[[int], None]) -> Written:
+        if lacks(unit, os.listdir(settings.spool)):
+            Path(settings.spool, f"{unit.token}-1.parquet").write_bytes(b"x")
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write_unit(unit, settings, advance)
+
+    monkeypatch.setattr(workers, "write_unit", tight)
+
+
+def test_where_there_is_no_room_for_a_unit_there_may_be_for_fewer_segments_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path / "data", count=6000).close()
+    full(monkeypatch, lambda unit, waiting: unit.bytes > 4 * SEGMENT_BYTES)
+    told: list[str] = []
+    options = replace(UNMERGED, unit_bytes=10 * SEGMENT_BYTES)
+    out = run(str(tmp_path / "data"), open_files(tmp_path / "archive"), options, Watch(tell=told.append))
+    assert out.problems == {}
+    (text,) = told
+    assert "no room for 0.7 MiB of log (11 segments of flights, 1 at a time): going on with less at once" in text
+    check_all(tmp_path / "data", tmp_path / "archive")
+
+
+def test_what_waits_for_its_commit_makes_room_by_it_where_it_is_uploaded(
+    elsewhere: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path / "data", count=6000).close()
+    full(monkeypatch, lambda unit, waiting: len(waiting) > 8)
+    assert run(str(tmp_path / "data"), elsewhere, replace(UNMERGED, unit_bytes=1)).problems == {}
+    check_exact(elsewhere, tmp_path / "data")
+
+
+def test_a_segment_for_which_there_is_no_room_is_told_with_its_size_and_what_to_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path / "data", count=6000).close()
+    full(monkeypatch, lambda unit, waiting: unit.following > 3000)
+    files = open_files(tmp_path / "archive")
+    for _ in range(2):
+        out = run(str(tmp_path / "data"), files, replace(UNMERGED, unit_bytes=10 * SEGMENT_BYTES))
+        (text,) = out.problems.values()
+        for part in ("No space left", "0.1 MiB of log in one segment of flights (offsets 2", "make room; a smaller"):
+            assert part in text
+        assert 2000 < load(files).ends["flights"] <= 3000
+        assert [each.path for each in files.list("_new")] == []
+    monkeypatch.undo()
+    assert not run(str(tmp_path / "data"), files, UNMERGED).problems
+    check_all(tmp_path / "data", tmp_path / "archive")
