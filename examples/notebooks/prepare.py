@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -57,6 +58,7 @@ def prepared() -> Folders:
 def fill(data: Path) -> None:
     """The flights, published to a broker; into another folder first, so that what is there is whole."""
     unfinished = data.with_name(data.name + ".unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)  # of a run that was interrupted: its flights would be there twice
     with broker(unfinished) as connection:
         receipts = connection.send_many(
             (f"/topic/flights.{body['origin']}", json.dumps(body), headers) for _, body, headers in departures()

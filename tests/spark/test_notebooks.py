@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import runpy
 import subprocess
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from radiator.columns.planning import snapshot
 
 pytestmark = pytest.mark.spark
 
@@ -22,6 +25,7 @@ EXPECTED = {
     "bad_day.py": ("worst day: 2013-07-10, 64 minutes late", {"bad-day-hours", "bad-day-carriers", "bad-day-field"}),
     "lateness.py": ("half of 12,951 messages came more than", {"watermark-flights"}),
     "aircraft.py": ("of them make half of the departures", {"aircraft-sessions", "aircraft-busiest"}),
+    "archive.py": ("12,951 flights in the table, ", {"archive-airlines"}),
     "stream.py": ("hours are complete, 236 of them as in the files", {"stream-hours"}),
 }
 
@@ -48,6 +52,20 @@ def test_a_notebook_runs_from_top_to_bottom(
     assert words in capsys.readouterr().out
     assert {path.stem for path in tmp_path.glob("*.png")} == pictures
     assert all(path.stat().st_size > 5000 for path in tmp_path.glob("*.png"))
+
+
+def test_flights_that_an_interrupted_run_has_left_are_not_there_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(NOTEBOOKS))
+    prepare = importlib.import_module("prepare")
+    told = [(0, {"origin": "JFK"}, {"producer-id": "tower", "sequence": number}) for number in (1, 2)]
+    with prepare.broker(tmp_path / "data.unfinished") as connection:
+        connection.send("/topic/flights.JFK", "left by another run")
+    monkeypatch.setattr(prepare, "departures", lambda: told)
+    prepare.fill(tmp_path / "data")
+    assert snapshot(str(tmp_path / "data")) == {"flights-JFK": 2}
+    assert "2 flights" in capsys.readouterr().out
 
 
 @pytest.mark.slow
