@@ -90,10 +90,12 @@ def write_unit(unit: Unit, settings: Settings, advance: Callable[[int], None] = 
     for wanted in unit.ranges:
         for chunk in scan(wanted, lose, Counters()):
             last = chunk
-            for batch in decoder.decode(chunk.data, chunk.at, max(chunk.low, unit.first), chunk.high):
+            for batch in decoder.decode(chunk.data, chunk.heads, max(chunk.low, unit.first), chunk.high):
                 split.add(batch)
             advance(len(chunk.data))
-    anchor = None if last is None else anchor_at(last.data[int(last.at[-1]) :].tobytes(), unit.first, unit.following)
+    anchor = (
+        None if last is None else anchor_at(last.data[int(last.heads.at[-1]) :].tobytes(), unit.first, unit.following)
+    )
     written = Written(unit, split.finish(), [*unit.lost, *sorted(lost)], anchor)
     gone = sum(max(0, each.next_offset - max(each.first, unit.first)) for each in written.lost)
     expected = unit.following - unit.first - gone
@@ -109,7 +111,7 @@ def _sparse(unit: Unit) -> bool:
     """Whether records were removed from a segment since the unit was planned."""
     for wanted in unit.ranges:
         for chunk in scan(wanted, lambda loss: None, Counters()):
-            rows = Rows(chunk.data, chunk.at, NameTable())
+            rows = Rows(chunk.data, chunk.heads, NameTable())
             if (rows.span != rows.count).any():
                 return True
     return False
@@ -121,7 +123,7 @@ def _sizes(unit: Unit, lose: Callable[[Loss], None]) -> Counter[tuple[int, str]]
     names = NameTable()
     for wanted in unit.ranges:
         for chunk in scan(wanted, lose, Counters()):
-            rows = Rows(chunk.data, chunk.at, names)
+            rows = Rows(chunk.data, chunk.heads, names)
             ids, days, sizes = rows.destination_ids, rows.receive_ns // DAY_NS, rows.sizes + ROW_BYTES
             width = len(names.names)
             keys, where = np.unique(days * width + ids, return_inverse=True)

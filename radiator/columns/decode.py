@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from radiator.columns.headermap import HeaderMaps
-from radiator.columns.rows import Bytes, Ints, Mask, NameTable, Rows
+from radiator.columns.rows import Bytes, Heads, Ints, Mask, NameTable, Rows
 from radiator.columns.selection import HIGH, LOW, Selection
 from radiator.limits import MIB
 from radiator.storage.format import MISSING
@@ -48,10 +48,10 @@ class Decoder:
         self._names = NameTable()
         self._make = [(_MAKERS[field.name], field.type) for field in schema]
 
-    def decode(self, chunk: Bytes, at: Ints, low: int = LOW, high: int = HIGH) -> Iterator[pa.RecordBatch]:
-        """The wanted records of the batches that begin at the positions ``at`` of ``chunk``, of those with offsets from
-        ``low`` up to, not including, ``high``."""
-        rows = Rows(chunk, at, self._names)
+    def decode(self, chunk: Bytes, heads: Heads, low: int = LOW, high: int = HIGH) -> Iterator[pa.RecordBatch]:
+        """The wanted records of these batches of ``chunk``, of those with offsets from ``low`` up to, not including,
+        ``high``."""
+        rows = Rows(chunk, heads, self._names)
         selection, low, high = self.selection, max(low, self._low), min(high, self._high)
         chosen = (rows.base_offset < high) & (rows.base_offset + rows.span > low)
         if selection.by_time:

@@ -13,7 +13,10 @@ Invariant: the bytes are afterwards what they were before.
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import numpy as np
+from numpy.typing import NDArray
 
 from radiator.columns.checksum import crc32
 from radiator.columns.rows import Bytes, Ints
@@ -24,6 +27,8 @@ LOOKED_AT = 4
 _POLYNOMIAL, _ONES = 0xEDB88320, 0xFFFFFFFF  # of zlib's crc, and its first state
 _MAGIC = int.from_bytes(MAGIC, "little")
 _NONE: Ints = np.empty(0, np.int64)
+
+Words: TypeAlias = NDArray[np.uint64]
 
 
 def _leading_to(state: int) -> int:
@@ -45,7 +50,8 @@ def small_batches(data: Bytes) -> tuple[Ints, int]:
     place = np.flatnonzero(words[: len(words) - HEADER_BYTES // 8 + 1] == _MAGIC)
     if not data.flags.writeable or len(place) * SMALL_BYTES < len(data) or place[0] != 0:
         return _NONE, 0
-    lengths = data[: len(data) & ~7].view("<u4")[2 * place + 2].astype(np.int64)
+    prefixes = words[place + 1]  # length and crc
+    lengths = (prefixes & np.uint64(_ONES)).astype(np.int64)
     at = place << 3
     ends = at + lengths
     whole = (lengths >= HEADER_BYTES) & (ends <= len(data))
@@ -54,7 +60,7 @@ def small_batches(data: Bytes) -> tuple[Ints, int]:
     if not count:
         return _NONE, 0
     at, place, end = at[:count], place[:count], int(ends[count - 1])
-    return (at, end) if _hold(data, words, place, end) else (_NONE, 0)
+    return (at, end) if _hold(data, words, place, prefixes[:count], end) else (_NONE, 0)
 
 
 def _large(data: Bytes) -> bool:
@@ -67,8 +73,7 @@ def _large(data: Bytes) -> bool:
     return at > LOOKED_AT * 2 * SMALL_BYTES
 
 
-def _hold(data: Bytes, words: np.typing.NDArray[np.uint64], place: Ints, end: int) -> bool:
-    prefixes = words[place + 1]  # length and crc
+def _hold(data: Bytes, words: Words, place: Ints, prefixes: Words, end: int) -> bool:
     crcs = prefixes >> np.uint64(32)
     words[place[1:]] = crcs[:-1] ^ np.uint64(_ONES)
     words[place[1:] + 1] = _BACK_TO_START

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -102,20 +102,33 @@ def _padded(length: Ints) -> Ints:
     return (length + 7) & ~7
 
 
-class Rows:
-    """``at``: the byte positions in ``chunk`` (aligned, its length a multiple of 8) where the batches begin."""
+class Heads(NamedTuple):
+    """Where in a chunk (aligned, its length a multiple of 8) batches begin, and what their headers say first."""
 
-    def __init__(self, chunk: Bytes, at: Ints, names: NameTable) -> None:
-        self.chunk, self.at, self._names = chunk, at, names
+    at: Ints
+    base_offset: Ints
+    records: Ints
+    flags: Ints
+
+    @classmethod
+    def of(cls, chunk: Bytes, at: Ints) -> Heads:
+        records, flags = chunk.view("<i4")[(at >> 2) + 10], chunk.view("<u2")[(at >> 1) + 22]
+        return cls(at, chunk.view("<i8")[(at >> 3) + 2], records.astype(np.int64), flags.astype(np.int64))
+
+    def only(self, chosen: Mask | slice) -> Heads:
+        return Heads(*(each[chosen] for each in self))
+
+
+class Rows:
+    def __init__(self, chunk: Bytes, heads: Heads, names: NameTable) -> None:
+        self.chunk, self._heads, self._names = chunk, heads, names
+        self.at, self.base_offset, self.count, self.flags = heads
         self._w16, self._w32 = chunk.view("<u2"), chunk.view("<i4")
         self._w64: Ints = chunk.view("<i8")
-        self.base_offset: Ints = self._w64[(at >> 3) + 2]
-        self.count: Ints = self._w32[(at >> 2) + 10].astype(np.int64)
-        self.flags: Ints = self._w16[(at >> 1) + 22].astype(np.int64)
         self._single = bool((self.count == 1).all())
 
     def only(self, chosen: Mask) -> Rows:
-        return Rows(self.chunk, self.at[chosen], self._names)
+        return Rows(self.chunk, self._heads.only(chosen), self._names)
 
     def parts(self, bytes_max: int) -> Iterator[Rows]:
         """These rows in one piece, or in several, so that each has about ``bytes_max`` when it is unpacked."""

@@ -28,7 +28,7 @@ from radiator.columns.checksum import crc32
 from radiator.columns.decode import Counters
 from radiator.columns.files import REMOTE_CHUNK_BYTES, RemoteFiles, remedy
 from radiator.columns.joint import small_batches
-from radiator.columns.rows import Bytes, Ints
+from radiator.columns.rows import Bytes, Heads
 from radiator.errors import StorageError
 from radiator.limits import BATCH_BYTES_MAX, MIB
 from radiator.storage.files import FileSystem, storage_error
@@ -86,11 +86,11 @@ class Loss(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """A piece of the file, and where in it good batches begin. Of their records those count that have an offset from
-    ``low`` up to, not including, ``high``."""
+    """A piece of the file, and its good batches. Of their records those count that have an offset from ``low`` up to,
+    not including, ``high``."""
 
     data: Bytes
-    at: Ints
+    heads: Heads
     low: int
     high: int
 
@@ -141,9 +141,9 @@ class _Walk:
                     break
                 self._start_over()
                 continue
-            at, stopped, reason = self._walk(data, whole=len(data) >= length)
-            if len(at):
-                yield Chunk(data, at, self.low, wanted.next_offset)
+            heads, stopped, reason = self._walk(data, whole=len(data) >= length)
+            if len(heads.at):
+                yield Chunk(data, heads, self.low, wanted.next_offset)
             self.position += stopped
             need = 0
             if self.expected >= wanted.next_offset:
@@ -184,8 +184,8 @@ class _Walk:
             return 0
         return int(PREFIX.unpack_from(data.data, at)[1])
 
-    def _walk(self, data: Bytes, whole: bool) -> tuple[Ints, int, str | None]:
-        """Places of the good batches, where the walk stopped, and why if the batch there is not good. ``whole``: more
+    def _walk(self, data: Bytes, whole: bool) -> tuple[Heads, int, str | None]:
+        """The good batches, where the walk stopped, and why if the batch there is not good. ``whole``: more
         of the range may follow this piece, so a batch that it does not hold whole may be a good one."""
         view, size, unpack = data.data, len(data), PREFIX.unpack_from
         small, at = small_batches(data)
@@ -200,16 +200,14 @@ class _Walk:
                 continue
             reason = self._why(view, at, whole)
             break
-        places = np.concatenate([small, np.array(found, np.int64)])
-        return self._in_order(data, places, at, reason) if len(places) else (places, at, reason)
+        heads = Heads.of(data, np.concatenate([small, np.array(found, np.int64)]))
+        return self._in_order(data, heads, at, reason) if len(heads.at) else (heads, at, reason)
 
-    def _in_order(self, data: Bytes, at: Ints, stopped: int, reason: str | None) -> tuple[Ints, int, str | None]:
-        """Cuts ``at`` before the first batch whose offset does not follow, or whose flags we do not know."""
-        base: Ints = data.view("<i8")[(at >> 3) + 2]
-        count: Ints = data.view("<i4")[(at >> 2) + 10].astype(np.int64)
-        flags = data.view("<u2")[(at >> 1) + 22]
+    def _in_order(self, data: Bytes, heads: Heads, stopped: int, reason: str | None) -> tuple[Heads, int, str | None]:
+        """Cuts them before the first whose offset does not follow, or whose flags we do not know."""
+        at, base, count, flags = heads
         after = base + count
-        plain = (flags & ~np.uint16(KNOWN_FLAGS)) == 0
+        plain = (flags & ~KNOWN_FLAGS) == 0
         sparse = (flags & SPARSE) != 0
         if sparse.any():
             after[sparse] = [self._after_sparse(data, place) for place in at[sparse].tolist()]
@@ -227,7 +225,7 @@ class _Walk:
                 if not plain[first]:
                     check(data.data, int(at[first]), decode_header(data.data, int(at[first])))
                 reason = f"a batch of offset {base[first]} stands where offset {expected[first]} was expected"
-        return at[:taken], stopped, reason
+        return heads.only(slice(taken)), stopped, reason
 
     @staticmethod
     def _after_sparse(data: Bytes, at: int) -> int:
