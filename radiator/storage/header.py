@@ -93,6 +93,9 @@ def decode_header(data: bytes | memoryview, at: int = 0) -> BatchHeader:
         HEADER_BYTES + columns_len(count, flags) + ((names + 7) & ~7) + ((headers + 7) & ~7) + ((bodies + 7) & ~7)
     )
     if total != expected or not count or count > 4 * limits.BATCH_RECORDS_MAX or total > limits.BATCH_TOTAL_BYTES_MAX:
+        rest = memoryview(data)[at + CRC_FROM : at + total]
+        if newer_len(data[at : at + HEADER_BYTES]) == CRC_FROM + len(rest) and crc32(rest) == crc:
+            raise _unknown_flags(base, flags, salt)  # it brings a part that is not known here
         raise DamagedBatch(
             f"batch header: total_len {total} does not fit its parts ({expected} bytes, {count} records)"
         )
@@ -103,7 +106,7 @@ def _wrong_magic(data: bytes | memoryview, at: int, magic: bytes, total: int, cr
     """One flipped bit makes another digit: a crc that begins with the magic, as those of later versions do, shows that
     it was written; or one without, if more than a bit is another, or the batch behind has the same digit."""
     rest = memoryview(data)[at + CRC_FROM : at + total]
-    whole = newer_len(magic, total) == CRC_FROM + len(rest)
+    whole = newer_len(data[at : at + HEADER_BYTES]) == CRC_FROM + len(rest)
     chance = (magic[4] ^ MAGIC[4]).bit_count() == 1 and data[at + total : at + total + ALIGN] != magic
     if whole and (crc32(rest, crc32(magic)) == crc or (crc32(rest) == crc and not chance)):
         error = UnknownVersion(
@@ -115,11 +118,22 @@ def _wrong_magic(data: bytes | memoryview, at: int, magic: bytes, total: int, cr
     raise DamagedBatch(f"batch magic: expected {MAGIC.hex()}, got {bytes(magic).hex()}")
 
 
-def newer_len(magic: bytes, total: int) -> int:
-    """How many bytes tell whether this is a batch of a newer version; 0: it cannot be one."""
-    newer = magic[:4] == MAGIC_PREFIX and magic[5:] == MAGIC_SUFFIX and magic[4:5] not in VERSIONS_KNOWN
-    whole = HEADER_BYTES <= total <= limits.BATCH_TOTAL_BYTES_MAX
-    return total if newer and magic[4:5].isdigit() and whole else 0
+def newer_len(header: bytes | memoryview) -> int:
+    """How many bytes tell whether this, the first HEADER_BYTES of them, is a batch of a newer radiator: of another
+    version, or with a flag that is not known; 0: it cannot be one."""
+    magic, total, *_, flags, _, _, _, _, _ = HEADER.unpack(header)
+    if magic == MAGIC:
+        newer = bool(flags & ~KNOWN_FLAGS)
+    else:
+        ours = magic[:4] == MAGIC_PREFIX and magic[5:] == MAGIC_SUFFIX
+        newer = ours and magic[4:5] not in VERSIONS_KNOWN and magic[4:5].isdigit()
+    return total if newer and HEADER_BYTES <= total <= limits.BATCH_TOTAL_BYTES_MAX else 0
+
+
+def _unknown_flags(base_offset: int, flags: int, salt: int) -> UnknownVersion:
+    error = UnknownVersion(f"batch at offset {base_offset}: flags {flags:#06x} of a newer radiator: use that release")
+    error.salt = salt
+    return error
 
 
 def check(data: bytes | memoryview, at: int, header: BatchHeader) -> None:
@@ -133,11 +147,7 @@ def check(data: bytes | memoryview, at: int, header: BatchHeader) -> None:
     if crc != header.crc:
         raise DamagedBatch(f"batch at offset {header.base_offset}: crc expected {header.crc:08x}, got {crc:08x}")
     if header.flags & ~KNOWN_FLAGS:
-        error = UnknownVersion(
-            f"batch at offset {header.base_offset}: flags {header.flags:#06x} of a newer radiator: use that release"
-        )
-        error.salt = header.salt
-        raise error
+        raise _unknown_flags(header.base_offset, header.flags, header.salt)
 
 
 def find_magic(data: bytes, at: int) -> int:

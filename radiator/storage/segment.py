@@ -30,7 +30,6 @@ from radiator.storage.format import (
     HEADER_BYTES,
     MAGIC,
     PLAIN,
-    PREFIX,
     SPARSE,
     BatchHeader,
     DamagedBatch,
@@ -113,8 +112,8 @@ def header_at(window: Window, position: int) -> BatchHeader:
     try:
         return decode_header(window.data, place)
     except DamagedBatch:
-        prefix = window.data[place : place + PREFIX.size]
-        if len(prefix) == PREFIX.size and (length := newer_len(*PREFIX.unpack(prefix)[:2])):
+        header = window.data[place : place + HEADER_BYTES]
+        if len(header) == HEADER_BYTES and (length := newer_len(header)):
             place = window.at(position, length)
             decode_header(window.data, place)
         raise

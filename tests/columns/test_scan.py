@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from radiator.columns.scan import Loss, SegmentRange
 from radiator.storage.format import MAGIC, UnknownVersion, encode_batch
 from tests.columns.segments import Placed, read_rows, whole, write_segment
-from tests.formats.newer import newer
+from tests.formats.newer import flagged, newer
 from tests.spark.stores import numbered
 
 pytestmark = pytest.mark.spark
@@ -146,4 +146,13 @@ def test_a_newer_format_is_refused_whatever_the_options_say(tmp_path: Path) -> N
     data[start:end] = newer(bytes(data[start:end]), 9)
     path.write_bytes(data)
     with pytest.raises(UnknownVersion, match="format version 9"):
+        offsets_and_losses(whole(path, placed))
+
+
+def test_a_part_of_a_newer_format_is_refused_and_is_no_damage(tmp_path: Path) -> None:
+    path, placed = segment(tmp_path)
+    data = path.read_bytes()
+    start, end = placed[2].position, placed[3].position
+    path.write_bytes(data[:start] + flagged(data[start:end]) + data[end:])
+    with pytest.raises(UnknownVersion, match="flags .* of a newer radiator"):
         offsets_and_losses(whole(path, placed))

@@ -16,3 +16,10 @@ def newer(batch: bytes, version: int = 2, tail: bytes = b"") -> bytes:
     magic = batch[:4] + b"%d" % version + batch[5:8]
     crc = crc32(rest, crc32(magic))
     return magic + (CRC_FROM + len(rest)).to_bytes(4, "little") + crc.to_bytes(4, "little") + rest
+
+
+def flagged(batch: bytes, part: bytes = bytes(8)) -> bytes:
+    """``batch`` with ``part`` behind the others."""
+    flags = int.from_bytes(batch[44:46], "little") | 1 << 10
+    rest = batch[CRC_FROM:44] + flags.to_bytes(2, "little") + batch[46:] + part
+    return batch[:8] + (CRC_FROM + len(rest)).to_bytes(4, "little") + crc32(rest).to_bytes(4, "little") + rest

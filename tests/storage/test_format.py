@@ -19,7 +19,7 @@ from radiator.storage.format import (
     decode_header,
     encode_batch,
 )
-from tests.formats.newer import newer
+from tests.formats.newer import flagged, newer
 
 TIMES = st.integers(codec.MISSING + 1, codec.TIME_MAX)
 RECORDS = st.lists(
@@ -136,6 +136,19 @@ def test_a_newer_version_is_refused_in_words() -> None:
     unknown_flag[12:16] = struct.pack("<I", zlib.crc32(unknown_flag[16:]))
     with pytest.raises(UnknownVersion, match="newer"):
         decode(bytes(unknown_flag))
+
+
+@pytest.mark.parametrize("part", [b"", bytes(8), bytes(80_000)])
+def test_a_flag_that_is_not_known_is_refused_in_words_whatever_part_it_brings(part: bytes) -> None:
+    whole = flagged(encoded([("q", b"h", b"b", None, None)]), part)
+    with pytest.raises(UnknownVersion, match="flags .* of a newer radiator"):
+        decode(whole)
+    with pytest.raises(DamagedBatch):
+        decode(whole[:-1])
+    damaged = bytearray(whole)
+    damaged[-1] ^= 1
+    with pytest.raises(DamagedBatch):
+        decode(bytes(damaged))
 
 
 @pytest.mark.parametrize("digit", b"23456789")

@@ -8,7 +8,7 @@ from radiator.errors import StorageError
 from radiator.storage import layout
 from radiator.storage.format import UnknownVersion
 from radiator.storage.options import PartitionOptions, SyncPolicy
-from tests.formats.newer import newer
+from tests.formats.newer import flagged, newer
 from tests.storage.driving import ALWAYS, NOW, commit, opened, put, read_all
 from tests.storage.faults import FaultyFileSystem
 
@@ -90,6 +90,19 @@ def test_a_newer_format_is_refused_in_words_and_the_lock_is_given_back() -> None
     with pytest.raises(UnknownVersion, match="/data/partitions/q.*version 2"):
         opened(fs)
     assert not fs.locked
+
+
+@pytest.mark.parametrize("part", [bytes(8), bytes(2 << 20)])  # more than is looked at at a time
+def test_a_batch_with_a_part_of_a_newer_radiator_is_refused_and_not_cut_off(part: bytes) -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    put(store.partition("q", ALWAYS), b"body")
+    store.close()
+    node = fs.nodes[layout.segment_path(layout.partition_path("/data", "q"), 0)]
+    node.cache[:] = stored = flagged(bytes(node.cache), part)
+    with pytest.raises(UnknownVersion, match="/data/partitions/q.*flags .* of a newer radiator"):
+        opened(fs)
+    assert node.cache == stored
 
 
 def test_the_next_deadline_is_the_earliest() -> None:
