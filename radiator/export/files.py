@@ -21,7 +21,7 @@ from radiator.export.writers import WRITERS
 from radiator.storage.layout import FILE_MODE, encode_name
 from radiator.storage.reader import StoredPartition
 
-PARTIAL = ".partial"
+PARTIAL = ".part"  # a partition's name of 240 bytes has room for 15 more
 
 
 class Lost(StorageError):

@@ -171,11 +171,16 @@ class Parquet:
         self._writer = pq.ParquetWriter(file, self._schema, compression="zstd")
         self._rows: list[Row] = []
         self._bytes = 0
+        self._headers: dict[str, str] | None = None  # of the last row, and what they take
+        self._headers_bytes = 0
 
     def write(self, rows: Iterable[Row]) -> None:
         for row in rows:
             self._rows.append(row)
-            self._bytes += row.size + ROW_BYTES
+            if row.headers is not self._headers:  # publishers repeat theirs, and ``rows`` gives the same ones again
+                self._headers = row.headers
+                self._headers_bytes = sum(len(name) + len(value) for name, value in row.headers.items())
+            self._bytes += row.size + self._headers_bytes + ROW_BYTES
             if len(self._rows) >= GROUP_ROWS or self._bytes >= GROUP_BYTES:
                 self._flush()
 

@@ -20,11 +20,14 @@ from radiator.client import connect
 from radiator.export import writers
 from radiator.export.files import Export
 from radiator.export.records import Choice
+from radiator.export.rows import Row
+from radiator.limits import DESTINATION_BYTES_MAX
 from radiator.storage import archived
 from radiator.storage.files import FileSystem
 from radiator.storage.layout import partition_path
 from radiator.storage.reader import list_partitions
 from tests.running import BrokerProcess
+from tests.spark.stores import Writer, numbered
 
 EVENT_NS = 1_357_017_300_000_000_789
 CONFIG = """
@@ -145,6 +148,22 @@ def test_parquet_has_the_same_rows_in_groups_of_bounded_size(
     assert job["receive_time"].timestamp() * 1e6 == pytest.approx(job["receive_ns"] / 1000, abs=2)
 
 
+def test_large_headers_count_where_parquet_bounds_what_it_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pq = pytest.importorskip("pyarrow.parquet")
+    monkeypatch.setattr(writers, "GROUP_BYTES", 100_000)
+    path = tmp_path / "large.parquet"
+    with path.open("wb") as file:
+        writer = writers.Parquet(file)
+        shared = {"note": "x" * 10_000}
+        for offset in range(60):
+            headers = shared if offset < 30 else {"note": f"{offset}" * 5_000}
+            writer.write([Row("/topic/a", "p", offset, f"p@{offset}", 1, None, None, {}, headers, b"")])
+        writer.close()
+    assert 5 < pq.ParquetFile(path).num_row_groups <= 7
+
+
 def test_a_directory_gets_a_file_per_partition(
     filled: BrokerProcess, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -154,6 +173,16 @@ def test_a_directory_gets_a_file_per_partition(
     assert found["partitions"]["/queue/jobs"] == len(lines(tmp_path / "%2Fqueue%2Fjobs.jsonl")) == 2
     exported(filled, tmp_path, "--partition", "shared", code=1)
     assert "exists already" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
+def test_the_longest_name_of_a_partition_has_its_file(tmp_path: Path, kind: str) -> None:
+    writer = Writer(tmp_path / "data")
+    writer.write("n" * DESTINATION_BYTES_MAX, numbered("/topic/a", 3))
+    writer.close()
+    (tmp_path / "out").mkdir()
+    assert run(["export", "--data", writer.root, "--format", kind, "--to", str(tmp_path / "out")]) == 0
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["n" * DESTINATION_BYTES_MAX + f".{kind}"]
 
 
 def test_of_several_files_none_is_left_if_one_cannot_be_written(
