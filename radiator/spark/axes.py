@@ -1,5 +1,5 @@
-"""What pictures share: panels side by side, axes whose numbers people read, labels cut where they stay different.
-Where marks stand is decided in ``marks``.
+"""What pictures share: panels side by side, axes whose numbers people read, names that leave room for the picture.
+Where marks stand is decided in ``marks``, how names are cut in ``labels``.
 
 Knows: matplotlib's axes. Must not know: which kinds of picture there are.
 """
@@ -7,7 +7,7 @@ Knows: matplotlib's axes. Must not know: which kinds of picture there are.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 import matplotlib.dates as mdates
@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
-from radiator.spark import marks, units
+from radiator.spark import labels, marks
 
 if TYPE_CHECKING:
     from radiator.spark.pictures import Theme
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 AROUND_DAYS = 0.5 / 24
 NARROW = 4.0  # times as large as the smallest is the largest value of a logarithmic axis, at least
 VALUES_MAX, MOMENTS_MAX = 5, 8  # marks of an axis of values, and of one of time
+ROW_LETTERS, PANEL_LETTERS, LEGEND_LETTERS = 34, 22, 30  # of names: of rows, of rows in one of several panels
+ABOVE_LETTERS, PATCH_LETTERS = 72, 3  # beside the title; a patch of colour is as wide as
+LETTER_INCHES, HEADING_INCHES, HEADING_MIN = 0.076, 0.092, 8  # of a letter beside and above a panel, on average
 ROWS_MIN = 3  # so many rows there is always room for: fewer bars would be blocks
 Rows = Sequence[Mapping[str, Any]]
 Panels = list[tuple[str, Rows]]
@@ -65,28 +68,17 @@ def panel_height(groups: Panels, per_row: float) -> float:
 
 
 def rows_axis(
-    axes: Axes, group: Rows, label: str, length: int = 34, shown: bool = True, places: int | None = None
+    axes: Axes, group: Rows, label: str, length: int = ROW_LETTERS, shown: bool = True, places: int | None = None
 ) -> None:
     """``places``: for so many rows there is room, so that bars are as thick as those beside them."""
-    axes.set_yticks(range(len(group)), clipped([row[label] for row in group], length) if shown else [""] * len(group))
+    axes.set_yticks(
+        range(len(group)), labels.cut([row[label] for row in group], length) if shown else [""] * len(group)
+    )
     axes.set_ylim(max(places or 0, len(group), ROWS_MIN) - 0.4, -0.6)
 
 
 def drawable(value: float | None, log: bool) -> bool:
     return value is not None and (value > 0 or not log)
-
-
-def clipped(values: Sequence[Any], length: int) -> list[str]:
-    """As text of at most about ``length``, cut where they stay different: in front, in the middle, or not at all."""
-    texts = [units.moment(value) if isinstance(value, datetime) else units.text(value) for value in values]
-    middle = length // 2
-    for cut in (
-        [text if len(text) <= length else "…" + text[-length + 1 :] for text in texts],
-        [text if len(text) <= length else f"{text[:middle]}…{text[-middle + 1 :]}" for text in texts],
-    ):
-        if len(set(cut)) == len(set(texts)):
-            return cut
-    return texts
 
 
 def range_axis(axes: Axes, unit: str, log: bool, ticks_max: int) -> None:
@@ -103,9 +95,12 @@ def _mark(axis: Axis, found: Sequence[marks.Mark]) -> None:
     axis.set_minor_locator(NullLocator())
 
 
-def heading(axes: Axes, text: str, theme: Theme) -> None:
+def heading(axes: Axes, text: str, theme: Theme, across: int, beside: float) -> None:
+    """Of one of so many panels ``across``. ``beside``: how wide the names on its left are."""
     if text:
-        axes.set_title(text, loc="left", fontsize=10.5, fontweight="bold", color=theme.ink, pad=7)
+        width = axes.figure.get_figwidth() / across - beside * LETTER_INCHES
+        (shown,) = labels.cut([text], max(HEADING_MIN, int(width / HEADING_INCHES) - 2))
+        axes.set_title(shown, loc="left", fontsize=10.5, fontweight="bold", color=theme.ink, pad=7)
 
 
 def value_axis(axes: Axes, unit: str, label: str, top: float | None = None) -> None:
@@ -149,6 +144,13 @@ def time_axis(axes: Axes, least_days: float = 0.0) -> None:
     _mark(axes.xaxis, list(map(marks.Mark, places, texts)))
 
 
+def above(names: Sequence[str]) -> list[str]:
+    """As they have room there, beside the title."""
+    whole = labels.cut(names, LEGEND_LETTERS)
+    fits = sum(len(name) + PATCH_LETTERS for name in whole) <= ABOVE_LETTERS
+    return whole if fits else labels.cut(names, max(HEADING_MIN, ABOVE_LETTERS // len(names) - PATCH_LETTERS))
+
+
 def legend_above(figure: Figure, theme: Theme, handles: Sequence[Patch]) -> None:
     """On the right of the title."""
     figure.legend(
@@ -159,6 +161,6 @@ def legend_above(figure: Figure, theme: Theme, handles: Sequence[Patch]) -> None
 
 def legend_beside(axes: Axes, theme: Theme, keys: Sequence[str]) -> None:
     axes.legend(
-        clipped(keys, 30), loc="upper left", bbox_to_anchor=(1.005, 1.02), labelcolor=theme.ink,
+        labels.cut(keys, LEGEND_LETTERS), loc="upper left", bbox_to_anchor=(1.005, 1.02), labelcolor=theme.ink,
         handlelength=0.9, handleheight=0.9, fontsize=9, borderaxespad=0.2,
     )  # fmt: skip

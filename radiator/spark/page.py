@@ -168,10 +168,11 @@ def _tile(tile: Tile) -> str:
 def _picture(picture: Picture) -> str:
     light, dark = (base64.b64encode(picture.png(theme)).decode() for theme in (LIGHT, DARK))
     text = html.escape(f"{picture.title}. {picture.note}", quote=True)
+    names = f' title="{html.escape("In full: " + ", ".join(picture.cut), quote=True)}"' if picture.cut else ""
     ratio = f"{WIDTH_INCHES:g} / {picture.height:g}"
     return (
         f'<picture><source srcset="data:image/png;base64,{dark}" media="(prefers-color-scheme: dark)">'
-        f'<img src="data:image/png;base64,{light}" alt="{text}" style="aspect-ratio: {ratio}"></picture>'
+        f'<img src="data:image/png;base64,{light}" alt="{text}"{names} style="aspect-ratio: {ratio}"></picture>'
     )
 
 

@@ -31,11 +31,14 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from radiator.spark import cuts, units
+from radiator.spark import cuts, labels, units
 from radiator.spark.axes import (
+    LEGEND_LETTERS,
+    PANEL_LETTERS,
+    ROW_LETTERS,
     Panels,
+    above,
     bars_cut,
-    clipped,
     drawable,
     figure_above,
     heading,
@@ -57,6 +60,7 @@ warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from font", cat
 Rows = Sequence[Mapping[str, Any]]
 DPI = 144
 WIDTH_INCHES = 9.6
+TITLE_LETTERS, NOTE_LETTERS = 74, 142  # that have room in it
 OTHER = "other"
 DAY_SECONDS = 86_400  # matplotlib counts in days
 OVER_CUT = 1.3  # times what is left whole is the height of an axis that is cut
@@ -96,6 +100,7 @@ class Picture:
     note: str  # how to read it
     draw: Callable[[Figure, Theme], None]
     height: float
+    cut: tuple[str, ...] = ()  # names that are cut in it, in full
     _drawn: dict[str, bytes] = field(default_factory=dict, repr=False, compare=False)  # by theme
 
     def png(self, theme: Theme = LIGHT) -> bytes:
@@ -117,8 +122,9 @@ class Picture:
             figure = Figure(figsize=(WIDTH_INCHES, self.height), dpi=DPI, facecolor=theme.paper, layout=layout)
             FigureCanvasAgg(figure)
             top = 1 - 0.16 / self.height
-            figure.text(0.014, top, self.title, fontsize=14, fontweight="bold", color=theme.ink, va="top")
-            figure.text(0.014, top - 0.29 / self.height, self.note, fontsize=9.5, color=theme.quiet, va="top")
+            title, note = labels.shortened(self.title, TITLE_LETTERS), labels.shortened(self.note, NOTE_LETTERS)
+            figure.text(0.014, top, title, fontsize=14, fontweight="bold", color=theme.ink, va="top")
+            figure.text(0.014, top - 0.29 / self.height, note, fontsize=9.5, color=theme.quiet, va="top")
             self.draw(figure, theme)
             buffer = io.BytesIO()
             figure.savefig(buffer, format="png", facecolor=theme.paper, metadata={"Software": "radiator"})
@@ -143,6 +149,8 @@ def bars(
     kinds = [] if series is None else list(dict.fromkeys(str(row[series]) for row in rows))
     groups = panelled(rows, panel, limit)
     widest = max((float(row[value] or 0) for _, group in groups for row in group), default=0.0) or 1.0
+    letters = ROW_LETTERS if len(groups) == 1 else PANEL_LETTERS
+    shown = [name for title, group in groups for name in (title, *(row[label] for row in group))]
 
     def draw(figure: Figure, theme: Theme) -> None:
         for place, (axes, (panel_title, group)) in enumerate(zip(panel_axes(figure, groups), groups, strict=False)):
@@ -158,12 +166,14 @@ def bars(
             across = panel_columns(groups)
             beside = groups[place // across * across :][:across]
             places = max(len(each) for _, each in beside)
-            rows_axis(axes, group, label, 34 if len(groups) == 1 else 22, places=places)
-            heading(axes, panel_title, theme)
+            rows_axis(axes, group, label, letters, places=places)
+            longest = max((len(str(row[label])) for row in group), default=0)
+            heading(axes, panel_title, theme, across, min(letters, longest))
         if kinds:
-            legend_above(figure, theme, [Patch(color=theme.colour(i), label=kind) for i, kind in enumerate(kinds)])
+            patches = [Patch(color=theme.colour(i), label=kind) for i, kind in enumerate(above(kinds))]
+            legend_above(figure, theme, patches)
 
-    return Picture(name, title, note, draw, panel_height(groups, 0.27))
+    return Picture(name, title, note, draw, panel_height(groups, 0.27), labels.in_full(shown, letters))
 
 
 def ranges(
@@ -200,7 +210,7 @@ def ranges(
             axes.margins(x=0.06)
             range_axis(axes, unit, log, 4 if len(groups) > 1 else 8)
             rows_axis(axes, group, label, shown=place % panel_columns(groups) == 0)
-            heading(axes, panel_title, theme)
+            heading(axes, panel_title, theme, panel_columns(groups), ROW_LETTERS / panel_columns(groups))
         handles = [
             Line2D(
                 [], [], marker="o", linestyle="", color=theme.quiet, alpha=1 - 0.26 * i, markersize=7 - i, label=point
@@ -212,7 +222,7 @@ def ranges(
             ncols=len(points), labelcolor=theme.quiet, handletextpad=0.1, columnspacing=0.9, fontsize=9.5,
         )  # fmt: skip
 
-    return Picture(name, title, note, draw, panel_height(groups, 0.33))
+    return Picture(name, title, note, draw, panel_height(groups, 0.33), labels.in_full(order, ROW_LETTERS))
 
 
 def stacked(
@@ -270,7 +280,7 @@ def stacked(
             figure_above(axes, lefts[highest] + width / 2, units.count(whole[highest]))
         legend_beside(axes, theme, list(columns))
 
-    return Picture(name, title, note, draw, 4.1)
+    return Picture(name, title, note, draw, 4.1, labels.in_full(list(columns), LEGEND_LETTERS))
 
 
 def lines(
@@ -298,7 +308,7 @@ def lines(
         if series:
             legend_beside(axes, theme, shown)
 
-    return Picture(name, title, note, draw, 4.1)
+    return Picture(name, title, note, draw, 4.1, labels.in_full(shown if series else [], LEGEND_LETTERS))
 
 
 def heatmap(
@@ -321,14 +331,15 @@ def heatmap(
         mesh = axes.imshow(cells_drawn, aspect="auto", cmap=colours, interpolation="nearest")
         step = max(1, -(-len(across) // 24))
         axes.set_xticks(range(0, len(across), step), [str(a) for a in across[::step]])
-        axes.set_yticks(range(len(down)), clipped(down, 34))
+        axes.set_yticks(range(len(down)), labels.cut(down, ROW_LETTERS))
         axes.set_xlabel(x_label)
         axes.spines[:].set_visible(False)
         bar = figure.colorbar(mesh, ax=axes, format=FuncFormatter(lambda v, _: units.FORMATS[unit](v)), pad=0.015)
         bar.outline.set_visible(False)
         bar.ax.yaxis.set_tick_params(color=theme.quiet, labelcolor=theme.quiet)
 
-    return Picture(name, title, note, draw, min(max(1.7 + 0.28 * len(down), 3.0), 9.0))
+    height = min(max(1.7 + 0.28 * len(down), 3.0), 9.0)
+    return Picture(name, title, note, draw, height, labels.in_full(down, ROW_LETTERS))
 
 
 def pairs(
@@ -356,4 +367,5 @@ def pairs(
         handles = [Patch(color=colour, label=word) for colour, word in zip(colours, words, strict=True)]
         legend_above(figure, theme, handles)
 
-    return Picture(name, title, note, draw, panel_height([("", shown)], 0.44))
+    names = labels.in_full([row[label] for row in shown], ROW_LETTERS)
+    return Picture(name, title, note, draw, panel_height([("", shown)], 0.44), names)
