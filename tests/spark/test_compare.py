@@ -75,6 +75,33 @@ def test_the_section_says_what_is_different(spark: Any, store: str, tmp_path: An
     assert {path.name for path in report.files} == {"compare.html", "compare.json", "compare.png"}
 
 
+def test_dead_letters_are_no_new_destination_and_chance_is_no_change(spark: Any, writer: Writer) -> None:
+    for name, before, now in (("/topic/a", 20, 33), ("/topic/few", 1, 3)):
+        writer.write(name, [*messages(name, START_NS, before, MS), *messages(name, MIDDLE, now, 90 * MS)])
+    for name, start, count in (
+        ("/queue/dead", MIDDLE, 4),
+        ("/queue/dead.more", START_NS, 2),
+        ("/queue/gone", MIDDLE, 9),
+    ):
+        letters = [each._replace(block=b"dlq-reason:rejected") for each in messages(name, start, count)]
+        writer.write(name, letters)
+    writer.write("/queue/gone", messages("/queue/gone", MIDDLE + 99 * S, 1))  # holds other messages too
+    report = make_report(writer.root, spark=spark, sheets=["compare"], **WINDOWS)
+    found = {row["destination"]: (row["dead_letters"], row["dead_letters_before"]) for row in report.answers["compare"]}
+    assert found == {
+        "/topic/a": (0, 0), "/topic/few": (0, 0), "/queue/dead": (4, 0), "/queue/dead.more": (0, 2),
+        "/queue/gone": (9, 0),
+    }  # fmt: skip
+    (section,) = report.page.sections
+    assert section.stands_out == [
+        "new: /queue/gone (10)",
+        "/topic/a is slower: p99 of its way 90 ms, before 1 ms",
+        "4 dead letters now in /queue/dead, none before",
+    ]
+    remarks = {row["destination"]: row["remark"] for row in section.tables[0].rows}
+    assert remarks["/queue/dead"] == remarks["/queue/dead.more"] == "dead letters" and remarks["/queue/gone"] == "new"
+
+
 def test_windows_of_different_length_are_compared_by_rate(spark: Any, store: str) -> None:
     window = {"with_start": str(START_NS), "with_until": str(START_NS + 50 * S)}
     (section,) = make_report(store, spark=spark, sheets=["compare"], **WINDOWS, **window).page.sections
@@ -119,7 +146,17 @@ def test_shifts_are_written_as_they_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ratio", "words"), [(12.4, "12 ×"), (2.0, "2.0 ×"), (1.5, "+50%"), (1.001, "the same"), (0.25, "−75%")]
+    ("ratio", "words"),
+    [
+        (12.4, "12 ×"),
+        (2.0, "2.0 ×"),
+        (1.5, "+50%"),
+        (1.0, "the same"),
+        (1.001, "about the same"),
+        (0.25, "−75%"),
+        (0.004, "1/250"),
+        (0.99, "−1%"),
+    ],
 )
 def test_how_many_times_as_many(ratio: float, words: str) -> None:
     assert times(ratio) == words

@@ -17,6 +17,7 @@ from radiator.spark import collect, read
 from radiator.spark.jobs import (
     JOBS,
     Job,
+    compare,
     gaps,
     integrity,
     json_column,
@@ -87,6 +88,19 @@ def test_totals_per_destination(spark: Any, store: str) -> None:
     assert flights["first_received"] == datetime(2023, 11, 14, 22, tzinfo=UTC)
     assert flights["last_received"] == datetime(2023, 11, 14, 23, 39, tzinfo=UTC)
     assert (other["messages"], other["bytes"], other["with_event_time"], other["first_event"]) == (4, 32, 0, None)
+
+
+def test_times_that_are_centuries_apart_are_not_measured_and_fail_nothing(spark: Any) -> None:
+    """A client may say any of them."""
+    row = ("/topic/a", {"a": "b"}, 1, -9_000_000_000_000_000_000, START_NS, START_NS + MS)
+    df = spark.createDataFrame(
+        [row],
+        "destination STRING, headers MAP<STRING, STRING>, size BIGINT, event_ns BIGINT, transmit_ns BIGINT, "
+        "receive_ns BIGINT",
+    )
+    assert [(row["leg"], row["max_ms"]) for row in collect(latency(df))] == [("transmit to receive", 1.0)]
+    (compared,) = collect(compare(df, df, now_seconds=1, before_seconds=1))
+    assert (compared["messages"], compared["p99_ms"]) == (1, None)
 
 
 def test_latency_percentiles_per_leg(spark: Any, store: str) -> None:

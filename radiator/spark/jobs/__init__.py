@@ -124,7 +124,7 @@ JOBS: dict[str, Job] = {
     "lag_over_time": Job(lag_over_time, ("body",), "How far behind was who, when?"),
     "compare": Job(
         compare,
-        ("destination", "size", "event_ns", "transmit_ns", "receive_ns"),
+        ("destination", "headers", "size", "event_ns", "transmit_ns", "receive_ns"),
         "What is different between two windows of time?",
     ),
 }

@@ -24,7 +24,7 @@ def latency(df: DataFrame, *, by: Sequence[str] = ("destination",)) -> DataFrame
     """
     legs = F.array(
         *[
-            F.struct(F.lit(leg).alias("leg"), (F.col(end) - F.col(start)).alias("ns"))
+            F.struct(F.lit(leg).alias("leg"), F.try_subtract(end, start).alias("ns"))
             for leg, (start, end) in LEGS.items()
         ]
     )

@@ -8,6 +8,7 @@ hour, nothing.
 
 from __future__ import annotations
 
+import math
 import time
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -24,6 +25,8 @@ LONGEST = timedelta(days=1)  # of windows that nobody named
 SHORTEST = timedelta(hours=1)  # a log below that has no before and after unless somebody says so
 DRAWN_MAX = 12
 REMARKABLE = 1.5  # times as many, or as slow: less is not told
+CHANCE_MAX = 3.0  # standard deviations by which numbers that only chance sets apart differ at most, as good as ever
+SLOW_MIN = 10  # messages in each window: of fewer one alone makes a p99
 NAMES_MAX = 3  # in a sentence
 _TICK = timedelta(microseconds=1)
 
@@ -136,7 +139,7 @@ def section(answers: Answers, options: Options) -> Section:
         "Compared",
         text,
         found=_found(rows, now, before),
-        stands_out=_stands_out(rows),
+        stands_out=_stands_out(rows, (now["seconds"], before["seconds"])),
         pictures=[picture],
         tables=tables,
     )
@@ -144,17 +147,23 @@ def section(answers: Answers, options: Options) -> Section:
 
 def remark(row: dict[str, Any]) -> str:
     """What became of a destination, in a word or a figure."""
+    if _grave(row) and row["kind"] != "both":
+        return "dead letters"
     if row["kind"] != "both":
         return "new" if row["kind"] == "new" else "vanished"
     return times(row["ratio"])
 
 
 def times(ratio: float) -> str:
-    """4.2 ×, +12%, −40%, the same"""
+    """4.2 ×, +12%, −40%, 1/250, the same"""
     if ratio >= 2:
         return f"{ratio:,.0f} ×" if ratio >= 10 else f"{ratio:.1f} ×"
+    if 0 < ratio < 0.01:  # a percentage would say that nothing is left
+        return f"1/{1 / ratio:,.0f}"
     percent = round((ratio - 1) * 100)
-    return "the same" if percent == 0 else f"+{percent}%" if percent > 0 else f"−{-percent}%"
+    if percent == 0:
+        return "the same" if math.isclose(ratio, 1) else "about the same"
+    return f"+{percent}%" if percent > 0 else f"−{-percent}%"
 
 
 def _found(rows: Rows, now: dict[str, Any], before: dict[str, Any]) -> str:
@@ -166,22 +175,39 @@ def _found(rows: Rows, now: dict[str, Any], before: dict[str, Any]) -> str:
     return f"{units.many(messages, 'message')} now, {then:,} before: {_whole(messages, then, now, before)}."
 
 
-def _stands_out(rows: Rows) -> list[str]:
+def _stands_out(rows: Rows, seconds: tuple[float, float]) -> list[str]:
     said = []
+    alive = [row for row in rows if not _grave(row)]
     for kind, words in (("vanished", "silent now"), ("new", "new")):
-        names = [row for row in rows if row["kind"] == kind]
-        if names and len(names) < len(rows):
+        names = [row for row in alive if row["kind"] == kind]
+        if names and len(names) < len(alive):
             said.append(f"{words}: {_names(names)}")
-    both = [row for row in rows if row["kind"] == "both"]
-    for row in both[:NAMES_MAX]:
-        if not 1 / REMARKABLE < row["ratio"] < REMARKABLE:
-            messages, then = f"{row['messages']:,}", f"{row['messages_before']:,}"
-            said.append(f"{row['destination']}: {times(row['ratio'])}, {messages} now and {then} before")
-    slower = [row for row in both if row["p99_ratio"] and row["p99_ratio"] >= REMARKABLE and row["p99_ms"] >= 1]
+    both = [row for row in alive if row["kind"] == "both"]
+    changed = [row for row in both if not 1 / REMARKABLE < row["ratio"] < REMARKABLE and not _chance(row, *seconds)]
+    for row in changed[:NAMES_MAX]:
+        messages, then = f"{row['messages']:,}", f"{row['messages_before']:,}"
+        said.append(f"{row['destination']}: {times(row['ratio'])}, {messages} now and {then} before")
+    measured = [row for row in both if min(row["messages"], row["messages_before"]) >= SLOW_MIN]
+    slower = [row for row in measured if row["p99_ratio"] and row["p99_ratio"] >= REMARKABLE and row["p99_ms"] >= 1]
     for row in sorted(slower, key=lambda row: -row["p99_ratio"])[:NAMES_MAX]:
         p99, p99_before = units.duration(row["p99_ms"]), units.duration(row["p99_ms_before"])
         said.append(f"{row['destination']} is slower: p99 of its way {p99}, before {p99_before}")
+    for row in [row for row in rows if _grave(row) and row["difference"] > 0][:NAMES_MAX]:
+        then = f"{row['messages_before']:,}" if row["messages_before"] else "none"
+        said.append(f"{units.many(row['messages'], 'dead letter')} now in {row['destination']}, {then} before")
     return said
+
+
+def _grave(row: dict[str, Any]) -> bool:
+    """It holds dead letters only: neither is it new where the first one comes, nor silent where none does."""
+    return bool(row["dead_letters"] == row["messages"] and row["dead_letters_before"] == row["messages_before"])
+
+
+def _chance(row: dict[str, Any], now_seconds: float, before_seconds: float) -> bool:
+    """Whether two numbers of the same rate may well differ so much, as those of things that come independently do."""
+    now, before = row["messages"] / now_seconds, row["messages_before"] / before_seconds
+    deviation = math.sqrt(now / now_seconds + before / before_seconds)
+    return abs(now - before) < CHANCE_MAX * deviation
 
 
 def _whole(messages: int, then: int, now: dict[str, Any], before: dict[str, Any]) -> str:
