@@ -27,6 +27,7 @@ NARROW = 4.0  # times as large as the smallest is the largest value of a logarit
 VALUES_MAX, MOMENTS_MAX = 5, 8  # marks of an axis of values, and of one of time
 ROW_LETTERS, PANEL_LETTERS, LEGEND_LETTERS = 34, 22, 30  # of names: of rows, of rows in one of several panels
 ABOVE_LETTERS, PATCH_LETTERS = 72, 3  # beside the title; a patch of colour is as wide as
+WIDTH_INCHES = 9.6  # of a picture
 LETTER_INCHES, HEADING_INCHES, HEADING_MIN = 0.076, 0.092, 8  # of a letter beside and above a panel, on average
 ROWS_MIN = 3  # so many rows there is always room for: fewer bars would be blocks
 Rows = Sequence[Mapping[str, Any]]
@@ -98,7 +99,7 @@ def _mark(axis: Axis, found: Sequence[marks.Mark]) -> None:
 def heading(axes: Axes, text: str, theme: Theme, across: int, beside: float) -> None:
     """Of one of so many panels ``across``. ``beside``: how wide the names on its left are."""
     if text:
-        width = axes.figure.get_figwidth() / across - beside * LETTER_INCHES
+        width = WIDTH_INCHES / across - beside * LETTER_INCHES
         (shown,) = labels.cut([text], max(HEADING_MIN, int(width / HEADING_INCHES) - 2))
         axes.set_title(shown, loc="left", fontsize=10.5, fontweight="bold", color=theme.ink, pad=7)
 

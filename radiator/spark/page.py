@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from radiator.spark import units
-from radiator.spark.pictures import DARK, LIGHT, WIDTH_INCHES, Picture
+from radiator.spark.axes import WIDTH_INCHES
+from radiator.spark.pictures import DARK, LIGHT, Picture
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -64,9 +65,8 @@ class Table:
         left_out = len(self.rows) - min(rows_max, len(brief))
         caption = f"{left_out:,} more rows are in the report" if left_out > 0 else None
         table = RichTable(
-            title=self.title,
+            title=Text(self.title, style="bold"),
             title_justify="left",
-            title_style="bold",
             caption=caption,
             caption_justify="left",
             box=SIMPLE_HEAD,
@@ -74,7 +74,9 @@ class Table:
         )
         for each in fields:
             number, text = each.unit in NUMBERS, each.unit == "text"
-            table.add_column(each.heading, justify="right" if number else "left", overflow="fold", no_wrap=not text)
+            table.add_column(
+                Text(each.heading), justify="right" if number else "left", overflow="fold", no_wrap=not text
+            )
         for row in brief[:rows_max]:
             table.add_row(*[Text(units.FORMATS[each.unit](row[each.key])) for each in fields])
         return table

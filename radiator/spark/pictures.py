@@ -36,6 +36,7 @@ from radiator.spark.axes import (
     LEGEND_LETTERS,
     PANEL_LETTERS,
     ROW_LETTERS,
+    WIDTH_INCHES,
     Panels,
     above,
     bars_cut,
@@ -59,7 +60,6 @@ warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from font", cat
 
 Rows = Sequence[Mapping[str, Any]]
 DPI = 144
-WIDTH_INCHES = 9.6
 TITLE_LETTERS, NOTE_LETTERS = 74, 142  # that have room in it
 OTHER = "other"
 DAY_SECONDS = 86_400  # matplotlib counts in days
@@ -146,11 +146,12 @@ def bars(
     """Horizontal bars in the order of the rows, their values beside them; with ``panel`` one small chart per value of
     that field, all to one scale; with ``series`` a colour for each value of that field, in the order in which they
     first appear."""
-    kinds = [] if series is None else list(dict.fromkeys(str(row[series]) for row in rows))
     groups = panelled(rows, panel, limit)
-    widest = max((float(row[value] or 0) for _, group in groups for row in group), default=0.0) or 1.0
+    drawn = [row for _, group in groups for row in group]
+    kinds = [] if series is None else list(dict.fromkeys(str(row[series]) for row in drawn))
+    widest = max((float(row[value] or 0) for row in drawn), default=0.0) or 1.0
     letters = ROW_LETTERS if len(groups) == 1 else PANEL_LETTERS
-    shown = [name for title, group in groups for name in (title, *(row[label] for row in group))]
+    names = [*(each for each, _ in groups if each), *(row[label] for row in drawn)]
 
     def draw(figure: Figure, theme: Theme) -> None:
         for place, (axes, (panel_title, group)) in enumerate(zip(panel_axes(figure, groups), groups, strict=False)):
@@ -173,7 +174,7 @@ def bars(
             patches = [Patch(color=theme.colour(i), label=kind) for i, kind in enumerate(above(kinds))]
             legend_above(figure, theme, patches)
 
-    return Picture(name, title, note, draw, panel_height(groups, 0.27), labels.in_full(shown, letters))
+    return Picture(name, title, note, draw, panel_height(groups, 0.27), labels.in_full(names, letters))
 
 
 def ranges(
@@ -185,6 +186,8 @@ def ranges(
     in the order in which they first appear."""
     order = list(dict.fromkeys(row[label] for row in rows))[:limit]
     absent = dict.fromkeys(points)
+    if log and any(row[point] is not None and not drawable(row[point], log) for row in rows for point in points):
+        note += "; " * bool(note) + "0 and less has no place there"
     groups: Panels = [
         (value, [{label: key, **absent, **found.get(key, {})} for key in order])
         for value, group in panelled(rows, panel, len(rows))

@@ -29,6 +29,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from radiator import __version__
 from radiator.columns.files import open_store
+from radiator.columns.heads import Holdings, ends
 from radiator.columns.log import NoStore, partitions
 from radiator.columns.scan import LostRecords
 from radiator.columns.warn import warn
@@ -110,7 +111,8 @@ def make_report(
     asked = asking.parse(options, now_ns)
     if path is None and archive is None:
         raise ConfigError("a report needs the broker's data directory, or an archive, or both; got neither")
-    logs = [] if path is None else partitions(open_store(path))  # a wrong path is told before Java is started
+    place = None if path is None else open_store(path)
+    logs = [] if place is None else partitions(place)  # a wrong path is told before Java is started
     sharing = tempfile.TemporaryDirectory(prefix="radiator-told-")
     with _folder(folder), sharing as once, contextlib.ExitStack() as ending, contextlib.ExitStack() as forgetting:
         steps = len(names) + 2
@@ -127,12 +129,14 @@ def make_report(
                 reader = _both(session, path, archive, now_ns, fail_on_data_loss, once)
                 lacks = partial(absent_from_both, session, path, archive)
             else:
-                ends = json.dumps({log.name: log.next_offset for log in logs})
-                one = partial(read, session, str(path), ending_offsets=ends, fail_on_data_loss=fail_on_data_loss)
+                until = json.dumps({log.name: log.next_offset for log in logs})
+                one = partial(read, session, str(path), ending_offsets=until, fail_on_data_loss=fail_on_data_loss)
                 reader = kept = Kept(partial(one, warn_once=once), size)
                 forgetting.callback(kept.forget)
-                lacks = partial(absent, session, str(path), ending_offsets=ends)
-            work = Work(session, reader, asked, {log.name: log.size_bytes for log in logs}, lacks, archive is not None)
+                lacks = partial(absent, session, str(path), ending_offsets=until)
+            sizes = {log.name: log.size_bytes for log in logs}
+            known = None if place is None or archive is not None else Holdings(place.fs).destinations(ends(place))
+            work = Work(session, reader, asked, sizes, lacks, archive is not None, known)
             found = [
                 (load(name), _run(work, name, partial(step, name, place, steps))) for place, name in enumerate(names, 1)
             ]
@@ -167,6 +171,10 @@ def _both(
     """Archive and log. Where the log ends is found anew for each sheet, so all of them end with this moment."""
     from radiator.spark.tables import table
 
+    def tell(text: str) -> None:
+        if f"'{asking.SAMPLES}'" not in text:  # that there are no samples is said by the sheet that looks for them
+            warn(text, warn_once)  # many sheets see the same
+
     def reader(columns: Iterable[str], **asked: Any) -> DataFrame:
         end, start = min(asked.pop("end_time", now_ns), now_ns), asked.pop("start_time", None)
         strict = fail_on_data_loss
@@ -179,7 +187,7 @@ def _both(
             end=end,
             typed=False,
             fail_on_data_loss=strict,
-            tell=partial(warn, once=warn_once),  # many sheets see the same
+            tell=tell,
             warn_once=warn_once,
             **asked,
         )

@@ -62,17 +62,17 @@ def utc(ns: int | None) -> datetime | None:
 
 
 def share(value: float | None) -> str:
-    """12.3%; what is not nothing is not shown as 0."""
+    """12.3%; what is not nothing is not shown as 0, and what is not all not as 100."""
     if value is None or value == 0:
         return NOTHING if value is None else "0"
     if value == 1:
         return "100%"
-    return "< 0.1%" if 0 < value < 0.0005 else f"{value:.1%}"
+    return "< 0.1%" if 0 < value < 0.0005 else "> 99.9%" if 0.9995 <= value < 1 else f"{value:.1%}"
 
 
 def percent(value: float) -> str:
     """12%, in a sentence."""
-    return "less than 1%" if 0 < value < 0.005 else f"{value:.0%}"
+    return "less than 1%" if 0 < value < 0.005 else "more than 99%" if 0.995 <= value < 1 else f"{value:.0%}"
 
 
 def many(number: int, word: str) -> str:

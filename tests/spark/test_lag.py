@@ -14,6 +14,7 @@ from radiator.cli.sampling import FIELDS
 from radiator.spark import units
 from radiator.spark.jobs.lag import SAMPLE
 from radiator.spark.report import make_report
+from radiator.spark.session import read
 from radiator.spark.sheets.options import SAMPLES
 from tests.spark.stores import MS, START_NS, Message, Writer
 
@@ -92,10 +93,41 @@ def test_the_width_and_the_topic_of_samples_can_be_chosen(spark: Any, store: str
     assert make_report(store, spark=spark, sheets=["lag"], samples="/topic/other").answers["lag"] == []
 
 
-def test_without_samples_the_sheet_says_how_to_get_them(spark: Any, writer: Writer) -> None:
+def test_without_samples_the_sheet_says_how_to_get_them(
+    spark: Any, writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     writer.write(LOG, [Message(LOG)])
+    asked: list[Any] = []
+
+    def reads(*args: Any, **options: Any) -> Any:
+        asked.append(options.get("destination"))
+        return read(*args, **options)
+
+    monkeypatch.setitem(make_report.__globals__, "read", reads)
     (section,) = make_report(writer.root, spark=spark, sheets=["lag"]).page.sections
+    assert asked == []  # else stderr would name the topic as if it were somebody's slip
+    make_report(writer.root, spark=spark, sheets=["lag"], samples="/topic/mine")
+    assert "/topic/mine" in asked
     assert "radiator cursors sample --to /topic/ops.cursors --every 30s" in section.found
+
+
+def test_what_anybody_may_write_into_the_topic_of_samples_is_left_out(spark: Any, writer: Writer) -> None:
+    writer.write(SAMPLES, [sample("sub:a", 0, 0, 5), sample("sub:a", 10, 3, 5)])
+    good = json.loads(sample("sub:a", 10, 0, 5, partition="q").body)
+    huge = 9 * 10**18
+    for name, value in (
+        ("lag", huge),
+        ("lag", -5),
+        ("time_ns", -huge),
+        ("position", -huge),
+        ("lag", "x"),
+        ("cursor", None),
+    ):
+        odd = Message(SAMPLES, json.dumps({**good, name: value}).encode(), b"", START_NS)
+        writer.write(SAMPLES, [odd, odd])
+    answers = make_report(writer.root, spark=spark, sheets=["lag"]).answers
+    assert [(row["partition"], row["samples"], row["lag_max"]) for row in answers["lag"]] == [(LOG, 2, 5)]
+    assert [row["lag"] for row in answers["lag_over_time"]] == [5, 2]
 
 
 def test_one_sample_has_no_slope_and_is_drawn_all_the_same(spark: Any, writer: Writer, tmp_path: Path) -> None:

@@ -148,8 +148,12 @@ def test_numbers_as_people_read_them() -> None:
         "-5 ms",
     ]
     assert units.moment(datetime(2013, 1, 31, 12, 5)) == "2013-01-31 12:05:00"
-    assert [units.share(value) for value in (0.1234, 0, 0.0001, None)] == ["12.3%", "0", "< 0.1%", "–"]
-    assert [units.percent(value) for value in (0.39, 0.001, 0)] == ["39%", "less than 1%", "0%"]
+    assert [units.share(value) for value in (0.1234, 0, 0.0001, 0.9999, 1, None)] == [
+        "12.3%", "0", "< 0.1%", "> 99.9%", "100%", "–",
+    ]  # fmt: skip
+    assert [units.percent(value) for value in (0.39, 0.001, 0, 0.997, 1)] == [
+        "39%", "less than 1%", "0%", "more than 99%", "100%",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from radiator.cli import main as command_line
+from radiator.cli.report import _print
 from radiator.errors import ConfigError
 from radiator.spark import report as reports
+from radiator.spark.page import Field, Page, Section, Table, Tile
 from radiator.spark.report import FIRST, LAST, Report, make_report
 from radiator.spark.sheets import SHEETS
 from tests.spark.archives import archive
@@ -182,6 +185,15 @@ def test_the_command_prints_tables_or_json(
     assert json.loads(out)["messages"] == 360
     assert [args for args, _ in asked] == [("somewhere", str(tmp_path / "out"))] * 2
     assert [options["fail_on_data_loss"] for _, options in asked] == [True, False]
+
+
+def test_names_are_printed_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "/topic/:warning:[red]a[/red]"
+    table = Table(name, [Field("n", name)], [{"n": name}])
+    section = Section(name, name, [Tile("1", name)], [], [table], found=name, stands_out=[name], notes=[name])
+    section.title = "Names"
+    _print(Report("", datetime.now(UTC), [], {}, Page("", "", [section]), Path(), [Path(name)]))
+    assert capsys.readouterr().out.count(name) == 9
 
 
 def test_damage_ends_the_command_with_6_and_can_be_skipped(run: Any, writer: Writer, tmp_path: Path) -> None:

@@ -49,3 +49,22 @@ def test_names_that_bite_are_text_on_the_page_and_in_the_pictures(spark: Any, wr
     page = (tmp_path / "report.html").read_text("utf-8")
     assert "<script>" not in page and "<b>v" not in page and "<u>" not in page
     assert {row["destination"] for row in report.answers["totals"]} == set(NAMES)
+
+
+def test_what_clients_say_of_themselves_fails_no_report(spark: Any, writer: Writer, tmp_path: Path) -> None:
+    """Event times of other centuries, dead letters that nobody has buried, and much in a header."""
+    usual = [Message("/topic/a", b"", b"", START_NS + n * 1000 * MS, START_NS + n * 1000 * MS) for n in range(40)]
+    odd = [usual[-1]._replace(event_ns=0), usual[-1]._replace(event_ns=-9 * 10**18, transmit_ns=9 * 10**18)]
+    writer.write("p", [*usual, *odd])
+    blocks = (b"dlq-reason:a\ndlq-time:0\nerror:" + b"<e>" * 5000, b"dlq-reason:\ndlq-time:9223372036854775807")
+    writer.write("dead", [Message("/queue/dead", b"", block, START_NS) for block in blocks])
+    report = make_report(writer.root, tmp_path, spark=spark, every="10s")
+    assert len({row["start"] for row in report.answers["traffic"]}) == 4  # by the broker's clock as it was asked for
+    found = {section.title: section.found for section in report.page.sections}
+    assert (
+        "were in a place that they do not name: no reason given" in found["Dead letters"]
+        and len(found["Dead letters"]) < 600
+    )
+    assert max(row["start"].year for row in report.answers["dead_letters_over_time"]) > 2200
+    assert sum(row["messages"] for row in report.answers["event_traffic"]) == 42
+    assert "<e>" not in (tmp_path / "report.html").read_text("utf-8")

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from radiator.spark.page import Section
 from radiator.spark.report import Report, make_report
 from radiator.spark.sheets.options import Options
 from radiator.spark.sheets.sessions import section as sessions_section
+from radiator.spark.sheets.top import section as top_section
 from tests.spark.stores import MS, START_NS, Message, Writer, numbered
 from tests.spark.test_source import damage
 
@@ -69,7 +71,7 @@ def test_top_names_the_key_that_has_half_of_everything(made: Report) -> None:
 
 
 def test_sessions_end_where_the_gap_is(made: Report) -> None:
-    assert "with gaps of less than 2 min inside, by partition-key" in found(made, "Sessions")
+    assert "with gaps of up to 2 min inside, by partition-key" in found(made, "Sessions")
     busiest = made.answers["sessions"][0]
     assert (busiest["key"], busiest["sessions"], busiest["messages"]) == ("customer-1", 1, 100)
 
@@ -121,3 +123,23 @@ def test_a_sheet_without_anything_to_show_says_what_it_looked_for() -> None:
     nothing = sessions_section({"session_lengths": [], "sessions": []}, Options(key="$.tail"))
     assert nothing.nothing
     assert nothing.found.startswith("No message carries $.tail;")
+
+
+def test_a_share_of_few_messages_says_nothing() -> None:
+    def made(times: int) -> Section:
+        keys = [
+            {"value": f"k{n}", "messages": times * (3 if n == 0 else 1), "share": 0.12, "bytes": 0} for n in range(22)
+        ]
+        skew = [{"values": 23, "values_50": 9, "values_90": 20}]
+        balance = [{"destination": "/topic/a", "partition": "p", "messages": 3 * times, "share": 1.0, "even": 3.0}]
+        tags = [{"key": "t", "value": "v", "messages": times, "share": 1.0, "values": 1}]
+        answers = {"tags": tags, "keys": keys, "key_skew": skew, "partition_balance": balance, "senders": []}
+        return top_section(answers, Options(limit=100))
+
+    few, many = made(1), made(10)
+    assert few.stands_out == [] and "even share" not in few.found
+    assert many.stands_out == ["k0 has 12% of the messages with partition-key"]
+    assert "Partition p has 3.0 times its even share" in many.found
+    assert "The most frequent is t, with 1 value; 100% of its messages say v." in many.found
+    tags, keys = many.pictures
+    assert tags.note.endswith("the 10 most frequent at most") and keys.note == "Messages by partition-key"

@@ -86,6 +86,17 @@ def test_a_burst_that_many_made_names_nobody() -> None:
     assert line.endswith("10 times the usual; 99% of them in /topic/b")
 
 
+def test_what_chance_makes_is_no_burst() -> None:
+    def sent(minute: int, messages: int) -> dict[str, Any]:
+        return {"start": FIRST + timedelta(minutes=minute), "destination": "/topic/a", "messages": messages}
+
+    total = {"destination": "/topic/a", "messages": 9, "first_received": FIRST, "last_received": FIRST}
+    few = [sent(minute, 1) for minute in range(30)]
+    assert stands_out([*few, sent(30, 5)], [total], Options()) == []
+    (line,) = stands_out([*few, sent(30, 8)], [total], Options())
+    assert line.startswith("a burst at 2023-11-14 00:30:00: 8 messages in second, 8 times the usual")
+
+
 def test_what_is_missing_is_told_to_be_in_no_figure(spark: Any, tmp_path: Path) -> None:
     writer = Writer(tmp_path / "data")
     writer.write("p", numbered("/topic/a", 50), per_batch=10)

@@ -9,6 +9,7 @@ SAMPLE = (
     "time_ns BIGINT, cursor STRING, destination STRING, partition STRING, position BIGINT, end BIGINT, lag BIGINT, "
     "in_flight BIGINT, members BIGINT"
 )
+RECORDS_MAX = 1 << 40  # in a log: what says more is no sample, and sums of such overflow
 _NS_PER_SECOND, _NS_PER_MS = 1e9, 1e6
 
 
@@ -18,7 +19,13 @@ def samples(df: DataFrame) -> DataFrame:
     ``df`` has a column ``body``: the records of the topic that samples are published to. What is no sample is left out.
     """
     one = F.from_json(F.col("body").cast("string"), SAMPLE).alias("one")
-    found = df.select(one).select("one.*").where("time_ns is not null and cursor is not null and lag is not null")
+    found = (
+        df.select(one)
+        .select("one.*")
+        .where(
+            f"cursor is not null and time_ns >= 0 and lag BETWEEN 0 AND {RECORDS_MAX} AND coalesce(position, 0) >= 0"
+        )
+    )
     return found.withColumn("time", F.timestamp_micros(F.floor(F.col("time_ns") / 1000)))
 
 

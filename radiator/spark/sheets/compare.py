@@ -207,7 +207,7 @@ def _chance(row: dict[str, Any], now_seconds: float, before_seconds: float) -> b
     """Whether two numbers of the same rate may well differ so much, as those of things that come independently do."""
     now, before = row["messages"] / now_seconds, row["messages_before"] / before_seconds
     deviation = math.sqrt(now / now_seconds + before / before_seconds)
-    return abs(now - before) < CHANCE_MAX * deviation
+    return bool(abs(now - before) < CHANCE_MAX * deviation)
 
 
 def _whole(messages: int, then: int, now: dict[str, Any], before: dict[str, Any]) -> str:

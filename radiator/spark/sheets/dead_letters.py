@@ -6,6 +6,7 @@ from collections import Counter
 
 from radiator.spark import units
 from radiator.spark.jobs import JOBS, dead_letter_words, key_columns
+from radiator.spark.labels import shortened
 from radiator.spark.page import Field, Section, Table
 from radiator.spark.pictures import bars, stacked
 from radiator.spark.sheets.options import Options
@@ -13,6 +14,7 @@ from radiator.spark.sheets.work import Again, Answers, Rows, Sheet, Work
 
 BARS_MAX = 15
 PIECES = 40  # of time: letters are few, and more pieces would be empty or have one each
+SAID_LETTERS = 200  # of what letters say, in a sentence: the table has all of it
 TOLD_MAX = 3  # that are told of by name
 _ANSWERS = ("dead_letters", "dead_letters_over_time", "deliveries_of_dead_letters", "dead_letter_words")
 ERROR = "error"  # the header that is looked at for words, unless --key names another
@@ -58,7 +60,7 @@ def run(work: Work) -> Answers:
     if not found:
         return dict.fromkeys(_ANSWERS, found)
     width = max(row["last_died"] for row in found) - min(row["first_died"] for row in found)
-    _, every = work.options.width(width, PIECES)
+    _, every = work.options.width(width, PIECES, of_clients=True)
     key = work.options.key or ERROR
     columns = dict.fromkeys([*JOBS["dead_letter_words"].columns, *key_columns(key)])
     words = dead_letter_words(work.frame(*columns), key=key, limit=work.options.limit)
@@ -76,7 +78,7 @@ def section(answers: Answers, options: Options) -> Section:
         return Section("Dead letters", found="No dead letter is in the log.", nothing=True)
     shown = [{**row, "cause": _words(row["cause"])} for row in rows]
     width = max(row["last_died"] for row in rows) - min(row["first_died"] for row in rows)
-    seconds, every = options.width(width, PIECES)
+    seconds, every = options.width(width, PIECES, of_clients=True)
     pictures = [
         bars(
             "dead-letters",
@@ -138,7 +140,7 @@ def section(answers: Answers, options: Options) -> Section:
 
 
 def _words(cause: str) -> str:
-    return CAUSES.get(cause, cause)
+    return CAUSES.get(cause, cause) or "no reason given"
 
 
 def _rest(rows: Rows) -> str:
@@ -155,18 +157,25 @@ def _stands_out(rows: Rows) -> list[str]:
 
 def _place(row: dict[str, object]) -> str:
     of = f" ({row['subscription']})" if row["subscription"] else ""
-    return f"{row['origin'] or 'not said'}{of}"
+    return f"{_origin(row)}{of}"
+
+
+def _origin(row: dict[str, object]) -> str:
+    """Anybody may have sent a message that says it is a dead letter, and says no more."""
+    return str(row["origin"] or "a place that they do not name")
 
 
 def _findings(rows: Rows, words: Rows) -> str:
     total, first = sum(row["letters"] for row in rows), rows[0]
-    most = f"most, {units.percent(first['letters'] / total)}, were in {first['origin']}: {_words(first['cause'])}"
+    most = f"most, {units.percent(first['letters'] / total)}, were in {_origin(first)}: {_words(first['cause'])}"
     said = [f"{units.many(total, 'dead letter')}; {most}."]
     said.append(f"The last died at {units.moment(max(row['last_died'] for row in rows))}.")
     counts: Counter[str] = Counter()
     for row in words:
         counts[row["value"]] += row["letters"]
-    said += [f"Most often said: {value} ({letters:,})." for value, letters in counts.most_common(1)]
+    said += [
+        f"Most often said: {shortened(value, SAID_LETTERS)} ({letters:,})." for value, letters in counts.most_common(1)
+    ]
     repeated = sum(row["repeated"] for row in rows)
     if repeated:
         said.append(f"{units.many(repeated, 'letter')} had been dead before.")

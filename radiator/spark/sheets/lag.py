@@ -9,7 +9,7 @@ from radiator.spark.jobs import JOBS, lag
 from radiator.spark.jobs.left_out import DEAD_LETTER
 from radiator.spark.page import Field, Section, Table
 from radiator.spark.pictures import lines
-from radiator.spark.sheets.options import Options
+from radiator.spark.sheets.options import SAMPLES, Options
 from radiator.spark.sheets.work import Answers, Row, Rows, Sheet, Work
 
 DRAWN_MAX = 7  # cursors in the picture: as many as there are colours
@@ -34,6 +34,8 @@ _LAG = (
 
 def run(work: Work) -> Answers:
     samples = {"destination": work.options.samples}
+    if work.options.samples == SAMPLES and work.never_held(SAMPLES):  # nobody has asked for it: no slip to be told
+        return {"lag": [], "lag_over_time": []}
     body = work.frame(*JOBS["lag"].columns, destination=work.options.samples)
     log = work.frame("partition", "offset", "receive_ns", destination=None, start_time=None)
     found = work.rows(lag(body, log), "lag")
@@ -41,7 +43,7 @@ def run(work: Work) -> Answers:
     if found:
         answers["left_out"] = work.left_out()
         width = max(row["last"] for row in found) - min(row["first"] for row in found)
-        every = work.options.width(width)[1]
+        every = work.options.width(width, of_clients=True)[1]
         answers["lag_over_time"] = work.job("lag_over_time", selection=samples, every=every)
     return answers
 

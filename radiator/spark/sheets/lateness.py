@@ -106,6 +106,7 @@ def _by_the_clock(late: Rows, over_time: Rows) -> list[Picture]:
         if row["messages"]
         for name in ("p50", "p99")
     ]
+    ahead = "; before the event is 0" if any((row["p50_ms"] or 0) < 0 for row in over_time) else ""
     pictures = [
         ranges(
             "lateness",
@@ -128,7 +129,7 @@ def _by_the_clock(late: Rows, over_time: Rows) -> list[Picture]:
                 series="percentile",
                 unit="duration",
                 label="late by",
-                note="By the time of arrival, all together, UTC",
+                note=f"By the time of arrival, all together, UTC{ahead}",
             )
         )
     return pictures

@@ -47,12 +47,13 @@ class Options:
     with_until: int | None = None
     samples: str = SAMPLES
 
-    def width(self, span: timedelta, about: int = 120) -> tuple[int, str]:
+    def width(self, span: timedelta, about: int = 120, of_clients: bool = False) -> tuple[int, str]:
         """Into pieces of which width ``span`` is cut: seconds, and in Spark's words. ``about`` as many, at most, where
-        nobody said it."""
-        if self.every is None:
+        nobody said it, or where it would be too many and the times are those ``of_clients``: one of them may be of
+        another century, and no option leaves it out."""
+        pieces = 0.0 if self.every is None else span.total_seconds() / self.every
+        if self.every is None or (of_clients and pieces > PIECES_MAX):
             return units.bucket(span, about)
-        pieces = span.total_seconds() / self.every
         if pieces > PIECES_MAX:
             raise ConfigError(
                 f"--every {self.every}s would cut {units.duration(span.total_seconds() * 1000)} into {pieces:,.0f} "

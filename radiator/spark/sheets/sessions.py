@@ -56,7 +56,7 @@ def section(answers: Answers, options: Options) -> Section:
     usual = max(lengths, key=lambda row: row["sessions"])
     longest = max(rows, key=lambda row: row["longest_ms"])
     found = (
-        f"{units.many(total, 'session')} with gaps of less than {gap} inside, by {key}; "
+        f"{units.many(total, 'session')} with gaps of up to {gap} inside, by {key}; "
         f"{units.percent(usual['share'])} of them are {usual['length']}. The longest of the busiest "
         f"{units.many(len(rows), 'key')} lasted {units.duration(longest['longest_ms'])}: {longest['key']}."
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from radiator.spark import units
 from radiator.spark.jobs import key_columns, key_skew, partition_balance, senders, top_keys
 from radiator.spark.jobs.frequent import PARTITION_KEY, PRODUCER
@@ -10,7 +12,9 @@ from radiator.spark.pictures import Picture, bars
 from radiator.spark.sheets.options import Options
 from radiator.spark.sheets.work import Answers, Row, Rows, Sheet, Work
 
-PANELS_MAX = 6  # small charts of tags in one picture
+PANELS_MAX, PANEL_ROWS_MAX = 6, 10  # small charts of tags in one picture, and values in each
+BARS_MAX = 25
+CHANCE_MAX = 20  # messages: of fewer a share says nothing
 TOLD_MAX = 3  # keys that are told of by name
 HEAVY_MIN = 0.1  # of the messages: less is no heavy hitter
 UNEVEN_MIN = 2.0  # times its even share
@@ -70,7 +74,7 @@ def run(work: Work) -> Answers:
 
 def section(answers: Answers, options: Options) -> Section:
     tags, keys, sent = answers["tags"], answers["keys"], answers["senders"]
-    uneven = [row for row in answers["partition_balance"] if row["even"] >= UNEVEN_MIN]
+    uneven = _uneven(answers["partition_balance"])
     if not (tags or keys or sent or uneven):
         found = f"No message carries a tag, {options.key or PARTITION_KEY} or {options.sender or PRODUCER}."
         return Section("Top", found=found, nothing=True)
@@ -98,7 +102,9 @@ def section(answers: Answers, options: Options) -> Section:
 def _pictures(tags: Rows, keys: Rows, sent: Rows, options: Options) -> list[Picture]:
     pictures = []
     if tags:
-        shown = list(dict.fromkeys(row["key"] for row in tags))[:PANELS_MAX]
+        used = list(dict.fromkeys(row["key"] for row in tags))
+        shown = used[:PANELS_MAX]
+        more = f"; {len(used) - PANELS_MAX:,} rarer tags not shown" if len(used) > PANELS_MAX else ""
         pictures.append(
             bars(
                 "tags",
@@ -107,8 +113,9 @@ def _pictures(tags: Rows, keys: Rows, sent: Rows, options: Options) -> list[Pict
                 label="value",
                 value="messages",
                 panel="panel",
-                limit=10,
-                note="Messages that carry the tag with this value, the ten most frequent each",
+                limit=PANEL_ROWS_MAX,
+                note="Messages that carry the tag with this value, "
+                f"the {min(PANEL_ROWS_MAX, options.limit)} most frequent at most{more}",
             )
         )
     for name, rows, label, header in (
@@ -117,9 +124,9 @@ def _pictures(tags: Rows, keys: Rows, sent: Rows, options: Options) -> list[Pict
     ):
         if rows:
             title = f"Most frequent values of {header}" if name == "keys" else "Who sends most"
-            few = f", the {len(rows)} most frequent" if len(rows) >= options.limit else ""
+            few = f", the {min(len(rows), BARS_MAX)} most frequent" if len(rows) >= min(options.limit, BARS_MAX) else ""
             note = f"Messages by {header}{few}"
-            pictures.append(bars(name, title, rows, label=label, value="messages", note=note, limit=25))
+            pictures.append(bars(name, title, rows, label=label, value="messages", note=note, limit=BARS_MAX))
     return pictures
 
 
@@ -129,8 +136,8 @@ def _pictures(tags: Rows, keys: Rows, sent: Rows, options: Options) -> list[Pict
 def _of_tags(rows: Rows) -> str:
     first, tags = rows[0], len({row["key"] for row in rows})
     return (
-        f"{units.many(tags, 'tag')} in use. Most messages have {first['key']}, with "
-        f"{units.many(first['values'], 'value')}; {units.percent(first['share'])} of them say {first['value']}."
+        f"{units.many(tags, 'tag')} in use. The most frequent is {first['key']}, with "
+        f"{units.many(first['values'], 'value')}; {units.percent(first['share'])} of its messages say {first['value']}."
     )
 
 
@@ -146,7 +153,14 @@ def _of_keys(rows: Rows, skew: Row, options: Options) -> str:
 def _heavy(keys: Rows, skew: Rows) -> Rows:
     """Keys with much of the traffic, where there are so many that this is remarkable."""
     many = any(row["values"] > 2 / HEAVY_MIN for row in skew)
-    return [row for row in keys if many and row["share"] >= HEAVY_MIN][:TOLD_MAX]
+    return [row for row in keys if many and row["share"] >= HEAVY_MIN and row["messages"] >= CHANCE_MAX][:TOLD_MAX]
+
+
+def _uneven(balance: Rows) -> Rows:
+    messages: Counter[str] = Counter()
+    for row in balance:
+        messages[row["destination"]] += row["messages"]
+    return [row for row in balance if row["even"] >= UNEVEN_MIN and messages[row["destination"]] >= CHANCE_MAX]
 
 
 def _of_senders(rows: Rows, options: Options) -> str:

@@ -27,6 +27,7 @@ MOST_MIN = 0.25  # of a burst: one that has less is not who made it
 BARS_MAX = 12
 TOLD_MAX = 2  # silences of each kind that are told of one by one
 PEAK_MIN = 3.0  # times the usual: less is no burst
+DEVIATIONS_MIN = 6.0  # of a number that chance makes: of 5,000 pieces none is so far above the usual
 BUCKETS_MIN = 5  # pieces of time: of fewer nothing is usual
 ALMOST_ALWAYS, PAUSE_MIN = 0.8, 2  # in this share of the pieces there is a message; so many without are a pause
 STOPPED_MIN, STOPPED_TIMES = 20, 20  # messages, and times the usual time between two: less is no silence
@@ -64,7 +65,8 @@ def _over_time(work: Work, clock: str, width: timedelta) -> Rows:
     if len(work.totals()) > NAMED_MAX:
         known = F.col("destination").isin(named)
         df = df.withColumn("destination", F.when(known, F.col("destination")).otherwise(REST))
-    return work.rows(job.run(df, time=clock, every=work.options.width(width)[1]), "traffic")
+    every = work.options.width(width, of_clients=clock == "event_time")[1]
+    return work.rows(job.run(df, time=clock, every=every), "traffic")
 
 
 def section(answers: Answers, options: Options) -> Section:
@@ -100,7 +102,7 @@ def section(answers: Answers, options: Options) -> Section:
 
 
 def _picture(name: str, title: str, rows: Rows, totals: Rows, clock: str, options: Options) -> Picture:
-    seconds, words = options.width(span(totals, clock))
+    seconds, words = options.width(span(totals, clock), of_clients=clock == "event")
     width = words.removeprefix("1 ")
     return stacked(
         name,
@@ -176,7 +178,7 @@ def _burst(rows: Rows, width: str) -> list[str]:
     if len(buckets) < BUCKETS_MIN:
         return []
     peak, usual = max(buckets, key=lambda at: buckets[at]), median(buckets.values())
-    if buckets[peak] < PEAK_MIN * usual:
+    if buckets[peak] < PEAK_MIN * usual or buckets[peak] < usual + DEVIATIONS_MIN * usual**0.5:
         return []
     largest = max((row for row in rows if row["start"] == peak), key=lambda row: row["messages"])
     share = largest["messages"] / buckets[peak]

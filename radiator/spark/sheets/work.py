@@ -19,7 +19,7 @@ Knows: jobs, how to read. Must not know: pages, the command line.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
@@ -62,7 +62,8 @@ class Sheet:
 
 class Work:
     """What sheets ask. ``sizes``: bytes on disk by partition; ``absent``: the job of that name, or with ``archived``
-    the one for both, which takes the times of a window. None: no files."""
+    the one for both, which takes the times of a window. None: no files. ``known``: all destinations that there are,
+    where that can be told."""
 
     def __init__(
         self,
@@ -72,9 +73,10 @@ class Work:
         sizes: Mapping[str, int] | None = None,
         absent: Callable[..., DataFrame] | None = None,
         archived: bool = False,
+        known: Collection[str] | None = None,
     ) -> None:
         self.spark, self.options, self.sizes = spark, options or Options(), sizes or {}
-        self.absent, self.archived = absent, archived
+        self.absent, self.archived, self._known = absent, archived, known
         self.notes: list[str] = []  # what the reader of the report must know
         self._read = read
         self._totals: Rows | None = None
@@ -84,6 +86,10 @@ class Work:
     def operations(self) -> tuple[str, ...]:
         """Topics that watch the others. Who names destinations gets what he names."""
         return () if self.options.destination is not None else (self.options.samples, WINDOWS)
+
+    def never_held(self, destination: str) -> bool:
+        """False where it is not known."""
+        return self._known is not None and destination not in self._known
 
     def frame(self, *columns: str, again: Again = Again.TIMELESS, **selection: Any) -> DataFrame:
         """The part of the log that was asked for, with these columns only. ``selection`` overrides it by options of the
