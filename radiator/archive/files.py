@@ -5,8 +5,9 @@
 
 Paths are relative to the archive, with ``/``. A data file is written where ``spool`` says, on a local disk, and put in
 its place by ``publish`` when it is complete. ``create_new`` is what the log of commits stands on: a name that is there
-is never written again. It holds in one step locally, and with every fsspec driver that knows mode ``xb`` (S3, Google,
-Azure: by conditional requests); elsewhere it looks first and writes then: there only one archiver may work at a time.
+is never written again, and what is there is whole. It holds in one step locally, and in object stores with every fsspec
+driver that knows mode ``xb`` (S3, Google, Azure: by conditional requests); elsewhere it looks first and writes then:
+there only one archiver may work at a time.
 
 Errors are OSErrors. Knows: bytes and names. Must not know: what is in the files. No state: any thread, any process;
 instances can be pickled.

@@ -2,7 +2,6 @@
 
     _log/<version, 20 digits>.json                commits
     _log/<version, 20 digits>.checkpoint.json     all commits up to that one
-    _log/LOCK                                     held by the run that is at work; of a local archive only
     _new/                                         what a run is at: data files before they are published (of a local
                                                   archive), and lists of files that no commit names yet, or any more
     date=<day>/<destination>/<partition>@<first>-<next>.<token>.parquet
@@ -24,7 +23,6 @@ from radiator.storage.layout import percent_encoded
 LOG = "_log"
 NEW = "_new"
 MANY = "~many"  # no encoded name begins so
-LOCK = f"{LOG}/LOCK"
 DATE_PREFIX = "date="
 DATA_SUFFIX = ".parquet"
 CHECKPOINT_SUFFIX = ".checkpoint.json"

@@ -160,6 +160,16 @@ class _Remote(Files):
                 self._move(first, place)
         os.unlink(spooled)
 
+    def _write(self, place: str, data: bytes) -> None:
+        """Whole, or not under that name."""
+        first = f"{place}.new" if self._moves else place
+        self._put(first, data)
+        if self._moves:
+            self._move(first, place)
+
+    @abstractmethod
+    def _put(self, place: str, data: bytes) -> None: ...
+
     @abstractmethod
     def _upload(self, spooled: str, place: str) -> None: ...
 
@@ -192,16 +202,20 @@ class FsspecFiles(_Remote):
             return None
 
     def _create_new(self, path: str, data: bytes) -> bool:
-        self._make_folder(self.place(path))
-        try:
-            with self.fs.open(self.place(path), "xb") as file:
-                file.write(data)
-        except FileExistsError:
-            return False
-        except (NotImplementedError, ValueError):  # a driver without that mode
-            if self._size(path) is not None:
+        place = self.place(path)
+        self._make_folder(place)
+        if not self._moves:
+            try:
+                with self.fs.open(place, "xb") as file:
+                    file.write(data)
+                return True
+            except FileExistsError:
                 return False
-            self.fs.pipe_file(self.place(path), data)
+            except (NotImplementedError, ValueError):
+                pass  # a driver without that mode
+        if self._size(path) is not None:
+            return False
+        self._write(place, data)
         return True
 
     def _remove(self, path: str) -> None:
@@ -214,6 +228,9 @@ class FsspecFiles(_Remote):
     def _move(self, old: str, new: str) -> None:
         self._make_folder(new)
         self.fs.mv(old, new)
+
+    def _put(self, place: str, data: bytes) -> None:
+        self.fs.pipe_file(place, data)
 
     def _is_there(self, place: str) -> bool:
         return bool(self.fs.exists(place))
@@ -247,11 +264,7 @@ class ArrowFiles(_Remote):
     def _create_new(self, path: str, data: bytes) -> bool:
         if self._size(path) is not None:
             return False
-        place = self.place(path)
-        first = f"{place}.new" if self._moves else place
-        self._write(first, data)
-        if self._moves:
-            self.fs.move(first, place)
+        self._write(self.place(path), data)
         return True
 
     def _remove(self, path: str) -> None:
@@ -267,7 +280,7 @@ class ArrowFiles(_Remote):
         self._make_folder(new)
         self.fs.move(old, new)
 
-    def _write(self, place: str, data: bytes) -> None:
+    def _put(self, place: str, data: bytes) -> None:
         self._make_folder(place)
         with self.fs.open_output_stream(place) as target:
             target.write(data)

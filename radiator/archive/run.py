@@ -66,7 +66,8 @@ class Options:
 
 @dataclass
 class Outcome:
-    """``problems``: by partition, or by what else could not be done; by the archive, if it ended the run."""
+    """``problems``: by partition; by the data directory where a mark could not be written, by a file of the archive
+    that cannot be merged; by the archive, if it ended the run."""
 
     version: int = -1
     records: int = 0
@@ -284,7 +285,7 @@ class _Run:
                         continue
                 archived.write(fs, directory, end)
             except OSError as error:
-                self._out.problems["archived"] = str(storage_error(layout.archived_path(directory), "write", error))
+                self._out.problems[self._data] = str(storage_error(layout.archived_path(directory), "write", error))
                 continue
             self._watch.step("marked")
 
@@ -307,7 +308,7 @@ class _Run:
                         archived.write(fs, directory, 0)
                         self._watch.step("marked")
             except OSError as error:
-                self._out.problems["archived"] = str(storage_error(layout.archived_path(directory), "write", error))
+                self._out.problems[self._data] = str(storage_error(layout.archived_path(directory), "write", error))
 
     # --- small files --------------------------------------------------------------------------------------------------
 

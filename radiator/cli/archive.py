@@ -245,6 +245,8 @@ def _dry_run(data: str, files: Files, options: Options, as_json: bool) -> int:
         ranges[unit.partition] = [first, unit.following, total + unit.bytes]
     for text in plan.odd.values():
         say(text)
+    for lost in plan.lost:
+        say(f"{lost.partition}: offsets {lost.first} to {lost.next_offset - 1} would be lost: {lost.why}")
     if as_json:
         put_json({name: {"first": a, "next": b, "log_bytes": c} for name, (a, b, c) in ranges.items()})
     else:

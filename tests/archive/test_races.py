@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import fsspec
+import fsspec.implementations.local
 import pytest
 from pyarrow.fs import LocalFileSystem
 
@@ -127,6 +128,34 @@ def test_an_archive_elsewhere_is_exact_too_wherever_a_run_is_killed(begun: Path,
         step += 1
     assert step > 15
     fsspec.filesystem("memory").store.clear()
+
+
+class Torn(fsspec.implementations.local.LocalFileSystem):
+    """Whoever writes a file with this name in it dies in the middle."""
+
+    dies_at = "nothing"
+
+    def open(self, path: str, mode: str = "rb", **more: Any) -> Any:
+        if self.dies_at in path and mode != "rb":
+            Path(path).write_bytes(b"half of")
+            raise Killed(path)
+        return super().open(path, mode, **more)
+
+
+@pytest.mark.parametrize("kind", ["_log/0", "intent.json"])
+def test_a_commit_that_is_torn_elsewhere_is_none(begun: Path, tmp_path: Path, kind: str) -> None:
+    shutil.copytree(begun / "data", tmp_path / "data")
+    torn = Torn(skip_instance_cache=True)
+    files = FsspecFiles(torn, str(tmp_path / "archive"), "sftp://host/archive", moves=True)
+    torn.dies_at = kind
+    with pytest.raises(Killed):
+        run(str(tmp_path / "data"), files, EAGER)
+    torn.dies_at = "nothing"
+    told: list[str] = []
+    assert load(files).version == -1
+    assert not run(str(tmp_path / "data"), files, EAGER, Watch(tell=told.append)).problems
+    assert not [text for text in told if "damaged" in text]
+    check_exact(files, tmp_path / "data")
 
 
 @pytest.mark.parametrize(("age_seconds", "kept"), [(LEFTOVER_SECONDS - 60, True), (LEFTOVER_SECONDS + 60, False)])

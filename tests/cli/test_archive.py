@@ -71,6 +71,22 @@ def test_a_run_says_what_it_did_and_the_next_one_that_there_was_nothing(
     assert f"{len(found):,} records in" in capfd.readouterr().out
 
 
+def test_a_trial_run_says_what_retention_took_before(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    writer, data, to = fill(tmp_path / "data"), str(tmp_path / "data"), str(tmp_path / "archive")
+    assert run(["archive", "--data", data, "--to", to]) == 0
+    more(writer, first=2000)
+    writer.close()
+    end = load(open_files(to)).ends["flights"]
+    for segment in sorted(Path(data).glob("partitions/*/*.rlog"))[:-2]:
+        segment.unlink()
+    (log,) = partitions(open_store(data))
+    capfd.readouterr()
+    assert run(["archive", "--data", data, "--to", to, "--dry-run"]) == 0
+    told = capfd.readouterr()
+    assert f"flights: offsets {end} to {log.log_start_offset - 1} would be lost: retention" in told.err
+    assert f"flights: offsets {log.log_start_offset} to {log.segments[-1].base_offset - 1}, " in told.out
+
+
 def test_the_files_of_a_destination_and_a_time_are_listed(
     paths: tuple[str, str], capfd: pytest.CaptureFixture[str]
 ) -> None:
