@@ -7,6 +7,7 @@ broker knows. ``commit`` and ``abort`` have nothing to do.
 
 Where the epoch comes from: Spark tells a task the query's id (from its checkpoint) and the epoch's number as local
 properties. A batch has neither; its id is made when it is planned and the same in all its tasks and their attempts.
+Through Spark Connect the batches of foreachBatch have neither, and the user has to say which epoch it is.
 
 Knows: pyspark's writers and tasks. The rest is in sink_options, sink_rows, sink_ids and ``radiator.client.sure``.
 """
@@ -29,11 +30,12 @@ from radiator.errors import ClientError, ConfigError
 from radiator.limits import MIB
 from radiator.spark.bringing import bring
 from radiator.spark.sink_ids import Ids
-from radiator.spark.sink_options import SinkOptions, parse
+from radiator.spark.sink_options import BATCH, SinkOptions, parse
 from radiator.spark.sink_rows import Rows
 from radiator.spark.worker import quiet
 
 QUERY_PROPERTY, EPOCH_PROPERTY = "sql.streaming.queryId", "streaming.sql.batchId"
+TAGS_PROPERTY, CONNECT_TAG = "spark.job.tags", "SparkConnect_OperationTag"
 CONNECT_SECONDS_MAX = 10.0
 ROWS_AT_A_TIME, BYTES_AT_A_TIME = 4096, 4 * MIB  # of which Python's objects are made
 PROBE_SECONDS_MAX = 10.0  # for a broker that is just being restarted; who has mistyped a port should not wait longer
@@ -55,10 +57,22 @@ class BatchSink(DataSourceArrowWriter):  # type: ignore[misc]
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         quiet()
-        # foreachBatch writes batches, and Spark tells their tasks the epoch as well. The name must be the user's: two
-        # writes of one epoch are two, and only he can tell them apart.
-        epoch = _property(EPOCH_PROPERTY) if self._options.query else None
-        return _write(iterator, self._options, self._rows, self._query, epoch or "batch")
+        return _write(iterator, self._options, self._rows, self._query, self._epoch())
+
+    def _epoch(self) -> str:
+        """foreachBatch writes batches, and Spark tells their tasks the epoch as well. The name must be the user's: two
+        writes of one epoch are two, and only he can tell them apart. Spark Connect tells no epoch."""
+        options = self._options
+        if not options.query:
+            return BATCH
+        epoch = options.epoch or _property(EPOCH_PROPERTY)
+        if epoch is None and options.ids_have_epochs and CONNECT_TAG in (_property(TAGS_PROPERTY) or ""):
+            raise ConfigError(
+                "through Spark Connect no task is told whether foreachBatch has begun it, and what epochs say alike "
+                'would be stored once: expected option("epoch", epoch) beside query, with the number that foreachBatch '
+                f'gives, or option("epoch", "{BATCH}") where it is a batch by itself'
+            )
+        return epoch or BATCH
 
 
 class StreamSink(DataSourceStreamArrowWriter):  # type: ignore[misc]
@@ -73,7 +87,7 @@ class StreamSink(DataSourceStreamArrowWriter):  # type: ignore[misc]
         quiet()
         options = self._options
         query, epoch = options.query or _property(QUERY_PROPERTY), _property(EPOCH_PROPERTY)
-        if options.dedup != "none" and (query is None or (epoch is None and not options.dedup_by)):
+        if options.dedup != "none" and (query is None or (epoch is None and options.ids_have_epochs)):
             raise ConfigError(
                 "this Spark does not tell its tasks which query and epoch they belong to, so no row can be told from "
                 "its repeat: expected dedup_by with query, or dedup=none"
@@ -104,6 +118,8 @@ def stream_sink(given: Mapping[str, str], schema: StructType, overwrite: bool) -
             "or foreachBatch, which may write each state of a table"
         )
     options = parse(given)
+    if options.epoch is not None:
+        raise ConfigError("option epoch is for batches that foreachBatch writes: of a stream Spark tells it; drop it")
     return StreamSink(options, Rows(schema, options))
 
 

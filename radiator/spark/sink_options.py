@@ -22,6 +22,7 @@ from radiator.spark.options import Option
 from radiator.spark.spelling import Values, expected, named, number, plain
 
 TIMEOUT_SECONDS = 60.0  # longer than a broker takes to start again
+BATCH = "batch"  # in place of the number of an epoch
 DEDUP_WORDS = {"row": "row", "true": "row", "number": "number", "none": "none", "false": "none"}
 
 WRITE_OPTIONS: tuple[Option, ...] = (
@@ -36,6 +37,7 @@ WRITE_OPTIONS: tuple[Option, ...] = (
     Option("dedup", "row", "what tells repeats: row (its content), number (its place in the task), none"),
     Option("dedup_by", "none", "columns, a comma list, that say which row it is, whatever task writes it, and when"),
     Option("query", "the query's own", "the name in front of the ids, for those that other runs are to meet"),
+    Option("epoch", "as Spark tells", "with query: the number that foreachBatch gives, or batch; for Spark Connect"),
     Option("messages_per_receipt", str(RUN_MESSAGES), "messages between two receipts; a task ends with one"),
     Option("timeout", f"{TIMEOUT_SECONDS:g}s", "how long a broker may be away, and a receipt take"),
 )
@@ -45,7 +47,8 @@ _BY_PLAIN = {plain(option.name): option.name for option in WRITE_OPTIONS}
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """``address`` has no login in it; ``dedup`` is row, number or none; ``dedup_by`` names columns."""
+    """``address`` has no login in it; ``dedup`` is row, number or none; ``dedup_by`` names columns; ``epoch`` is digits
+    or BATCH."""
 
     address: str
     destination: str | None = None
@@ -57,8 +60,13 @@ class SinkOptions:
     dedup: str = "row"
     dedup_by: tuple[str, ...] = ()
     query: str | None = None
+    epoch: str | None = None
     messages_per_receipt: int = RUN_MESSAGES
     timeout_seconds: float = TIMEOUT_SECONDS
+
+    @property
+    def ids_have_epochs(self) -> bool:
+        return self.dedup != "none" and not self.dedup_by
 
 
 def parse(given: Mapping[str, str]) -> SinkOptions:
@@ -79,6 +87,7 @@ def parse(given: Mapping[str, str]) -> SinkOptions:
         dedup=_dedup(values),
         dedup_by=_columns(values),
         query=_query(values),
+        epoch=_epoch(values),
         messages_per_receipt=number(values, "messages_per_receipt", RUN_MESSAGES),
         timeout_seconds=_seconds(values, "timeout", TIMEOUT_SECONDS),
     )
@@ -149,6 +158,18 @@ def _query(values: Values) -> str | None:
     if query is not None and not query.strip():
         raise ConfigError("option query: expected a name, got nothing")
     return query
+
+
+def _epoch(values: Values) -> str | None:
+    text = values.get("epoch")
+    if text is None:
+        return None
+    text = text.strip().lower()
+    if text != BATCH and not (text.isascii() and text.isdigit()):
+        raise ConfigError(f"option epoch: expected the number that foreachBatch gives, or {BATCH}, got {text!r}")
+    if "query" not in values:
+        raise ConfigError("option epoch: expected the option query too: without a name no other run meets these ids")
+    return text
 
 
 def _seconds(values: Values, option: str, default: float) -> float:

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from radiator.spark import collect, read, register, ship, table
 from radiator.spark.jobs import JOBS, totals
+from radiator.spark.report import reason
 
 store, archive, broker, checkpoint, name, *asked = sys.argv[1:]
 
@@ -49,6 +50,21 @@ if "stream" in asked:
     options = {**to, "destination": f"/topic/streamed.{name}", "checkpointLocation": checkpoint}
     query = stream.writeStream.format("radiator").options(**options).trigger(availableNow=True).start()
     query.awaitTermination()
+
+    beats = spark.readStream.format("radiator").options(startingOffsets="earliest", maxOffsetsPerTrigger=300)
+    beats = beats.load(store).selectExpr("'beat' AS body")
+
+    def each(batch, epoch):
+        said = {**to, "destination": f"/topic/each.{name}", "query": "each", "epoch": epoch}
+        batch.write.format("radiator").options(**said).mode("append").save()
+
+    query = beats.writeStream.foreachBatch(each).option("checkpointLocation", f"{checkpoint}-each")
+    query.trigger(availableNow=True).start().awaitTermination()
+    try:
+        named = {**to, "destination": f"/topic/named.{name}", "query": "named"}
+        read(spark, store, columns=["body"]).write.format("radiator").options(**named).mode("append").save()
+    except Exception as error:
+        told["refused"] = reason(error)
 
 print("told:" + json.dumps(told))
 spark.stop()

@@ -140,6 +140,10 @@ def test_spark_connect_needs_the_package_only_where_the_client_is(
     assert found["table"] == 600
     assert all("radiator-" in place["package"] and ".zip" in place["package"] for place in found["places"])
     check_written(shared_broker, "/topic/copied.connect", "/topic/streamed.connect")
+    with connect(shared_broker.address) as connection:
+        beats = connection.subscribe("/topic/each.connect", start_position="first", stop_position="end")
+        assert [message.text for message in beats] == 600 * ["beat"]  # of two epochs, which say the same
+    assert 'expected option("epoch", epoch) beside query' in found["refused"]
 
 
 @pytest.mark.slow

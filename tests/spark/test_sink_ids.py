@@ -87,6 +87,8 @@ def test_options_have_the_names_of_the_table_and_defaults() -> None:
         (URL | {"timeout": "soon"}, "option timeout: expected seconds above 0, such as 30 or 30s, got 'soon'"),
         (URL | {"messages_per_receipt": "0"}, "option messages_per_receipt: expected a whole number above 0"),
         (URL | {"query": " "}, "option query: expected a name"),
+        (URL | {"query": "q", "epoch": "-1"}, "option epoch: expected the number that foreachBatch gives, or batch, g"),
+        (URL | {"epoch": "1"}, "option epoch: expected the option query too"),
         (URL | {"destination": ""}, "option destination: expected a name"),
         (URL | {"passcode": "a", "passcode_file": "b"}, "expected one of the two"),
         (URL | {"passcode_file": "/not/there"}, "option passcode_file: '/not/there' cannot be read"),

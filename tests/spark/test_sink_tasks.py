@@ -12,7 +12,9 @@ from pyspark.sql.types import StringType, StructType
 from radiator.errors import ConfigError
 from radiator.limits import MIB
 from radiator.spark import sink
-from radiator.spark.sink import StreamSink, pieces, stream_sink
+from radiator.spark.sink import BatchSink, pieces, stream_sink
+from radiator.spark.sink_options import parse
+from radiator.spark.sink_rows import Rows
 
 pytestmark = pytest.mark.spark
 
@@ -32,13 +34,15 @@ def test_a_large_batch_is_taken_in_pieces_with_the_same_rows_in_their_order() ->
     assert alone.num_rows == 1
 
 
-def told(monkeypatch: pytest.MonkeyPatch, properties: dict[str, str], **options: str) -> tuple[str, str]:
+def told(
+    monkeypatch: pytest.MonkeyPatch, properties: dict[str, str], batch: bool = False, **options: str
+) -> tuple[str, str]:
     """Query and epoch with which a task writes, in a Spark that has told it these properties."""
     written: list[Any] = []
     monkeypatch.setattr(sink, "_property", properties.get)
     monkeypatch.setattr(sink, "_write", lambda *given: written.append(given[3:]))
-    made = stream_sink({"url": "stomp://localhost", "destination": "/topic/a", **options}, SCHEMA, False)
-    assert isinstance(made, StreamSink)
+    given = {"url": "stomp://localhost", "destination": "/topic/a", **options}
+    made = BatchSink(parse(given), Rows(SCHEMA, parse(given))) if batch else stream_sink(given, SCHEMA, False)
     rows: Iterator[pa.RecordBatch] = iter(())
     made.write(rows)
     (found,) = written
@@ -54,3 +58,25 @@ def test_a_task_that_is_told_no_epoch_writes_if_its_ids_need_none(monkeypatch: p
     for options in ({}, {"query": "mine"}, {"dedup_by": "key"}, {"dedup": "number", "query": "mine"}):
         with pytest.raises(ConfigError, match="expected dedup_by with query, or dedup=none"):
             told(monkeypatch, {}, **options)
+
+
+def test_a_batch_of_foreach_batch_has_the_epoch_that_spark_or_the_user_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    epoch = {sink.EPOCH_PROPERTY: "7"}
+    assert told(monkeypatch, epoch, True, query="mine") == ("mine", "7")
+    assert told(monkeypatch, epoch, True)[1] == "batch"  # two writes of one epoch: only a name tells them apart
+    assert told(monkeypatch, {}, True, query="mine") == ("mine", "batch")
+    assert told(monkeypatch, {}, True, query="mine", epoch="8") == ("mine", "8")
+    with pytest.raises(ConfigError, match="option epoch is for batches that foreachBatch writes"):
+        told(monkeypatch, epoch, query="mine", epoch="8")
+
+
+def test_through_spark_connect_ids_with_an_epoch_need_one_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    tags = {sink.TAGS_PROPERTY: "SparkConnect_OperationTag_User__Session_1_Operation_2,spark-session-3"}
+    for dedup in ("row", "number"):
+        with pytest.raises(ConfigError, match=r"expected option\(\"epoch\", epoch\) beside query"):
+            told(monkeypatch, tags, True, query="mine", dedup=dedup)
+    assert told(monkeypatch, tags, True, query="mine", epoch="3") == ("mine", "3")
+    assert told(monkeypatch, tags, True, query="mine", epoch="Batch") == ("mine", "batch")
+    assert told(monkeypatch, tags, True)[1] == "batch"
+    told(monkeypatch, tags, True, query="mine", dedup_by="key")
+    told(monkeypatch, tags, True, query="mine", dedup="none")
