@@ -28,6 +28,7 @@ DATA_SUFFIX = ".parquet"
 CHECKPOINT_SUFFIX = ".checkpoint.json"
 COMMIT_SUFFIX = ".json"
 INTENT_SUFFIX = ".intent.json"
+HALF_SUFFIX = ".new"  # of what gets its name when it is whole, where only one archiver may be at work
 PART_BYTES_MAX = 180  # of a name in a file name, which has two offsets, a token and a suffix as well, and 255 bytes
 
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 
 from radiator.archive.files import Files
 from radiator.archive.manifest import Anchor, Conflict, Lost, State, check_source, commit, load
-from radiator.archive.paths import INTENT_SUFFIX, NEW, intent_path, is_data_path, on_the_way
+from radiator.archive.paths import HALF_SUFFIX, INTENT_SUFFIX, NEW, intent_path, is_data_path, on_the_way
 from radiator.archive.split import Placed
 from radiator.clock import NS_PER_SECOND
 from radiator.errors import StorageError
@@ -153,6 +153,8 @@ class Publisher:
         removed = 0
         old_ns = time.time_ns() - LEFTOVER_SECONDS * NS_PER_SECOND
         for entry in self.files.list(NEW):
+            if entry.path.endswith(f"{INTENT_SUFFIX}{HALF_SUFFIX}"):
+                self.files.remove(entry.path)
             if not entry.path.endswith(INTENT_SUFFIX):
                 continue
             try:

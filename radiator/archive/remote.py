@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 from radiator.archive import asking
 from radiator.archive.files import Entry, Files
-from radiator.archive.paths import LOG, on_the_way
+from radiator.archive.paths import HALF_SUFFIX, LOG, on_the_way
 from radiator.columns.files import shown
 from radiator.errors import StorageError
 from radiator.limits import MIB
@@ -162,7 +162,7 @@ class _Remote(Files):
 
     def _write(self, place: str, data: bytes) -> None:
         """Whole, or not under that name."""
-        first = f"{place}.new" if self._moves else place
+        first = f"{place}{HALF_SUFFIX}" if self._moves else place
         self._put(first, data)
         if self._moves:
             self._move(first, place)

@@ -64,7 +64,7 @@ def _file(files: Files, state: State, each: DataFile, checksums: bool, records: 
     try:
         yield from _inside(files, state, each, checksums, records)
     except (pa.ArrowException, OSError) as error:
-        if isinstance(error, FileNotFoundError) and each.path not in load(files).files:
+        if each.path not in load(files).files:
             return  # merged, since a moment ago
         yield f"{address}: cannot be read: {error}"
 

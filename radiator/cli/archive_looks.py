@@ -105,12 +105,13 @@ def files(
     uri: str, destination: str | None, partition: str | None, start: str | None, end: str | None, as_json: bool
 ) -> int:
     """The files that make up the archive at URI, one a line. Others that lie there are no part of it."""
-    _load(uri)
+    where, _ = _load(uri)
     from radiator.archive import files as found_files
     from radiator.errors import ProtocolError
 
     try:
-        found = found_files(uri, destination, start, end, partition)
+        with told_errors(where.uri):
+            found = found_files(where, destination, start, end, partition)
     except (ValueError, ProtocolError) as error:
         raise click.UsageError(str(error)) from None
     if as_json:

@@ -179,6 +179,8 @@ class Archived:
         except FileNotFoundError:
             raise
         except (pa.ArrowException, OSError) as error:
+            if self._files.size(file.path) is None:  # merged while it was read, where an open file keeps no object
+                raise FileNotFoundError(str(error)) from None
             raise StorageError(f"{self._files.named(file.path)} cannot be read: {error}") from None
         finally:
             self._open -= 1

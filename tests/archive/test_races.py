@@ -155,6 +155,7 @@ def test_a_commit_that_is_torn_elsewhere_is_none(begun: Path, tmp_path: Path, ki
     assert load(files).version == -1
     assert not run(str(tmp_path / "data"), files, EAGER, Watch(tell=told.append)).problems
     assert not [text for text in told if "damaged" in text]
+    assert files.list("_new") == []
     check_exact(files, tmp_path / "data")
 
 

@@ -14,8 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from radiator.archive import rows
+from radiator.archive import verify as verifying
 from radiator.archive.files import LocalFiles
 from radiator.archive.manifest import DataFile, Lost, State, load
+from radiator.archive.merging import to_merge
 from radiator.archive.orphans import unnamed
 from radiator.archive.paths import MANY, intent_path
 from radiator.archive.run import Options, run
@@ -204,6 +206,25 @@ def test_a_file_that_is_merged_meanwhile_is_no_fault(files: LocalFiles, tmp_path
     state = load(files)
     assert run(str(tmp_path / "data"), LocalFiles(files.uri), Options(merge=True)).merged_to
     assert list(verify(files, state, checksums=True)) == []
+
+
+def test_a_file_that_is_merged_while_it_is_read_is_no_fault_where_an_open_file_keeps_nothing(
+    files: LocalFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in an object store, whose driver says it in its own words."""
+    state, merged = load(files), list[int]()
+
+    def footer_of(file: Any) -> Any:
+        if not merged:
+            merged.append(run(str(tmp_path / "data"), LocalFiles(files.uri), Options(merge=True)).merged_to)
+        raise OSError("NoSuchKey: the specified key does not exist")
+
+    chosen = next(iter(to_merge(state, force=True)))[0]
+    monkeypatch.setattr(verifying, "footer_of", footer_of)
+    assert list(verify(files, replace(state, files={chosen.path: chosen}, ends={}))) == [
+        f"partition 'flights': files reach to {chosen.next_offset}, the commits to 0"
+    ]
+    assert merged != [0]
 
 
 # --- what no commit names ---------------------------------------------------------------------------------------------

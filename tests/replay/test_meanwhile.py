@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from radiator.archive import open_files
+from radiator.archive import open_files, parquet
 from radiator.archive.run import Options, run
 from radiator.export.records import Bounds
+from radiator.replay import archived as replayed
 from radiator.replay import sources
 from radiator.replay.choice import Choice
 from radiator.replay.sources import Sources
@@ -140,6 +141,27 @@ def test_files_that_are_merged_before_they_are_read_are_found_again(store: Store
     assert first.offset == 0
     assert [row.offset for row in made.rows()] == list(range(COUNT))
     assert losses == []
+
+
+def test_files_that_are_merged_while_they_are_read_are_found_again_where_an_open_file_keeps_nothing(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in an object store, whose driver says it in its own words."""
+    store.archiver()
+    store.retention()
+    losses: list[Any] = []
+    made, merged = reading(store, losses), list[str]()
+
+    def reader(file: Any, **options: Any) -> Any:
+        if not merged:
+            store.archiver(merge=True)
+            merged.append(file.name)
+            raise OSError("NoSuchKey: the specified key does not exist")
+        return parquet.reader(file, **options)
+
+    monkeypatch.setattr(replayed, "reader", reader)
+    assert [row.offset for row in made.rows()] == list(range(COUNT))
+    assert losses == [] and not Path(merged[0]).exists()
 
 
 def test_what_neither_has_is_told_and_only_that(store: Store) -> None:
