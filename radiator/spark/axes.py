@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 AROUND_DAYS = 0.5 / 24
 NARROW = 4.0  # times as large as the smallest is the largest value of a logarithmic axis, at least
-VALUES_MAX, MOMENTS_MAX = 5, 8  # marks of an axis of values, and of one of time
+VALUES_MAX, MAGNITUDES_MAX, MOMENTS_MAX = 5, 8, 8  # marks of an axis of values, of a logarithmic one, of one of time
 ROW_LETTERS, PANEL_LETTERS, LEGEND_LETTERS = 34, 22, 30  # of names: of rows, of rows in one of several panels
 ABOVE_LETTERS, PATCH_LETTERS = 72, 3  # beside the title; a patch of colour is as wide as
 WIDTH_INCHES = 9.6  # of a picture
@@ -104,11 +104,13 @@ def heading(axes: Axes, text: str, theme: Theme, across: int, beside: float) -> 
         axes.set_title(shown, loc="left", fontsize=10.5, fontweight="bold", color=theme.ink, pad=7)
 
 
-def value_axis(axes: Axes, unit: str, label: str, top: float | None = None) -> None:
+def value_axis(axes: Axes, unit: str, label: str, top: float | None = None, log: bool = False) -> None:
     axes.grid(axis="y")
     low, high = axes.get_ylim() if top is None else (0.0, top)
-    axes.set_ylim(min(0.0, low), high if high > 0 else 1.0)
-    _mark(axes.yaxis, marks.linear(*axes.get_ylim(), unit, VALUES_MAX))
+    if not log:
+        axes.set_ylim(min(0.0, low), high if high > 0 else 1.0)
+    find, at_most = (marks.logarithmic, MAGNITUDES_MAX) if log else (marks.linear, VALUES_MAX)
+    _mark(axes.yaxis, find(*axes.get_ylim(), unit, at_most))
     axes.set_ylabel(label)
 
 

@@ -63,7 +63,7 @@ class Table:
         fields = [each for each in self.fields if not each.page_only]
         brief = self.rows if self.brief is None else self.brief
         left_out = len(self.rows) - min(rows_max, len(brief))
-        caption = f"{left_out:,} more rows are in the report" if left_out > 0 else None
+        caption = f"{units.many(left_out, 'more row')} in the report" if left_out > 0 else None
         table = RichTable(
             title=Text(self.title, style="bold"),
             title_justify="left",
@@ -95,11 +95,11 @@ class Table:
             for row in self.rows[: self.rows_max]
         )
         left_out = len(self.rows) - self.rows_max
-        more = f'<p class="quiet">{left_out:,} more rows are left out here.</p>' if left_out > 0 else ""
+        more = f'<p class="quiet">{units.many(left_out, "more row")} left out here.</p>' if left_out > 0 else ""
         table = f'<div class="scroll"><table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>{more}'
         title = html.escape(self.title)
         if self.folded:
-            return f"<details><summary>{title} ({len(self.rows):,} rows)</summary>{table}</details>"
+            return f"<details><summary>{title} ({units.many(len(self.rows), 'row')})</summary>{table}</details>"
         return f"<h3>{title}</h3>{table}"
 
 

@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from matplotlib import rc_context
@@ -64,6 +65,7 @@ TITLE_LETTERS, NOTE_LETTERS = 74, 142  # that have room in it
 OTHER = "other"
 DAY_SECONDS = 86_400  # matplotlib counts in days
 OVER_CUT = 1.3  # times what is left whole is the height of an axis that is cut
+STEEP_MIN = 50.0  # times the median is a peak beside which all else is flat
 GAPS_MAX, PIECES_MIN = 60, 16  # bars over time: with gaps between so many at most; there is room for so many at least
 
 
@@ -252,7 +254,9 @@ def stacked(
     places = [round((at - moments[0]).total_seconds() / width_seconds) for at in moments]
     cut = cuts.find(list(zip(places, whole, strict=True)))
     if cut is not None:
-        note += "; " * bool(note) + f"bars over {units.count(cut.top)} are cut, the highest number of them stands above"
+        note += "; " * bool(note) + f"bars over {units.count(cut.top)} are cut, "
+        several = any(len(group) > 1 for group in cut.groups)
+        note += "and the highest number of a group stands above" if several else "and their number stands above"
 
     def draw(figure: Figure, theme: Theme) -> None:
         axes = figure.subplots()
@@ -288,14 +292,18 @@ def stacked(
 
 def lines(
     name: str, title: str, rows: Rows, *, x: str, y: str, series: str | None = None, unit: str = "short",
-    label: str = "", x_label: str = "", note: str = "", limit: int = 7,
+    label: str = "", x_label: str = "", note: str = "", limit: int = 7, log: bool = False,
 ) -> Picture:  # fmt: skip
-    """Lines over time (if the x are datetimes) or over a number, one per series."""
+    """Lines over time (if the x are datetimes) or over a number, one per series. With ``log`` the axis is logarithmic,
+    and says so, where a linear one would show a peak and nothing else, and no value is 0 or less. Where two lines are
+    one, that of the first series is above."""
     groups: dict[str, list[tuple[Any, float]]] = {}
     for row in rows:
         if row[y] is not None and row[x] is not None:
             groups.setdefault(str(row[series]) if series else label, []).append((row[x], float(row[y])))
     shown = sorted(groups, key=lambda key: -len(groups[key]))[:limit]
+    values = [value for key in shown for _, value in groups[key]]
+    log = log and bool(values) and min(values) > 0 and max(values) >= STEEP_MIN * median(values)
 
     def draw(figure: Figure, theme: Theme) -> None:
         axes = figure.subplots()
@@ -303,8 +311,12 @@ def lines(
             points = sorted(groups[key])
             dots = "o" if len(points) <= 40 else ""
             across, up = [a for a, _ in points], [b for _, b in points]
-            axes.plot(across, up, color=theme.colour(i), linewidth=1.9, label=key, marker=dots, markersize=4)
-        value_axis(axes, unit, label)
+            axes.plot(
+                across, up, color=theme.colour(i), linewidth=1.9, label=key, marker=dots, markersize=4, zorder=3 - i / 9
+            )
+        if log:
+            axes.set_yscale("log")
+        value_axis(axes, unit, label + ", logarithmic" * log, log=log)
         if rows and hasattr(rows[0][x], "year"):
             time_axis(axes)
         axes.set_xlabel(x_label)

@@ -194,5 +194,19 @@ def test_the_page_needs_nothing_from_elsewhere() -> None:
 
 def test_a_long_table_says_what_it_leaves_out() -> None:
     table = Table("T", [Field("n", "n", "count")], [{"n": i} for i in range(30)], rows_max=10)
-    assert "20 more rows are left out here" in table.html()
+    assert "20 more rows left out here" in table.html()
     assert table.rich(5).row_count == 5
+
+
+def test_a_peak_over_time_is_drawn_logarithmically_where_all_else_would_be_flat_and_it_is_said() -> None:
+    def drawn(*values: float) -> Any:
+        rows = [{"at": ROWS[0]["at"] + timedelta(hours=hour), "late": value} for hour, value in enumerate(values)]
+        figure = Figure()
+        lines("l", "L", rows, x="at", y="late", unit="duration", label="late by", log=True).draw(figure, LIGHT)
+        return figure.axes[0]
+
+    steep = drawn(*[100.0] * 9, 5_400_000.0)
+    assert (steep.get_yscale(), steep.get_ylabel()) == ("log", "late by, logarithmic")
+    assert [text.get_text() for text in steep.get_yticklabels()] == ["100 ms", "1 s", "10 s", "1 min", "10 min", "1 h"]
+    for values in ((100.0, 200.0, 300.0), (*[100.0] * 9, 0.0, 5_400_000.0), ()):
+        assert (drawn(*values).get_yscale(), drawn(*values).get_ylabel()) == ("linear", "late by")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -126,3 +127,16 @@ def test_every_sheet_says_something_and_every_answer_is_json(report: Report) -> 
     assert report.folder is not None
     page = Path(report.folder, "report.html").read_text("utf-8")
     assert page.count("<picture>") == len([path for path in report.files if path.suffix == ".png"])
+
+
+def test_all_figures_of_the_tables_are_in_the_json(report: Report) -> None:
+    """Each row of a table is a row of an answer: with words in place of codes, and never with another number."""
+    summary = report.summary()
+    answers = [row for name in report.answers for row in summary[name]]
+    tables = [table for section in report.page.sections for table in section.tables]
+    for table in tables:
+        numbers = [each.key for each in table.fields if each.unit != "text"]
+        found = {tuple(row.get(key, "-") for key in numbers) for row in answers}
+        rows = json.loads(json.dumps(list(map(dict, table.rows)), default=lambda value: value.isoformat()))
+        assert rows and {tuple(row[key] for key in numbers) for row in rows} <= found, table.title
+    assert len(tables) > 12

@@ -59,7 +59,7 @@ def section(answers: Answers, options: Options) -> Section:
             points=("p50_ms", "p95_ms", "p99_ms"),
             panel="leg",
             limit=DESTINATIONS_MAX + 1,
-            note="Half of the messages took less than p50, all but one in a hundred less than p99; logarithmic",
+            note="Half of the messages took p50 at most, all but one in a hundred p99 at most; logarithmic",
         )
     ]
     text = "From the event to its transmission (event-time, transmit-time) and on to the broker (receive-time)."
@@ -83,7 +83,7 @@ def section(answers: Answers, options: Options) -> Section:
 
 def _found(leg: dict[str, Any]) -> str:
     half, most, longest = (units.duration(leg[name]) for name in ("p50_ms", "p99_ms", "max_ms"))
-    return f"From {leg['leg']} half of the messages took less than {half}, 99% less than {most}, the longest {longest}."
+    return f"From {leg['leg']} half of the messages took {half} at most, 99% {most} at most, the longest {longest}."
 
 
 def _stands_out(everything: Rows, rows: Rows, leg: dict[str, Any]) -> list[str]:
@@ -93,7 +93,7 @@ def _stands_out(everything: Rows, rows: Rows, leg: dict[str, Any]) -> list[str]:
     if len(others) > 1 and slowest["p99_ms"] > max(SLOW_MIN * leg["p50_ms"], 1.0):
         half, most = units.duration(slowest["p50_ms"]), units.duration(slowest["p99_ms"])
         said.append(
-            f"slowest is {slowest['destination']}: half took less than {half}, but one in a hundred over {most}"
+            f"slowest is {slowest['destination']}: half took {half} at most, but one in a hundred {most} or more"
         )
     negative = sum(row["negative"] for row in everything)
     if negative:

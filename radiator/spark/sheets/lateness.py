@@ -129,6 +129,7 @@ def _by_the_clock(late: Rows, over_time: Rows) -> list[Picture]:
                 series="percentile",
                 unit="duration",
                 label="late by",
+                log=True,
                 note=f"By the time of arrival, all together, UTC{ahead}",
             )
         )

@@ -39,12 +39,11 @@ def section(answers: Answers, options: Options) -> Section:
         Tile(units.count(messages), "message" + "s" * (messages != 1)),
         Tile(units.size(sum(row["bytes"] for row in totals)), "in bodies"),
     ]
-    if integrity is None:
-        tiles.append(Tile(f"{len(totals):,}", what))
-    else:
+    if integrity is not None:  # of whole partitions, whichever destinations were asked for
         on_disk = sum(row["on_disk"] for row in integrity)
-        tiles += [Tile(units.size(on_disk), "on disk, headers and all")] if on_disk else []
-        tiles.append(Tile(f"{len(totals):,}", f"{what} in {units.many(len(integrity), 'partition')}"))
+        partitions = units.many(len(integrity), "partition")
+        tiles += [Tile(units.size(on_disk), f"on disk in {partitions}, headers and all")] if on_disk else []
+    tiles.append(Tile(f"{len(totals):,}", what))
     if width:
         tiles.append(Tile(units.duration(width.total_seconds() * 1000), f"from first to last, {units.rate(rate)}"))
     if integrity is not None:
