@@ -6,8 +6,10 @@ Knows: matplotlib's axes. Must not know: which kinds of picture there are.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from datetime import UTC
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import matplotlib.dates as mdates
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 AROUND_DAYS = 0.5 / 24
 NARROW = 4.0  # times as large as the smallest is the largest value of a logarithmic axis, at least
 VALUES_MAX, MAGNITUDES_MAX, MOMENTS_MAX = 5, 8, 8  # marks of an axis of values, of a logarithmic one, of one of time
+BREAK_TIMES = 3  # times the usual between two points of a line over time: it is interrupted
 ROW_LETTERS, PANEL_LETTERS, LEGEND_LETTERS = 34, 22, 30  # of names: of rows, of rows in one of several panels
 ABOVE_LETTERS, PATCH_LETTERS = 72, 3  # beside the title; a patch of colour is as wide as
 WIDTH_INCHES = 9.6  # of a picture
@@ -112,6 +115,28 @@ def value_axis(axes: Axes, unit: str, label: str, top: float | None = None, log:
     find, at_most = (marks.logarithmic, MAGNITUDES_MAX) if log else (marks.linear, VALUES_MAX)
     _mark(axes.yaxis, find(*axes.get_ylim(), unit, at_most))
     axes.set_ylabel(label)
+
+
+def broken(moments: Sequence[datetime], values: Sequence[float]) -> tuple[list[datetime], list[float]]:
+    """The same, with a value that is none where much more time than usual lies between two: nothing is known of it, so
+    no line leads through it."""
+    found: tuple[list[datetime], list[float]] = ([], [])
+    steps = [later - earlier for earlier, later in pairwise(moments)]
+    usual = sorted(steps)[len(steps) // 2] if steps else timedelta(0)
+    for place, (moment, value) in enumerate(zip(moments, values, strict=True)):
+        if place and steps[place - 1] > BREAK_TIMES * usual:
+            found[0].append(moment - steps[place - 1] / 2)
+            found[1].append(math.nan)
+        found[0].append(moment)
+        found[1].append(value)
+    return found
+
+
+def lonely(values: Sequence[float]) -> bool:
+    """Whether one of them has none beside it, so that no line would show it."""
+    beside = [math.nan, *values, math.nan]
+    pairs = zip(beside, beside[1:], beside[2:], strict=False)
+    return any(math.isnan(one) and not math.isnan(it) and math.isnan(other) for one, it, other in pairs)
 
 
 def bars_cut(axes: Axes, sides: Sequence[tuple[float, float]], theme: Theme) -> None:

@@ -41,11 +41,13 @@ from radiator.spark.axes import (
     Panels,
     above,
     bars_cut,
+    broken,
     drawable,
     figure_above,
     heading,
     legend_above,
     legend_beside,
+    lonely,
     panel_axes,
     panel_columns,
     panel_height,
@@ -311,6 +313,9 @@ def lines(
             points = sorted(groups[key])
             dots = "o" if len(points) <= 40 else ""
             across, up = [a for a, _ in points], [b for _, b in points]
+            if hasattr(across[0], "year"):
+                across, up = broken(across, up)
+                dots = dots or "o" * lonely(up)
             axes.plot(
                 across, up, color=theme.colour(i), linewidth=1.9, label=key, marker=dots, markersize=4, zorder=3 - i / 9
             )

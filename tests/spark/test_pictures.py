@@ -210,3 +210,22 @@ def test_a_peak_over_time_is_drawn_logarithmically_where_all_else_would_be_flat_
     assert [text.get_text() for text in steep.get_yticklabels()] == ["100 ms", "1 s", "10 s", "1 min", "10 min", "1 h"]
     for values in ((100.0, 200.0, 300.0), (*[100.0] * 9, 0.0, 5_400_000.0), ()):
         assert (drawn(*values).get_yscale(), drawn(*values).get_ylabel()) == ("linear", "late by")
+
+
+def test_a_line_over_time_does_not_lead_through_what_is_not_known() -> None:
+    many = [*range(50), 70, *range(90, 95)]
+    figure = Figure()
+    lines("l", "L", [{"at": ROWS[0]["at"] + timedelta(hours=n), "n": 5} for n in many], x="at", y="n").draw(
+        figure, LIGHT
+    )
+    assert figure.axes[0].lines[0].get_marker() == "o"  # the one at 70 would not be seen
+    hours = [*range(10), *range(20, 30)]
+    rows = [{"at": ROWS[0]["at"] + timedelta(hours=hour), "n": 5} for hour in hours]
+    figure = Figure()
+    lines("l", "L", rows, x="at", y="n").draw(figure, LIGHT)
+    (line,) = figure.axes[0].lines
+    values = np.asarray(line.get_ydata(), float)
+    assert len(values) == 21 and [*np.flatnonzero(np.isnan(values))] == [10]
+    figure = Figure()
+    lines("l", "L", [{"at": hour, "n": 5} for hour in hours], x="at", y="n").draw(figure, LIGHT)
+    assert len(figure.axes[0].lines[0].get_ydata()) == 20  # of numbers nothing is missing in between

@@ -66,5 +66,9 @@ def test_what_clients_say_of_themselves_fails_no_report(spark: Any, writer: Writ
         and len(found["Dead letters"]) < 600
     )
     assert max(row["start"].year for row in report.answers["dead_letters_over_time"]) > 2200
-    assert sum(row["messages"] for row in report.answers["event_traffic"]) == 42
+    assert sum(row["messages"] for row in report.answers["event_traffic"]) == 40
+    (strays,) = report.answers["event_strays"]
+    assert (strays["earlier"], strays["later"], strays["first"].year, strays["last"].year) == (2, 0, 2023, 2023)
+    (events,) = [each for section in report.page.sections for each in section.pictures if each.name == "traffic-events"]
+    assert events.note == "Messages per 10 seconds and destination, UTC; not shown: 2 earlier"
     assert "<e>" not in (tmp_path / "report.html").read_text("utf-8")

@@ -32,6 +32,9 @@ BUCKETS_MIN = 5  # pieces of time: of fewer nothing is usual
 ALMOST_ALWAYS, PAUSE_MIN = 0.8, 2  # in this share of the pieces there is a message; so many without are a pause
 STOPPED_MIN, STOPPED_TIMES = 20, 20  # messages, and times the usual time between two: less is no silence
 LOADED_TIMES = 5  # as long ago as this many times the time that it took: a load that was done, no silence
+FAR_TIMES, NEAR_MIN = 10, timedelta(hours=1)  # times the span of most: what is further away is a stray
+STRAYS_MAX = 0.05  # of the messages: more belong to the picture
+_TICK = timedelta(microseconds=1)
 _EVERY_EVENT = 0.5  # of the messages must have an event time for a picture of it
 
 
@@ -51,16 +54,52 @@ def run(work: Work) -> Answers:
         "totals": totals,
         "traffic": _over_time(work, "receive_time", span(totals)),
         "event_traffic": [],
+        "event_strays": [],
     }
     messages = sum(row["messages"] for row in totals)
     if messages and sum(row["with_event_time"] for row in totals) >= messages * _EVERY_EVENT:
-        answers["event_traffic"] = _over_time(work, "event_time", span(totals, "event"))
+        answers["event_strays"] = strays = _strays(work)
+        within = (strays[0]["first"], strays[0]["last"]) if strays else None
+        answers["event_traffic"] = _over_time(work, "event_time", _event_span(totals, strays), within)
     return answers
 
 
-def _over_time(work: Work, clock: str, width: timedelta) -> Rows:
+def _strays(work: Work) -> Rows:
+    """One row if a few events lie so far from all others that nothing could be seen of these: how many are earlier and
+    later, and from when to when the others are."""
+    totals = work.totals()
+    near = max(span(totals), NEAR_MIN)
+    if span(totals, "event") <= FAR_TIMES * near:
+        return []
+    micros = F.unix_micros("event_time")
+    at = work.frame("event_time").where("event_time IS NOT NULL").select(micros.alias("at"))
+    (quartiles,) = work.rows(at.agg(F.percentile_approx("at", [0.25, 0.75]).alias("q")), "event_strays")
+    low, high = quartiles["q"]
+    far = FAR_TIMES * max(high - low, near // _TICK)
+    inside = F.col("at").between(low - far, high + far)
+    (found,) = work.rows(
+        at.agg(
+            F.count_if(F.col("at") < low - far).alias("earlier"),
+            F.count_if(F.col("at") > high + far).alias("later"),
+            F.timestamp_micros(F.min(F.when(inside, F.col("at")))).alias("first"),
+            F.timestamp_micros(F.max(F.when(inside, F.col("at")))).alias("last"),
+            F.count("*").alias("messages"),
+        ),
+        "event_strays",
+    )
+    stray = found["earlier"] + found["later"]
+    return [found] if 0 < stray <= STRAYS_MAX * found.pop("messages") else []
+
+
+def _event_span(totals: Rows, strays: Rows) -> timedelta:
+    return span([{"first_event": row["first"], "last_event": row["last"]} for row in strays] or totals, "event")
+
+
+def _over_time(work: Work, clock: str, width: timedelta, within: tuple[datetime, datetime] | None = None) -> Rows:
     job = JOBS["traffic"]
     df = work.frame(*job.columns)
+    if within is not None:
+        df = df.where(F.col(clock).between(*map(F.lit, within)))
     named = [row["destination"] for row in work.totals()[:NAMED_MAX]]
     if len(work.totals()) > NAMED_MAX:
         known = F.col("destination").isin(named)
@@ -83,11 +122,20 @@ def section(answers: Answers, options: Options) -> Section:
             value="messages",
             note=f"All messages that were looked at{rest}",
         ),
-        _picture("traffic", "Traffic by time of arrival", rows, totals, "received", options),
+        _picture("traffic", "Traffic by time of arrival", rows, totals, "received", options, span(totals)),
     ]
     if answers["event_traffic"]:
         pictures.append(
-            _picture("traffic-events", "Traffic by time of event", answers["event_traffic"], totals, "event", options)
+            _picture(
+                "traffic-events",
+                "Traffic by time of event",
+                answers["event_traffic"],
+                totals,
+                "event",
+                options,
+                _event_span(totals, answers["event_strays"]),
+                _of_strays(answers["event_strays"]),
+            )
         )
     return Section(
         "Traffic",
@@ -101,8 +149,22 @@ def section(answers: Answers, options: Options) -> Section:
     )
 
 
-def _picture(name: str, title: str, rows: Rows, totals: Rows, clock: str, options: Options) -> Picture:
-    seconds, words = options.width(span(totals, clock), of_clients=clock == "event")
+def _of_strays(strays: Rows) -> str:
+    parts = [f"{row[name]:,} {name}" for row in strays for name in ("earlier", "later") if row[name]]
+    return f"; not shown: {' and '.join(parts)}" if parts else ""
+
+
+def _picture(
+    name: str,
+    title: str,
+    rows: Rows,
+    totals: Rows,
+    clock: str,
+    options: Options,
+    width_of_all: timedelta,
+    strays: str = "",
+) -> Picture:
+    seconds, words = options.width(width_of_all, of_clients=clock == "event")
     width = words.removeprefix("1 ")
     return stacked(
         name,
@@ -114,7 +176,7 @@ def _picture(name: str, title: str, rows: Rows, totals: Rows, clock: str, option
         value="messages",
         width_seconds=seconds,
         label=f"messages per {width}",
-        note=f"Messages per {width} and {options.what}, UTC",
+        note=f"Messages per {width} and {options.what}, UTC{strays}",
     )
 
 
