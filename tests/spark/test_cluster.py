@@ -7,7 +7,9 @@ import json
 import os
 import subprocess
 import sys
+import time
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from radiator.client import connect
 from radiator.limits import MIB
 from radiator.spark.java import use_java
 from tests.columns.bulk import huge, message, tiny, write_log
-from tests.running import BrokerProcess
+from tests.running import START_SECONDS_MAX, STOP_SECONDS_MAX, BrokerProcess, free_port
 from tests.spark import archives
 from tests.spark.stores import Writer, numbered
 
@@ -95,6 +97,49 @@ def told(command: list[str], environment: dict[str, str], directory: Path) -> di
     assert run.returncode == 0 and lines, run.stdout[-3000:] + "\n".join(words)[-6000:]
     found: dict[str, Any] = json.loads(lines[0].removeprefix("told:"))
     return found
+
+
+@pytest.fixture
+def standalone(environment: dict[str, str], home: Path, tmp_path: Path) -> Iterator[str]:
+    """The URL of a cluster of Spark's own: a master, and a worker that has two cores."""
+    port, *pages = (str(free_port()) for _ in range(3))
+    url, here = f"spark://127.0.0.1:{port}", ["--host", "127.0.0.1"]
+    parts = (
+        ["master.Master", *here, "--port", port, "--webui-port", pages[0]],
+        ["worker.Worker", *here, "--webui-port", pages[1], "-c", "2", "-m", "1200m", "-d", str(tmp_path / "work"), url],
+    )
+    running: list[subprocess.Popen[bytes]] = []
+    try:
+        for number, (name, *arguments) in enumerate(parts):
+            command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *arguments]
+            with (tmp_path / f"standalone-{number}.log").open("wb") as log:
+                own = {**environment, **QUICK}
+                running.append(subprocess.Popen(command, env=own, cwd=tmp_path, stdout=log, stderr=log))
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while "Registering worker" not in (tmp_path / "standalone-0.log").read_text():
+            assert time.monotonic() < deadline and all(each.poll() is None for each in running)
+            time.sleep(0.05)
+        yield url
+    finally:
+        for process in reversed(running):
+            process.terminate()
+            process.wait(STOP_SECONDS_MAX)
+
+
+@pytest.mark.slow
+def test_a_standalone_cluster_runs_the_same(
+    environment: dict[str, str], home: Path, standalone: str, store: str, archive: str,
+    shared_broker: BrokerProcess, tmp_path: Path,
+) -> None:  # fmt: skip
+    settings = ("spark.executor.cores=1", "spark.executor.memory=512m")
+    command = submit(home, standalone, tmp_path / "radiator.zip", *settings)
+    job = [str(JOB), store, archive, shared_broker.address, str(tmp_path / "checkpoint"), "standalone", "stream"]
+    found = told([*command, *job], {**environment, **QUICK}, tmp_path)
+    assert found["totals"] == {"/topic/a": 300, "/topic/b": 300}
+    assert found["table"] == 600
+    assert all("radiator.zip" in place["package"] for place in found["places"])
+    assert all(str(tmp_path / "work") in place["directory"] for place in found["places"])
+    check_written(shared_broker, "/topic/copied.standalone", "/topic/streamed.standalone")
 
 
 def check_written(broker: BrokerProcess, *destinations: str) -> None:

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from radiator.client import connect
 from radiator.spark import read, read_stream
 from radiator.spark.jobs import JOBS
-from radiator.spark.options import OPTIONS
+from radiator.spark.options import OPTIONS, parse
 from radiator.spark.schema import SCHEMA
 from radiator.spark.sheets import SHEETS
 from radiator.spark.sheets.options import FLAGS
@@ -33,6 +33,17 @@ def test_every_option_column_and_job_is_documented_and_nothing_else() -> None:
     helpers = {"json_column", "absent"}
     sheets = {name for name in SHEETS if "-" not in name}
     assert {each.name for each in OPTIONS} | {each.name for each in SCHEMA} | set(JOBS) | helpers | sheets == NAMES
+
+
+def test_documented_defaults_of_options_are_the_defaults() -> None:
+    reading = TEXT.partition("\n## Options\n")[2]
+    for part, options in ((reading, OPTIONS), (WRITING, WRITE_OPTIONS)):
+        for each in options:
+            told = re.findall(rf"^\| `{each.name}` \| ([^|]+) \|", part, re.MULTILINE)[0]
+            assert told.replace("`", "").startswith(each.default), each.name
+    given = {"path": "x"}
+    assert parse({**given, "min_partitions": "1", "rows_per_batch": "16384", "pushdown": "false"}) == parse(given)
+    assert parse({**given, "fail_on_data_loss": "true", "ending_offsets": "latest"}) == parse(given)
 
 
 def test_every_option_and_column_of_writing_is_documented_and_nothing_else() -> None:
