@@ -63,7 +63,8 @@ def read_bounds(start: str, stop: str | None, archived: int = 0) -> Bounds:
         else:
             time_ns = parse_time(text.removeprefix("@"))
         if time_ns is None:
-            raise ValueError(f"{option}: expected {POSITIONS}, got {text!r}")
+            expected = POSITIONS if option == "--from" else POSITIONS.removeprefix("first, ")
+            raise ValueError(f"{option}: expected {expected}, got {text!r}")
         return None, time_ns
 
     offset, time_ns = (

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from radiator.replay.choice import Choice
     from radiator.replay.messages import Targets
     from radiator.replay.progress import Progress
+    from radiator.replay.schedule import Speed
     from radiator.replay.sources import Sources
     from radiator.replay.work import Result
 
@@ -81,7 +82,7 @@ def replay(
     from radiator.replay.choice import Choice
     from radiator.replay.messages import Targets
     from radiator.replay.progress import Progress
-    from radiator.replay.schedule import Schedule, parse_speed
+    from radiator.replay.schedule import Schedule
 
     if data is None and archive is None:
         data = "./data"
@@ -96,7 +97,7 @@ def replay(
     noted = Progress(resume, chosen, name) if resume is not None else None
     name = noted.name if noted is not None else name
     try:
-        pace = parse_speed(speed)
+        pace = _speed(speed)
         check_headers(headers)
         starts = noted.next_offsets if noted is not None else {}
         choice = Choice(destinations, frozenset(partitions), read_bounds(start, stop), selector, starts)
@@ -154,6 +155,15 @@ def _sources(choice: Choice, data: str | None, archive: str | None, losses: Loss
         raise CommandFailed(NOT_FOUND, str(error)) from None
 
 
+def _speed(text: str) -> Speed:
+    from radiator.replay.schedule import parse_speed
+
+    try:
+        return parse_speed(text)
+    except ValueError as error:
+        raise click.UsageError(f"--speed: {error}") from None
+
+
 def _read_from(data: str | None, archive: str | None) -> dict[str, str | None]:
     """What the records are read from, wherever the command is run: which store, by its key, and where it and the
     archive lie. No secrets of a URI."""
@@ -195,7 +205,7 @@ def _rehearse(
     if as_json:
         put_json({"dry_run": True, **_summary(result), "seconds": round(seconds, 6), "lost": losses.found})
     else:
-        click.echo(f"would send {_told(result)}, in {_duration(seconds)} at least")
+        click.echo(f"would send {_told(result)}{f', in {_duration(seconds)} at least' if result.sent else ''}")
     return DAMAGED if losses.found else OK
 
 

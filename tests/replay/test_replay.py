@@ -146,6 +146,8 @@ def test_a_rehearsal_says_what_would_be_sent_and_needs_no_broker(
     assert told["messages"] == 250 and told["seconds"] == pytest.approx(0.0474)
     assert run(args) == 0
     assert "would send 250 messages" in capsys.readouterr().out
+    assert run([*args, "--from", "2100-01-01T00:00:00Z"]) == 0
+    assert capsys.readouterr().out == "would send nothing: no record is chosen\n"
 
 
 def test_what_is_wrong_is_told_with_an_exit_code(store: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -154,8 +156,11 @@ def test_what_is_wrong_is_told_with_an_exit_code(store: str, tmp_path: Path, cap
         return capfd.readouterr().err
 
     assert "no radiator store here" in told(5, "--data", str(tmp_path), "--to", "/topic/a")
-    assert "expected original, max, a factor" in told(2, "--data", store, "--to", "/topic/a", "--speed", "fast")
+    assert "Error: --speed: expected original, max, a factor" in told(
+        2, "--data", store, "--to", "/topic/a", "--speed", "fast"
+    )
     assert "--from: expected first" in told(2, "--data", store, "--to", "/topic/a", "--from", "monday")
+    assert "--until: expected N (an offset), " in told(2, "--data", store, "--to", "/topic/a", "--until", "monday")
     assert "between braces, got '{1}'" in told(2, "--data", store, "--to", "/topic/{1}", "--dry-run")
     assert "--where: at character" in told(2, "--data", store, "--to", "/topic/a", "--where", "a ==")
     again = ("--to", "/topic/a", "--from", "-1h", "--id", "monday")

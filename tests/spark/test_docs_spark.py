@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from radiator.client import connect
-from radiator.spark import read, read_stream
+from radiator.spark import read, read_stream, register
 from radiator.spark.jobs import JOBS
 from radiator.spark.options import OPTIONS, parse
 from radiator.spark.schema import SCHEMA
@@ -106,6 +107,18 @@ def test_what_spark_says_in_its_own_words_is_what_it_says(spark: Any, writer: Wr
         assert words in table
         with pytest.raises(Exception, match=re.escape(words)):
             attempt()
+
+
+def test_the_program_beside_kafkas_has_its_columns_with_their_types(spark: Any, writer: Writer) -> None:
+    writer.write("/topic/flights", [Message("/topic/flights", b"x", b"partition-key:k")])
+    block = re.findall(r"^    register\(spark\).*?\n\n", TEXT, re.MULTILINE | re.DOTALL)[0]
+    names: dict[str, Any] = {"spark": spark, "register": register}
+    exec(textwrap.dedent(block).replace("/srv/radiator/data", writer.root), names)
+    assert names["df"].isStreaming
+    assert [each.simpleString() for each in names["df"].schema] == ["key:string", "value:string", "timestamp:timestamp"]
+    query = names["df"].writeStream.format("memory").queryName("beside").trigger(availableNow=True).start()
+    query.awaitTermination()
+    assert [(row.key, row.value) for row in spark.table("beside").collect()] == [("k", "x")]
 
 
 def test_the_programs_run_one_after_the_other(
