@@ -25,7 +25,8 @@ from tests.spark.stores import START_NS, Message, Writer
 
 pytestmark = pytest.mark.spark
 
-TEXT = (Path(__file__).parents[2] / "docs" / "spark.md").read_text("utf-8")
+ROOT = Path(__file__).parents[2]
+README, TEXT = ((ROOT / name).read_text("utf-8") for name in ("README.md", "docs/spark.md"))
 WRITING = TEXT.partition("\n## Writing\n")[2].partition("\n## ")[0]
 NAMES = set(re.findall(r"^\| `(\w+)[`(]", TEXT.replace(WRITING, ""), re.MULTILINE))
 
@@ -107,6 +108,13 @@ def test_what_spark_says_in_its_own_words_is_what_it_says(spark: Any, writer: Wr
         assert words in table
         with pytest.raises(Exception, match=re.escape(words)):
             attempt()
+
+
+def test_the_program_of_the_readme_runs(spark: Any, writer: Writer, capsys: pytest.CaptureFixture[str]) -> None:
+    writer.write("rooms", [Message("/topic/rooms.kitchen", b"x"), Message("/topic/hall", b"x")])
+    (program,) = re.findall(r"```python\n(from radiator.spark .*?)```", README, re.DOTALL)
+    exec(program.replace("./data", writer.root), {})
+    assert "|/topic/rooms.kitchen|    1|" in capsys.readouterr().out
 
 
 def test_the_program_beside_kafkas_has_its_columns_with_their_types(spark: Any, writer: Writer) -> None:
