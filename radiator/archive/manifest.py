@@ -151,7 +151,7 @@ def commit(
     lost: Iterable[Lost] = (),
     anchors: Mapping[str, Anchor] | None = None,
 ) -> State | Conflict:
-    """One commit behind ``state``. It is there when this returns, and is not, or may be, when this raises."""
+    """One commit behind ``state``. It is there when this returns a state, and is not, or may be, when this raises."""
     made = {
         "format": FORMAT,
         "version": state.version + 1,
@@ -166,7 +166,8 @@ def commit(
         "remove": list(remove),
     }
     following = _folded(state, made)
-    if not files.create_new(commit_path(following.version), encode(made)):
+    path, data = commit_path(following.version), encode(made)
+    if not files.create_new(path, data) and files.read(path) != data:  # else the store had taken it, without an answer
         return Conflict(following.version)
     if following.version % CHECKPOINT_COMMITS == CHECKPOINT_COMMITS - 1:
         _write_checkpoint(files, following)

@@ -124,8 +124,6 @@ class Publisher:
                 self.state = made
                 return chosen
             self.state = self.load()
-            if any(placed.file.path in self.state.files for change in chosen for placed in change.add):
-                return chosen  # it was ours: the store had taken it, and its answer was lost
         raise StorageError(f"{self.files.uri}: others commit all the time; nothing was added by this run: try again")
 
     def _fitting(self, changes: list[Change]) -> list[Change]:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow.fs import LocalFileSystem
 
-from radiator.archive.files import Files, LocalFiles, open_files
+from radiator.archive.files import Files, open_files
 from radiator.archive.lock import Busy, locked
 from radiator.archive.manifest import DataFile, Lost, State, load
 from radiator.archive.merging import Sizes, to_merge
@@ -340,36 +340,6 @@ def test_an_archive_may_lie_anywhere(elsewhere: Files, tmp_path: Path) -> None:
     check_exact(elsewhere, tmp_path / "data")
     assert list(verify(elsewhere, load(elsewhere), records=True)) == []
     assert elsewhere.list("_new") == []
-
-
-def test_a_commit_whose_answer_was_lost_is_known_as_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fill(tmp_path / "data").close()
-    create_new = LocalFiles.create_new
-
-    def forgetful(self: LocalFiles, path: str, data: bytes) -> bool:
-        return create_new(self, path, data) and not path.startswith("_log")
-
-    monkeypatch.setattr(LocalFiles, "create_new", forgetful)
-    assert go(tmp_path).records
-    check_all(tmp_path / "data", tmp_path / "archive")
-
-
-def test_an_archive_that_cannot_be_written_stays_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    writer = fill(tmp_path / "data")
-    go(tmp_path)
-    before = archive_rows(tmp_path / "archive")
-    more(writer, first=2000)
-    writer.close()
-
-    def full(self: LocalFiles, spooled: str, path: str) -> None:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(LocalFiles, "publish", full)
-        assert "No space left" in " ".join(go(tmp_path).problems.values())
-    assert archive_rows(tmp_path / "archive") == before
-    go(tmp_path)
-    check_all(tmp_path / "data", tmp_path / "archive")
 
 
 def test_verify_names_every_file_that_is_not_what_its_commit_says(tmp_path: Path) -> None:

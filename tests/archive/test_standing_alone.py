@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import multiprocessing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,23 +11,30 @@ from typing import Any
 import numpy as np
 import pytest
 
-from radiator.archive.files import open_files
-from radiator.archive.manifest import load
+from radiator.archive import publishing
+from radiator.archive import run as running
+from radiator.archive.files import LocalFiles, open_files
+from radiator.archive.manifest import Conflict, load
 from radiator.archive.parquet import DataWriter
-from radiator.archive.run import Options, Outcome, run
+from radiator.archive.run import Options, Outcome, Watch, run
 from radiator.archive.split import Split
 from radiator.archive.verify import verify
 from radiator.columns.headermap import HeaderMaps
+from radiator.errors import StorageError
 from radiator.storage import archived
 from radiator.storage.files import FileSystem
 from radiator.storage.layout import partition_path
 from tests.archive.killing import EAGER, check_all
-from tests.archive.stores import SEGMENT_BYTES, check_exact, fill, more
+from tests.archive.stores import SEGMENT_BYTES, archive_rows, check_exact, fill, more
 from tests.spark.stores import START_NS, Message, Writer
 
 
-def go(root: Path, options: Options = EAGER) -> Outcome:
-    return run(str(root / "data"), open_files(root / "archive"), options)
+def go(root: Path, options: Options = EAGER, watch: Watch = Watch()) -> Outcome:  # noqa: B008
+    return run(str(root / "data"), open_files(root / "archive"), options, watch)
+
+
+def segments(root: Path) -> list[Path]:
+    return sorted(Path(partition_path(str(root / "data"), "flights")).glob("*.rlog"))
 
 
 BLOCKS = [
@@ -155,4 +163,120 @@ def test_merges_that_are_complete_when_the_disk_is_full_are_committed(
     assert len(load(open_files(tmp_path / "archive")).files) == before - out.merged_from + 2
     check_exact(tmp_path / "archive", tmp_path / "data")
     assert not go(tmp_path, replace(EAGER, merge=True)).problems
+    check_all(tmp_path / "data", tmp_path / "archive")
+
+
+# --- what meets all ------------------------------------------------------------------------------------------------
+
+
+def test_a_process_that_is_killed_ends_the_run_and_what_is_complete_is_committed(tmp_path: Path) -> None:
+    fill(tmp_path / "data", count=9000).close()
+
+    def step(name: str) -> None:
+        if name == "written":
+            for each in multiprocessing.active_children():
+                each.kill()
+
+    files = open_files(tmp_path / "archive")
+    out = run(str(tmp_path / "data"), files, replace(EAGER, unit_bytes=1, jobs=2), Watch(step=step))
+    assert list(out.problems) == [files.uri]
+    assert "a process that wrote files was killed, perhaps for want of memory; fewer --jobs" in out.problems[files.uri]
+    assert 0 < load(files).ends["flights"] < 8000
+    assert list(verify(files, load(files), records=True)) == []
+    assert not go(tmp_path).problems
+    check_all(tmp_path / "data", tmp_path / "archive")
+
+
+def test_files_that_took_half_a_day_are_not_committed_since_others_may_have_removed_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path / "data").close()
+    with monkeypatch.context() as patch:
+        patch.setattr(publishing, "INTENT_SECONDS_MAX", -1)
+        with pytest.raises(StorageError, match="took more than 12 hours"):
+            go(tmp_path)
+    assert load(open_files(tmp_path / "archive")).version == -1
+    assert go(tmp_path).swept
+    check_all(tmp_path / "data", tmp_path / "archive")
+
+
+def test_a_run_before_which_others_always_commit_says_so_and_adds_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path / "data").close()
+    with monkeypatch.context() as patch:
+        patch.setattr(publishing, "commit", lambda *_, **__: Conflict(0))
+        with pytest.raises(StorageError, match="others commit all the time; nothing was added"):
+            go(tmp_path)
+    assert load(open_files(tmp_path / "archive")).version == -1
+    go(tmp_path)
+    check_all(tmp_path / "data", tmp_path / "archive")
+
+
+def test_a_run_that_comes_to_no_end_says_that_the_next_one_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path / "data", count=4000).close()
+    monkeypatch.setattr(running, "ROUNDS_MAX", 1)
+    gone = segments(tmp_path)[:3]
+    told: list[str] = []
+
+    def step(name: str) -> None:
+        for each in gone:
+            each.unlink(missing_ok=True)
+
+    watch = Watch(step=step, tell=told.append)
+    run(str(tmp_path / "data"), open_files(tmp_path / "archive"), replace(EAGER, unit_bytes=1), watch)
+    assert [text for text in told if "1 times over, segments went while" in text and "the next run goes on" in text]
+    go(tmp_path)
+    assert list(verify(open_files(tmp_path / "archive"), load(open_files(tmp_path / "archive")), records=True)) == []
+
+
+def test_a_commit_whose_answer_was_lost_is_known_as_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(tmp_path / "data").close()
+    create_new = LocalFiles.create_new
+
+    def forgetful(self: LocalFiles, path: str, data: bytes) -> bool:
+        return create_new(self, path, data) and not path.startswith("_log")
+
+    monkeypatch.setattr(LocalFiles, "create_new", forgetful)
+    assert go(tmp_path).records
+    check_all(tmp_path / "data", tmp_path / "archive")
+
+
+def test_a_commit_without_files_whose_answer_was_lost_is_known_as_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = fill(tmp_path / "data", count=3000)
+    go(tmp_path, replace(EAGER, unit_bytes=1), Watch(stopping=lambda: True))
+    for segment in segments(tmp_path)[:-1]:
+        segment.unlink()
+    create_new = LocalFiles.create_new
+
+    def forgetful(self: LocalFiles, path: str, data: bytes) -> bool:
+        return create_new(self, path, data) and not path.startswith("_log")
+
+    monkeypatch.setattr(LocalFiles, "create_new", forgetful)
+    told: list[str] = []
+    out = go(tmp_path, watch=Watch(tell=told.append))
+    assert out.lost == list(load(open_files(tmp_path / "archive")).lost) != []
+    assert any("are lost: retention" in text for text in told)
+    writer.close()
+
+
+def test_an_archive_that_cannot_be_written_stays_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = fill(tmp_path / "data")
+    go(tmp_path)
+    before = archive_rows(tmp_path / "archive")
+    more(writer, first=2000)
+    writer.close()
+
+    def full(self: LocalFiles, spooled: str, path: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalFiles, "publish", full)
+        assert "No space left" in " ".join(go(tmp_path).problems.values())
+    assert archive_rows(tmp_path / "archive") == before
+    go(tmp_path)
     check_all(tmp_path / "data", tmp_path / "archive")
