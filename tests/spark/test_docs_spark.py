@@ -28,7 +28,8 @@ pytestmark = pytest.mark.spark
 ROOT = Path(__file__).parents[2]
 README, TEXT = ((ROOT / name).read_text("utf-8") for name in ("README.md", "docs/spark.md"))
 WRITING = TEXT.partition("\n## Writing\n")[2].partition("\n## ")[0]
-NAMES = set(re.findall(r"^\| `(\w+)[`(]", TEXT.replace(WRITING, ""), re.MULTILINE))
+KAFKA = TEXT.partition("\n### If you come from")[2].partition("\n## ")[0]
+NAMES = set(re.findall(r"^\| `(\w+)[`(]", TEXT.replace(WRITING, "").replace(KAFKA, ""), re.MULTILINE))
 
 
 def test_every_option_column_and_job_is_documented_and_nothing_else() -> None:

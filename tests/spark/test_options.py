@@ -109,6 +109,47 @@ def test_names_of_kafka_mean_what_they_mean_there() -> None:
     assert parse({"path": "x", "subscribePattern": "/topic/*"}).selection.wants_destination("/topic/c")
 
 
+KAFKA = {  # every option of Spark's Kafka source, with a value that fits there, and whether it means something here
+    "assign": ('{"a": [0]}', False),
+    "subscribe": ("/topic/a", True),
+    "subscribePattern": ("/topic/*", True),
+    "kafka.bootstrap.servers": ("host:9092", False),
+    "startingTimestamp": ("1700000000000", True),
+    "startingOffsetsByTimestamp": ('{"a": 1700000000000}', True),
+    "startingOffsets": ("earliest", True),
+    "startingOffsetsByTimestampStrategy": ("latest", False),
+    "endingTimestamp": ("1700000000000", True),
+    "endingOffsetsByTimestamp": ('{"a": 1700000000000}', True),
+    "endingOffsets": ("latest", True),
+    "failOnDataLoss": ("false", True),
+    "kafkaConsumer.pollTimeoutMs": ("120000", False),
+    "fetchOffset.numRetries": ("3", False),
+    "fetchOffset.retryIntervalMs": ("10", False),
+    "maxOffsetsPerTrigger": ("1000", True),
+    "minOffsetsPerTrigger": ("1000", False),
+    "maxTriggerDelay": ("15m", False),
+    "minPartitions": ("10", True),
+    "maxRecordsPerPartition": ("1000", False),
+    "groupIdPrefix": ("x", False),
+    "kafka.group.id": ("x", False),
+    "includeHeaders": ("true", False),
+    "kafka.isolation.level": ("read_committed", False),
+}
+
+
+@pytest.mark.parametrize("key", KAFKA)
+def test_an_option_of_kafkas_source_means_the_same_or_is_refused_with_what_to_write(key: str) -> None:
+    value, known = KAFKA[key]
+    for spelled in (key, key.lower()):
+        if known:
+            parse({"path": "x", spelled: value}, Use.EITHER)
+        else:
+            with pytest.raises(
+                ConfigError, match="of Spark's Kafka source has no meaning here: .*(drop it|say |begins)"
+            ):
+                parse({"path": "x", spelled: value}, Use.STREAM)
+
+
 def test_a_stream_begins_at_the_end_unless_told_otherwise() -> None:
     def begins(**given: str) -> Positions:
         return parse({"path": "x", **given}, Use.STREAM).begins
