@@ -1,11 +1,13 @@
 """Options of Spark's Kafka source that mean nothing here, and what to write instead: pasted code shall be told so.
 
-Knows: words. Must not know: files, pyspark. Names are plain ones: without case and underscores, see ``spelling.plain``.
+Knows: words. Must not know: files, pyspark. Who asks says plain names, see ``spelling.plain``; the tables have them as
+Kafka writes them.
 """
 
 from __future__ import annotations
 
 from radiator.routing.pattern import segments
+from radiator.spark.spelling import plain
 
 _FILES = (
     'the source reads the files of the log and connects to nobody; drop it, and say .load("<data_dir of the broker>")'
@@ -16,16 +18,16 @@ _TUNING = "files are read, and no consumer polls; drop it"
 _INSTEAD = {
     "kafka.bootstrap.servers": _FILES,
     "kafka.group.id": _OWN,
-    "groupidprefix": _OWN,
+    "groupIdPrefix": _OWN,
     "assign": 'say option("partition", "a,b") for partitions by name, or subscribe for destinations',
-    "includeheaders": "the columns headers and tags are there without it; drop it",
-    "startingoffsetsbytimestampstrategy": "a time that no record has reached yet begins at the end; drop it",
-    "minoffsetspertrigger": 'say trigger(processingTime="1 minute") to have fewer and larger batches',
-    "maxtriggerdelay": 'say trigger(processingTime="1 minute") to have fewer and larger batches',
-    "maxrecordsperpartition": "say split_bytes or minPartitions to have smaller tasks",
-    "kafkaconsumer.polltimeoutms": _TUNING,
-    "fetchoffset.numretries": _TUNING,
-    "fetchoffset.retryintervalms": _TUNING,
+    "includeHeaders": "the columns headers and tags are there without it; drop it",
+    "startingOffsetsByTimestampStrategy": "a time that no record has reached yet begins at the end; drop it",
+    "minOffsetsPerTrigger": 'say trigger(processingTime="1 minute") to have fewer and larger batches',
+    "maxTriggerDelay": 'say trigger(processingTime="1 minute") to have fewer and larger batches',
+    "maxRecordsPerPartition": "say split_bytes or minPartitions to have smaller tasks",
+    "kafkaConsumer.pollTimeoutMs": _TUNING,
+    "fetchOffset.numRetries": _TUNING,
+    "fetchOffset.retryIntervalMs": _TUNING,
     "topic": "to read, say subscribe (names of destinations) or subscribePattern",
 }
 
@@ -48,15 +50,24 @@ def instead_of_writing(plain_name: str) -> str | None:
     return None
 
 
+_SPELLED = {plain(name): name for name in _INSTEAD}
+
+
+def called(key: str) -> str:
+    """That option as Kafka's source writes it, if it is one that is refused; Spark hands it over in lower case."""
+    return _SPELLED.get(plain(key), key)
+
+
 def instead(plain_name: str) -> str | None:
     """What to write for that option of Kafka's; None if it is none of those."""
     if plain_name.removeprefix("kafka.") in _DESERIALIZERS:
         return "body is binary and text needs a cast, as in body.cast('string'); drop it"
     if plain_name == "bootstrap.servers":
         return _FILES
-    if plain_name.startswith("kafka.") and plain_name not in _INSTEAD:
+    spelled = _SPELLED.get(plain_name)
+    if plain_name.startswith("kafka.") and spelled is None:
         return _FILES
-    return _INSTEAD.get(plain_name)
+    return None if spelled is None else _INSTEAD[spelled]
 
 
 _COLUMNS = {

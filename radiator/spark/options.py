@@ -155,7 +155,7 @@ def _unknown(key: str) -> str:
         return "option 'url' is of writing: the source reads files and connects to nobody; drop it"
     instead = kafka.instead(plain(key))
     if instead is not None:
-        return f"option {key!r} of Spark's Kafka source has no meaning here: {instead}"
+        return f"option {kafka.called(key)!r} of Spark's Kafka source has no meaning here: {instead}"
     return f"option {key!r} is not known{expected(key, _NAMES)}"
 
 

@@ -101,7 +101,7 @@ def _unknown(key: str) -> str:
         )
     kafkas = kafka.instead_of_writing(plain(key))
     if kafkas is not None:
-        return f"option {key!r} of Spark's Kafka sink has no meaning here: {kafkas}"
+        return f"option {kafka.called(key)!r} of Spark's Kafka sink has no meaning here: {kafkas}"
     return f"option {key!r} is not known for writing{expected(key, _BY_PLAIN)}"
 
 
