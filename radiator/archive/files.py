@@ -77,6 +77,10 @@ class Files(ABC):
         """A directory of this machine for files that are being written, the same for the same name."""
 
     @abstractmethod
+    def spools(self) -> tuple[str, str]:
+        """The directory in which spools are, and how their names begin."""
+
+    @abstractmethod
     def address(self, path: str) -> str:
         """What other programs open it by: a local path, or a URI, which may have secrets where the archive's has."""
 
@@ -155,6 +159,9 @@ class LocalFiles(Files):
         self._folder(f"{NEW}/x")
         os.makedirs(self._beside, exist_ok=True)
         return self._beside
+
+    def spools(self) -> tuple[str, str]:
+        return self.address(NEW), ""
 
     def address(self, path: str) -> str:
         return f"{self.uri}/{path}"

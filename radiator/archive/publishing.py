@@ -176,20 +176,22 @@ class Publisher:
                 self.files.remove(on_the_way(path))
             self.files.remove(entry.path)
             self._step("swept")
-        if self.files.local is not None:
-            removed += _sweep_spools(f"{self.files.local}/{NEW}", old_ns, spool)
-        return removed
+        return removed + _sweep_spools(*self.files.spools(), old_ns, spool)
 
 
-def _sweep_spools(directory: str, old_ns: int, own: str | None) -> int:
-    """What lies in spools of others, and beside them, for longer than a day."""
+def _sweep_spools(directory: str, prefix: str, old_ns: int, own: str | None) -> int:
+    """What lies in spools of others, and where the whole directory is the archive's beside them, for longer than a
+    day."""
     removed = 0
     with contextlib.suppress(FileNotFoundError):
         for entry in list(os.scandir(directory)):
             with contextlib.suppress(FileNotFoundError):
-                if entry.path == own or entry.name.endswith(INTENT_SUFFIX) or entry.stat().st_mtime_ns > old_ns:
+                if entry.path == own or entry.name.endswith(INTENT_SUFFIX) or not entry.name.startswith(prefix):
                     continue
-                if entry.is_dir():
+                facts = entry.stat(follow_symlinks=False)
+                if facts.st_mtime_ns > old_ns or (prefix and facts.st_uid != os.getuid()):
+                    continue
+                if entry.is_dir(follow_symlinks=False):
                     removed += len(os.listdir(entry.path))
                     shutil.rmtree(entry.path, ignore_errors=True)
                 else:

@@ -145,11 +145,15 @@ class _Remote(Files):
         return f"{before}/{path}{separator}{parameters}"
 
     def spool(self, name: str) -> str:
-        directory = f"{tempfile.gettempdir()}/{SPOOL_PREFIX}{name}"
+        top, prefix = self.spools()
+        directory = f"{top}/{prefix}{name}"
         os.makedirs(directory, mode=0o700, exist_ok=True)
         if os.lstat(directory).st_uid != os.getuid():
             raise StorageError(f"{directory} belongs to somebody else; remove it, or set TMPDIR to another directory")
         return directory
+
+    def spools(self) -> tuple[str, str]:
+        return tempfile.gettempdir(), SPOOL_PREFIX
 
     def publish(self, spooled: str, path: str) -> None:
         place = self.place(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,8 @@ from radiator.archive import workers
 from radiator.archive.files import Files, open_files
 from radiator.archive.manifest import load
 from radiator.archive.merging import to_merge
+from radiator.archive.publishing import LEFTOVER_SECONDS
+from radiator.archive.remote import SPOOL_PREFIX
 from radiator.archive.run import Watch, run
 from radiator.archive.split import Settings
 from radiator.archive.unit import Unit, Written, write_unit
@@ -54,6 +57,22 @@ def test_what_is_uploaded_leaves_the_local_disk(
     assert len(waiting) > 3
     assert not any(waiting)
     check_exact(elsewhere, tmp_path / "data")
+
+
+def test_what_a_run_left_there_that_died_with_its_machine_is_removed_after_a_day(
+    elsewhere: Files, tmp_path: Path
+) -> None:
+    fill(tmp_path / "data").close()
+    for name, age_seconds in (
+        (f"{SPOOL_PREFIX}old", LEFTOVER_SECONDS + 60),
+        (f"{SPOOL_PREFIX}young", 60),
+        ("another", 10**8),
+    ):
+        (tmp_path / "tmp" / name).mkdir()
+        (tmp_path / "tmp" / name / "0123-1.parquet").touch()
+        os.utime(tmp_path / "tmp" / name, (time.time() - age_seconds,) * 2)
+    assert run(str(tmp_path / "data"), elsewhere, EAGER).swept == 1
+    assert {each.name for each in (tmp_path / "tmp").iterdir()} == {f"{SPOOL_PREFIX}young", "another"}
 
 
 def test_merged_files_are_committed_before_they_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
