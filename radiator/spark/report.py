@@ -43,6 +43,7 @@ from radiator.spark.page import Page, Section
 from radiator.spark.session import get_session, read
 from radiator.spark.sheets import chosen, left_out, load, overview
 from radiator.spark.sheets import options as asking
+from radiator.spark.sheets.options import Options
 from radiator.spark.sheets.work import Answers, Read, Sheet, Work
 
 __all__ = ["LostRecords", "NoStore", "Report", "make_report", "reason"]
@@ -66,6 +67,7 @@ class Report:
     page: Page
     folder: Path | None = None
     files: list[Path] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # what is not in the figures
 
     @property
     def missing(self) -> int:
@@ -81,6 +83,7 @@ class Report:
             "sheets": self.sheets,
             **sums,
             **({"missing": self.missing} if "integrity" in self.answers else {}),
+            **({"notes": self.notes} if self.notes else {}),
             "files": [str(path) for path in self.files],
             **{name: json.loads(json.dumps(rows, default=_plain)) for name, rows in self.answers.items()},
         }
@@ -156,8 +159,8 @@ def make_report(
                 session.stop()
         answers = {name: rows for _, part in found for name, rows in part.items()}
         where = " and ".join(filter(None, (path, archive)))
-        report = Report(where, datetime.now(UTC), names, answers, Page(title, ""))
-        report.page = _page(report, title, found, work)
+        report = Report(where, datetime.now(UTC), names, answers, Page(title, ""), notes=work.notes)
+        report.page = _page(report, title, found, work.options)
         step(LAST, steps - 1, steps)
         if folder is not None:
             _save(report, Path(folder))
@@ -258,21 +261,21 @@ def _uncounted(answers: Answers) -> list[str]:
     )
 
 
-def _page(report: Report, title: str, found: list[tuple[Sheet, Answers]], work: Work) -> Page:
+def _page(report: Report, title: str, found: list[tuple[Sheet, Answers]], options: Options) -> Page:
     """The sections that have something to say; what the others have to say is one line each, above."""
-    told = work.options.told()
+    told = options.told()
     made = f"{report.path}, as of {units.moment(report.made)} UTC" + (f"; {told}" if told else "")
     foot = f"Made by radiator {__version__} with Spark from the files of the log. All times are UTC."
-    page = Page(title, made, foot=" ".join([foot, *work.notes]))
-    sections = [sheet.section(answers, work.options) for sheet, answers in found]
-    left = left_out.of_operations(report.answers)
+    page = Page(title, made, foot=foot)
+    sections = [sheet.section(answers, options) for sheet, answers in found]
+    left = [*report.notes, *left_out.of_operations(report.answers)]
     if len(sections) == 1:
         page.sections = sections
         page.sections[0].notes += left
         return page
     nothing = [f"{each.title}: {each.found}" for each in sections if each.nothing]
     if "totals" in report.answers:
-        head = overview.section(report.answers, work.options)
+        head = overview.section(report.answers, options)
         head.notes += nothing if report.answers["totals"] else []
         head.stands_out = [
             f"{each.title}: {line}" for each in sorted(sections, key=_weight) for line in each.stands_out

@@ -131,6 +131,11 @@ def test_which_windows_are_meant() -> None:
     assert half is not None
     assert half[0].start_ns == half[1].until_ns
     assert (half[0].seconds, half[1].seconds) == (pytest.approx(3600), pytest.approx(3600))
+    before = START_NS + 6 * 86_400 * S
+    assert windows(Options(until=before), first, units.utc(before - S)) == (
+        (before - S + 1000 - day, before - S + 1000), (before - S + 1000 - 2 * day, before - S + 1000 - day),
+    )  # fmt: skip
+    assert windows(Options(until=before), first, first) is None
     assert windows(Options(), first, first) is None
     assert windows(Options(), None, None) is None
     asked = Options(start=START_NS, until=START_NS + S, shift=-7 * 86_400)

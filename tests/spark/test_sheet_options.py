@@ -50,6 +50,10 @@ def test_what_does_not_fit_is_told_with_what_was_expected(option: str, value: st
     assert words in str(told.value)
 
 
+def test_by_destination_is_what_it_is_without() -> None:
+    assert parse({"by": "destination"}, 0) == Options() and parse({"by": "partition"}, 0).by == "partition"
+
+
 def test_a_window_that_ends_before_it_begins_is_refused() -> None:
     with pytest.raises(ConfigError, match="--from lies behind --until"):
         parse({"start": "-1h", "until": "-2h"}, START_NS)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from radiator.spark.report import make_report
-from radiator.spark.sheets import SHEETS
+from radiator.spark.sheets import SHEETS, traffic, work
 from tests.spark.stores import MS, START_NS, Message, Writer
 
 pytestmark = pytest.mark.spark
@@ -72,3 +72,33 @@ def test_what_clients_say_of_themselves_fails_no_report(spark: Any, writer: Writ
     (events,) = [each for section in report.page.sections for each in section.pictures if each.name == "traffic-events"]
     assert events.note == "Messages per 10 seconds and destination, UTC; not shown: 2 earlier"
     assert "<e>" not in (tmp_path / "report.html").read_text("utf-8")
+
+
+def test_what_is_too_much_for_a_summary_is_told_where_it_is_seen(
+    spark: Any, writer: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = [Message(f"/topic/{n}", b"", b"", START_NS + at * 1000 * MS) for at in range(10) for n in range(9)]
+    writer.write("p", sent)
+    for module in (work, traffic):
+        monkeypatch.setattr(module, "ROWS_MAX", 60)
+    report = make_report(writer.root, spark=spark, sheets=["traffic", "integrity"])
+    assert report.notes == [] and report.summary()["messages"] == 90
+    rows = report.answers["traffic"]
+    assert sum(row["messages"] for row in rows) == 90  # fewer by name, so that the end of the time is there
+    assert {row["destination"] for row in rows} == {*(f"/topic/{n}" for n in range(4)), "other"}
+    monkeypatch.setattr(work, "ROWS_MAX", 5)
+    cut = make_report(writer.root, spark=spark, sheets=["traffic", "integrity"])
+    assert cut.summary()["notes"] == cut.notes != [] and cut.page.sections[0].notes[: len(cut.notes)] == cut.notes
+    assert cut.notes[0] == "totals has more than 5 rows: the others are in no figure and no picture."
+
+
+def test_the_overview_says_no_destination_to_be_in_partitions_that_were_looked_at_whole(
+    spark: Any, writer: Writer
+) -> None:
+    for name in "ab":
+        writer.write(name, [Message(f"/topic/{name}", b"x", b"", START_NS)])
+    head = make_report(writer.root, spark=spark, sheets=["traffic", "integrity"], destination="/topic/a").page.sections[
+        0
+    ]
+    meanings = [tile.meaning for tile in head.tiles]
+    assert "destination" in meanings and "on disk in 2 partitions, headers and all" in meanings

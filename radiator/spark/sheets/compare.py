@@ -1,9 +1,9 @@
 """The sheet ``compare``: what is different between two windows of time.
 
 Which windows: ``--from`` and ``--until`` are the one; the other is ``--with -7d`` (the same, moved), or ``--with-from``
-and ``--with-until``, or else the time of the same length right before. Without any of them the last day of the log is
-compared with the day before it; of a log shorter than two days, its second half with its first; of one shorter than an
-hour, nothing.
+and ``--with-until``, or else the time of the same length right before. Without ``--from`` the last day of
+the log (or before ``--until``) is compared with the day before it; of a log shorter than two days, its second half with
+its first; of one shorter than an hour, nothing.
 """
 
 from __future__ import annotations
@@ -51,15 +51,12 @@ class Window(NamedTuple):
 def windows(options: Options, first: datetime | None, last: datetime | None) -> tuple[Window, Window] | None:
     """The window and the one to compare it with, for a log from ``first`` to ``last``; None if it holds too little."""
     start, until = options.start, options.until
-    if start is None and until is None:
+    if start is None:
         if first is None or last is None or last - first < SHORTEST:
             return None
-        begin, until = _ns(first), _ns(last + _TICK)
+        begin, end = _ns(first), _ns(last + _TICK)
+        until = end if until is None else min(until, end)
         start = until - min(_ns_of(LONGEST), (until - begin) // 2)
-    if start is None:
-        if first is None:
-            return None
-        start = _ns(first)
     if until is None:  # nothing came since: that is the finding
         until = time.time_ns() if last is None else _ns(last + _TICK)
     now = Window(start, until)

@@ -98,6 +98,8 @@ def parse(given: Mapping[str, str | int | None], now_ns: int) -> Options:
             values[name] = _shift(text)
         elif name == "limit":
             values[name] = _count(text, FLAGS[name])
+        elif (name, text) == ("by", "destination"):
+            continue  # as it is without
         else:
             values[name] = text
     options = Options(**values)  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ from radiator.spark.jobs.left_out import DEAD_LETTER
 from radiator.spark.page import Field, Section, Table
 from radiator.spark.pictures import OTHER, Picture, bars, stacked
 from radiator.spark.sheets.options import Options
-from radiator.spark.sheets.work import Answers, Rows, Sheet, Work, span
+from radiator.spark.sheets.work import ROWS_MAX, Answers, Rows, Sheet, Work, span
 
 NAMED_MAX = 200  # destinations that stand by name over time
 REST = OTHER
@@ -100,11 +100,12 @@ def _over_time(work: Work, clock: str, width: timedelta, within: tuple[datetime,
     df = work.frame(*job.columns)
     if within is not None:
         df = df.where(F.col(clock).between(*map(F.lit, within)))
-    named = [row["destination"] for row in work.totals()[:NAMED_MAX]]
-    if len(work.totals()) > NAMED_MAX:
+    seconds, every = work.options.width(width, of_clients=clock == "event_time")
+    pieces = int(width.total_seconds() / seconds) + 2
+    named = [row["destination"] for row in work.totals()[: min(NAMED_MAX, max(ROWS_MAX // pieces - 1, 1))]]
+    if len(work.totals()) > len(named):
         known = F.col("destination").isin(named)
         df = df.withColumn("destination", F.when(known, F.col("destination")).otherwise(REST))
-    every = work.options.width(width, of_clients=clock == "event_time")[1]
     return work.rows(job.run(df, time=clock, every=every), "traffic")
 
 

@@ -136,7 +136,7 @@ class Work:
     def rows(self, df: DataFrame, name: str) -> Rows:
         found = collect(df.limit(ROWS_MAX + 1))
         if len(found) > ROWS_MAX:
-            self.notes.append(f"{name} has more than {ROWS_MAX:,} rows; those beyond are left out.")
+            self.notes.append(f"{name} has more than {ROWS_MAX:,} rows: the others are in no figure and no picture.")
         return found[:ROWS_MAX]
 
     def left_out(self) -> Rows:
