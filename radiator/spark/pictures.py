@@ -92,7 +92,6 @@ DARK = Theme(
     "dark", "#161b22", "#e6eaf0", "#96a1b0", "#2b333d",
     ("#6ea6ff", "#ffa168", "#07ca98", "#d3d7fa", "#f2c94c", "#4bffbe", "#f86a70", "#9aa5b3"),
 )  # fmt: skip
-THEMES = (LIGHT, DARK)
 
 
 @dataclass(frozen=True)

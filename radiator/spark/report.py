@@ -207,8 +207,12 @@ def _save(report: Report, folder: Path) -> None:
     stem = report.sheets[0] if len(report.sheets) == 1 else REPORT
     summary = folder / f"{stem}.json"
     report.folder = folder
-    report.files = [report.page.save(folder, f"{stem}.html"), *report.page.save_pictures(folder), summary]
-    summary.write_text(json.dumps(report.summary(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    try:
+        report.files = [report.page.save(folder, f"{stem}.html"), *report.page.save_pictures(folder), summary]
+        summary.write_text(json.dumps(report.summary(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    except OSError as error:
+        place = error.filename or os.fspath(folder)
+        raise StorageError(f"{place} cannot be written: {error.strerror}; give another output folder") from error
 
 
 def reason(error: BaseException) -> str | None:

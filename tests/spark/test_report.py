@@ -13,10 +13,10 @@ import pytest
 
 from radiator.cli import main as command_line
 from radiator.cli.report import _print
-from radiator.errors import ConfigError
+from radiator.errors import ConfigError, StorageError
 from radiator.spark import report as reports
 from radiator.spark.page import Field, Page, Section, Table, Tile
-from radiator.spark.report import FIRST, LAST, Report, make_report
+from radiator.spark.report import FIRST, LAST, Report, _save, make_report
 from radiator.spark.sheets import SHEETS
 from tests.spark.archives import archive
 from tests.spark.stores import MS, START_NS, Message, Writer, numbered
@@ -185,6 +185,12 @@ def test_the_command_prints_tables_or_json(
     assert json.loads(out)["messages"] == 360
     assert [args for args, _ in asked] == [("somewhere", str(tmp_path / "out"))] * 2
     assert [options["fail_on_data_loss"] for _, options in asked] == [True, False]
+
+
+def test_a_file_that_cannot_be_written_is_told_in_words(tmp_path: Path) -> None:
+    (tmp_path / "lag.html").mkdir()
+    with pytest.raises(StorageError, match=r"lag\.html cannot be written: Is a directory; give another output folder"):
+        _save(Report("", datetime.now(UTC), ["lag"], {}, Page("", "")), tmp_path)
 
 
 def test_names_are_printed_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
