@@ -135,7 +135,6 @@ class _Run:
         self._copy = kind_of_copy(FileSystem(), data)
         self._unit_bytes, self._pending_bytes, self._jobs = options.unit_bytes, COMMIT_BYTES, options.jobs
         self._failed: Unit | None = None  # that for which there was no room
-        self._verified: dict[str, int] = {}  # ends of the archive that the log was seen to go with
 
     def run(self) -> Outcome:
         try:
@@ -159,7 +158,6 @@ class _Run:
                     f"{self._data}: {ROUNDS_MAX} times over, segments went while this run was at them, or others "
                     "archived them, or the disk was full; the next run goes on"
                 )
-            self._mark(self._verified)
             if self._copy and self._options.mark:
                 self._watch.tell(f"{self._data}: is {self._copy}: it was read, and retention is told nothing in it")
         if self._options.merge is not False:
@@ -177,10 +175,10 @@ class _Run:
             for each in found
             if each.segments and (not names or each.name in names)
         )
-        made = plan(found, self._publisher.state, self._source, self._options.partitions, self._unit_bytes)
+        made = plan(found, self._publisher.state, self._source, names, self._unit_bytes)
         self._out.problems.update(made.odd)
         self._unmark(made.other)
-        self._verified = _verified(found, self._publisher.state, self._options.partitions, made.odd)
+        self._mark(_verified(found, self._publisher.state, names, made.odd))  # what a run that died has committed
         units = [unit for unit in made.units if unit.partition not in self._out.problems]
         self._watch.total(sum(unit.bytes for unit in units))
         again = False
@@ -196,6 +194,7 @@ class _Run:
             try:
                 pending.append(result())
             except SegmentGone:
+                self._discard(unit.token)
                 again = True
                 outside.add(unit.partition)
             except Exception as error:
@@ -247,9 +246,7 @@ class _Run:
             if not any(change is each for each in done):
                 continue
             self._count(written)
-        ends = {name: end for change in done for name, end in change.ends.items()}
-        self._verified.update(ends)
-        self._mark(ends)
+        self._mark({name: end for change in done for name, end in change.ends.items()})
         return len(done) < len(changes)
 
     def _count(self, written: Written) -> None:

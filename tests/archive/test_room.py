@@ -23,7 +23,10 @@ from radiator.archive.remote import SPOOL_PREFIX
 from radiator.archive.run import Watch, run
 from radiator.archive.split import Settings
 from radiator.archive.unit import Unit, Written, write_unit
-from tests.archive.killing import EAGER, check_all
+from radiator.storage import archived
+from radiator.storage.files import FileSystem
+from radiator.storage.layout import partition_path
+from tests.archive.killing import EAGER, Killed, check_all
 from tests.archive.stores import SEGMENT_BYTES, check_exact, fill, more
 from tests.archive.test_run import damage
 
@@ -181,3 +184,23 @@ def test_a_segment_for_which_there_is_no_room_is_told_with_its_size_and_what_to_
     monkeypatch.undo()
     assert not run(str(tmp_path / "data"), files, UNMERGED).problems
     check_all(tmp_path / "data", tmp_path / "archive")
+
+
+def test_retention_is_told_of_what_a_run_that_died_has_committed_though_there_is_no_room_for_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else nothing would ever go where that is what would make room."""
+    writer = fill(tmp_path / "data", count=1000)
+
+    def step(name: str) -> None:
+        if name == "committed":
+            raise Killed
+
+    with pytest.raises(Killed):
+        run(str(tmp_path / "data"), open_files(tmp_path / "archive"), UNMERGED, Watch(step=step))
+    more(writer, count=1000, first=1000)
+    writer.close()
+    full(monkeypatch, lambda unit, waiting: True)
+    assert run(str(tmp_path / "data"), open_files(tmp_path / "archive"), UNMERGED).problems
+    end = load(open_files(tmp_path / "archive")).ends["flights"]
+    assert archived.read(FileSystem(), partition_path(str(tmp_path / "data"), "flights")) == end > 0
