@@ -67,7 +67,7 @@ def with_fields(df: DataFrame, fields: StructType) -> DataFrame:
     whole = [field for field in fields.fields if _has(field.dataType, _is_integer)]
     values = {field.name: first.getField(field.name) for field in fields.fields}
     if whole:
-        rounded = _has(fields, _is_decimal)  # then what fits may be another number
+        rounded = _has(fields, _is_decimal)  # then what fits may be another number, or a text
         again = _parse(text, _with(fields, _doubled))
         parsed = parsed.withColumn(_SECOND, again if rounded else F.when(~fits, again))
         second = F.col(_SECOND)
@@ -77,7 +77,8 @@ def with_fields(df: DataFrame, fields: StructType) -> DataFrame:
             plain = not _has(field.dataType, _is_decimal)
             values[field.name] = F.when(fits, value).otherwise(merged) if plain else merged
         bad = _unfit(first, second, StructType(whole))
-        fits = (fits | (second.isNotNull() & second.getField(_UNFIT).isNull())) & ~bad
+        fits_again = second.isNotNull() & second.getField(_UNFIT).isNull()
+        fits = (fits_again if rounded else fits | fits_again) & ~bad
     columns = [
         values[field.name].alias(names[field.name], metadata=field.metadata)
         if field.metadata

@@ -77,11 +77,12 @@ def test_decimals_are_exact_or_null_and_told(spark: Any) -> None:
     nested = "a STRUCT<n DECIMAL(20,0), s STRING>, b ARRAY<DECIMAL(20,0)>, c MAP<STRING, DECIMAL(20,0)>, d BIGINT"
     right = '{"a": {"n": 18446744073709551616, "s": "x"}, "b": [1.0, null], "c": {"k": 3}, "d": 4.0}'
     wrong = '{"a": {"n": 1.5, "s": "x"}, "b": [1.5, 2], "c": {"k": "3"}, "d": 4}'
-    one, other = typed(spark, nested, right, wrong)
+    one, other, *texts = typed(spark, nested, right, wrong, '{"b": ["5"], "d": 4}', '{"c": {"k": "5"}, "d": 4}')
     assert tuple(one["a"]) == (1 << 64, "x") and one["b"] == [1, None] and one["c"] == {"k": 3}
     assert one["d"] == other["d"] == 4 and one[CORRUPT] is None
     assert tuple(other["a"]) == (None, "x") and other["b"] == [None, 2] and other[CORRUPT] == wrong
     assert (other["c"] or {}).get("k") is None
+    assert all(row[CORRUPT] is not None and row["d"] == 4 for row in texts)
 
 
 def test_whole_numbers_are_found_wherever_they_stand(spark: Any) -> None:
