@@ -78,6 +78,7 @@ def test_the_section_says_what_is_different(spark: Any, store: str, tmp_path: An
 def test_dead_letters_are_no_new_destination_and_chance_is_no_change(spark: Any, writer: Writer) -> None:
     for name, before, now in (("/topic/a", 20, 33), ("/topic/few", 1, 3)):
         writer.write(name, [*messages(name, START_NS, before, MS), *messages(name, MIDDLE, now, 90 * MS)])
+    writer.write("/topic/rare", messages("/topic/rare", START_NS, 3))  # none may well follow in a window as long
     for name, start, count in (
         ("/queue/dead", MIDDLE, 4),
         ("/queue/dead.more", START_NS, 2),
@@ -89,8 +90,8 @@ def test_dead_letters_are_no_new_destination_and_chance_is_no_change(spark: Any,
     report = make_report(writer.root, spark=spark, sheets=["compare"], **WINDOWS)
     found = {row["destination"]: (row["dead_letters"], row["dead_letters_before"]) for row in report.answers["compare"]}
     assert found == {
-        "/topic/a": (0, 0), "/topic/few": (0, 0), "/queue/dead": (4, 0), "/queue/dead.more": (0, 2),
-        "/queue/gone": (9, 0),
+        "/topic/a": (0, 0), "/topic/few": (0, 0), "/topic/rare": (0, 0), "/queue/dead": (4, 0),
+        "/queue/dead.more": (0, 2), "/queue/gone": (9, 0),
     }  # fmt: skip
     (section,) = report.page.sections
     assert section.stands_out == [

@@ -95,7 +95,7 @@ def test_what_chance_makes_is_no_burst() -> None:
     few = [sent(minute, 1) for minute in range(30)]
     assert stands_out([*few, sent(30, 5)], [total], Options()) == []
     (line,) = stands_out([*few, sent(30, 8)], [total], Options())
-    assert line.startswith("a burst at 2023-11-14 00:30:00: 8 messages in second, 8 times the usual")
+    assert line.startswith("a burst at 2023-11-14 00:30:00: 8 messages in 1 second, 8 times the usual")
 
 
 def test_what_is_missing_is_told_to_be_in_no_figure(spark: Any, tmp_path: Path) -> None:

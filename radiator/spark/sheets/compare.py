@@ -176,7 +176,7 @@ def _stands_out(rows: Rows, seconds: tuple[float, float]) -> list[str]:
     said = []
     alive = [row for row in rows if not _grave(row)]
     for kind, words in (("vanished", "silent now"), ("new", "new")):
-        names = [row for row in alive if row["kind"] == kind]
+        names = [row for row in alive if row["kind"] == kind and not (kind == "vanished" and _chance(row, *seconds))]
         if names and len(names) < len(alive):
             said.append(f"{words}: {_names(names)}")
     both = [row for row in alive if row["kind"] == "both"]

@@ -202,7 +202,7 @@ def _graves(answers: Answers) -> frozenset[str]:
 def stands_out(rows: Rows, totals: Rows, options: Options, graves: Collection[str] = ()) -> list[str]:
     """The burst, and who was silent in the middle or is silent at the end; of ``graves`` nobody expects anything."""
     width, words = options.width(span(totals))
-    said = _burst(rows, words.removeprefix("1 "))
+    said = _burst(rows, words)
     silent = [
         f"{name} was silent from {units.moment(first)} to {units.moment(last)}"
         for name, first, last in _pauses(rows, timedelta(seconds=width))
