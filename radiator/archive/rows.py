@@ -24,7 +24,7 @@ from radiator.archive.manifest import Anchor, DataFile
 from radiator.archive.parquet import SCHEMA, reader
 from radiator.archive.paths import DATE_PREFIX, MANY, encode
 from radiator.archive.split import DAY_NS, date_of
-from radiator.columns.rows import Ints
+from radiator.columns.batches import Ints
 
 BATCH_ROWS = 65_536
 BODY_ROWS = 256  # likewise, with bodies

@@ -22,9 +22,11 @@ from radiator.archive.border import anchor_at
 from radiator.archive.manifest import Anchor, Lost
 from radiator.archive.parquet import SCHEMA
 from radiator.archive.split import DAY_NS, Placed, Settings, Split
+from radiator.columns.batches import Batches
 from radiator.columns.decode import Counters, Decoder
-from radiator.columns.rows import NameTable, Rows
-from radiator.columns.scan import Chunk, Loss, LostRecords, SegmentRange, scan
+from radiator.columns.names import NameTable
+from radiator.columns.rows import Rows
+from radiator.columns.scan import Loss, LostRecords, SegmentRange, scan
 from radiator.columns.selection import Selection
 from radiator.errors import StorageError
 
@@ -86,16 +88,16 @@ def write_unit(unit: Unit, settings: Settings, advance: Callable[[int], None] = 
     lost.clear()  # they will be met again
     split = Split(unit.partition, unit.first, unit.following, unit.token, unit.source, settings, sizes)
     decoder = Decoder(unit.partition, SCHEMA, Selection(), ALL_ROWS, Counters())
-    last: Chunk | None = None
+    last: Batches | None = None
     for wanted in unit.ranges:
         for chunk in scan(wanted, lose, Counters()):
-            last = chunk
-            for batch in decoder.decode(chunk.data, chunk.heads, max(chunk.low, unit.first), chunk.high):
+            last = chunk.batches
+            for batch in decoder.decode(chunk.batches, max(chunk.low, unit.first), chunk.high):
                 split.add(batch)
-            advance(len(chunk.data))
-    anchor = (
-        None if last is None else anchor_at(last.data[int(last.heads.at[-1]) :].tobytes(), unit.first, unit.following)
-    )
+            advance(len(chunk.batches.chunk))
+    anchor = None
+    if last is not None:
+        anchor = anchor_at(last.chunk[int(last.at[-1]) :].tobytes(), unit.first, unit.following)
     written = Written(unit, split.finish(), [*unit.lost, *sorted(lost)], anchor)
     gone = sum(max(0, each.next_offset - max(each.first, unit.first)) for each in written.lost)
     expected = unit.following - unit.first - gone
@@ -111,7 +113,7 @@ def _sparse(unit: Unit) -> bool:
     """Whether records were removed from a segment since the unit was planned."""
     for wanted in unit.ranges:
         for chunk in scan(wanted, lambda loss: None, Counters()):
-            rows = Rows(chunk.data, chunk.heads, NameTable())
+            rows = Rows(chunk.batches, NameTable())
             if (rows.span != rows.count).any():
                 return True
     return False
@@ -123,7 +125,7 @@ def _sizes(unit: Unit, lose: Callable[[Loss], None]) -> Counter[tuple[int, str]]
     names = NameTable()
     for wanted in unit.ranges:
         for chunk in scan(wanted, lose, Counters()):
-            rows = Rows(chunk.data, chunk.heads, names)
+            rows = Rows(chunk.batches, names)
             ids, days, sizes = rows.destination_ids, rows.receive_ns // DAY_NS, rows.sizes + ROW_BYTES
             width = len(names.names)
             keys, where = np.unique(days * width + ids, return_inverse=True)

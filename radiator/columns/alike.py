@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from radiator.columns.rows import Bytes, Ints, Offsets
+from radiator.columns.batches import Bytes, Ints, Offsets
 
 BLOCKS_MIN = 64  # fewer are not worth the look
 _LF, _COLON, _BACKSLASH = b"\n:\\"

@@ -17,8 +17,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from radiator.columns.batches import Batches, Ints, Mask
 from radiator.columns.headermap import HeaderMaps
-from radiator.columns.rows import Bytes, Heads, Ints, Mask, NameTable, Rows
+from radiator.columns.names import NameTable
+from radiator.columns.rows import Rows
 from radiator.columns.selection import HIGH, LOW, Selection
 from radiator.limits import MIB
 from radiator.storage.format import MISSING
@@ -48,15 +50,15 @@ class Decoder:
         self._names = NameTable()
         self._make = [(_MAKERS[field.name], field.type) for field in schema]
 
-    def decode(self, chunk: Bytes, heads: Heads, low: int = LOW, high: int = HIGH) -> Iterator[pa.RecordBatch]:
-        """The wanted records of these batches of ``chunk``, of those with offsets from ``low`` up to, not including,
-        ``high``."""
-        rows = Rows(chunk, heads, self._names)
+    def decode(self, batches: Batches, low: int = LOW, high: int = HIGH) -> Iterator[pa.RecordBatch]:
+        """The wanted records of these batches, of those with offsets from ``low`` up to, not including, ``high``."""
+        self._names.forget()
+        rows = Rows(batches, self._names)
         selection, low, high = self.selection, max(low, self._low), min(high, self._high)
         chosen = (rows.base_offset < high) & (rows.base_offset + rows.span > low)
         if selection.by_time:
-            chosen &= rows.max_receive_ns >= selection.receive_low_ns
-            chosen &= rows.min_receive_ns < selection.receive_high_ns
+            chosen &= rows.batches.max_receive_ns >= selection.receive_low_ns
+            chosen &= rows.batches.min_receive_ns < selection.receive_high_ns
         if not chosen.all():
             rows = rows.only(chosen)
         if selection.destinations and len(rows.at):
@@ -83,7 +85,7 @@ class Decoder:
         if first < low or last > high:
             mask &= (rows.offsets >= low) & (rows.offsets < high)
         low, high = selection.receive_low_ns, selection.receive_high_ns
-        if selection.by_time and (rows.min_receive_ns.min() < low or rows.max_receive_ns.max() >= high):
+        if selection.by_time and (rows.batches.min_receive_ns.min() < low or rows.batches.max_receive_ns.max() >= high):
             mask &= (rows.receive_ns >= low) & (rows.receive_ns < high)
         if selection.destinations:
             mask &= rows.records_with(selection.wants_destination)

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from radiator.columns.alike import alike
-from radiator.columns.rows import Bytes, Ints, Offsets
+from radiator.columns.batches import Bytes, Ints, Offsets
 from radiator.errors import ProtocolError
 from radiator.stomp.headers import split_block, unescape
 

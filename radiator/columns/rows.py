@@ -17,12 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from radiator.columns.batches import Batches, Bytes, Ints, Mask, Offsets, padded
+from radiator.columns.names import NameTable
 from radiator.limits import BATCH_BYTES_MAX
 from radiator.storage.compression import decompress
 from radiator.storage.format import (
@@ -37,55 +39,8 @@ from radiator.storage.format import (
     DamagedBatch,
 )
 
-Ints: TypeAlias = NDArray[np.int64]
-Offsets: TypeAlias = NDArray[np.int32]
-Bytes: TypeAlias = NDArray[np.uint8]
-Mask: TypeAlias = NDArray[np.bool_]
-
 LONG_RECORDS = 64  # in a batch, on average: a copy of its own for each is faster than one gather of all
 SAME_NAMES_BYTES_MAX = 256  # longer dictionaries are compared by their hashes
-
-
-class NameTable:
-    """Destinations by a small number, over all batches that one task reads: each dictionary is decoded once."""
-
-    def __init__(self) -> None:
-        self.names: list[str] = []
-        self._ids: dict[str, int] = {}
-        self._at: dict[bytes, int] = {}  # encoded dictionary -> where its ids begin in _flat
-        self._flat: list[int] = []
-        self._wanted: list[bool] = []
-
-    def place(self, dictionary: bytes, count: int) -> int:
-        """Where the ids of this dictionary's names begin in ``flat``."""
-        at = self._at.get(dictionary)
-        if at is None:
-            at = self._at[dictionary] = len(self._flat)
-            for name in _names(dictionary, count):
-                self._flat.append(self._ids.setdefault(name, len(self.names)))
-                if len(self._ids) > len(self.names):
-                    self.names.append(name)
-        return at
-
-    @property
-    def flat(self) -> Ints:
-        return np.array(self._flat, np.int64)
-
-    def wanted(self, wants: Callable[[str], bool]) -> Mask:
-        """By id of a name; each name is asked once, so one NameTable goes with one condition."""
-        self._wanted += [wants(name) for name in self.names[len(self._wanted) :]]
-        return np.array(self._wanted, np.bool_)
-
-
-def _names(dictionary: bytes, count: int) -> list[str]:
-    names, at = [], 0
-    while at < len(dictionary):
-        stop = at + 4 + int.from_bytes(dictionary[at : at + 4], "little")
-        names.append(dictionary[at + 4 : stop].decode("utf-8", "replace"))
-        at = stop
-    if at != len(dictionary) or len(names) != count:
-        raise DamagedBatch(f"a batch's dictionary of names does not fit its length: {len(names)} of {count} names")
-    return names
 
 
 def _pieces(chunk: Bytes, starts: Ints, stops: Ints) -> pa.BinaryArray:
@@ -98,37 +53,17 @@ def _pieces(chunk: Bytes, starts: Ints, stops: Ints) -> pa.BinaryArray:
     return both.take(pa.array(np.arange(0, 2 * len(starts), 2, dtype=np.int32)))
 
 
-def _padded(length: Ints) -> Ints:
-    return (length + 7) & ~7
-
-
-class Heads(NamedTuple):
-    """Where in a chunk (aligned, its length a multiple of 8) batches begin, and what their headers say first."""
-
-    at: Ints
-    base_offset: Ints
-    records: Ints
-    flags: Ints
-
-    @classmethod
-    def of(cls, chunk: Bytes, at: Ints) -> Heads:
-        records, flags = chunk.view("<i4")[(at >> 2) + 10], chunk.view("<u2")[(at >> 1) + 22]
-        return cls(at, chunk.view("<i8")[(at >> 3) + 2], records.astype(np.int64), flags.astype(np.int64))
-
-    def only(self, chosen: Mask | slice) -> Heads:
-        return Heads(*(each[chosen] for each in self))
-
-
 class Rows:
-    def __init__(self, chunk: Bytes, heads: Heads, names: NameTable) -> None:
-        self.chunk, self._heads, self._names = chunk, heads, names
-        self.at, self.base_offset, self.count, self.flags = heads
-        self._w16, self._w32 = chunk.view("<u2"), chunk.view("<i4")
-        self._w64: Ints = chunk.view("<i8")
+    def __init__(self, batches: Batches, names: NameTable) -> None:
+        self.chunk, self.batches, self._names = batches.chunk, batches, names
+        self.at, self.base_offset = batches.at, batches.base_offset
+        self.count, self.flags = batches.count, batches.flags
+        self._w32 = self.chunk.view("<i4")
+        self._w64: Ints = self.chunk.view("<i8")
         self._single = bool((self.count == 1).all())
 
     def only(self, chosen: Mask) -> Rows:
-        return Rows(self.chunk, self._heads.only(chosen), self._names)
+        return Rows(self.batches.only(chosen), self._names)
 
     def parts(self, bytes_max: int) -> Iterator[Rows]:
         """These rows in one piece, or in several, so that each has about ``bytes_max`` when it is unpacked."""
@@ -141,16 +76,6 @@ class Rows:
             yield self.only(group == number)
 
     @cached_property
-    def min_receive_ns(self) -> Ints:
-        earliest: Ints = self._w64[(self.at >> 3) + 3]
-        return earliest
-
-    @cached_property
-    def max_receive_ns(self) -> Ints:
-        latest: Ints = self._w64[(self.at >> 3) + 4]
-        return latest
-
-    @cached_property
     def total(self) -> int:
         return int(self.count.sum())
 
@@ -159,7 +84,7 @@ class Rows:
         """How many offsets each batch covers: its count, or more where compaction left holes."""
         if not self._sparse.any():
             return self.count
-        last_delta = (self._ids_at + _padded(4 * self.count) >> 2) + self.count - 1
+        last_delta = (self._ids_at + padded(4 * self.count) >> 2) + self.count - 1
         span = self.count.copy()
         span[self._sparse] = self._w32[last_delta[self._sparse]].astype(np.int64) + 1
         return span
@@ -189,27 +114,23 @@ class Rows:
 
     @cached_property
     def _body_off_at(self) -> Ints:
-        return self._header_off_at + _padded(4 * (self.count + 1))
+        return self._header_off_at + padded(4 * (self.count + 1))
 
     @cached_property
     def _ids_at(self) -> Ints:
-        return self._body_off_at + _padded(4 * (self.count + 1))
+        return self._body_off_at + padded(4 * (self.count + 1))
 
     @cached_property
     def _names_at(self) -> Ints:
-        return self._ids_at + _padded(4 * self.count) * (1 + self._sparse.astype(np.int64))
+        return self._ids_at + padded(4 * self.count) * (1 + self._sparse.astype(np.int64))
 
     @cached_property
     def _headers_at(self) -> Ints:
-        return self._names_at + _padded(self._length(12))
+        return self._names_at + padded(self.batches.names_len)
 
     @cached_property
     def _bodies_at(self) -> Ints:
-        return self._headers_at + _padded(self._length(13))
-
-    def _length(self, word: int) -> Ints:
-        length: Ints = self._w32[(self.at >> 2) + word].astype(np.int64)
-        return length
+        return self._headers_at + padded(self.batches.headers_len)
 
     def _gather(self, words: NDArray[Any], first: Ints) -> NDArray[Any]:
         """One value per record: of each batch ``count`` words from its ``first`` on."""
@@ -230,7 +151,7 @@ class Rows:
             return self.base_offset
         offsets = np.repeat(self.base_offset - self._first_row, self.count) + np.arange(self.total)
         if self._sparse.any():
-            deltas = self._gather(self._w32, (self._ids_at + _padded(4 * self.count)) >> 2)
+            deltas = self._gather(self._w32, (self._ids_at + padded(4 * self.count)) >> 2)
             offsets = np.where(
                 np.repeat(self._sparse, self.count), np.repeat(self.base_offset, self.count) + deltas, offsets
             )
@@ -260,7 +181,7 @@ class Rows:
     @cached_property
     def only_destination(self) -> int | None:
         """The index into the NameTable's ``names`` that all records have; None: perhaps they have several."""
-        if self._shared_place is None or (self._name_counts != 1).any() or self._indexes.any():
+        if self._shared_place is None or (self.batches.name_counts != 1).any() or self._indexes.any():
             return None
         return int(self._names.flat[self._shared_place])
 
@@ -270,17 +191,11 @@ class Rows:
         if self.only_destination is not None:
             return np.full(self.total, self.only_destination, np.int64)
         indexes = self._indexes
-        if (indexes >= np.repeat(self._name_counts, self.count)).any() or (indexes < 0).any():
+        if (indexes >= np.repeat(self.batches.name_counts, self.count)).any() or (indexes < 0).any():
             raise DamagedBatch("a batch names a destination that its dictionary does not have")
         places = np.repeat(self._places(), self.count)
         found: Ints = self._names.flat[places + indexes]
         return found
-
-    @cached_property
-    def _name_counts(self) -> Ints:
-        """How many names each batch's dictionary has."""
-        counts: Ints = self._w16[(self.at >> 1) + 23].astype(np.int64)
-        return counts
 
     @cached_property
     def _indexes(self) -> NDArray[Any]:
@@ -292,7 +207,7 @@ class Rows:
         places = self._places()
         found = self._names.wanted(wants)[self._names.flat]
         sums = np.concatenate([[0], np.cumsum(found)])
-        return np.asarray(sums[places + self._name_counts] > sums[places])
+        return np.asarray(sums[places + self.batches.name_counts] > sums[places])
 
     def records_with(self, wants: Callable[[str], bool]) -> Mask:
         ids = self.destination_ids
@@ -300,10 +215,10 @@ class Rows:
 
     def _places(self) -> Ints:
         """Where each batch's ids begin in the NameTable; equal dictionaries are looked at once."""
-        counts = self._name_counts
+        counts = self.batches.name_counts
         if self._shared_place is not None:
             return np.full(len(counts), self._shared_place, np.int64)
-        dictionaries = _pieces(self.chunk, self._names_at, self._names_at + self._length(12)).dictionary_encode()
+        dictionaries = _pieces(self.chunk, self._names_at, self._names_at + self.batches.names_len).dictionary_encode()
         which = np.asarray(dictionaries.indices)
         first = np.zeros(len(dictionaries.dictionary), np.int64)
         first[which[::-1]] = counts[::-1]
@@ -317,10 +232,10 @@ class Rows:
     @cached_property
     def _shared_place(self) -> int | None:
         """The one of all batches, if they have one dictionary, as in a log of one destination; None: perhaps not."""
-        counts, lengths, first = self._name_counts, self._length(12), self._names_at >> 3
+        counts, lengths, first = self.batches.name_counts, self.batches.names_len, self._names_at >> 3
         if (lengths != lengths[0]).any() or (counts != counts[0]).any() or lengths[0] > SAME_NAMES_BYTES_MAX:
             return None
-        words = range(int(_padded(lengths[0])) >> 3)  # the padding is compared as well: if it differs, nothing is lost
+        words = range(int(padded(lengths[0])) >> 3)  # the padding is compared as well: if it differs, nothing is lost
         if not all(bool((self._w64[first + i] == self._w64[first[0] + i]).all()) for i in words):
             return None
         start = int(self._names_at[0])
@@ -358,7 +273,7 @@ class Rows:
 
     def _unpacked(self, zstd: int) -> tuple[Ints, Ints]:
         """How long a region of each batch is: as stored, and unpacked."""
-        stored = self._length(13 if zstd == HEADERS_ZSTD else 14)
+        stored = self.batches.headers_len if zstd == HEADERS_ZSTD else self.batches.bodies_len
         packed = (self.flags & zstd) != 0
         if not packed.any():
             return stored, stored

@@ -24,11 +24,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from radiator.columns.batches import Batches, Bytes
 from radiator.columns.checksum import crc32
 from radiator.columns.decode import Counters
 from radiator.columns.files import REMOTE_CHUNK_BYTES, RemoteFiles, remedy
 from radiator.columns.joint import small_batches
-from radiator.columns.rows import Bytes, Heads
 from radiator.errors import StorageError
 from radiator.limits import BATCH_BYTES_MAX, MIB
 from radiator.storage.files import FileSystem, storage_error
@@ -86,11 +86,10 @@ class Loss(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """A piece of the file, and its good batches. Of their records those count that have an offset from ``low`` up to,
-    not including, ``high``."""
+    """The good batches of a piece of the file. Of their records those count that have an offset from ``low`` up to, not
+    including, ``high``."""
 
-    data: Bytes
-    heads: Heads
+    batches: Batches
     low: int
     high: int
 
@@ -141,9 +140,9 @@ class _Walk:
                     break
                 self._start_over()
                 continue
-            heads, stopped, reason = self._walk(data, whole=len(data) >= length)
-            if len(heads.at):
-                yield Chunk(data, heads, self.low, wanted.next_offset)
+            batches, stopped, reason = self._walk(data, whole=len(data) >= length)
+            if len(batches.at):
+                yield Chunk(batches, self.low, wanted.next_offset)
             self.position += stopped
             need = 0
             if self.expected >= wanted.next_offset:
@@ -184,7 +183,7 @@ class _Walk:
             return 0
         return int(PREFIX.unpack_from(data.data, at)[1])
 
-    def _walk(self, data: Bytes, whole: bool) -> tuple[Heads, int, str | None]:
+    def _walk(self, data: Bytes, whole: bool) -> tuple[Batches, int, str | None]:
         """The good batches, where the walk stopped, and why if the batch there is not good. ``whole``: more
         of the range may follow this piece, so a batch that it does not hold whole may be a good one."""
         view, size, unpack = data.data, len(data), PREFIX.unpack_from
@@ -200,19 +199,22 @@ class _Walk:
                 continue
             reason = self._why(view, at, whole)
             break
-        heads = Heads.of(data, np.concatenate([small, np.array(found, np.int64)]))
-        return self._in_order(data, heads, at, reason) if len(heads.at) else (heads, at, reason)
+        batches = Batches(data, np.concatenate([small, np.array(found, np.int64)]))
+        return self._in_order(data, batches, at, reason) if len(batches.at) else (batches, at, reason)
 
-    def _in_order(self, data: Bytes, heads: Heads, stopped: int, reason: str | None) -> tuple[Heads, int, str | None]:
-        """Cuts them before the first whose offset does not follow, or whose flags we do not know."""
-        at, base, count, flags = heads
-        after = base + count
-        plain = (flags & ~KNOWN_FLAGS) == 0
-        sparse = (flags & SPARSE) != 0
+    def _in_order(
+        self, data: Bytes, batches: Batches, stopped: int, reason: str | None
+    ) -> tuple[Batches, int, str | None]:
+        """Cuts them before the first whose offset does not follow, whose flags we do not know, or whose lengths do not
+        add up."""
+        at, base = batches.at, batches.base_offset
+        after = base + batches.count
+        fit = ((batches.flags & ~KNOWN_FLAGS) == 0) & batches.fit()
+        sparse = ((batches.flags & SPARSE) != 0) & fit
         if sparse.any():
             after[sparse] = [self._after_sparse(data, place) for place in at[sparse].tolist()]
         expected = np.concatenate([[self.expected], after[:-1]])
-        good = (base == expected) & plain
+        good = (base == expected) & fit
         last = int(np.argmax(expected >= self.wanted.next_offset)) or len(at)  # the range ends before this one
         first = len(at) if good.all() else int(np.argmin(good))
         taken = min(first, last)
@@ -222,10 +224,10 @@ class _Walk:
         if taken < len(at):
             stopped, reason = int(at[taken]), None
             if first < last:
-                if not plain[first]:
-                    check(data.data, int(at[first]), decode_header(data.data, int(at[first])))
                 reason = f"a batch of offset {base[first]} stands where offset {expected[first]} was expected"
-        return heads.only(slice(taken)), stopped, reason
+                if not fit[first]:
+                    reason = self._why(data.data, int(at[first]), whole=False)
+        return batches.only(slice(taken)), stopped, reason
 
     @staticmethod
     def _after_sparse(data: Bytes, at: int) -> int:
@@ -277,6 +279,8 @@ class _Walk:
                 return None  # bytes of a message that look like a batch
             if not self.expected <= header.base_offset < self.wanted.next_offset:
                 return None
+            if at + header.total_len > len(raw):  # larger than what was looked at: all of it, to judge it
+                raw, at = self.fs.pread(self.fd, header.total_len, self.position + at), 0
             check(raw, at, header)
         except DamagedBatch:
             return None

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from radiator.columns import decode, scan
+from radiator.columns.batches import Batches
 from radiator.columns.decode import Counters, Decoder
-from radiator.columns.rows import Heads
 from radiator.columns.schema import COLUMNS, arrow_schema
 from radiator.columns.selection import Selection
 from radiator.storage.format import HEADER_BYTES, DamagedBatch
@@ -171,4 +171,4 @@ def test_a_record_of_a_name_that_its_dictionary_does_not_have_is_damage(tmp_path
     names = Decoder("p", arrow_schema(["destination"]), Selection(), 100, Counters())
     with pytest.raises(DamagedBatch, match="dictionary"):
         chunk = np.frombuffer(data, np.uint8)
-        list(names.decode(chunk, Heads.of(chunk, np.array([each.position for each in placed], np.int64))))
+        list(names.decode(Batches(chunk, np.array([each.position for each in placed], np.int64))))

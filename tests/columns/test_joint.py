@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from radiator.columns import scan
+from radiator.columns.batches import Bytes
 from radiator.columns.joint import small_batches
-from radiator.columns.rows import Bytes
 from radiator.columns.scan import Loss
 from radiator.storage.format import MAGIC, UnknownVersion
 from tests.columns.segments import Placed, encode, read_rows, whole, write_segment

@@ -15,11 +15,11 @@ import pytest
 
 import radiator.spark
 from radiator.columns import decode, rows, scan
+from radiator.columns.batches import Batches
 from radiator.columns.decode import Counters, Decoder
 from radiator.columns.options import ReadOptions
 from radiator.columns.planning import plan
 from radiator.columns.read import read
-from radiator.columns.rows import Heads
 from radiator.columns.scan import LostRecords, SegmentRange
 from radiator.columns.selection import Selection
 from radiator.limits import BATCH_BYTES_MAX, INDEX_INTERVAL_BYTES, KIB
@@ -224,7 +224,7 @@ def test_garbage_and_bombs_are_damage(tmp_path: Path, length: int) -> None:
     chunk = np.frombuffer(bytes(data), np.uint8)
     decoder = Decoder("p", pa.schema([arrow_schema(SCHEMA).field("body")]), Selection(), 10, Counters())
     with pytest.raises(DamagedBatch):
-        list(decoder.decode(chunk, Heads.of(chunk, np.array([0], np.int64))))
+        list(decoder.decode(Batches(chunk, np.array([0], np.int64))))
 
 
 def test_a_query_over_a_store_with_compressed_and_sparse_segments(spark: Any) -> None:

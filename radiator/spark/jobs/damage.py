@@ -17,11 +17,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from radiator.columns.batches import Ints
 from radiator.columns.decode import Counters, Decoder
 from radiator.columns.files import open_store
 from radiator.columns.log import partitions
 from radiator.columns.planning import plan
-from radiator.columns.rows import Ints
 from radiator.columns.scan import Loss, SegmentRange, scan
 from radiator.columns.schema import arrow_schema
 from radiator.columns.selection import Selection

@@ -1,0 +1,102 @@
+"""Batches that contradict themselves under a crc that holds are damage, never a crash; a large good batch behind damage
+is found; a batch of a newer radiator that has a new column is refused by that name; what is remembered of dictionaries
+has a bound.
+"""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from zlib import crc32
+
+import pytest
+
+from radiator.columns import names
+from radiator.columns.decode import Counters, Decoder
+from radiator.columns.scan import Loss, scan
+from radiator.columns.schema import arrow_schema
+from radiator.columns.selection import Selection
+from radiator.limits import MIB
+from radiator.storage.format import UnknownVersion
+from tests.columns.segments import read_rows, whole, write_segment
+from tests.spark.stores import Message, numbered
+
+# (place in the header, value): what the codec calls DamagedBatch
+HUGE = (1 << 31) - 1
+CONTRADICTIONS = [
+    *((40, count) for count in (0, 7, 1 << 20, HUGE, 1 << 31)),
+    (44, 0x2C0),  # flags
+    *((48, names) for names in (0, 4096, HUGE)),
+    (52, 100),  # headers
+    *((56, bodies) for bodies in (1 << 20, (1 << 32) - 1)),
+]
+
+READ = """
+import sys
+from pathlib import Path
+from radiator.columns.scan import SegmentRange
+from tests.columns.segments import read_rows
+path, losses = Path(sys.argv[1]), []
+found = read_rows(SegmentRange("p", str(path), 0, path.stat().st_size, 0, 6), losses=losses)
+print([row["offset"] for row in found], [(loss.first, loss.following) for loss in losses])
+"""
+
+
+@pytest.mark.parametrize(("place", "value"), CONTRADICTIONS)
+def test_a_batch_that_contradicts_itself_is_damage_though_its_crc_holds(tmp_path: Path, place: int, value: int) -> None:
+    path = tmp_path / "00000000000000000000.rlog"
+    write_segment(path, [numbered("/topic/a", 2), numbered("/topic/a", 2, 2), numbered("/topic/b", 2, 4)])
+    data = bytearray(path.read_bytes())
+    at = int.from_bytes(data[8:12], "little")
+    total = int.from_bytes(data[at + 8 : at + 12], "little")
+    struct.pack_into("<H" if place == 44 else "<I", data, at + place, value)
+    struct.pack_into("<I", data, at + 12, crc32(data[at + 16 : at + total]))
+    path.write_bytes(data)
+    done = subprocess.run(  # it may end by a signal
+        [sys.executable, "-c", READ, str(path)], cwd=Path(__file__).parents[2], capture_output=True, text=True
+    )
+    assert done.stdout == "[0, 1, 4, 5] [(2, 4)]\n", done.stderr[-500:]
+
+
+def test_a_good_batch_larger_than_the_look_behind_damage_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "s.rlog"
+    big = [each._replace(body=bytes(MIB)) for each in numbered("/topic/a", 17, 2)]
+    damaged = numbered("/topic/a", 1, 1)[0]._replace(body=bytes(3 * MIB + MIB // 2))
+    placed = write_segment(path, [numbered("/topic/a", 1), [damaged], big, numbered("/topic/a", 1, 19)])
+    data = bytearray(path.read_bytes())
+    data[placed[1].position + 200] ^= 1
+    path.write_bytes(data)
+    losses: list[Loss] = []
+    found = read_rows(whole(path, placed), columns=["offset"], losses=losses)
+    assert [row["offset"] for row in found] == [0, *range(2, 20)]
+    assert [(loss.first, loss.following) for loss in losses] == [(1, 2)]
+
+
+def test_a_flag_of_a_newer_radiator_that_adds_a_column_is_refused_and_is_no_damage(tmp_path: Path) -> None:
+    path = tmp_path / "s.rlog"
+    placed = write_segment(path, [numbered("/topic/a", 1), numbered("/topic/a", 1, 1), numbered("/topic/a", 1, 2)])
+    data = path.read_bytes()
+    one, two = placed[1].position, placed[2].position
+    batch = bytearray(data[one:two] + bytes(8))  # a column more
+    struct.pack_into("<I", batch, 8, len(batch))
+    struct.pack_into("<H", batch, 44, int.from_bytes(batch[44:46], "little") | 1 << 10)
+    struct.pack_into("<I", batch, 12, crc32(batch[16:]))
+    path.write_bytes(data[:one] + batch + data[two:])
+    with pytest.raises(UnknownVersion, match="flags .* of a newer radiator"):
+        read_rows(whole(path, placed), losses=[])
+
+
+def test_what_is_remembered_of_dictionaries_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(names, "DICTIONARIES_MAX", 10)
+    monkeypatch.setattr("radiator.columns.scan.CHUNK_BYTES", 4096)
+    pairs = [[Message(f"/topic/{number % 17}"), Message(f"/topic/{number % 23}")] for number in range(391)]
+    placed = write_segment(tmp_path / "s.rlog", pairs)
+    decoder = Decoder("p", arrow_schema(["destination"]), Selection(), 100, Counters())
+    found = []
+    for chunk in scan(whole(tmp_path / "s.rlog", placed), lambda loss: None, Counters()):
+        for batch in decoder.decode(*chunk):
+            found += batch.column(0).to_pylist()
+    assert found == [each.destination for pair in pairs for each in pair]
+    assert len(decoder._names._at) < 60
