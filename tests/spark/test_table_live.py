@@ -30,6 +30,7 @@ destinations:
   - {match: /topic/flights.*, partition: flights}
 """
 LOOKS_MAX = 300
+PAUSE_SECONDS = 0.3  # between two runs: each leaves files behind, and a look opens all of them
 TO = ("/topic/flights.JFK", "/topic/flights.LGA", "/topic/solo")
 
 
@@ -59,6 +60,7 @@ class Traffic:
     def _keep(self) -> None:
         run(str(self.broker.data), open_files(self.archive), self.options)
         self.runs += 1
+        self._stop.wait(PAUSE_SECONDS)
 
     @contextmanager
     def going(self) -> Iterator[None]:
