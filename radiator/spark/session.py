@@ -65,16 +65,19 @@ def get_session(
     config: Mapping[str, str] | None = None,
     log_level: str = "ERROR",
 ) -> SparkSession:
-    """The running session, or a new one; the format ``radiator`` is registered. Raises JavaMissing."""
+    """The running session as it is, but for what ``config`` says, or a new one; the format ``radiator`` is registered.
+    Raises JavaMissing."""
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas", category=FutureWarning)
     with _environment():
         builder = SparkSession.builder.appName(app_name).master(master)
         with tempfile.TemporaryDirectory(prefix="radiator-spark-") as scratch:
             log4j = Path(scratch, "log4j2.properties")  # read once, while the JVM starts
             log4j.write_text(_LOG4J.format(level=log_level))
-            settings = {**SETTINGS, **(config or {})}
-            java_options = settings.get(JAVA_OPTIONS, "")
-            settings[JAVA_OPTIONS] = f"-Dlog4j2.configurationFile={log4j.as_uri()} {java_options}".strip()
+            settings = dict(config or {})
+            if SparkSession.getActiveSession() is None:
+                java_options = settings.get(JAVA_OPTIONS, "")
+                ours = f"-Dlog4j2.configurationFile={log4j.as_uri()} {java_options}".strip()
+                settings = {**SETTINGS, **settings, JAVA_OPTIONS: ours}
             for key, value in settings.items():
                 builder = builder.config(key, value)
             with uninterrupted_start():
