@@ -56,6 +56,14 @@ def test_children_get_what_comes_while_they_are_subscribed() -> None:
     assert one.bodies() == two.bodies() == sent
 
 
+@pytest.mark.parametrize("options", [{}, {"browser": "true", "start_position": "first"}])
+def test_children_that_are_born_with_the_parent_of_a_list_are_found_by_its_pattern(options: dict[str, str]) -> None:
+    world = world_of(FAN.replace("/queue/events,", "/topic/events,"))
+    client = world.connect()
+    client.subscribe("/queue/>,/topic/events", ack="auto", **options)
+    assert fill(world, 1, A) == client.bodies()
+
+
 @pytest.mark.parametrize("end", ["restart", "kill", "power_cut"])
 def test_with_nobody_there_and_the_broker_gone_nothing_is_lost(end: str) -> None:
     world = world_of()

@@ -30,17 +30,23 @@ class Reader:
         return read(self.spark, self.path, columns=columns, **asked)
 
 
+def kept_now(spark: Any) -> set[int]:
+    """What Spark keeps, of whatever test."""
+    return set(spark.sparkContext._jsc.getPersistentRDDs())
+
+
 def test_a_small_store_is_read_once_and_a_window_is_cut_from_it(spark: Any, writer: Writer) -> None:
     writer.write("p", numbered("/topic/a", 100))
-    reader = Reader(spark, writer.root)
+    reader, before = Reader(spark, writer.root), kept_now(spark)
     kept = Kept(reader, 1000)
     assert kept(["offset"]).count() == 100
+    assert kept_now(spark) - before
     window = kept(["offset"], start_time=START_NS + 10 * MS, end_time=START_NS + 20 * MS)
     assert sorted(row.offset for row in window.collect()) == list(range(10, 20))
     assert window.columns == ["offset"] and reader.columns == [COLUMNS]
     assert kept(["body"]).count() == 100 and reader.columns == [COLUMNS, ("body",)]  # bodies are not kept
     kept.forget()
-    assert not spark.sparkContext._jsc.getPersistentRDDs()
+    assert not kept_now(spark) - before
 
 
 def test_a_window_that_is_asked_for_first_is_all_that_is_read(spark: Any, writer: Writer) -> None:

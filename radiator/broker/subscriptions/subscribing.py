@@ -197,6 +197,9 @@ def _matching(broker: Broker, session: Session, patterns: PatternSet, right: str
     matching = [] if patterns.is_literal else searching.names_for(broker, session, patterns)
     for name in patterns.names:
         found[name] = broker.destination(name)
+        if not patterns.is_literal:  # what it feeds may have been born with it, behind the search
+            fed = found[name].policy.fan_out
+            matching += [each for each in fed if each in broker.destinations and patterns.matches(each)]
     rights, there = session.rights, broker.destinations
     if not rights.over_all(right):
         matching = [name for name in matching if rights.may(right, name)]
