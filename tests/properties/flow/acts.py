@@ -202,7 +202,8 @@ class Acts:
         known: dict[str, Any] = {}
         if "selectors" in self.features and self.random.random() < 0.4:
             known["selector"] = more["selector"] = self.random.choice(list(rules.SELECTORS))
-        if "exclusive" in self.features and self.random.random() < 0.3:
+        alone = "exclusive" in self.features and self.random.random() < 0.3
+        if alone and text != rules.TWINS:  # of which nobody knows who holds what
             known["exclusive"], more["exclusive"] = True, "true"
         name = f"s{person.next()}"
         self.model.subscribed(person.known, name, text, mode, asked, **known)
