@@ -1,8 +1,8 @@
 """Header blocks that are alike: the same names in the same order, as machines write them, whatever their values.
 
 Then the k-th LF of every block ends the same line, and the places of all lines are the places of all LFs: no colon is
-looked for, names are compared once and repeated, and only values are cut out of the bytes, by one ``take``. Tags take
-half of the time so.
+looked for, names are compared once and repeated, and only values are cut out of the bytes, by one ``take``. A read of
+tags takes 0.6 of the CPU time so.
 
 Knows: the wire form of a block. Must not know: batches, files, Spark.
 Invariant: what it finds is what ``headermap`` finds in the same blocks; where it is not sure, it finds nothing.
