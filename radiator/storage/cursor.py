@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from radiator.storage.hints import Hints
 
+COUNT_STOP = 1 << 30  # what a delivery count has from here on is a note of the broker; the bits below count
+
 
 def ranges(offsets: Iterable[int]) -> list[tuple[int, int]]:
     """(start, stop) of the runs in these offsets, in order; those that are named twice do not matter."""

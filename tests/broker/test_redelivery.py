@@ -244,6 +244,45 @@ def test_what_was_never_written_to_an_auto_consumer_is_no_attempt() -> None:
     assert consumer(world).bodies() == ["x"]
 
 
+@pytest.mark.parametrize("again", ["restart", "kill"])
+@pytest.mark.parametrize("before", [0, 1])
+def test_nor_is_it_one_after_a_start(again: str, before: int) -> None:
+    world = World(rule("redeliver: {max: %d}" % (before + 1)))
+    client = world.connect()
+    client.publish("/queue/a", "x")
+    for _ in range(before):
+        consumer(world).drop()
+    client.subscribe("/queue/a", ack="auto")
+    world.commit()
+    world.pump()
+    client.drop()
+    world.commit()
+    for _ in range(2):
+        getattr(world, again)()
+    other = consumer(world)
+    (message,) = other.messages()
+    assert message.headers.get("delivery-count", "1") == str(before + 2)
+    other.drop()
+    assert consumer(world).bodies() == []
+    assert world.broker.stats.dropped_max_deliveries == 1
+
+
+def test_what_kills_the_broker_when_it_comes_again_is_not_spared_for_ever() -> None:
+    """The journal has it that it was never written, the mapping that it went out once more since."""
+    world = World(rule("redeliver: {max: 1}"))
+    client = world.connect()
+    client.subscribe("/queue/a", ack="auto")
+    client.publish("/queue/a", "x")
+    world.commit()
+    world.pump()
+    client.drop()
+    world.commit()
+    world.connect().subscribe("/queue/a")
+    world.pump()
+    world.kill()
+    assert consumer(world).bodies() == []
+
+
 # --- deadlines --------------------------------------------------------------------------------------------------------
 
 TIMEOUT = rule("ack_timeout: 10s")

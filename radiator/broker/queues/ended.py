@@ -1,24 +1,27 @@
-"""Messages that are delivered no more although their dead-letter destination takes none now: noted with the cursor, so
-that a restart does not deliver them.
+"""What a delivery count alone would not tell after a start, noted with the cursor: that a message is delivered no more
+although its dead-letter destination takes none now; or once more, although it was delivered as often as its rule allows.
 
-The note is in the delivery count of the message, above the bits that count: why it came to its end. What has expired,
-or was delivered as often as its rule allows, needs none: that is found again.
+The note is in the delivery count of the message, above the bits that count: why it came to its end, or ``UNWRITTEN``.
+What has expired, or was delivered as often as its rule allows, needs none: that is found again.
 
 Knows: cursors, reasons. Must not know: what becomes of a letter.
-Invariants: a count with a note belongs to a message that is a letter, or, just after a start, becomes one.
+Invariants: a count with the note of a reason belongs to a message that is a letter, or, just after a start, becomes one.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from radiator.storage.cursor import COUNT_STOP
+
 if TYPE_CHECKING:
     from radiator.broker.queues.source import QueueSource
     from radiator.storage.cursor import Cursor
 
 MAX_DELIVERIES, REJECTED, EXPIRED, UNACKED = "max-deliveries", "rejected", "expired", "unacked"
-NOTED: Final = 1 << 30  # a count from here on has a note; what counts lies below
+NOTED: Final = COUNT_STOP  # a count from here on has a note; what counts lies below
 NOTES: Final = {REJECTED: NOTED, UNACKED: 2 * NOTED}
+UNWRITTEN: Final = 3 * NOTED  # its consumer, with ack:auto, left before the message was written to the socket
 
 
 def note(source: QueueSource, offset: int, reason: str, deliveries: int) -> bool:
@@ -29,6 +32,18 @@ def note(source: QueueSource, offset: int, reason: str, deliveries: int) -> bool
     source.cursor.set_count(offset, bits | min(deliveries, NOTED - 1))
     source.settle([])  # nothing: but the cursor is to be written in this turn
     return True
+
+
+def spare(source: QueueSource, offsets: list[int]) -> None:
+    """These were handed out and never written, which ends nothing; a start would end those that have been delivered as
+    often as their rule allows."""
+    most = source.terms.max_deliveries
+    if most is None:
+        return
+    for offset in offsets:
+        deliveries = source.deliveries(offset)
+        if deliveries >= most:
+            source.cursor.set_count(offset, UNWRITTEN | min(deliveries, NOTED - 1))
 
 
 def reach(cursor: Cursor) -> int:
@@ -43,7 +58,10 @@ def resume(source: QueueSource) -> None:
     for reason, bits in NOTES.items():
         _end(source, [each for each in source.returned if counts.get(each, 0) // NOTED == bits // NOTED], reason)
     if most is not None:
-        _end(source, [each for each in source.returned if source.deliveries(each) >= most], MAX_DELIVERIES)
+        spent = [
+            each for each in source.returned if most <= source.deliveries(each) and counts.get(each, 0) < UNWRITTEN
+        ]
+        _end(source, spent, MAX_DELIVERIES)
 
 
 def _end(source: QueueSource, offsets: list[int], reason: str) -> None:

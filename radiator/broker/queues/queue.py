@@ -361,7 +361,7 @@ class Queue:
     def send_again(self, source: QueueSource, batch: RecordBatch, index: int, consumer: Subscription) -> None:
         """One message that came back."""
         offset = batch.offsets[index]
-        count = source.cursor.counts.get(offset, 1) + 1
+        count = source.deliveries(offset) + 1
         source.cursor.set_count(offset, count)
         tail = source.feed.wire.tails(batch, consumer.session.version)[index]
         extra = self._tell(source, offset)

@@ -61,6 +61,8 @@ class Returns:
         source.released(offsets)
         if attempted:
             offsets = self._may_go_on(source, offsets)
+        else:
+            ended.spare(source, offsets)
         self.due(source, offsets)
 
     def left(self, source: QueueSource, offsets: list[int]) -> None:
