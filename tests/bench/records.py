@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from radiator.limits import INDEX_INTERVAL_BYTES, MIB
+from radiator.limits import INDEX_INTERVAL_BYTES, MIB, ZSTD_LEVEL
 from radiator.storage import layout
 from radiator.storage.files import FileSystem
 from radiator.storage.format import encode_batch
 from radiator.storage.index import IndexEntry, encode_entries, encode_head
+from radiator.storage.rewrite import Rewrite
 from radiator.storage.salt import make_key, of_partition
 
 BODY_BYTES = 200
@@ -121,3 +123,16 @@ def write_store(root: str, count: int, per_commit: int) -> None:
         if batch:
             log.commit(batch)
         log.close()
+
+
+def compress_sealed(root: str) -> None:
+    """Rewrites every sealed segment as the broker does by itself for a log with ``compress: zstd``."""
+    fs = FileSystem()
+    for name in LOGS:
+        directory = layout.partition_path(root, name)
+        bases = [layout.segment_base(path.name) for path in Path(directory).iterdir()]
+        for base, end in pairwise(sorted(base for base in bases if base is not None)):
+            rewrite = Rewrite(fs, directory, base, end, None, ZSTD_LEVEL)
+            for _ in rewrite.steps():
+                pass
+            rewrite.swap()
