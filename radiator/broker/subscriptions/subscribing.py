@@ -189,17 +189,12 @@ def _check_starts(starts: Mapping[str, int], destinations: list[Destination]) ->
 
 def _matching(broker: Broker, session: Session, patterns: PatternSet, right: str) -> list[Destination]:
     """The destinations that exist, match and are permitted; the concrete names among the patterns are created."""
-    found = {}
     for name in patterns.names:
         if name.startswith("/radiator/"):
             raise ProtocolError("bad-destination", f"{name[:200]!r} is reserved")
         session.require(right, name)
+    found = {name: broker.destination(name) for name in patterns.names}  # before the search: it finds what these feed
     matching = [] if patterns.is_literal else searching.names_for(broker, session, patterns)
-    for name in patterns.names:
-        found[name] = broker.destination(name)
-        if not patterns.is_literal:  # what it feeds may have been born with it, behind the search
-            fed = found[name].policy.fan_out
-            matching += [each for each in fed if each in broker.destinations and patterns.matches(each)]
     rights, there = session.rights, broker.destinations
     if not rights.over_all(right):
         matching = [name for name in matching if rights.may(right, name)]
