@@ -14,7 +14,6 @@ Knows: Spark's streams, the sink's options. Must not know: sockets, files.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,7 +25,7 @@ from pyspark.sql.types import StructType
 from radiator.errors import ConfigError
 from radiator.spark import sink_options
 from radiator.spark.schema import select
-from radiator.spark.session import FORMAT
+from radiator.spark.session import FORMAT, absolute
 from radiator.spark.spelling import over, plain
 
 TIMES = ("receive_time", "event_time")
@@ -112,8 +111,7 @@ def publish_windows(
             "later (starting_offsets, startingTimestamp) if there is too much at once"
         )
     reader = spark.readStream.format(FORMAT).schema(columns(time)).options(**reading)
-    path = data if "://" in data or data.startswith("file:") else os.path.abspath(data)
-    stream = reader.load(path).where(F.col("destination") != to)  # else each message would be the reason for another
+    stream = reader.load(absolute(data)).where(F.col("destination") != to)  # else each message would be the reason for another
     table = windows(stream, every=every, time=time, watermark=watermark)
 
     def publish(batch: DataFrame, epoch: int) -> None:

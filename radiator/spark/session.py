@@ -111,8 +111,13 @@ def _load(reader: Any, path: str, columns: Iterable[str] | None, options: Mappin
         reader = reader.schema(select(columns))
     for name, value in options.items():
         reader = reader.option(name, str(value).lower() if isinstance(value, bool) else str(value))
-    # The workers look at a path from where the JVM was started, which need not be where this process is now.
-    return reader.load(path if "://" in path or path.startswith("file:") else os.path.abspath(path))
+    return reader.load(absolute(path))
+
+
+def absolute(path: str) -> str:
+    """The store at ``path``, which may be a URI, for whoever is elsewhere: the workers look at a path from where the JVM
+    was started, which need not be where this process is now."""
+    return path if "://" in path or path.startswith("file:") else os.path.abspath(path)
 
 
 def collect(df: DataFrame) -> list[dict[str, Any]]:
