@@ -111,7 +111,8 @@ def publish_windows(
             "later (starting_offsets, startingTimestamp) if there is too much at once"
         )
     reader = spark.readStream.format(FORMAT).schema(columns(time)).options(**reading)
-    stream = reader.load(absolute(data)).where(F.col("destination") != to)  # else each message would be the reason for another
+    stream = reader.load(absolute(data))
+    stream = stream.where(F.col("destination") != to)  # else each message would be the reason for another
     table = windows(stream, every=every, time=time, watermark=watermark)
 
     def publish(batch: DataFrame, epoch: int) -> None:

@@ -115,8 +115,8 @@ def _load(reader: Any, path: str, columns: Iterable[str] | None, options: Mappin
 
 
 def absolute(path: str) -> str:
-    """The store at ``path``, which may be a URI, for whoever is elsewhere: the workers look at a path from where the JVM
-    was started, which need not be where this process is now."""
+    """The store at ``path``, which may be a URI, for whoever is elsewhere: the workers look at a path from where the
+    JVM was started, which need not be where this process is now."""
     return path if "://" in path or path.startswith("file:") else os.path.abspath(path)
 
 

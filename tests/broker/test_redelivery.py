@@ -247,7 +247,7 @@ def test_what_was_never_written_to_an_auto_consumer_is_no_attempt() -> None:
 @pytest.mark.parametrize("again", ["restart", "kill"])
 @pytest.mark.parametrize("before", [0, 1])
 def test_nor_is_it_one_after_a_start(again: str, before: int) -> None:
-    world = World(rule("redeliver: {max: %d}" % (before + 1)))
+    world = World(rule(f"redeliver: {{max: {before + 1}}}"))
     client = world.connect()
     client.publish("/queue/a", "x")
     for _ in range(before):

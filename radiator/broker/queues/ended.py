@@ -1,11 +1,11 @@
-"""What a delivery count alone would not tell after a start, noted with the cursor: that a message is delivered no more
-although its dead-letter destination takes none now; or once more, although it was delivered as often as its rule allows.
+"""What a delivery count alone does not tell after a start, noted with the cursor: that a message is delivered no more
+although its dead-letter destination takes none now, or once more though it was delivered as often as its rule allows.
 
 The note is in the delivery count of the message, above the bits that count: why it came to its end, or ``UNWRITTEN``.
 What has expired, or was delivered as often as its rule allows, needs none: that is found again.
 
 Knows: cursors, reasons. Must not know: what becomes of a letter.
-Invariants: a count with the note of a reason belongs to a message that is a letter, or, just after a start, becomes one.
+Invariants: a count with a reason for a note belongs to a message that is a letter, or, just after a start, becomes one.
 """
 
 from __future__ import annotations
