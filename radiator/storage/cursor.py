@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 COUNT_STOP = 1 << 30  # what a delivery count has from here on is a note of the broker; the bits below count
 
 
+def later(count: int) -> tuple[int, int]:
+    """A key: of two delivery counts of one message the later one is greater; it counts more, or has got a note."""
+    return count % COUNT_STOP, count
+
+
 def ranges(offsets: Iterable[int]) -> list[tuple[int, int]]:
     """(start, stop) of the runs in these offsets, in order; those that are named twice do not matter."""
     ordered = sorted(set(offsets))

@@ -20,7 +20,7 @@ from radiator.errors import StorageError
 from radiator.storage import cursor_journal as journal
 from radiator.storage import cursor_snapshot
 from radiator.storage.counted import HINTS_BYTES
-from radiator.storage.cursor import COUNT_STOP, Cursor, ranges
+from radiator.storage.cursor import Cursor, later, ranges
 from radiator.storage.cursor_journal import CursorState
 from radiator.storage.cursor_log import CursorLog
 from radiator.storage.cursor_snapshot import SNAPSHOT
@@ -235,7 +235,7 @@ class CursorStore:
             del counts[offset]
         for offset, count in counted.items():
             if offset < end and not cursor.is_acked(offset):
-                counts[offset] = max(count, counts.get(offset, 0), key=_later)
+                counts[offset] = max(count, counts.get(offset, 0), key=later)
                 cursor.delivered = max(cursor.delivered, offset + 1)
         return bool(void or counted)
 
@@ -398,8 +398,3 @@ class CursorStore:
         finally:
             self.log.close()
             self._slots.release()
-
-
-def _later(count: int) -> tuple[int, int]:
-    """Of two counts of one message the later one is greater: it counts more, or a note was added to it."""
-    return count % COUNT_STOP, count
