@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from radiator.storage.files import FileSystem
 from radiator.storage.reader import StoredPartition
+from radiator.storage.received import since
 from radiator.storage.segment import Window, load_index, locate_time
 
 
 def offset_at(fs: FileSystem, log: StoredPartition, receive_ns: int) -> int:
     """Of the first committed record received then or later; the end of the log if there is none."""
-    for segment, following in zip(log.segments, [*log.segments[1:], None], strict=True):
-        first = None if following is None else following.first_receive_ns
-        if first is not None and first < receive_ns:
-            continue
+    for segment in since(fs, log.segments, receive_ns):
         try:
             fd = fs.open_read(segment.path)
         except FileNotFoundError:

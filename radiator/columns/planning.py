@@ -36,6 +36,7 @@ from radiator.storage import layout
 from radiator.storage.files import FileSystem
 from radiator.storage.index import IndexEntry
 from radiator.storage.reader import StoredPartition, StoredSegment
+from radiator.storage.received import before, since
 
 FILE_COST_BYTES = 64 * KIB  # opening a file is as dear as reading this much
 RAGGED = 8  # a cut leaves at least this part of a task's share on either side
@@ -87,7 +88,9 @@ def resolved(options: ReadOptions) -> ReadOptions:
 def plan_logs(fs: FileSystem, logs: Iterable[StoredPartition], options: ReadOptions) -> list[tuple[SegmentRange, ...]]:
     """As ``plan``, of these partitions."""
     uncut = 0 if options.tasks_min > 1 else (options.split_bytes or SPLIT_BYTES_MIN) // RAGGED
-    wanted = [(log.name, segment) for log in logs for segment in _segments(log, options.selection)]
+    logs = list(logs)
+    found = together(fs, lambda log: _segments(fs, log, options.selection), logs)
+    wanted = [(log.name, segment) for log, segments in zip(logs, found, strict=True) for segment in segments]
     cuts = together(fs, lambda each: _cut(fs, *each, options.selection, {}, uncut), wanted)
     line = _Line(cuts, options)
     return list(_tasks(fs, together(fs, lambda at: line.cuttable(fs, at), range(len(cuts))), line))
@@ -98,14 +101,15 @@ def plan_pieces(
 ) -> list[list[SegmentRange]]:
     """Where each of these is found: the ranges may hold more, which the selection leaves out when they are read.
     ``spots`` saves the look at an index."""
-    numbered = list(enumerate(pieces))
+    pieces = list(pieces)
+    segments = together(fs, lambda piece: _segments(fs, *piece), pieces)
     wanted = [
         (number, log.name, segment, selection)
-        for number, (log, selection) in numbered
-        for segment in _segments(log, selection)
+        for number, (log, selection) in enumerate(pieces)
+        for segment in segments[number]
     ]
     cuts = together(fs, lambda each: _cut(fs, *each[1:], spots, HIGH).range, wanted)
-    found: list[list[SegmentRange]] = [[] for _ in numbered]
+    found: list[list[SegmentRange]] = [[] for _ in pieces]
     for (number, *_), each in zip(wanted, cuts, strict=True):
         found[number].append(each)
     return found
@@ -159,25 +163,17 @@ def _known(option: str, name: str, options: ReadOptions, found: dict[str, End]) 
     return end
 
 
-def _segments(log: StoredPartition, selection: Selection) -> Iterator[StoredSegment]:
+def _segments(fs: FileSystem, log: StoredPartition, selection: Selection) -> Sequence[StoredSegment]:
     """Those that can hold a wanted record."""
     low, high = selection.offsets_of(log.name)
     if low >= high or selection.receive_low_ns >= selection.receive_high_ns:
-        return
+        return ()
     segments = [
         segment
         for segment in log.segments
         if segment.end_offset > max(low, segment.base_offset) and segment.base_offset < high
     ]
-    if not selection.by_time:
-        yield from segments
-        return
-    times = [segment.first_receive_ns for segment in segments]  # None: cannot be told, so it may be wanted
-    for segment, first, following in zip(segments, times, [*times[1:], None], strict=False):
-        if first is not None and first >= selection.receive_high_ns:
-            return
-        if following is None or following >= selection.receive_low_ns:
-            yield segment
+    return before(fs, since(fs, segments, selection.receive_low_ns), selection.receive_high_ns)
 
 
 class _Cut(NamedTuple):

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 
 from radiator.routing.pattern import parse_list
 from radiator.storage.batch import RecordBatch
+from radiator.storage.files import FileSystem
 from radiator.storage.reader import StoredPartition, batches
+from radiator.storage.received import since
 
 OnLoss = Callable[[StoredPartition, int, int], None]  # partition, first and last offset
 
@@ -66,14 +67,9 @@ class Choice:
                 return
 
     def _start_by_time(self, partition: StoredPartition) -> int:
-        """Receive times never fall, so a segment is passed over if the next one begins too early as well."""
-        start_ns, offset = self._bounds.start_ns, 0
-        if start_ns is not None:
-            for _, following in pairwise(partition.segments):
-                if following.first_receive_ns is None or following.first_receive_ns >= start_ns:
-                    break
-                offset = following.base_offset
-        return offset
+        if self._bounds.start_ns is None or not partition.segments:
+            return 0
+        return since(FileSystem(), partition.segments, self._bounds.start_ns)[0].base_offset
 
     def _indexes(self, batch: RecordBatch, indexes: range) -> range | list[int]:
         bounds = self._bounds
