@@ -7,9 +7,9 @@ that gets shorter under us is a short read, not a SIGBUS.
 The broker may rewrite a sealed segment after a range of it was planned: offsets hold, positions do not. So a range is
 taken by its positions only as long as everything fits: the batch at its start is the one that was planned (by offset
 and salt), and each further one follows. Where something does not, the rest is read again by its offsets, from the start
-of the file. Only there is anything called lost: the walk looks for the next batch that holds (its magic is 8-aligned,
-its salt and its crc hold, its offset lies ahead and within the range) and reports the offsets in between; it never
-trusts a length or an offset that no crc covers. What a batch covers and does not hold was removed on purpose: no loss.
+of the file. Only there is anything called lost: the walk goes on at the batch that ``storage.segment`` finds behind the
+damage, as all readers do, and reports the offsets in between; it never trusts a length or an offset that no crc covers.
+What a batch covers and does not hold was removed on purpose: no loss.
 
 Knows: the header of a batch. Must not know: where files lie, columns, Spark, who planned the range.
 Invariant: the records of the yielded batches, as far as each chunk says that they count, what was removed on purpose,
@@ -30,7 +30,7 @@ from radiator.columns.decode import Counters
 from radiator.columns.files import REMOTE_CHUNK_BYTES, RemoteFiles, remedy
 from radiator.columns.joint import small_batches
 from radiator.errors import StorageError
-from radiator.limits import BATCH_BYTES_MAX, MIB
+from radiator.limits import MIB
 from radiator.storage.files import FileSystem, storage_error
 from radiator.storage.format import (
     CRC_FROM,
@@ -44,10 +44,8 @@ from radiator.storage.format import (
     check,
     columns_len,
     decode_header,
-    find_magic,
 )
-from radiator.storage.salt import of_segment
-from radiator.storage.segment import base_of
+from radiator.storage.segment import Window, base_of, find_batch
 
 CHUNK_BYTES = 4 * MIB  # about 16 k rows of 200 B; measured: larger is no faster
 
@@ -126,7 +124,7 @@ class _Walk:
         size = fs.size(fd)
         self.end = min(wanted.end, size)
         self.by_offset = not wanted.start and wanted.end >= size  # nothing else could be read than what was planned
-        self.salts: frozenset[int] | None = None  # of the segment's batches, once it has been asked for
+        self.window = Window(fs, fd, path=wanted.path)  # for a look at single batches; it knows their salts
 
     def chunks(self, chunk_bytes: int) -> Iterator[Chunk]:
         wanted, need = self.wanted, 0
@@ -161,7 +159,7 @@ class _Walk:
             header = decode_header(self.fs.pread(self.fd, HEADER_BYTES, self.position))
         except (DamagedBatch, UnknownVersion):
             return False
-        return header.base_offset == self.expected and (not self._known_salts() or header.salt in self._known_salts())
+        return header.base_offset == self.expected and (not self.window.salts or header.salt in self.window.salts)
 
     def _start_over(self) -> None:
         """By offsets: the file is not, or not here, what it was when this was planned."""
@@ -252,48 +250,15 @@ class _Walk:
     def _resume(self, reason: str) -> None:
         """Moves to the next good batch of the range, and reports what lies before it. That may be the very batch where
         the walk stopped: if it is good, and only those before it are missing."""
-        damaged = self.position
-        while self.position < self.end:
-            data = self._read(CHUNK_BYTES + BATCH_BYTES_MAX)
-            if len(data) < HEADER_BYTES:
-                break
-            raw, at = data.tobytes(), 0
-            while 0 <= (at := find_magic(raw, at)) <= len(raw) - HEADER_BYTES:
-                base = self._good_base(raw, at)
-                if base is not None:
-                    self.position += at
-                    self._lose(base, reason, damaged)
-                    return
-                at += 8
-            if len(data) < CHUNK_BYTES + BATCH_BYTES_MAX:
-                break
-            self.position += CHUNK_BYTES
+        damaged, at = self.position, self.position
+        while found := find_batch(self.window, at, self.end, self.expected):
+            self.position, header = found
+            if header.base_offset < self.wanted.next_offset:
+                self._lose(header.base_offset, reason, damaged)
+                return
+            at = self.position + header.total_len  # of another place, or left over from a sync that failed
         self.position = self.end
         self._lose(self.wanted.next_offset, reason, damaged)
-
-    def _good_base(self, raw: bytes, at: int) -> int | None:
-        salts = self._known_salts()
-        try:
-            header = decode_header(raw, at)
-            if salts and header.salt not in salts:
-                return None  # bytes of a message that look like a batch
-            if not self.expected <= header.base_offset < self.wanted.next_offset:
-                return None
-            if at + header.total_len > len(raw):  # larger than what was looked at: all of it, to judge it
-                raw, at = self.fs.pread(self.fd, header.total_len, self.position + at), 0
-            check(raw, at, header)
-        except DamagedBatch:
-            return None
-        except UnknownVersion as error:
-            if error.salt in salts:
-                raise
-            return None  # not one of ours, or who can tell?
-        return header.base_offset
-
-    def _known_salts(self) -> frozenset[int]:
-        if self.salts is None:
-            self.salts = of_segment(self.fs, self.wanted.path)
-        return self.salts
 
     def _lose(self, following: int, reason: str, position: int | None = None) -> None:
         first, self.expected = max(self.expected, self.low), following

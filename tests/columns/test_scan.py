@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from radiator.columns.scan import Loss, SegmentRange
 from radiator.storage.format import MAGIC, UnknownVersion, encode_batch
 from tests.columns.segments import Placed, read_rows, whole, write_segment
 from tests.formats.newer import flagged, newer
-from tests.spark.stores import numbered
+from tests.spark.stores import Message, numbered
 
 pytestmark = pytest.mark.spark
 
@@ -99,6 +100,34 @@ def test_batches_in_the_wrong_order_are_not_believed(tmp_path: Path) -> None:
     assert offsets + lost(losses) != []
     assert sorted(offsets + lost(losses)) == list(range(25))
     assert len(set(offsets)) == len(offsets)
+
+
+def test_a_batch_at_the_place_of_another_costs_only_that_one(tmp_path: Path) -> None:
+    path = tmp_path / "s.rlog"
+    messages = [Message("/topic/a", b"body %d" % number, b"a:b") for number in range(10)]
+    placed = write_segment(path, [[each] for each in messages])
+    good, size = path.read_bytes(), placed[1].position
+    for place in range(10):
+        for other in set(range(10)) - {place}:
+            wrong = good[other * size :][:size]
+            path.write_bytes(good[: place * size] + wrong + good[(place + 1) * size :])
+            offsets, losses = offsets_and_losses(whole(path, placed))
+            assert lost(losses) == [place]
+            assert offsets == [each for each in range(10) if each != place]
+
+
+def test_damage_in_front_of_what_a_failed_sync_has_left_ends_where_the_range_does(tmp_path: Path) -> None:
+    path, placed = segment(tmp_path)
+    data = bytearray(path.read_bytes())
+    data[placed[3].position + 100] ^= 1
+    path.write_bytes(data)
+    ends_before = replace(whole(path, placed), next_offset=placed[5].base_offset)
+    offsets, losses = offsets_and_losses(ends_before)
+    assert (offsets, lost(losses)) == ([*range(9), 11], [9, 10])
+    data[placed[4].position + 100] ^= 1
+    path.write_bytes(data)
+    offsets, losses = offsets_and_losses(ends_before)
+    assert (offsets, lost(losses)) == ([*range(9)], [9, 10, 11])
 
 
 def test_what_a_damaged_message_holds_is_not_read(tmp_path: Path) -> None:
