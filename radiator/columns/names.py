@@ -12,7 +12,9 @@ import numpy as np
 from radiator.columns.batches import Ints, Mask
 from radiator.storage.format import DamagedBatch
 
-DICTIONARIES_MAX = 1 << 14  # that are remembered: a log of many destinations may have another one in each batch
+REMEMBERED_MAX = (
+    1 << 16
+)  # names in remembered dictionaries: a log of many destinations may have another one in each batch
 
 
 class NameTable:
@@ -25,9 +27,9 @@ class NameTable:
         self._wanted: list[bool] = []
 
     def forget(self) -> None:
-        """Before a chunk, where too many dictionaries have gathered; places of earlier chunks mean nothing then. The
-        names stay, as there are no more of them than the store has."""
-        if len(self._at) > DICTIONARIES_MAX:
+        """Before a chunk, where dictionaries with too many names have gathered; places of earlier chunks mean nothing
+        then. The names stay, as there are no more of them than the store has."""
+        if len(self._flat) > REMEMBERED_MAX:
             self._at, self._flat, self._made = {}, [], np.empty(0, np.int64)
 
     def place(self, dictionary: bytes, count: int) -> int:

@@ -89,7 +89,7 @@ def test_a_flag_of_a_newer_radiator_that_adds_a_column_is_refused_and_is_no_dama
 
 
 def test_what_is_remembered_of_dictionaries_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(names, "DICTIONARIES_MAX", 10)
+    monkeypatch.setattr(names, "REMEMBERED_MAX", 20)
     monkeypatch.setattr("radiator.columns.scan.CHUNK_BYTES", 4096)
     pairs = [[Message(f"/topic/{number % 17}"), Message(f"/topic/{number % 23}")] for number in range(391)]
     placed = write_segment(tmp_path / "s.rlog", pairs)
@@ -99,4 +99,14 @@ def test_what_is_remembered_of_dictionaries_has_a_bound(tmp_path: Path, monkeypa
         for batch in decoder.decode(*chunk):
             found += batch.column(0).to_pylist()
     assert found == [each.destination for pair in pairs for each in pair]
-    assert len(decoder._names._at) < 60
+    assert len(decoder._names._flat) < 120
+
+
+def test_dictionaries_of_many_names_are_bounded_by_their_names() -> None:
+    table = names.NameTable()
+    encoded = [len(name).to_bytes(4, "little") + name for name in (b"/topic/%05d" % number for number in range(2_000))]
+    for number in range(1_000):
+        table.forget()
+        at = table.place(b"".join(encoded[number : number + 1_000]), 1_000)
+        assert table.names[table.flat[at + 17]] == f"/topic/{number + 17:05d}"
+        assert len(table.flat) < 100_000
