@@ -153,22 +153,24 @@ def _check(names: list[str], options: dict[str, Any]) -> None:
 def _print(found: Report) -> None:
     from rich.markup import escape
 
+    from radiator.cli.formats import visible  # what clients have written must not play with the terminal
+
     console = out()
     for section in found.page.sections:
         console.print()
         console.rule(f"[bold]{section.title}", align="left")
         if section.found:
-            console.print(section.found, markup=False, emoji=False)
+            console.print(visible(section.found), markup=False, emoji=False)
         for line in section.stands_out:
-            console.print(f"  • {line}", markup=False, emoji=False)
+            console.print(f"  • {visible(line)}", markup=False, emoji=False)
         if section.text:
-            console.print(section.text, style="dim", markup=False, emoji=False)
+            console.print(visible(section.text), style="dim", markup=False, emoji=False)
         for tile in section.tiles:
-            console.print(f"  [bold]{tile.value:>12}[/]  {escape(tile.meaning)}", emoji=False)
+            console.print(f"  [bold]{tile.value:>12}[/]  {escape(visible(tile.meaning))}", emoji=False)
         for table in section.tables:
             console.print()
-            console.print(table.rich(TERMINAL_ROWS_FOLDED if table.folded else TERMINAL_ROWS))
+            console.print(table.rich(TERMINAL_ROWS_FOLDED if table.folded else TERMINAL_ROWS, visible))
         for note in section.notes:
-            console.print(note, markup=False, emoji=False)
+            console.print(visible(note), markup=False, emoji=False)
     console.print()
     console.print(f"The report with pictures: [bold]{escape(str(found.files[0]))}[/]", emoji=False)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import base64
 import html
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -55,7 +55,8 @@ class Table:
     def cells(self, row: Mapping[str, Any]) -> list[str]:
         return [units.FORMATS[each.unit](row[each.key]) for each in self.fields]
 
-    def rich(self, rows_max: int = 20) -> RichTable:
+    def rich(self, rows_max: int = 20, plain: Callable[[str], str] = str) -> RichTable:
+        """``plain``: what makes text of others harmless to the terminal."""
         from rich.box import SIMPLE_HEAD
         from rich.table import Table as RichTable
         from rich.text import Text
@@ -65,7 +66,7 @@ class Table:
         left_out = len(self.rows) - min(rows_max, len(brief))
         caption = f"{units.many(left_out, 'more row')} in the report" if left_out > 0 else None
         table = RichTable(
-            title=Text(self.title, style="bold"),
+            title=Text(plain(self.title), style="bold"),
             title_justify="left",
             caption=caption,
             caption_justify="left",
@@ -75,10 +76,10 @@ class Table:
         for each in fields:
             number, text = each.unit in NUMBERS, each.unit == "text"
             table.add_column(
-                Text(each.heading), justify="right" if number else "left", overflow="fold", no_wrap=not text
+                Text(plain(each.heading)), justify="right" if number else "left", overflow="fold", no_wrap=not text
             )
         for row in brief[:rows_max]:
-            table.add_row(*[Text(units.FORMATS[each.unit](row[each.key])) for each in fields])
+            table.add_row(*[Text(plain(units.FORMATS[each.unit](row[each.key]))) for each in fields])
         return table
 
     def html(self) -> str:

@@ -130,6 +130,16 @@ def test_what_anybody_may_write_into_the_topic_of_samples_is_left_out(spark: Any
     assert [row["lag"] for row in answers["lag_over_time"]] == [5, 2]
 
 
+def test_a_sample_that_says_little_fails_no_sheet(spark: Any, writer: Writer) -> None:
+    bodies = [
+        b'{"time_ns": %d, "cursor": "c", "partition": "p", "lag": %d}' % (START_NS + n * 1_000_000_000, 100 * n)
+        for n in range(5)
+    ]
+    writer.write(SAMPLES, [Message(SAMPLES, body, b"", START_NS) for body in bodies])
+    (section,) = make_report(writer.root, spark=spark, sheets=["lag"]).page.sections
+    assert section.stands_out == ["c is 400 messages behind and falls behind by 100/s"]
+
+
 def test_one_sample_has_no_slope_and_is_drawn_all_the_same(spark: Any, writer: Writer, tmp_path: Path) -> None:
     writer.write(SAMPLES, [sample("sub:new", 0, 0, 5)])
     report = make_report(writer.root, tmp_path, spark=spark, sheets=["lag"])

@@ -202,6 +202,16 @@ def test_names_are_printed_as_they_are(capsys: pytest.CaptureFixture[str]) -> No
     assert capsys.readouterr().out.count(name) == 9
 
 
+def test_what_clients_write_does_not_play_with_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    evil = "a\x1b[2Jb\x9bc\n\rd"
+    table = Table(evil, [Field("a", evil)], [{"a": evil}])
+    section = Section("Top", evil, [Tile("1", evil)], [], [table], evil, [evil], [evil])
+    _print(Report("d", datetime.now(UTC), [], {}, Page("t", "", [section]), files=[Path("r.html")]))
+    shown = capsys.readouterr().out
+    assert "\x1b" not in shown and "\x9b" not in shown and "\r" not in shown
+    assert shown.count("a\\x1b[2Jb\\x9bc\\n\\rd") == 8
+
+
 def test_damage_ends_the_command_with_6_and_can_be_skipped(run: Any, writer: Writer, tmp_path: Path) -> None:
     writer.write("p", numbered("/topic/a", 50), per_batch=10)
     writer.close()

@@ -120,7 +120,7 @@ def _by_name(rows: Iterable[Row]) -> dict[str, Row]:
         one["lag"] += row["lag"]
         one["slope"] += row["slope"] or 0.0
         one["partitions"] += 1
-        one["members"] = max(one["members"], row["members"])
+        one["members"] = max((each for each in (one["members"], row["members"]) if each is not None), default=None)
         one["still_since"] = max(filter(None, (one["still_since"], row["still_since"])), default=None)
         one["age_ms"] = max((age for age in (one["age_ms"], row["age_ms"]) if age is not None), default=None)
     return found
