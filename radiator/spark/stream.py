@@ -227,8 +227,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
                 offset = end.next_offset
             elif offset == EARLIEST:
                 offset = self._start(name, end)
-            if time_ns is not None:
+            else:
+                self._losses.past_the_end(name, offset, end.next_offset, "option startingOffsets")
+            if time_ns is not None:  # of the log as it is now: its end may be behind the one that was found
                 offset = max(offset, offset_at(self._place.fs, stored(self._place.fs, name, end), time_ns))
-            self._losses.past_the_end(name, offset, end.next_offset, "option startingOffsets")
             begins[name] = offset
         return begins

@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from radiator.columns import heads, log, planning
-from radiator.columns.heads import ends
+from radiator.columns.files import Place
+from radiator.columns.heads import End, ends
 from radiator.columns.scan import LostRecords
 from radiator.errors import StorageError
 from radiator.limits import KIB
+from radiator.spark import stream
 from radiator.spark.options import parse
 from radiator.spark.schema import SCHEMA
 from radiator.spark.source import Reader
@@ -285,6 +287,26 @@ def test_a_stream_begins_at_a_moment(rolling: Writer) -> None:
     assert query.trigger() == {}
     rolling.write("a", large("a", 1, 300))
     assert query.trigger() == {"a": [300]}
+
+
+def test_a_stream_begins_at_a_moment_that_is_still_to_come_while_a_writer_writes(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer.write("a", numbered("a", 10))
+    look = stream.ends
+
+    def looked(place: Place) -> dict[str, End]:
+        found = look(place)
+        monkeypatch.undo()
+        writer.write("a", numbered("a", 5, 10))  # behind the look at the ends
+        return found
+
+    monkeypatch.setattr(stream, "ends", looked)
+    moment = (START_NS + 1000 * MS) // 1_000_000
+    query = Query(writer.root, startingTimestamp=moment)
+    assert query.trigger() == {}
+    writer.write("a", numbered("a", 5, 1000))
+    assert query.trigger() == {"a": list(range(15, 20))}
 
 
 def test_a_stream_begins_at_the_offsets_that_json_names_and_elsewhere_at_the_first(writer: Writer) -> None:
