@@ -12,9 +12,7 @@ import numpy as np
 from radiator.columns.batches import Ints, Mask
 from radiator.storage.format import DamagedBatch
 
-REMEMBERED_MAX = (
-    1 << 16
-)  # names in remembered dictionaries: a log of many destinations may have another one in each batch
+REMEMBERED_MAX = 1 << 16  # names in dictionaries: a log of many destinations may have another one in each batch
 
 
 class NameTable:
