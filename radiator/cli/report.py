@@ -169,7 +169,8 @@ def _print(found: Report) -> None:
             console.print(f"  [bold]{tile.value:>12}[/]  {escape(visible(tile.meaning))}", emoji=False)
         for table in section.tables:
             console.print()
-            console.print(table.rich(TERMINAL_ROWS_FOLDED if table.folded else TERMINAL_ROWS, visible))
+            rows = TERMINAL_ROWS_FOLDED if table.folded else TERMINAL_ROWS
+            console.print(table.rich(rows, visible, console.width))
         for note in section.notes:
             console.print(visible(note), markup=False, emoji=False)
     console.print()

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 UNBROKEN_MAX = 44  # characters of a cell that stand in one line
+FOLDED_MIN, BETWEEN = 20, 3  # characters of a terminal: in a line of text that folds, and between two columns
 NUMBERS = frozenset(units.FORMATS) - {"text", "moment"}  # these stand on the right
 
 
@@ -55,16 +56,21 @@ class Table:
     def cells(self, row: Mapping[str, Any]) -> list[str]:
         return [units.FORMATS[each.unit](row[each.key]) for each in self.fields]
 
-    def rich(self, rows_max: int = 20, plain: Callable[[str], str] = str) -> RichTable:
-        """``plain``: what makes text of others harmless to the terminal."""
+    def rich(self, rows_max: int = 20, plain: Callable[[str], str] = str, width: int | None = None) -> RichTable:
+        """``plain``: what makes text of others harmless to the terminal. What has no room in ``width`` is left
+        out, columns from the right, and named: else rich would cut numbers, and names to nothing."""
         from rich.box import SIMPLE_HEAD
         from rich.table import Table as RichTable
         from rich.text import Text
 
-        fields = [each for each in self.fields if not each.page_only]
         brief = self.rows if self.brief is None else self.brief
         left_out = len(self.rows) - min(rows_max, len(brief))
-        caption = f"{units.many(left_out, 'more row')} in the report" if left_out > 0 else None
+        every = [each for each in self.fields if not each.page_only]
+        cells = [[plain(units.FORMATS[each.unit](row[each.key])) for each in every] for row in brief[:rows_max]]
+        fields = every[: _room(every, cells, width)]
+        more = [units.many(left_out, "more row")] if left_out > 0 else []
+        more += [plain(each.heading) for each in every[len(fields) :]]
+        caption = Text(f"{', '.join(more)} in the report") if more else None
         table = RichTable(
             title=Text(plain(self.title), style="bold"),
             title_justify="left",
@@ -78,8 +84,8 @@ class Table:
             table.add_column(
                 Text(plain(each.heading)), justify="right" if number else "left", overflow="fold", no_wrap=not text
             )
-        for row in brief[:rows_max]:
-            table.add_row(*[Text(plain(units.FORMATS[each.unit](row[each.key]))) for each in fields])
+        for row in cells:
+            table.add_row(*map(Text, row[: len(fields)]))
         return table
 
     def html(self) -> str:
@@ -102,6 +108,19 @@ class Table:
         if self.folded:
             return f"<details><summary>{title} ({units.many(len(self.rows), 'row')})</summary>{table}</details>"
         return f"<h3>{title}</h3>{table}"
+
+
+def _room(fields: Sequence[Field], cells: Sequence[Sequence[str]], width: int | None) -> int:
+    """How many of the first columns a terminal has room for: text folds, and nothing else does."""
+    if width is None:
+        return len(fields)
+    needed = 2 - BETWEEN
+    for place, each in enumerate(fields):
+        longest = max(len(text) for text in (each.heading, *(row[place] for row in cells)))
+        needed += BETWEEN + (min(longest, FOLDED_MIN) if each.unit == "text" else longest)
+        if needed > width:
+            return max(place, 1)
+    return len(fields)
 
 
 @dataclass

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from rich.console import Console
 
 from radiator.spark import units
 from radiator.spark.page import Field, Page, Section, Table, Tile
@@ -196,6 +197,20 @@ def test_a_long_table_says_what_it_leaves_out() -> None:
     table = Table("T", [Field("n", "n", "count")], [{"n": i} for i in range(30)], rows_max=10)
     assert "20 more rows left out here" in table.html()
     assert table.rich(5).row_count == 5
+
+
+def test_a_narrow_terminal_shows_fewer_columns_whole_and_names_the_others() -> None:
+    numbers = [Field(name, name, "count") for name in ("largest", "average", "growth", "settled")]
+    table = Table("T", [Field("name", "name"), *numbers], [{"name": "n" * 90, **{each.key: 1e8 for each in numbers}}])
+    for width in range(40, 120):
+        with (console := Console(width=width)).capture() as shown:
+            console.print(table.rich(width=width))
+        text = shown.get()
+        assert "n" * 20 in text  # who it is
+        there = [each.heading for each in numbers if each.heading in text.splitlines()[2]]
+        assert text.count("100,000,000") == len(there)
+        left_out = [each.heading for each in numbers if each.heading not in there]
+        assert not left_out or f"{', '.join(left_out)} in the report" in " ".join(text.split())
 
 
 def test_a_peak_over_time_is_drawn_logarithmically_where_all_else_would_be_flat_and_it_is_said() -> None:
