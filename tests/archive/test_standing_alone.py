@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import multiprocessing
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -195,6 +196,24 @@ def test_files_that_took_half_a_day_are_not_committed_since_others_may_have_remo
         patch.setattr(publishing, "INTENT_SECONDS_MAX", -1)
         with pytest.raises(StorageError, match="took more than 12 hours"):
             go(tmp_path)
+    assert load(open_files(tmp_path / "archive")).version == -1
+    assert go(tmp_path).swept
+    check_all(tmp_path / "data", tmp_path / "archive")
+
+
+def test_files_of_a_machine_that_slept_for_days_are_not_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path / "data").close()
+    wall = time.time
+
+    def step(name: str) -> None:
+        if name == "settled":  # the monotonic clock stands still meanwhile
+            patch.setattr(publishing.time, "time", lambda: wall() + 2 * 24 * 3600)
+
+    with monkeypatch.context() as patch:
+        with pytest.raises(StorageError, match="took more than 12 hours"):
+            run(str(tmp_path / "data"), open_files(tmp_path / "archive"), EAGER, Watch(step=step))
     assert load(open_files(tmp_path / "archive")).version == -1
     assert go(tmp_path).swept
     check_all(tmp_path / "data", tmp_path / "archive")
