@@ -31,6 +31,7 @@ from radiator.storage.files import FileSystem, read_file, storage_error
 from radiator.storage.format import MISSING, BatchHeader, Columns, DamagedBatch, decode_columns, decode_header
 from radiator.storage.index import up_to_offset
 from radiator.storage.reader import StoredPartition, StoredSegment, newest_receive_ns, stored_partition
+from radiator.storage.received import first_ns
 from radiator.storage.salt import decode_key
 from radiator.storage.segment import Window, last_offset, load_index, start_of, whole_batches
 
@@ -154,8 +155,7 @@ class Border:
                 f"partition {partition.name!r} begins at offset {partition.log_start_offset}, and began at {start} "
                 f"when it was archived: {_WHY}"
             )
-        times = (segment.first_receive_ns for segment in partition.segments)
-        _compare(partition.name, anchor, Found(None, None, next((ns for ns in times if ns is not None), None)))
+        _compare(partition.name, anchor, Found(None, None, first_ns(self._fs, partition.segments)))
 
 
 def _compare(name: str, anchor: Anchor, found: Found) -> None:
@@ -219,8 +219,7 @@ def look_up(fs: FileSystem, partition: StoredPartition, offset: int) -> Found | 
     if before is None and at > 0:
         before = newest_receive_ns(partition.segments[at - 1], fs)
     if after is None:
-        times = (segment.first_receive_ns for segment in partition.segments[at + 1 :])
-        after = next((ns for ns in times if ns is not None), None)
+        after = first_ns(fs, partition.segments[at + 1 :])
     return Found(None, before, after)
 
 

@@ -35,6 +35,12 @@ def before(fs: FileSystem, segments: Sequence[StoredSegment], high_ns: int) -> S
     return segments
 
 
+def first_ns(fs: FileSystem, segments: Sequence[StoredSegment]) -> int | None:
+    """When the first record of these was received, as far as a batch that holds begins one of them. Raises OSError for
+    none of them: what cannot be read says nothing."""
+    return next((segment.first_receive_ns for segment in segments if _holds(fs, segment)), None)
+
+
 def _holds(fs: FileSystem, segment: StoredSegment) -> bool:
     """Whether its first batch is whole and says the same."""
     try:

@@ -183,6 +183,24 @@ def test_damage_where_the_archive_ends_is_no_other_log(tmp_path: Path) -> None:
     assert out.records
 
 
+def test_a_receive_time_that_no_crc_covers_is_no_other_log(tmp_path: Path) -> None:
+    write(tmp_path, 2000, 0)
+    go(tmp_path)
+    archived_end = state_of(tmp_path).ends["flights"]
+    write(tmp_path, 1500, 2000)
+    left = [path for path in segments(tmp_path) if int(path.stem) >= archived_end]
+    for path in set(segments(tmp_path)) - set(left):
+        path.unlink()
+    data = bytearray(left[0].read_bytes())
+    data[24 + 7] ^= 1 << 4  # min_receive_ns: 36 years earlier
+    before = log_of(tmp_path).segments[0].first_receive_ns
+    left[0].write_bytes(data)
+    after = log_of(tmp_path).segments[0].first_receive_ns
+    assert before is not None and after is not None and after < before
+    (problem,) = go(tmp_path).problems.values()
+    assert "20 records) cannot be read" in problem  # its own batch, and nothing else
+
+
 def test_a_log_that_begins_where_retention_had_been_is_another_one(tmp_path: Path) -> None:
     write(tmp_path, 1500, 0)
     go(tmp_path)
