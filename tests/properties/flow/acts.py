@@ -143,9 +143,9 @@ class Acts:
             return
         subscription, key = choice
         frame = person.messages[subscription.name, key]
+        if key in subscription.pledged and subscription.text == rules.TWINS:
+            return  # then the other one may come under the ack id that a transaction has answered
         transaction = self._transaction(person)
-        if transaction is None and key in subscription.pledged and subscription.text == rules.TWINS:
-            return  # then the other one may come under the ack id that the transaction has answered
         if transaction is None:
             self.model.answered(subscription, key, command == "ACK", **known)
         else:
