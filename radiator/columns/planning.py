@@ -125,7 +125,7 @@ def _check_bounds(options: ReadOptions, found: dict[str, End]) -> None:
     for option, bounds in (("startingOffsets", selection.starts), ("endingOffsets", selection.ends or {})):
         for name, offset in bounds.items():
             end = _known(option, name, options, found)
-            if end.next_offset < offset < HIGH:
+            if end.next_offset < offset and (bounds is selection.starts or offset < HIGH):  # an end may be open
                 raise StorageError(
                     f"option {option}: partition {name!r} ends at offset {end.next_offset}, got {offset}: "
                     "this is another store, or an older copy of it"

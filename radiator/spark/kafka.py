@@ -6,6 +6,8 @@ Kafka writes them.
 
 from __future__ import annotations
 
+import re
+
 from radiator.routing.pattern import segments
 from radiator.spark.spelling import plain
 
@@ -91,5 +93,7 @@ def looks_like_a_regular_expression(text: str) -> bool:
 
 
 def _has_dot_star(text: str) -> bool:
-    """``.*`` as Java means it: before everything, or with more of a name behind it; here ``*`` is a whole segment."""
-    return text.startswith(".*") or any(len(part) > 1 and part.startswith("*") for part in segments(text))
+    """``.*`` as Java means it: where a segment would begin, or with more of a name behind it; here ``*`` is one."""
+    return bool(re.search(r"(^|[./])\.[*+]", text)) or any(
+        len(part) > 1 and part.startswith("*") for part in segments(text)
+    )

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from enum import Enum
+from itertools import product
 from typing import NamedTuple
 
 from radiator.columns.options import EARLIEST, ROWS_PER_BATCH, Positions, ReadOptions
@@ -21,7 +22,7 @@ from radiator.errors import ConfigError, ProtocolError
 from radiator.routing.pattern import is_pattern, parse_list
 from radiator.spark import kafka
 from radiator.spark.positions import parse_offsets, parse_time, parse_times
-from radiator.spark.spelling import Values, expected, named, number, plain
+from radiator.spark.spelling import LONG_MAX, Values, expected, named, number, plain, short
 
 
 class Use(Enum):
@@ -113,18 +114,19 @@ def parse(given: Mapping[str, str], use: Use = Use.BATCH) -> ReadOptions:
     else:
         selection = selection.received(LOW if start is None else start, HIGH if end is None else end)
         selection = _offsets(values, selection, begins)
+        _check_order(values, selection, start_times, end_times)
     return ReadOptions(
         path=values["path"],
         selection=selection,
         fail_on_data_loss=_flag(values, "fail_on_data_loss", True),
         pushdown=_flag(values, "pushdown", False),
         rows_per_batch=number(values, "rows_per_batch", ROWS_PER_BATCH),
-        split_bytes=number(values, "split_bytes", 0) or None,
+        split_bytes=number(values, "split_bytes", 0, LONG_MAX) or None,
         tasks_min=number(values, "min_partitions", 1),
         begins=begins,
         start_times_ns=start_times,
         end_times_ns=end_times,
-        offsets_per_trigger_max=number(values, "max_offsets_per_trigger", 0) or None,
+        offsets_per_trigger_max=number(values, "max_offsets_per_trigger", 0, LONG_MAX) or None,
         archive=values.get("archive"),
         warn_once=values.get("warn_once"),
         storage={key[len(STORAGE) :]: str(value) for key, value in given.items() if _is_storage(key)},
@@ -173,7 +175,12 @@ def _names(values: Values) -> Selection:
         if option in values:
             selection = selection.destination("pattern", _pattern(values, option))
     if "partition" in values:
-        selection = selection.partition("in", *[name.strip() for name in values["partition"].split(",")])
+        names = [name.strip() for name in values["partition"].split(",")]
+        if not all(names):
+            raise ConfigError(
+                f"option partition: expected names of partitions, a comma list, got {values['partition']!r}"
+            )
+        selection = selection.partition("in", *names)
     return selection
 
 
@@ -218,6 +225,28 @@ def _offsets(values: Values, selection: Selection, begins: Positions) -> Selecti
     if isinstance(end, dict):
         return replace(selection, starts=starts, ends={name: HIGH if each < 0 else each for name, each in end.items()})
     return replace(selection.offsets(high=HIGH if end < 0 else end), starts=starts)
+
+
+def _check_order(
+    values: Values, selection: Selection, start_times: Mapping[str, int], end_times: Mapping[str, int]
+) -> None:
+    """Of what is said of all, and of what is said of one partition: a number for all may lie behind the end of some."""
+
+    def check(begin: str, until: str, low: int, high: int, of: str = "") -> None:
+        if begin in values and until in values and low > high:
+            said = " and ".join(map(values.called, (begin, until)))
+            got = " and ".join(short(values[name]) for name in (begin, until))
+            raise ConfigError(f"options {said}{of}: expected a start that is not behind the end, got {got}")
+
+    def check_each(begin: str, until: str, lows: Mapping[str, int], highs: Mapping[str, int]) -> None:
+        for name in lows.keys() & highs.keys():
+            check(begin, until, lows[name], highs[name], f", partition {name!r}")
+
+    check("starting_offsets", "ending_offsets", selection.offset_low, selection.offset_high)
+    check_each("starting_offsets", "ending_offsets", selection.starts, selection.ends or {})
+    check_each("starting_offsets_by_timestamp", "ending_offsets_by_timestamp", start_times, end_times)
+    for begin, until in product(("start_time", "starting_timestamp"), ("end_time", "ending_timestamp")):
+        check(begin, until, selection.receive_low_ns, selection.receive_high_ns)
 
 
 def _time(values: Values, *options: str) -> int | None:

@@ -19,6 +19,7 @@ from typing import Any
 from radiator.clock import NS_PER_SECOND
 from radiator.columns.options import EARLIEST, LATEST
 from radiator.errors import ConfigError
+from radiator.spark.spelling import LONG_MAX, short, whole
 
 MILLISECONDS_DIGITS, NANOSECONDS_DIGITS = 13, 19  # of the years 2001 to 2286, and 2001 to 2262
 NS_PER_MS = 1_000_000
@@ -66,12 +67,15 @@ def parse_offsets(text: str, option: str, *words: str) -> int | dict[str, int]:
     text = text.strip()
     if text in words:
         return WORDS[text]
-    if text.isascii() and text.isdigit():
-        return int(text)
     expected = f"option {option}: expected {', '.join(words)}, a number, or JSON"
-    parsed = _json(text)
+    number = whole(text)
+    if number is not None:
+        if number > LONG_MAX:
+            raise ConfigError(f"{expected}; expected an offset of {LONG_MAX} at most, got {short(text)!r}")
+        return number
+    parsed = _json(text, option)
     if not isinstance(parsed, dict):
-        raise ConfigError(f'{expected} such as {{"partition name": 1000}}, got {text!r}')
+        raise ConfigError(f'{expected} such as {{"partition name": 1000}}, got {short(text)!r}')
     _one_level(parsed, option, "1000")
     allowed = {WORDS[word]: word for word in words}
     for name, value in parsed.items():
@@ -79,24 +83,38 @@ def parse_offsets(text: str, option: str, *words: str) -> int | dict[str, int]:
             special = ", or ".join(f"{number} for {word}" for number, word in allowed.items())
             raise ConfigError(
                 f"{expected}; of partition {name!r}: expected an offset of 0 or more, or {special}, "
-                f"got {json.dumps(value)}"
+                f"got {short(json.dumps(value))}"
+            )
+        if value > LONG_MAX:
+            raise ConfigError(
+                f"{expected}; of partition {name!r}: expected an offset of {LONG_MAX} at most, got {short(str(value))}"
             )
     return parsed
 
 
 def parse_times(text: str, option: str) -> dict[str, int]:
     """Moments by partition, in nanoseconds."""
-    parsed = _json(text)
+    parsed = _json(text, option)
     if not isinstance(parsed, dict):
-        raise ConfigError(f'option {option}: expected JSON such as {{"partition name": 1700000000000}}, got {text!r}')
+        raise ConfigError(
+            f'option {option}: expected JSON such as {{"partition name": 1700000000000}}, got {short(text)!r}'
+        )
     _one_level(parsed, option, "1700000000000")
     return {name: parse_time(str(value), f"{option}, partition {name!r}") for name, value in parsed.items()}
 
 
-def _json(text: str) -> Any:
+def _json(text: str, option: str) -> Any:
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, value in pairs:
+            if name in found:
+                raise ConfigError(f"option {option}: expected each name once, got {name!r} twice")
+            found[name] = value
+        return found
+
     try:
-        return json.loads(text)
-    except ValueError:
+        return json.loads(text, object_pairs_hook=once)
+    except (ValueError, RecursionError):
         return None
 
 

@@ -16,6 +16,9 @@ from collections.abc import Callable, Mapping
 
 from radiator.errors import ConfigError
 
+INT_MAX, LONG_MAX = (1 << 31) - 1, (1 << 63) - 1  # as in Java
+SHOWN = 200  # characters of a value that does not fit
+
 
 def plain(name: str) -> str:
     return name.replace("_", "").lower()
@@ -70,13 +73,31 @@ def expected(key: str, names: Mapping[str, str]) -> str:
     return f"{hint}: expected {', '.join(like(key, name) for name in names.values())}"
 
 
-def number(values: Values, option: str, default: int) -> int:
+def number(values: Values, option: str, default: int, most: int = INT_MAX) -> int:
     if option not in values:
         return default
     text = values[option].strip()
-    if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise ConfigError(f"option {values.called(option)}: expected a whole number above 0, got {text!r}")
-    return int(text)
+    found = whole(text)
+    if not found:
+        raise ConfigError(f"option {values.called(option)}: expected a whole number above 0, got {short(text)!r}")
+    if found > most:
+        raise ConfigError(
+            f"option {values.called(option)}: expected a whole number from 1 to {most}, got {short(text)!r}"
+        )
+    return found
+
+
+def whole(text: str) -> int | None:
+    """A number of digits, or None. Of more than 64 bits it is ``LONG_MAX + 1``: ``int`` has a limit of its own."""
+    if not (text.isascii() and text.isdigit()):
+        return None
+    digits = text.lstrip("0")
+    return int(digits or "0") if len(digits) <= len(str(LONG_MAX)) else LONG_MAX + 1
+
+
+def short(text: str) -> str:
+    """For messages: what was given, which may be pages of it."""
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}... ({len(text)} characters)"
 
 
 def over(ours: Mapping[str, object], theirs: Mapping[str, object]) -> dict[str, str]:

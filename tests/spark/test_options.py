@@ -217,11 +217,79 @@ def test_a_batch_has_no_options_of_streams() -> None:
         ({"path": "x", "ending_offsets": '{"a": -2}'}, "option ending_offsets: expected latest"),
         ({"path": "x", "ending_offsets": '{"a": true}'}, "option ending_offsets: expected latest"),
         ({"path": "x", "destination": "/topic/>/x"}, "option destination: "),
+        (
+            {"path": "x", "startingOffsets": '{"a": 9223372036854775808}'},
+            "of partition 'a': expected an offset of 9223",
+        ),
+        ({"path": "x", "startingOffsets": "9" * 25}, f"offset of {HIGH} at most, got '{'9' * 25}'"),
+        ({"path": "x", "endingOffsets": "9" * 5000}, "999... (5000 characters)"),
+        ({"path": "x", "endingOffsets": '{"a": ' + "9" * 5000 + "}"}, "option endingOffsets: expected latest"),
+        ({"path": "x", "endingOffsets": "[" * 200_000}, "option endingOffsets: expected latest"),
+        ({"path": "x", "endingOffsets": '{"a": 1, "a": 2}'}, "endingOffsets: expected each name once, got 'a' twice"),
+        ({"path": "x", "startingOffsetsByTimestamp": '{"a": 1, "a": 1}'}, "expected each name once, got 'a' twice"),
+        (
+            {"path": "x", "rows_per_batch": "2147483648"},
+            "option rows_per_batch: expected a whole number from 1 to 2147",
+        ),
+        ({"path": "x", "minPartitions": "9" * 5000}, "option minPartitions: expected a whole number from 1 to 2147483"),
+        ({"path": "x", "split_bytes": str(1 << 63)}, f"option split_bytes: expected a whole number from 1 to {HIGH}"),
+        ({"path": "x", "partition": ""}, "option partition: expected names of partitions, a comma list, got ''"),
+        (
+            {"path": "x", "partition": "a,,b"},
+            "option partition: expected names of partitions, a comma list, got 'a,,b'",
+        ),
+        ({"path": "x", "subscribePattern": "/topic/.*"}, "looks like a regular expression"),
+        ({"path": "x", "subscribePattern": "/queue/a, /topic/.+"}, "looks like a regular expression"),
+        (
+            {"path": "x", "startingOffsets": "5", "endingOffsets": "3"},
+            "options startingOffsets and endingOffsets: expected a start that is not behind the end, got 5 and 3",
+        ),
+        (
+            {"path": "x", "startingOffsets": '{"a": 5}', "endingOffsets": '{"b": 9, "a": 3}'},
+            "options startingOffsets and endingOffsets, partition 'a': expected a start that is not behind the end",
+        ),
+        (
+            {"path": "x", "startTime": "2013-01-02", "endingTimestamp": "2013-01-01"},
+            "options startTime and endingTimestamp: expected a start that is not behind the end, got 2013-01-02 and",
+        ),
+        (
+            {
+                "path": "x",
+                "startingOffsetsByTimestamp": '{"a": "2013-01-02"}',
+                "endingOffsetsByTimestamp": '{"a": "2013-01-01"}',
+            },
+            "options startingOffsetsByTimestamp and endingOffsetsByTimestamp, partition 'a': expected a start",
+        ),
     ],
 )
 def test_a_wrong_option_is_told_in_words(given: dict[str, str], told: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(told)):
         parse(given)
+
+
+def test_limits_that_are_still_in_range_are_accepted() -> None:
+    options = parse(
+        {"path": "x", "rows_per_batch": "0002147483647", "split_bytes": str(HIGH), "endingOffsets": f"{HIGH}"}
+    )
+    assert (options.rows_per_batch, options.split_bytes) == ((1 << 31) - 1, HIGH)
+    assert options.selection.offsets_of("a") == (LOW, HIGH)
+    parse(
+        {
+            "path": "x",
+            "startingOffsets": "5",
+            "endingOffsets": "5",
+            "start_time": "2013-01-01",
+            "end_time": "2013-01-01",
+        }
+    )
+    parse({"path": "x", "start_time": "2300-01-01"})
+
+
+@pytest.mark.parametrize(
+    "pattern", ["/topic/*", "/topic/flights.*", "/topic/*.JFK", "*", ">", "/topic/#.a", "/topic/a*b"]
+)
+def test_our_own_patterns_are_no_regular_expressions(pattern: str) -> None:
+    parse({"path": "x", "subscribePattern": pattern})
 
 
 def test_a_file_uri_is_a_path() -> None:

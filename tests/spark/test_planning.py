@@ -246,6 +246,10 @@ def test_offsets_that_the_log_does_not_have_are_told(writer: Writer) -> None:
     for options, told in [
         ({"ending_offsets": '{"p": 11}'}, "partition 'p' ends at offset 10, got 11"),
         ({"starting_offsets": '{"p": 11}'}, "partition 'p' ends at offset 10, got 11"),
+        (
+            {"starting_offsets": '{"p": 9223372036854775807}'},
+            "partition 'p' ends at offset 10, got 9223372036854775807",
+        ),
         ({"starting_offsets": '{"x": 0}'}, "has no partition 'x'; it has 'p'"),
     ]:
         with pytest.raises(StorageError, match=re.escape(told)):
