@@ -206,7 +206,9 @@ def open_files(archive: str | os.PathLike[str] | Files) -> Files:
         from radiator.archive.remote import remote_files
 
         return remote_files(uri.rstrip("/"), parts.scheme)
-    path = unquote(parts.path) if "://" in uri or parts.scheme else uri
-    if not path:
+    path = uri
+    if "://" in uri or parts.scheme:  # urlsplit would take # and ? for the end of the path
+        path = unquote(uri.partition(":")[2].removeprefix(f"//{parts.netloc}" if "://" in uri else ""))
+    if not path or ("://" in uri and not path.startswith("/")):
         raise StorageError(f"{uri!r} names no archive: expected a directory, or a URI such as s3://bucket/archive")
     return LocalFiles(path)

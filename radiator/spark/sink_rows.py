@@ -37,6 +37,7 @@ from radiator.stomp.spec import HOP_BY_HOP, RESERVED
 
 DIGEST_BYTES = 12  # of what tells rows apart: a collision among 2^40 rows has a chance of 2^-17
 NS_PER_US = 1_000
+PRIORITIES = frozenset("0123456789")
 
 
 class Accepted(NamedTuple):
@@ -182,6 +183,8 @@ class Rows:
                     found.update((f"tag-{key}", value) for key, value in tags[row] if value is not None)
                 for header, values in columns:
                     if values[row] is not None:
+                        if header == "priority" and values[row] not in PRIORITIES:
+                            raise ConfigError(f"column priority: expected 0 to 9, got {values[row]}")
                         _set(found, header, values[row])
             except ConfigError as error:
                 raise ConfigError(f"row {first_row + row}: {error}") from None

@@ -6,12 +6,16 @@
     gcs         gs
     az          abfs
 
-Other schemes are called the same by both. Knows: schemes. Pure.
+Other schemes are called the same by both. A URI ``file:`` is decoded, as Spark takes its paths as they stand.
+
+Knows: schemes. Pure.
 """
 
 from __future__ import annotations
 
 import os
+
+from radiator.columns.files import is_remote, local_path
 
 HADOOP = {"s3": "s3a", "s3n": "s3a", "gcs": "gs", "az": "abfs", "local": "file"}
 ARROW = {"s3a": "s3", "s3n": "s3"}
@@ -19,9 +23,9 @@ ARROW = {"s3a": "s3", "s3n": "s3"}
 
 def hadoop_uri(place: str) -> str:
     """Of a path or a URI, as Spark takes it."""
-    scheme, separator, rest = place.partition("://")
-    if not separator:
-        scheme, rest = "file", os.path.abspath(place.removeprefix("file:"))
+    scheme, _, rest = place.partition("://")
+    if not is_remote(place):
+        scheme, rest = "file", os.path.abspath(local_path(place))
     made = HADOOP.get(scheme, scheme)
     if made == "s3a":  # Hadoop has settings for what pyarrow takes in the URI
         rest = rest.partition("?")[0]

@@ -81,6 +81,11 @@ def test_a_directory_is_named_by_a_path_or_by_a_uri(tmp_path: Path) -> None:
         files = open_files(uri)
         assert isinstance(files, LocalFiles)
         assert files.address("x") == f"{tmp_path}/x"
+    for uri in ("file:///x/a#b?c", "file:/x/a#b?c", "file://localhost/x/a%23b%3Fc", "local:///x/a#b?c", "/x/a#b?c"):
+        assert open_files(uri).local == "/x/a#b?c"
+    for uri in ("file://", "file://#b", "file://?b"):
+        with pytest.raises(StorageError, match="names no archive"):
+            open_files(uri)
 
 
 def test_a_scheme_that_nothing_reaches_is_told_with_the_remedy() -> None:

@@ -16,7 +16,7 @@ from radiator.columns.planning import plan, resolved, snapshot
 from radiator.columns.read import read
 from radiator.columns.scan import LostRecords, SegmentRange
 from radiator.columns.selection import HIGH, LOW
-from radiator.errors import StorageError
+from radiator.errors import ConfigError, StorageError
 from radiator.limits import INDEX_INTERVAL_BYTES, KIB
 from radiator.spark.options import parse
 from radiator.spark.schema import arrow_schema, select
@@ -158,15 +158,18 @@ def test_random_selections_agree_with_arithmetic(tmp_path: Path) -> None:
     root, rng = big(tmp_path / "data", 600, 128 * KIB), random.Random(7)
     for _ in range(60):
         low, high, early, late = (rng.randrange(-5, 606) for _ in range(4))
-        given = {
-            "starting_offsets": max(low, 0),
-            "ending_offsets": max(high, 0),
-            "start_time": START_NS + early * MS,
-            "end_time": START_NS + late * MS,
-            "split_bytes": rng.choice([1, 70_000, 10**9]),
-        }
-        expected = [n for n in range(600) if max(low, 0) <= n < high and early <= n < late]
-        assert offsets_of(root, **given).get("big", []) == expected
+        low, high, split = max(low, 0), max(high, 0), rng.choice([1, 70_000, 10**9])
+
+        def found(low: int, high: int, early: int, late: int, split: int = split) -> list[int]:
+            offsets = {"starting_offsets": low, "ending_offsets": high}
+            times = {"start_time": START_NS + early * MS, "end_time": START_NS + late * MS}
+            return offsets_of(root, **offsets, **times, split_bytes=split).get("big", [])
+
+        if low > high or early > late:
+            with pytest.raises(ConfigError, match="expected a start that is not behind the end"):
+                found(low, high, early, late)
+            (low, high), (early, late) = sorted((low, high)), sorted((early, late))
+        assert found(low, high, early, late) == [n for n in range(600) if low <= n < high and early <= n < late]
 
 
 def test_many_small_partitions_share_tasks(tmp_path: Path) -> None:

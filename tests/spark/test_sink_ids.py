@@ -188,3 +188,12 @@ def test_ids_of_the_first_sending_are_left_out_whatever_dedup_says(dedup: str) -
     batch = table_of(columns, body=["x", "x"], headers=[there, there], dedup_id=[None, "mine"])
     found = [row.message.headers for row in rows_of(columns, dedup=dedup).read(batch, 0)]
     assert found == [{"x": "y"}, {"x": "y", "dedup-id": "mine"}]
+
+
+def test_a_priority_that_no_queue_has_is_told_with_its_row() -> None:
+    columns: dict[str, DataType] = {"body": StringType(), "priority": LongType()}
+    found = rows_of(columns).read(table_of(columns, body=["x"] * 3, priority=[0, 9, None]), 0)
+    assert [row.message.headers.get("priority") for row in found] == ["0", "9", None]
+    for bad in (-1, 10):
+        with pytest.raises(ConfigError, match=f"row 8: column priority: expected 0 to 9, got {bad}"):
+            list(rows_of(columns).read(table_of(columns, body=["x", "x"], priority=[4, bad]), 7))

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql.types import StructType
 
+from radiator.columns.files import local_path
 from radiator.errors import ConfigError
 from radiator.spark import collect, table, tables
 from radiator.spark.schema import SCHEMA
@@ -126,6 +127,7 @@ def test_what_cannot_be_is_told_in_words(spark: Any, store: tuple[str, str], giv
 
 def test_places_have_the_names_that_each_side_knows() -> None:
     assert hadoop_uri("/srv/a b") == "file:///srv/a b" and hadoop_uri("file:/srv/a") == "file:///srv/a"
+    assert hadoop_uri("file:///a%20b") == f"file://{local_path('file:///a%20b')}" == "file:///a b"
     assert hadoop_uri("s3://key:secret@bucket/a/b?region=x") == "s3a://bucket/a/b"
     assert hadoop_uri("s3://bucket/a") == "s3a://bucket/a" == hadoop_uri("s3a://bucket/a")
     assert arrow_uri("s3a://bucket/a") == "s3://bucket/a" and arrow_uri("/srv/a") == "/srv/a"
