@@ -18,6 +18,7 @@ Knows: states of archives, listings, names and cursors of a store. Must not know
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from types import MappingProxyType
@@ -30,6 +31,7 @@ from radiator.columns.heads import End, Holdings, ends
 from radiator.columns.selection import Selection
 from radiator.errors import StorageError
 from radiator.storage.reader import StoredCursor, StoredPartition, list_cursors
+from radiator.storage.received import first_ns
 
 QUEUE = "queue:"  # cursors of queues begin with it
 REMOVED = "retention has removed them, and the archive does not have them; retention.wait_for: archive makes it wait"
@@ -153,10 +155,10 @@ class Around:
         before = [each.max_receive_ns for each in files if each.next_offset <= first]
         after = [each.min_receive_ns for each in files if each.first_offset >= following]
         log = self._logs.get(partition)
-        for segment in log.segments if log is not None else ():
-            if segment.base_offset >= following and segment.first_receive_ns is not None:
-                after.append(segment.first_receive_ns)
-                break
+        if log is not None and self._place is not None:
+            behind = bisect_left(log.segments, following, key=lambda segment: segment.base_offset)
+            first_behind = first_ns(self._place.fs, log.segments[behind:])
+            after += [] if first_behind is None else [first_behind]
         return max(before, default=None), min(after, default=None)
 
     def _names(self, partition: str) -> set[str] | None:

@@ -13,6 +13,7 @@ Knows: stored partitions, files and manifest of an archive. Must not know: what 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,7 +26,9 @@ from radiator.export.rows import Row, rows
 from radiator.limits import KIB, MIB
 from radiator.replay.choice import Choice, Condition
 from radiator.replay.merging import Stream, merge
+from radiator.storage.files import FileSystem
 from radiator.storage.reader import StoredPartition, list_partitions
+from radiator.storage.received import first_ns
 
 if TYPE_CHECKING:
     from radiator.replay.archived import Archived
@@ -150,9 +153,6 @@ class Sources:
 
 def _earliest_ns(partition: StoredPartition, start: int) -> int:
     """No record from ``start`` on was received before: the first time of its segment, if that can be told."""
-    found: int | None = None
-    for segment in partition.segments:
-        if segment.base_offset > start and found is not None:
-            break
-        found = segment.first_receive_ns if segment.first_receive_ns is not None else LONG_AGO_NS
+    above = bisect_right(partition.segments, start, key=lambda segment: segment.base_offset)
+    found = first_ns(FileSystem(), partition.segments[max(above - 1, 0) : max(above, 1)])
     return LONG_AGO_NS if found is None else found

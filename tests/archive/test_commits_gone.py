@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from radiator.archive.files import open_files
-from radiator.archive.holes import ELSEWHERE
+from radiator.archive.holes import ELSEWHERE, Around
 from radiator.archive.manifest import load
 from radiator.archive.paths import commit_path
 from radiator.archive.run import Options, Watch, preview, run
+from radiator.columns.files import open_store
 from radiator.columns.selection import Selection
 from radiator.errors import StorageError
 from radiator.replay.archived import Archived
@@ -26,6 +27,7 @@ from radiator.storage.reader import list_partitions
 from tests.archive.killing import EAGER, Killed
 from tests.archive.stores import check_exact, fill, more
 from tests.archive.test_border import log_of
+from tests.spark.stores import Writer
 
 UNMERGED = replace(EAGER, merge=False)
 
@@ -50,6 +52,26 @@ def go(root: Path, archive: str = "archive", options: Options = UNMERGED) -> lis
 
 def mark(root: Path) -> int:
     return archived.read(FileSystem(), partition_path(str(root / "data"), "flights"))
+
+
+def test_a_damaged_receive_time_hides_no_hole(root: Path) -> None:
+    """Of the segment behind the hole, in its first header: 36 years earlier."""
+    end = load(open_files(root / "archive")).ends["flights"]
+    writer = Writer(root / "data", 64 * 1024)
+    more(writer, count=3000, first=2000)
+    writer.close()
+    log = log_of(root)
+    moment = next(each.first_receive_ns for each in log.segments if each.base_offset > end)
+    for each in log.segments[:-2]:
+        Path(each.path).unlink()
+    last = Path(log.segments[-2].path)
+    data = bytearray(last.read_bytes())
+    data[24 + 7] ^= 1 << 4
+    last.write_bytes(data)
+    log = log_of(root)
+    around = Around(load(open_files(root / "archive")), open_store(str(root / "data")), [log])
+    assert moment is not None
+    assert around.may_hold("flights", end, log.log_start_offset, Selection(receive_low_ns=moment))
 
 
 def test_data_files_without_a_commit_are_no_new_archive(root: Path) -> None:

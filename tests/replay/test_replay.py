@@ -59,6 +59,19 @@ def test_all_of_a_store_is_sent_in_the_order_of_receiving(
     assert third.text == "body 2" and third.tags == {"tag": "x"}
 
 
+def test_a_damaged_receive_time_changes_no_order(
+    shared_broker: BrokerProcess, store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    segment = sorted(Path(store, "partitions", "ab").glob("*.rlog"))[0]
+    data = bytearray(segment.read_bytes())
+    data[24 + 7] ^= 1 << 5  # min_receive_ns of its first batch: 73 years later
+    segment.write_bytes(data)
+    args = ("--data", store, "--to", "/topic/odd", "--url", shared_broker.address, "--skip-damaged")
+    assert replay(capsys, *args, code=6)["lost"][0]["first"] == 0
+    numbers = [int(each.headers["number"]) for each in held(shared_broker, "/topic/odd")]
+    assert len(numbers) > 500 and numbers == sorted(numbers)
+
+
 def test_a_part_is_chosen_by_name_partition_time_offset_and_header(
     shared_broker: BrokerProcess, store: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
