@@ -11,7 +11,7 @@ Knows: Rows, Arrow. Must not know: files, pyspark. ``_MAKERS`` says how each col
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -23,9 +23,10 @@ from radiator.columns.names import NameTable
 from radiator.columns.rows import Rows
 from radiator.columns.selection import HIGH, LOW, Selection
 from radiator.limits import MIB
-from radiator.storage.format import MISSING
+from radiator.storage.format import MISSING, DamagedBatch
 from radiator.storage.layout import encode_name
 
+Made = TypeVar("Made")
 UNPACKED_BYTES = 32 * MIB  # of compressed regions that are unpacked at a time
 
 
@@ -39,6 +40,19 @@ class Counters:
         self.rows = 0
 
 
+class Contradiction(NamedTuple):
+    """The batch at ``position`` of the file, which passed its crc, has no offsets ``first`` to ``following - 1``."""
+
+    position: int
+    first: int
+    following: int
+    reason: str
+
+
+def _refuse(found: Contradiction) -> None:
+    raise DamagedBatch(f"offsets {found.first} to {found.following - 1}: {found.reason}")
+
+
 class Decoder:
     def __init__(
         self, partition: str, schema: pa.Schema, selection: Selection, rows_per_batch: int, counters: Counters
@@ -50,11 +64,46 @@ class Decoder:
         self._names = NameTable()
         self._make = [(_MAKERS[field.name], field.type) for field in schema]
 
-    def decode(self, batches: Batches, low: int = LOW, high: int = HIGH) -> Iterator[pa.RecordBatch]:
-        """The wanted records of these batches, of those with offsets from ``low`` up to, not including, ``high``."""
+    def decode(
+        self,
+        batches: Batches,
+        low: int = LOW,
+        high: int = HIGH,
+        position: int = 0,
+        on_damage: Callable[[Contradiction], None] = _refuse,
+    ) -> Iterator[pa.RecordBatch]:
+        """The wanted records of these batches, of those with offsets from ``low`` up to, not including, ``high``.
+        ``position``: of their chunk in its file. ``on_damage`` hears of each batch that contradicts itself, before
+        records behind it come; if it returns, that batch is left out."""
+
+        def tried(rows: Rows, step: Callable[[Rows], Made]) -> Iterator[Made]:
+            """``step`` of these, or of those batches among them of which it can be made."""
+            try:
+                made = step(rows)
+            except DamagedBatch as error:
+                reason = str(error)
+            else:
+                yield made
+                return
+            if len(rows.at) > 1:
+                for each in rows.singly():
+                    yield from tried(each, step)
+                return
+            first, following = int(rows.base_offset[0]), int(rows.base_offset[0] + rows.span[0])
+            on_damage(Contradiction(position + int(rows.at[0]), max(first, low), min(following, high), reason))
+
         self._names.forget()
-        rows = Rows(batches, self._names)
-        selection, low, high = self.selection, max(low, self._low), min(high, self._high)
+        wanted = max(low, self._low), min(high, self._high)
+        for parts in tried(Rows(batches, self._names), lambda rows: self._parts(rows, *wanted)):
+            for part in parts:
+                for batch in tried(part, lambda rows: self._columns(rows, *wanted)):
+                    self.counters.rows += batch.num_rows
+                    for start in range(0, batch.num_rows, self._rows_per_batch):
+                        yield batch.slice(start, self._rows_per_batch)
+
+    def _parts(self, rows: Rows, low: int, high: int) -> list[Rows]:
+        """Of the batches that may have wanted records."""
+        selection = self.selection
         chosen = (rows.base_offset < high) & (rows.base_offset + rows.span > low)
         if selection.by_time:
             chosen &= rows.batches.max_receive_ns >= selection.receive_low_ns
@@ -63,21 +112,14 @@ class Decoder:
             rows = rows.only(chosen)
         if selection.destinations and len(rows.at):
             rows = rows.only(rows.batches_with(selection.wants_destination))
-        if not len(rows.at):
-            return
-        for part in rows.parts(UNPACKED_BYTES):
-            yield from self._decode(part, low, high)
+        return list(rows.parts(UNPACKED_BYTES)) if len(rows.at) else []
 
-    def _decode(self, rows: Rows, low: int, high: int) -> Iterator[pa.RecordBatch]:
+    def _columns(self, rows: Rows, low: int, high: int) -> pa.RecordBatch:
         self.counters.batches_decoded += len(rows.at)
         made = _Made(rows, self._partition, self._names)
         batch = pa.RecordBatch.from_arrays([make(made, kind) for make, kind in self._make], schema=self.schema)
         mask = self._mask(rows, low, high)
-        if not mask.all():
-            batch = batch.filter(pa.array(mask))
-        self.counters.rows += batch.num_rows
-        for start in range(0, batch.num_rows, self._rows_per_batch):
-            yield batch.slice(start, self._rows_per_batch)
+        return batch if mask.all() else batch.filter(pa.array(mask))
 
     def _mask(self, rows: Rows, low: int, high: int) -> Mask:
         selection, mask = self.selection, np.ones(rows.total, np.bool_)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow as pa
 
-from radiator.columns.decode import Counters, Decoder
+from radiator.columns.decode import Contradiction, Counters, Decoder
 from radiator.columns.files import open_store
 from radiator.columns.options import ReadOptions
 from radiator.columns.scan import Loss, LostRecords, SegmentRange, scan
@@ -47,6 +47,9 @@ def read(
             assert instead is not None
             yield from instead(losses.pop(0), lose)
 
+    def contradicted(of: SegmentRange) -> Callable[[Contradiction], None]:
+        return lambda found: note(Loss(of.partition, of.path, *found))
+
     fs = open_store(options.path, options.storage).fs
     decoder: Decoder | None = None
     partition = None
@@ -56,5 +59,7 @@ def read(
             decoder = Decoder(partition, schema, options.selection, options.rows_per_batch, counters)
         for chunk in scan(wanted, note, counters, fs):
             yield from found()
-            yield from decoder.decode(*chunk)
+            for batch in decoder.decode(*chunk, contradicted(wanted)):
+                yield from found()
+                yield batch
         yield from found()

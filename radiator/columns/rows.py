@@ -65,6 +65,11 @@ class Rows:
     def only(self, chosen: Mask) -> Rows:
         return Rows(self.batches.only(chosen), self._names)
 
+    def singly(self) -> Iterator[Rows]:
+        """Each batch by itself."""
+        for number in range(len(self.at)):
+            yield Rows(self.batches.only(slice(number, number + 1)), self._names)
+
     def parts(self, bytes_max: int) -> Iterator[Rows]:
         """These rows in one piece, or in several, so that each has about ``bytes_max`` when it is unpacked."""
         if not (self.flags & COMPRESSED).any():

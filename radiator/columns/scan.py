@@ -85,11 +85,12 @@ class Loss(NamedTuple):
 
 class Chunk(NamedTuple):
     """The good batches of a piece of the file. Of their records those count that have an offset from ``low`` up to, not
-    including, ``high``."""
+    including, ``high``. ``position``: of the piece."""
 
     batches: Batches
     low: int
     high: int
+    position: int
 
 
 def scan(
@@ -140,7 +141,7 @@ class _Walk:
                 continue
             batches, stopped, reason = self._walk(data, whole=len(data) >= length)
             if len(batches.at):
-                yield Chunk(batches, self.low, wanted.next_offset)
+                yield Chunk(batches, self.low, wanted.next_offset, self.position)
             self.position += stopped
             need = 0
             if self.expected >= wanted.next_offset:

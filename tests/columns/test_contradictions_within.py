@@ -1,0 +1,93 @@
+"""Batches whose contradictions only decoding sees, under a crc that holds: they are losses like others."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from zlib import crc32
+
+import pyarrow as pa
+import pytest
+
+from radiator.columns.decode import Counters
+from radiator.columns.options import ReadOptions
+from radiator.columns.read import Lose, read
+from radiator.columns.scan import Loss, LostRecords
+from radiator.columns.schema import arrow_schema
+from radiator.columns.selection import Selection
+from radiator.storage.format import BODIES_ZSTD
+from tests.columns.segments import Placed, whole, write_segment
+from tests.spark.stores import numbered
+
+SIZES = [3, 2, 4, 1, 5]
+BAD = [1, 3]  # batches: offsets 3 and 4, and 9
+
+
+def frame(batch: bytearray) -> None:
+    assert int.from_bytes(batch[44:46], "little") & BODIES_ZSTD
+    at = batch.rindex(b"\x28\xb5\x2f\xfd")  # of the bodies
+    batch[at + 8 : at + 14] = b"\xff" * 6
+
+
+def offsets_of_bodies(batch: bytearray) -> None:
+    count = int.from_bytes(batch[40:44], "little")
+    padded = 4 * (count + 1) + 7 & ~7
+    struct.pack_into("<I", batch, 64 + 8 * count + padded, 1 << 20)
+
+
+def names(batch: bytearray) -> None:
+    at = batch.index(b"/topic/a")
+    struct.pack_into("<I", batch, at - 4, 3)
+
+
+HARMS = {"frame": (frame, 3), "offsets": (offsets_of_bodies, 0), "names": (names, 0)}
+
+
+def harmed(tmp_path: Path, harm: Callable[[bytearray], None], level: int) -> tuple[Path, list[Placed]]:
+    path = tmp_path / "00000000000000000000.rlog"
+    messages = [numbered("/topic/a", size, sum(SIZES[:i])) for i, size in enumerate(SIZES)]
+    messages = [
+        [each._replace(body=each.body * 50, event_ns=None, transmit_ns=None) for each in one] for one in messages
+    ]
+    placed = write_segment(path, messages, level=level)
+    data = path.read_bytes()
+    ends = [*(each.position for each in placed[1:]), len(data)]
+    pieces = [bytearray(data[each.position : end]) for each, end in zip(placed, ends, strict=True)]
+    for bad in BAD:
+        harm(pieces[bad])
+        struct.pack_into("<I", pieces[bad], 12, crc32(pieces[bad][16:]))
+    path.write_bytes(b"".join(pieces))
+    return path, placed
+
+
+@pytest.mark.parametrize("kind", HARMS)
+def test_what_only_decoding_finds_is_told_with_its_place_or_left_out(
+    tmp_path: Path, kind: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path, placed = harmed(tmp_path, *HARMS[kind])
+    schema, ranges = arrow_schema(["destination", "offset", "body"]), [whole(path, placed)]
+    told = f"partition 'p': offsets 3 to 4 .2 records. cannot be read: .*{path} at byte {placed[1].position}"
+    with pytest.raises(LostRecords, match=told):
+        list(read(ranges, ReadOptions(str(tmp_path), Selection()), schema, Counters()))
+    some = ReadOptions(str(tmp_path), Selection(), fail_on_data_loss=False)
+    found = pa.Table.from_batches(read(ranges, some, schema, Counters()), schema).column("offset").to_pylist()
+    assert found == [0, 1, 2, *range(5, 9), *range(10, 15)]
+    said = capfd.readouterr().err
+    assert re.findall(r"offsets (\d+) to (\d+)", said) == [("3", "4"), ("9", "9")]
+    unasked = ReadOptions(str(tmp_path), Selection().offsets(10))
+    assert sum(batch.num_rows for batch in read(ranges, unasked, schema, Counters())) == 5
+
+
+def test_what_is_found_elsewhere_comes_in_its_place(tmp_path: Path) -> None:
+    path, placed = harmed(tmp_path, *HARMS["offsets"])
+    schema = arrow_schema(["offset", "body"])
+
+    def instead(loss: Loss, lose: Lose) -> Iterator[pa.RecordBatch]:
+        offsets = list(range(loss.first, loss.following))
+        yield pa.RecordBatch.from_pydict({"offset": offsets, "body": [b""] * len(offsets)}, schema)
+
+    options = ReadOptions(str(tmp_path), Selection())
+    batches = read([whole(path, placed)], options, schema, Counters(), instead)
+    assert pa.Table.from_batches(batches, schema).column("offset").to_pylist() == list(range(15))
