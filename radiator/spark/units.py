@@ -5,7 +5,8 @@ Knows: values and text. Must not know: where they come from. None is always the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 
 NOTHING = "–"
@@ -13,7 +14,10 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BYTES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _COUNTS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 _RATES = (("s", 1), ("min", 60), ("h", 3600), ("d", 86_400))
-_MS = ((31_557_600_000.0, "y"), (86_400_000.0, "d"), (3_600_000.0, "h"), (60_000.0, "min"), (1_000.0, "s"), (1.0, "ms"))
+_MS = (
+    *((31_557_600_000.0, "y"), (86_400_000.0, "d"), (3_600_000.0, "h"), (60_000.0, "min")),
+    *((1_000.0, "s"), (1.0, "ms"), (0.001, "µs"), (1e-6, "ns")),
+)
 
 
 def count(value: float | None) -> str:
@@ -25,30 +29,21 @@ def short(value: float | None) -> str:
     """1.2 M: for axes and labels."""
     if value is None:
         return NOTHING
-    for unit, name in _COUNTS:
-        if abs(value) >= unit:
-            return f"{_three(value / unit)} {name}"
-    return _three(value)
+    return _in_units(value, _COUNTS) or _three(value)
 
 
 def size(value: float | None) -> str:
     """12.3 MiB"""
     if value is None:
         return NOTHING
-    for unit, name in _BYTES:
-        if abs(value) >= unit:
-            return f"{_three(value / unit)} {name}"
-    return f"{value:.0f} B"
+    return _in_units(value, _BYTES) or f"{value:.0f} B"
 
 
 def duration(ms: float | None) -> str:
-    """1.5 ms, 250 µs, 12.7 y"""
+    """1.5 ms, 250 µs, 1 ns, 12.7 y"""
     if ms is None:
         return NOTHING
-    for unit, name in _MS:
-        if abs(ms) >= unit:
-            return f"{_three(ms / unit)} {name}"
-    return "0" if ms == 0 else f"{_three(ms * 1000)} µs"
+    return "0" if ms == 0 else _in_units(ms, _MS) or f"{_three(ms * 1e6)} ns"
 
 
 def moment(value: datetime | None) -> str:
@@ -130,8 +125,18 @@ def bucket(span: timedelta, buckets_max: int = 120) -> tuple[int, str]:
     return 86_400 * days, f"{days} days"
 
 
+def _in_units(value: float, units: Sequence[tuple[float, str]]) -> str:
+    """In the largest of these that it reaches as it is written: 999,999 is 1 M. Empty below all of them."""
+    for place, (unit, name) in enumerate(units):
+        if abs(value) >= unit:
+            larger, text = units[max(place - 1, 0)], _three(value / unit)
+            reached = place > 0 and abs(float(text.replace(",", ""))) * unit >= larger[0]
+            return f"{_three(value / larger[0])} {larger[1]}" if reached else f"{text} {name}"
+    return ""
+
+
 def _three(value: float) -> str:
     """About three digits."""
-    if abs(value) >= 100 or value == int(value):
+    if abs(value) >= 100 or math.isclose(value, round(value)):
         return f"{value:,.0f}"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}".rstrip("0").rstrip(".")

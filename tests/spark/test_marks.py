@@ -59,6 +59,10 @@ def test_logarithmic_durations_are_whole_numbers_of_their_unit() -> None:
             assert float(number.replace(",", "")) * UNITS[name] == pytest.approx(mark.value, rel=0.01)
 
 
+def test_a_mark_of_nanoseconds_is_not_written_as_nothing() -> None:
+    assert [mark.text for mark in logarithmic(1e-6, 1e-3, "duration", 4)] == ["1 ns", "10 ns", "100 ns", "1 µs"]
+
+
 @pytest.mark.parametrize("unit", ["count", "short"])
 def test_what_counts_things_has_no_marks_between_numbers_and_no_halves(unit: str) -> None:
     for _, high, at_most in _ranges(3000, 0, 9):

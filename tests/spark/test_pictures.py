@@ -148,6 +148,23 @@ def test_numbers_as_people_read_them() -> None:
         "1 d",
         "-5 ms",
     ]
+
+
+def test_what_is_rounded_up_to_the_next_unit_is_written_in_it() -> None:
+    assert [units.short(value) for value in (999_999, -999_999, 999_499, 999_999_999)] == [
+        "1 M",
+        "-1 M",
+        "999 k",
+        "1 G",
+    ]
+    assert [units.size(value) for value in (2**20 - 1, 2**30 - 1, 1000 * 2**10)] == ["1 MiB", "1 GiB", "1,000 KiB"]
+    assert [units.duration(ms) for ms in (999.9, 59_999, 0.9999, 364 * 86_400_000.0)] == [
+        "1 s",
+        "1 min",
+        "1 ms",
+        "364 d",
+    ]
+    assert [units.duration(ms) for ms in (1e-6, 2e-5, 3e-4, -1e-6)] == ["1 ns", "20 ns", "300 ns", "-1 ns"]
     assert units.moment(datetime(2013, 1, 31, 12, 5)) == "2013-01-31 12:05:00"
     assert [units.share(value) for value in (0.1234, 0, 0.0001, 0.9999, 1, None)] == [
         "12.3%", "0", "< 0.1%", "> 99.9%", "100%", "–",
