@@ -26,7 +26,7 @@ from radiator.cli.common import (
     put_json,
 )
 from radiator.cli.signals import stopped_by_signals
-from radiator.clock import NS_PER_SECOND
+from radiator.clock import NS_PER_MS, NS_PER_SECOND
 
 LOOK_SECONDS = 1.0  # how often it is seen that the query has ended
 REMEDY = "`report live` needs pyspark and {name} is not installed: pip install 'radiator[spark]'"
@@ -39,7 +39,8 @@ def _width(ctx: click.Context, parameter: click.Parameter, text: str) -> str:
     ns = parse_duration(text)
     if ns is None or ns < NS_PER_SECOND:
         raise click.BadParameter(f"expected a duration of a second or more, such as 30s or 5m, got {text!r}")
-    return f"{ns // NS_PER_SECOND} seconds"
+    seconds, rest = divmod(ns, NS_PER_SECOND)
+    return f"{ns // NS_PER_MS} milliseconds" if rest else f"{seconds} seconds"
 
 
 @click.command("live", short_help="Publish windowed counts to a topic, live.")

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import stomp
 
@@ -171,6 +172,29 @@ def test_the_command_tells_what_is_wrong(
     somewhere = ("--data", str(shared_broker.data), "--destination", "/topic/wrong.*", "--from", "first", "--once")
     refused = told(1, *somewhere, "--url", shared_broker.address, "--to", "/topic/*")
     assert "bad-destination" in refused and "Traceback" not in refused
+
+
+@pytest.mark.parametrize("option", ["every", "late", "trigger"])
+def test_durations_reach_spark_to_the_millisecond(option: str) -> None:
+    (parameter,) = [each for each in live.params if each.name == option]
+    words = [parameter.process_value(click.Context(live), text) for text in ("1500ms", "1s1ms", "5m", "2000ms")]
+    assert words == ["1500 milliseconds", "1001 milliseconds", "300 seconds", "2 seconds"]
+    with pytest.raises(click.BadParameter, match="a second or more"):
+        parameter.process_value(click.Context(live), "999ms")
+
+
+def test_windows_are_as_wide_as_they_were_asked_for(
+    spark: Any, shared_broker: BrokerProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    args = ["report", "live", "--data", str(shared_broker.data), "--url", shared_broker.address, "--clock", "event"]
+    args += ["--to", "/topic/ops.narrow", "--destination", "/topic/narrow.*", "--every", "1500ms", "--late", "1500ms"]
+    send(shared_broker, "/topic/narrow.a", [0.0, 0.02, 0.04])  # at 0, 1.2 and 2.4 s
+    assert command([*args, "--trigger", "1500ms", "--from", "first", "--once"]) == 0
+    found = [
+        (each["start"][17:23], each["end"][17:23], each["messages"])
+        for each in published(shared_broker, "/topic/ops.narrow")
+    ]
+    assert sorted(found) == [("00.000", "01.500", 2), ("01.500", "03.000", 1)]
 
 
 def test_its_options_are_documented() -> None:
