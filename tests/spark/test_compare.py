@@ -103,6 +103,13 @@ def test_dead_letters_are_no_new_destination_and_chance_is_no_change(spark: Any,
     assert remarks["/queue/dead"] == remarks["/queue/dead.more"] == "dead letters" and remarks["/queue/gone"] == "new"
 
 
+def test_a_window_that_begins_in_the_future_is_told_as_that(spark: Any, store: str) -> None:
+    (section,) = make_report(store, spark=spark, sheets=["compare"], start="2200-01-01T00:00:00Z").page.sections
+    assert section.nothing and "--from, 2200-01-01 00:00:00, lies ahead of now" in section.found
+    (section,) = make_report(store, spark=spark, sheets=["compare"]).page.sections
+    assert "too short" in section.found
+
+
 def test_windows_of_different_length_are_compared_by_rate(spark: Any, store: str) -> None:
     window = {"with_start": str(START_NS), "with_until": str(START_NS + 50 * S)}
     (section,) = make_report(store, spark=spark, sheets=["compare"], **WINDOWS, **window).page.sections

@@ -105,6 +105,11 @@ def section(answers: Answers, options: Options) -> Section:
     rows = [{**row, "remark": remark(row)} for row in answers["compare"]]
     if not answers["windows"]:
         found = "The log is too short to be cut into two windows by itself: --from, --until and --with name them."
+        if options.start is not None:
+            begins = units.moment(units.utc(options.start))
+            found = (
+                f"Nothing can be compared: --from, {begins}, lies ahead of now, and no --until names an end behind it."
+            )
         return Section("Compared", found=found, nothing=True)
     now, before = answers["windows"]
     text = f"Now: {_window(now)}. Before: {_window(before)}."
