@@ -27,6 +27,7 @@ from radiator.spark.jobs import (
     totals,
     traffic,
 )
+from radiator.spark.report import make_report
 from tests.spark.stores import MS, START_NS, Message, Writer, numbered
 
 pytestmark = pytest.mark.spark
@@ -129,6 +130,19 @@ def test_clocks_that_disagree_are_counted(spark: Any, tmp_path: Any) -> None:
     writer.close()
     (row,) = answer(spark, writer.root, "latency")
     assert (row["leg"], row["messages"], row["negative"]) == ("transmit to receive", 3, 1)
+
+
+def test_a_message_that_is_negative_in_two_legs_is_one_message(spark: Any, writer: Writer) -> None:
+    def sent(name: str, event_ms: int, transmit_ms: int) -> Message:
+        return Message(name, b"", b"", START_NS, START_NS + event_ms * MS, START_NS + transmit_ms * MS)
+
+    writer.write("p", [*(sent("/topic/ahead", 5, 5) for _ in range(4)), sent("/topic/ahead", -2, -1)])
+    writer.write("q", [sent("/topic/event", 5, -1), sent("/topic/fine", -2, -1)])
+    everything = answer(spark, writer.root, "latency", by=())
+    assert [(row["negative"], row["first_negative"]) for row in everything] == [(1, 1), (4, 4), (5, 0)]
+    (section,) = make_report(writer.root, spark=spark, sheets=["latency"]).page.sections
+    (line,) = [line for line in section.stands_out if "wrong order" in line]
+    assert line.startswith("5 messages have times in the wrong order, of /topic/ahead (4), /topic/event (1): clocks")
 
 
 def test_top_tags(spark: Any, store: str) -> None:

@@ -17,24 +17,29 @@ _ACCURACY = 10_000  # of percentile_approx: the rank is off by at most one part 
 
 
 def latency(df: DataFrame, *, by: Sequence[str] = ("destination",)) -> DataFrame:
-    """Percentiles per leg of the way: the columns of ``by``, leg, messages, p50_ms, p95_ms, p99_ms, max_ms, negative.
+    """Percentiles per leg of the way: the columns of ``by``, leg, messages, p50_ms, p95_ms, p99_ms, max_ms, negative,
+    first_negative.
 
     A leg is measured where a record has both times. ``negative`` counts records whose later time is the earlier one:
-    clocks that disagree, or an event time in the future. ``by=()`` gives one row per leg for everything together.
+    clocks that disagree, or an event time in the future. ``first_negative`` leaves out those that a leg
+    before it counts, so that its sum over the legs is a number of messages. ``by=()`` gives one row per leg for
+    everything together.
     """
-    legs = F.array(
-        *[
-            F.struct(F.lit(leg).alias("leg"), F.try_subtract(end, start).alias("ns"))
-            for leg, (start, end) in LEGS.items()
-        ]
-    )
-    measured = df.select(*by, F.explode(legs).alias("one")).select(*by, "one.leg", "one.ns").where("ns is not null")
+    ways = {leg: F.try_subtract(end, start) for leg, (start, end) in LEGS.items()}
+    below, structs = F.lit(False), []
+    for leg, ns in ways.items():
+        negative = F.coalesce(ns < 0, F.lit(False))
+        structs.append(F.struct(F.lit(leg).alias("leg"), ns.alias("ns"), (negative & ~below).alias("first")))
+        below = below | negative
+    one = df.select(*by, F.explode(F.array(*structs)).alias("one"))
+    measured = one.select(*by, "one.leg", "one.ns", "one.first").where("ns is not null")
     quantiles = F.percentile_approx("ns", [0.5, 0.95, 0.99], _ACCURACY)
     found = measured.groupBy(*by, "leg").agg(
         F.count("*").alias("messages"),
         quantiles.alias("q"),
         F.max("ns").alias("max"),
         F.count_if(F.col("ns") < 0).alias("negative"),
+        F.count_if("first").alias("first_negative"),
     )
     order = F.array_position(F.array(*[F.lit(leg) for leg in LEGS]), F.col("leg"))
     return found.orderBy(*by, order).select(
@@ -46,4 +51,5 @@ def latency(df: DataFrame, *, by: Sequence[str] = ("destination",)) -> DataFrame
         (F.col("q")[2] / _NS_PER_MS).alias("p99_ms"),
         (F.col("max") / _NS_PER_MS).alias("max_ms"),
         "negative",
+        "first_negative",
     )

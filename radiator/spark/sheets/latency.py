@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from radiator.spark import units
@@ -14,6 +15,7 @@ from radiator.spark.sheets.work import Answers, Rows, Sheet, Work
 
 HISTORY_MS = 30 * 86_400_000.0  # an event that is older than this when it is sent was not sent as it happened
 DESTINATIONS_MAX = 15  # in the picture
+WRONG_MAX = 3  # destinations whose clocks disagree, by name
 TOGETHER = "all together"
 SLOW_MIN = 10.0  # times the p50 of everything: a p99 below that is no finding
 
@@ -95,13 +97,24 @@ def _stands_out(everything: Rows, rows: Rows, leg: dict[str, Any]) -> list[str]:
         said.append(
             f"slowest is {slowest['destination']}: half took {half} at most, but one in a hundred {most} or more"
         )
-    negative = sum(row["negative"] for row in everything)
+    negative = sum(row["first_negative"] for row in everything)
     if negative:
-        are = "is" if negative == 1 else "are"
+        have = "has" if negative == 1 else "have"
         said.append(
-            f"{units.many(negative, 'difference')} {are} negative: clocks that disagree, or events that lie ahead"
+            f"{units.many(negative, 'message')} {have} times in the wrong order, of {_wrong(rows)}: "
+            "clocks that disagree, or events that lie ahead"
         )
     return said
+
+
+def _wrong(rows: Rows) -> str:
+    """The destinations with the most messages whose later time is the earlier one."""
+    messages: Counter[str] = Counter()
+    for row in rows:
+        messages[row["destination"]] += row["first_negative"]
+    worst = sorted((name for name in messages if messages[name]), key=lambda name: (-messages[name], name))
+    told = ", ".join(f"{name} ({messages[name]:,})" for name in worst[:WRONG_MAX])
+    return told + (f" and {len(worst) - WRONG_MAX:,} more" if len(worst) > WRONG_MAX else "")
 
 
 def _busiest(rows: Rows) -> Rows:
