@@ -13,7 +13,8 @@ import pytest
 
 from radiator.spark import collect, read
 from radiator.spark.jobs import JOBS, disorder, lateness
-from tests.spark.stores import MS, Message, Writer
+from radiator.spark.report import make_report
+from tests.spark.stores import MS, START_NS, Message, Writer
 
 pytestmark = pytest.mark.spark
 
@@ -140,3 +141,13 @@ def test_a_watermark_of_that_delay_keeps_everything(spark: Any) -> None:
         latest = max(latest, event.event_ns)
     assert dropped[row.keep_all_ms] == 0
     assert dropped[row.keep_all_ms - 1] > 0
+
+
+def test_where_all_events_lie_ahead_none_is_said_to_be_the_latest(spark: Any, writer: Writer) -> None:
+    times = [START_NS + n * 1000 * MS for n in range(3)]
+    writer.write("p", [Message("/topic/a", b"", b"", at, at + (300_000 + n) * MS) for n, at in enumerate(times)])
+    (section,) = make_report(writer.root, spark=spark, sheets=["lateness"]).page.sections
+    assert section.found == (
+        "No message came late: each came before its event, by 5 min at least. All events came in order: no watermark "
+        "has to wait. 3 messages came before the event: a clock, or an announcement."
+    )

@@ -74,6 +74,15 @@ def test_of_many_dead_letters_the_most_are_told_and_how_many_more_there_are() ->
     assert told(rows)[2:] == ["7 letters of /queue/2: rejected", "and 15 letters more"]
 
 
+def test_dead_letters_of_one_place_were_all_there() -> None:
+    from radiator.spark.sheets.dead_letters import _findings as found
+
+    row = {"letters": 47, "origin": "/queue/a", "cause": "rejected", "last_died": FIRST, "repeated": 0}
+    assert found([row], []).startswith("47 dead letters; all were in /queue/a: rejected.")
+    assert found([{**row, "letters": 1}], []).startswith("1 dead letter; it was in /queue/a: rejected.")
+    assert found([row, {**row, "letters": 3}], []).startswith("50 dead letters; most, 94%, were in /queue/a")
+
+
 def test_a_burst_that_many_made_names_nobody() -> None:
     def sent(minute: int, name: str, messages: int) -> dict[str, Any]:
         return {"start": FIRST + timedelta(minutes=minute), "destination": name, "messages": messages}
@@ -85,6 +94,23 @@ def test_a_burst_that_many_made_names_nobody() -> None:
     assert line.endswith("10 times the usual; from many")
     (line,) = stands_out([*usual, sent(9, "/topic/b", 99), sent(9, "/topic/c", 1)], totals, Options())
     assert line.endswith("10 times the usual; 99% of them in /topic/b")
+
+
+def test_a_load_at_the_start_hides_no_later_burst_of_another_destination() -> None:
+    def sent(minute: int, name: str, messages: int) -> dict[str, Any]:
+        return {"start": FIRST + timedelta(minutes=minute), "destination": name, "messages": messages}
+
+    loads = [sent(0, "/topic/load", 90_000), sent(1, "/topic/load", 70_000)]
+    later = [sent(40, "/topic/b", 2500), sent(41, "/topic/c", 900), sent(42, "/topic/d", 600)]
+    usual = [sent(minute, "/topic/a", 10) for minute in range(2, 50)]
+    total = {"destination": "/topic/a", "messages": 9, "first_received": FIRST, "last_received": FIRST}
+    told = stands_out([*loads, *usual, *later], [total], Options())
+    assert [line.rpartition("; ")[2] for line in told] == [
+        "all of them in /topic/load",
+        "more than 99% of them in /topic/b",
+        "99% of them in /topic/c",
+    ]
+    assert "2023-11-14 00:40:00: 2,510 messages" in told[1]
 
 
 def test_what_chance_makes_is_no_burst() -> None:

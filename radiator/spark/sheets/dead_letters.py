@@ -167,8 +167,10 @@ def _origin(row: dict[str, object]) -> str:
 
 def _findings(rows: Rows, words: Rows) -> str:
     total, first = sum(row["letters"] for row in rows), rows[0]
-    most = f"most, {units.percent(first['letters'] / total)}, were in {_origin(first)}: {_words(first['cause'])}"
-    said = [f"{units.many(total, 'dead letter')}; {most}."]
+    most = f"most, {units.percent(first['letters'] / total)}, were"
+    if first["letters"] == total:
+        most = "it was" if total == 1 else "all were"
+    said = [f"{units.many(total, 'dead letter')}; {most} in {_origin(first)}: {_words(first['cause'])}."]
     said.append(f"The last died at {units.moment(max(row['last_died'] for row in rows))}.")
     counts: Counter[str] = Counter()
     for row in words:

@@ -161,6 +161,9 @@ def _findings(together: Row, order: Row, rows: Rows, history: bool) -> str:
     if history:
         back = units.duration(together["p50_ms"])
         said = [f"Recorded history: half of it was received more than {back} after it happened."]
+    elif together["max_ms"] < 0:
+        least = units.duration(-together["max_ms"])
+        said = [f"No message came late: each came before its event, by {least} at least."]
     else:
         minute, hour = units.share(together["late_1min"]), units.share(together["late_1h"])
         late = f"{minute} of {units.many(together['messages'], 'message')} came more than a minute late"

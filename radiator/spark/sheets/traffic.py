@@ -26,6 +26,7 @@ REST = OTHER
 MOST_MIN = 0.25  # of a burst: one that has less is not who made it
 BARS_MAX = 12
 TOLD_MAX = 2  # silences of each kind that are told of one by one
+BURSTS_MAX = 3
 PEAK_MIN = 3.0  # times the usual: less is no burst
 DEVIATIONS_MIN = 6.0  # of a number that chance makes: of 5,000 pieces none is so far above the usual
 BUCKETS_MIN = 5  # pieces of time: of fewer nothing is usual
@@ -200,9 +201,9 @@ def _graves(answers: Answers) -> frozenset[str]:
 
 
 def stands_out(rows: Rows, totals: Rows, options: Options, graves: Collection[str] = ()) -> list[str]:
-    """The burst, and who was silent in the middle or is silent at the end; of ``graves`` nobody expects anything."""
+    """Bursts, and who was silent in the middle or is silent at the end; of ``graves`` nobody expects anything."""
     width, words = options.width(span(totals))
-    said = _burst(rows, words)
+    said = _bursts(rows, words)
     silent = [
         f"{name} was silent from {units.moment(first)} to {units.moment(last)}"
         for name, first, last in _pauses(rows, timedelta(seconds=width))
@@ -234,21 +235,29 @@ def _brief(lines: list[str], what: str) -> list[str]:
     return lines if len(lines) <= TOLD_MAX else [*lines[:TOLD_MAX], f"and {len(lines) - TOLD_MAX:,} more {what}"]
 
 
-def _burst(rows: Rows, width: str) -> list[str]:
+def _bursts(rows: Rows, width: str) -> list[str]:
+    """The largest of each destination that made one, and the largest that many made together."""
     buckets: dict[Any, int] = {}
+    largest: dict[Any, dict[str, Any]] = {}
     for row in rows:
-        buckets[row["start"]] = buckets.get(row["start"], 0) + row["messages"]
+        at = row["start"]
+        buckets[at] = buckets.get(at, 0) + row["messages"]
+        if at not in largest or row["messages"] > largest[at]["messages"]:
+            largest[at] = row
     if len(buckets) < BUCKETS_MIN:
         return []
-    peak, usual = max(buckets, key=lambda at: buckets[at]), median(buckets.values())
-    if buckets[peak] < PEAK_MIN * usual or buckets[peak] < usual + DEVIATIONS_MIN * usual**0.5:
-        return []
-    largest = max((row for row in rows if row["start"] == peak), key=lambda row: row["messages"])
-    share = largest["messages"] / buckets[peak]
-    many = share < MOST_MIN or largest["destination"] == REST
-    whose = "from many" if many else f"{units.percent(share)} of them {_of(largest['destination'])}"
-    times = f"{buckets[peak] / usual:,.0f} times the usual"
-    return [f"a burst at {units.moment(peak)}: {buckets[peak]:,} messages in {width}, {times}; {whose}"]
+    usual = median(buckets.values())
+    least = max(PEAK_MIN * usual, usual + DEVIATIONS_MIN * usual**0.5)
+    said: dict[str, str] = {}
+    for at in sorted(buckets, key=lambda at: -buckets[at]):
+        if buckets[at] < least:
+            break
+        name, share = largest[at]["destination"], largest[at]["messages"] / buckets[at]
+        maker = REST if share < MOST_MIN else name
+        whose = "from many" if maker == REST else f"{'all' if share == 1 else units.percent(share)} of them {_of(name)}"
+        times = f"{buckets[at] / usual:,.0f} times the usual"
+        said.setdefault(maker, f"a burst at {units.moment(at)}: {buckets[at]:,} messages in {width}, {times}; {whose}")
+    return list(said.values())[:BURSTS_MAX]
 
 
 def _pauses(rows: Rows, width: timedelta) -> Iterator[tuple[str, datetime, datetime]]:
