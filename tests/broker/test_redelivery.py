@@ -233,7 +233,8 @@ def test_requeue_true_is_a_plain_nack_and_anything_else_an_error() -> None:
     assert client.error() == "bad-header"
 
 
-def test_what_was_never_written_to_an_auto_consumer_is_no_attempt() -> None:
+def never_written() -> World:
+    """A consumer with ack:auto was handed the only delivery that the rule allows, and left before it was written."""
     world = World(rule("redeliver: {max: 1}"))
     client = world.connect()
     client.subscribe("/queue/a", ack="auto")
@@ -241,6 +242,11 @@ def test_what_was_never_written_to_an_auto_consumer_is_no_attempt() -> None:
     world.commit()
     world.pump()
     client.drop()
+    return world
+
+
+def test_what_was_never_written_to_an_auto_consumer_is_no_attempt() -> None:
+    world = never_written()
     assert consumer(world).bodies() == ["x"]
 
 
@@ -269,13 +275,7 @@ def test_nor_is_it_one_after_a_start(again: str, before: int) -> None:
 
 def test_what_kills_the_broker_when_it_comes_again_is_not_spared_for_ever() -> None:
     """The journal has it that it was never written, the mapping that it went out once more since."""
-    world = World(rule("redeliver: {max: 1}"))
-    client = world.connect()
-    client.subscribe("/queue/a", ack="auto")
-    client.publish("/queue/a", "x")
-    world.commit()
-    world.pump()
-    client.drop()
+    world = never_written()
     world.commit()
     world.connect().subscribe("/queue/a")
     world.pump()
