@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,9 +16,15 @@ from radiator.spark.options import parse
 from radiator.storage.files import FileSystem
 from radiator.storage.store import PartitionOptions, Store
 from tests.bench import records
-from tests.bench.records import LOGS, START_NS, write_store
+from tests.bench.records import LOGS, START_NS, compress_sealed, write_store
 
 pytestmark = pytest.mark.spark
+
+
+def rows_of(root: str) -> list[dict[str, Any]]:
+    options = parse({"path": root, "split_bytes": "70000"})
+    batches = [batch for ranges in plan(options) for batch in read(ranges, options, arrow_schema(), Counters())]
+    return [row for batch in batches for row in batch.to_pylist()]
 
 
 @pytest.mark.parametrize("per_commit", [1, 7])
@@ -27,9 +34,7 @@ def test_the_store_is_whole_and_the_storage_opens_it(
     monkeypatch.setattr(records, "SEGMENT_BYTES", 128 << 10)
     root = str(tmp_path / "data")
     write_store(root, 2_001, per_commit)
-    options = parse({"path": root, "split_bytes": "70000"})
-    batches = [batch for ranges in plan(options) for batch in read(ranges, options, arrow_schema(), Counters())]
-    rows = [row for batch in batches for row in batch.to_pylist()]
+    rows = rows_of(root)
     assert len({row["message_id"] for row in rows}) == len(rows) == 2_001
     assert {row["size"] for row in rows} == {200}
     assert {len(row["headers"]) for row in rows} == {4} and {len(row["tags"]) for row in rows} == {2}
@@ -38,3 +43,16 @@ def test_the_store_is_whole_and_the_storage_opens_it(
     store.open(START_NS)
     assert {name: store.partition(name, PartitionOptions()).high_watermark for name in LOGS} == found
     store.close()
+
+
+def test_compressed_it_is_smaller_and_has_the_same_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "SEGMENT_BYTES", 64 << 10)
+    root = tmp_path / "data"
+    write_store(str(root), 2_001, 1)
+    before, rows = [path.stat().st_size for path in sorted(root.rglob("*.rlog"))], rows_of(str(root))
+    compress_sealed(str(root))
+    after = [path.stat().st_size for path in sorted(root.rglob("*.rlog"))]
+    smaller = sum(new < old / 2 for new, old in zip(after, before, strict=True))
+    assert smaller == len(before) - len(LOGS)  # all but the last one of each log
+    by_id = {row["message_id"]: row for row in rows}
+    assert {row["message_id"]: row for row in rows_of(str(root))} == by_id
