@@ -39,6 +39,8 @@ from radiator.storage.reader import StoredPartition, StoredSegment
 from radiator.storage.received import before, since
 
 FILE_COST_BYTES = 64 * KIB  # opening a file is as dear as reading this much
+RECORD_COST_BYTES = 512  # and handing over a record as reading this much: of a compressed log, records are the work
+RECORD_BYTES_MIN = 20  # of columns, which are never compressed: no range has more records than its bytes allow
 RAGGED = 8  # a cut leaves at least this part of a task's share on either side
 NOWHERE = (-1, 0)
 
@@ -233,15 +235,27 @@ def _count(total: int, options: ReadOptions) -> int:
     return max(count, options.tasks_min)
 
 
+def _record_cost(wanted: SegmentRange) -> int:
+    """Of an offset, in bytes; less where most of its offsets cannot be there any more."""
+    offsets, size = wanted.next_offset - wanted.first_offset, wanted.end - wanted.start
+    return min(RECORD_COST_BYTES, RECORD_COST_BYTES * size // (RECORD_BYTES_MIN * offsets)) if offsets else 0
+
+
 class _Line:
-    """All ranges, one behind the other by their bytes; it is cut into equal parts."""
+    """All ranges, one behind the other by what they cost, in bytes; it is cut into equal parts. Who says how many bytes
+    a task shall have is taken at the word: there records cost nothing."""
 
     def __init__(self, cuts: Sequence[_Cut], options: ReadOptions) -> None:
         self._cuts = cuts
-        self.costs = [cut.range.end - cut.range.start + FILE_COST_BYTES for cut in cuts]
+        self.record_costs = [0 if options.split_bytes else _record_cost(cut.range) for cut in cuts]
+        sizes = [cut.range.end - cut.range.start + FILE_COST_BYTES for cut in cuts]
+        self.costs = [
+            size + (cut.range.next_offset - cut.range.first_offset) * each
+            for cut, size, each in zip(cuts, sizes, self.record_costs, strict=True)
+        ]
         self.begins = list(accumulate(self.costs, initial=0))
         self.total = self.begins[-1]
-        self.count = _count(self.total, options)
+        self.count = _count(sum(sizes), options)
         self.ragged = 0 if options.tasks_min > 1 else self.total // self.count // RAGGED
 
     def border(self, number: int) -> int:
@@ -269,21 +283,22 @@ def _tasks(fs: FileSystem, cuts: Iterable[_Cut], line: _Line) -> Iterator[tuple[
     crosses the border has no entries, or would be cut near one of its ends."""
     task: list[SegmentRange] = []
     number = 1  # of the task that is being filled
-    for cut, begin, cost in zip(cuts, line.begins, line.costs, strict=False):
+    for cut, begin, cost, each in zip(cuts, line.begins, line.costs, line.record_costs, strict=False):
         inside = cut.inside or []
         if task and begin + (min(line.ragged, cost // 2) if inside else cost // 2) >= line.border(number):
             yield tuple(task)
             task, number = [], max(number, line.passed(begin)) + 1
-        rest, shift = cut.range, begin + FILE_COST_BYTES - cut.range.start
+        rest, shift = cut.range, begin + FILE_COST_BYTES - cut.range.start - cut.range.first_offset * each
         for entry in inside:
-            if shift + entry.position < max(line.border(number), begin + line.ragged):
+            at = shift + entry.position + entry.base_offset * each
+            if at < max(line.border(number), begin + line.ragged):
                 continue
-            if cut.range.end - entry.position < line.ragged:
+            if begin + cost - at < line.ragged:
                 break
             if confirms(fs, cut.segment, entry):
                 task.append(replace(rest, end=entry.position, next_offset=entry.base_offset))
                 yield tuple(task)
-                task, number = [], max(number, line.passed(shift + entry.position)) + 1
+                task, number = [], max(number, line.passed(at)) + 1
                 rest = replace(rest, start=entry.position, first_offset=entry.base_offset)
         task.append(rest)
     if task:

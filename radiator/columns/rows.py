@@ -6,7 +6,7 @@ chunk ready made, so a single large batch is a view, and thousands of one-record
 The regions of headers and bodies are joined by Arrow's ``take``. A column is made when it is asked for.
 
 Compressed regions are unpacked only if their column is asked for, batch by batch; ``parts`` keeps what that takes
-within bounds, since a chunk of 4 MiB may hold a gigabyte.
+within bounds, since a chunk of 8 MiB may hold a gigabyte.
 
 Knows: the byte positions of ``radiator.storage.format``. Must not know: files, Spark, what a header means.
 Invariant: nothing outside the chunk is touched; a batch whose parts contradict one another (which a good crc does not

@@ -47,7 +47,7 @@ from radiator.storage.format import (
 )
 from radiator.storage.segment import Window, base_of, find_batch
 
-CHUNK_BYTES = 4 * MIB  # about 16 k rows of 200 B; measured: larger is no faster
+CHUNK_BYTES = 8 * MIB  # 32 k rows of 200 B; of 4 MiB all columns take a tenth more CPU, of 16 no less, and more memory
 
 
 class LostRecords(StorageError):

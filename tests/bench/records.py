@@ -8,7 +8,7 @@ record has a JSON body of 200 bytes and four headers, two of them tags; six dest
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -125,10 +125,10 @@ def write_store(root: str, count: int, per_commit: int) -> None:
         log.close()
 
 
-def compress_sealed(root: str) -> None:
+def compress_sealed(root: str, logs: Iterable[str] = LOGS) -> None:
     """Rewrites every sealed segment as the broker does by itself for a log with ``compress: zstd``."""
     fs = FileSystem()
-    for name in LOGS:
+    for name in logs:
         directory = layout.partition_path(root, name)
         bases = [layout.segment_base(path.name) for path in Path(directory).iterdir()]
         for base, end in pairwise(sorted(base for base in bases if base is not None)):

@@ -24,6 +24,7 @@ from radiator.storage import layout
 from radiator.storage.files import FileSystem
 from radiator.storage.index import IndexEntry, encode_entries, encode_head
 from radiator.storage.reader import StoredSegment
+from tests.bench.records import compress_sealed
 from tests.spark.stores import MS, START_NS, Message, Writer, numbered
 
 pytestmark = pytest.mark.spark
@@ -75,6 +76,28 @@ def test_tasks_have_equal_shares(tmp_path: Path, segment_bytes: int) -> None:
         assert len(tasks) == count
         even = total / count
         assert all(abs(cost(task) - even) < even / 4 + 2 * INDEX_INTERVAL_BYTES for task in tasks)
+
+
+def test_tasks_have_equal_shares_of_records_where_most_are_compressed(tmp_path: Path) -> None:
+    """The sealed segments have a few per cent of the bytes: by bytes one task would have nearly all records."""
+    root = big(tmp_path / "data", 3400)
+    compress_sealed(root, ["big"])
+    (whole,) = plan(parse({"path": root, "split_bytes": str(1 << 40)}))
+    assert sum(piece.end - piece.start for piece in whole[:-1]) < whole[-1].end / 2
+    shares = [
+        sum(piece.next_offset - piece.first_offset for piece in task)
+        for task in plan(parse({"path": root, "min_partitions": "2"}))
+    ]
+    assert len(shares) == 2
+    assert max(shares) < 2 * min(shares)
+
+
+def test_offsets_without_records_are_no_work() -> None:
+    few = SegmentRange("p", "path", 0, 2_000, 0, 1_000_000)
+    many = SegmentRange("p", "path", 0, 2_000_000, 1_000_000, 1_010_000)
+    segment = StoredSegment("path", 0, 1_010_000, 2_002_000, None)
+    line = planning._Line([planning._Cut(segment, each, []) for each in (few, many)], parse({"path": "/x"}))
+    assert line.costs[0] * 40 < line.costs[1]
 
 
 def test_a_task_for_each_core_as_long_as_there_is_enough_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
