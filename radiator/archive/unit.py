@@ -14,7 +14,9 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -23,12 +25,13 @@ from radiator.archive.manifest import Anchor, Lost
 from radiator.archive.parquet import SCHEMA
 from radiator.archive.split import DAY_NS, Placed, Settings, Split
 from radiator.columns.batches import Batches
-from radiator.columns.decode import Counters, Decoder
+from radiator.columns.decode import Contradiction, Counters, Decoder
 from radiator.columns.names import NameTable
 from radiator.columns.rows import Rows
 from radiator.columns.scan import Loss, LostRecords, SegmentRange, scan
 from radiator.columns.selection import Selection
 from radiator.errors import StorageError
+from radiator.storage.format import DamagedBatch
 
 ROW_BYTES = 100  # of a record besides its body, about
 ALL_ROWS = 1 << 40  # of a chunk in one batch
@@ -90,14 +93,14 @@ def write_unit(unit: Unit, settings: Settings, advance: Callable[[int], None] = 
     decoder = Decoder(unit.partition, SCHEMA, Selection(), ALL_ROWS, Counters())
     last: Batches | None = None
     for wanted in unit.ranges:
+        contradicted = partial(_lose_contradiction, wanted, lose)
         for chunk in scan(wanted, lose, Counters()):
             last = chunk.batches
-            for batch in decoder.decode(chunk.batches, max(chunk.low, unit.first), chunk.high):
+            low = max(chunk.low, unit.first)
+            for batch in decoder.decode(chunk.batches, low, chunk.high, chunk.position, contradicted):
                 split.add(batch)
             advance(len(chunk.batches.chunk))
-    anchor = None
-    if last is not None:
-        anchor = anchor_at(last.chunk[int(last.at[-1]) :].tobytes(), unit.first, unit.following)
+    anchor = None if last is None else _anchor(last, unit)
     written = Written(unit, split.finish(), [*unit.lost, *sorted(lost)], anchor)
     gone = sum(max(0, each.next_offset - max(each.first, unit.first)) for each in written.lost)
     expected = unit.following - unit.first - gone
@@ -107,6 +110,18 @@ def write_unit(unit: Unit, settings: Settings, advance: Callable[[int], None] = 
             f"{unit.first} to {unit.following - 1}; nothing of them was archived: `radiator fsck` looks for the reason"
         )
     return written
+
+
+def _lose_contradiction(wanted: SegmentRange, lose: Callable[[Loss], None], found: Contradiction) -> None:
+    lose(Loss(wanted.partition, wanted.path, *found))
+
+
+def _anchor(last: Batches, unit: Unit) -> Anchor | None:
+    """Of the last batch that can be unpacked."""
+    for at in reversed(last.at.tolist()):
+        with suppress(DamagedBatch):
+            return anchor_at(last.chunk[at:].tobytes(), unit.first, unit.following)
+    return None
 
 
 def _sparse(unit: Unit) -> bool:
@@ -125,11 +140,21 @@ def _sizes(unit: Unit, lose: Callable[[Loss], None]) -> Counter[tuple[int, str]]
     names = NameTable()
     for wanted in unit.ranges:
         for chunk in scan(wanted, lose, Counters()):
-            rows = Rows(chunk.batches, names)
-            ids, days, sizes = rows.destination_ids, rows.receive_ns // DAY_NS, rows.sizes + ROW_BYTES
-            width = len(names.names)
-            keys, where = np.unique(days * width + ids, return_inverse=True)
-            sums = np.bincount(where, weights=sizes.astype(np.float64))
-            for key, size in zip(keys.tolist(), sums.tolist(), strict=True):
-                found[key // width, names.names[key % width]] += int(size)
+            _add_sizes(Rows(chunk.batches, names), names, found)
     return found
+
+
+def _add_sizes(rows: Rows, names: NameTable, found: Counter[tuple[int, str]]) -> None:
+    """Without batches that contradict themselves: the second walk tells of them."""
+    try:
+        ids, days, sizes = rows.destination_ids, rows.receive_ns // DAY_NS, rows.sizes + ROW_BYTES
+    except DamagedBatch:
+        if len(rows.at) > 1:
+            for each in rows.singly():
+                _add_sizes(each, names, found)
+        return
+    width = len(names.names)
+    keys, where = np.unique(days * width + ids, return_inverse=True)
+    sums = np.bincount(where, weights=sizes.astype(np.float64))
+    for key, size in zip(keys.tolist(), sums.tolist(), strict=True):
+        found[key // width, names.names[key % width]] += int(size)

@@ -248,8 +248,8 @@ class Rows:
 
     @cached_property
     def sizes(self) -> Ints:
-        first = self._body_off_at >> 2
-        sizes: Ints = self._gather(self._w32, first + 1).astype(np.int64) - self._gather(self._w32, first)
+        starts, stops = self._bounds(self._body_off_at, self._unpacked(BODIES_ZSTD)[1])
+        sizes: Ints = stops.astype(np.int64) - starts
         return sizes
 
     def headers(self) -> tuple[Bytes, Offsets]:
@@ -261,10 +261,8 @@ class Rows:
 
     def _region(self, offsets_at: Ints, region_at: Ints, zstd: int) -> tuple[Bytes, Offsets]:
         first = offsets_at >> 2
-        starts, stops = self._gather(self._w32, first), self._gather(self._w32, first + 1)
         stored, length = self._unpacked(zstd)
-        if (self._w32[first] != 0).any() or (self._w32[first + self.count] != length).any() or (starts > stops).any():
-            raise DamagedBatch("a batch's offsets of headers or bodies do not fit its region")
+        starts, stops = self._bounds(offsets_at, length)
         packed = (self.flags & zstd) != 0
         if len(first) == 1 and not packed[0]:
             at = int(region_at[0])
@@ -275,6 +273,15 @@ class Rows:
             return self._unpack(region_at, stored, length, packed), offsets
         joined = _pieces(self.chunk, region_at, region_at + stored).buffers()[2]
         return np.frombuffer(joined, np.uint8) if joined else self.chunk[:0], offsets
+
+    def _bounds(self, offsets_at: Ints, length: Ints) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Where each record's part of its batch's region begins and ends; unpacked, the regions have this length."""
+        first = offsets_at >> 2
+        starts, stops = self._gather(self._w32, first), self._gather(self._w32, first + 1)
+        at, end = (starts, stops) if self._single else (self._w32[first], self._w32[first + self.count])
+        if at.any() or (end != length).any() or (starts > stops).any():
+            raise DamagedBatch("a batch's offsets of headers or bodies do not fit its region")
+        return starts, stops
 
     def _unpacked(self, zstd: int) -> tuple[Ints, Ints]:
         """How long a region of each batch is: as stored, and unpacked."""

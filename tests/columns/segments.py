@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 from typing import Any, NamedTuple
+from zlib import crc32
 
 import pyarrow as pa
 
@@ -11,7 +13,7 @@ from radiator.columns.decode import Counters, Decoder
 from radiator.columns.scan import Loss, SegmentRange, scan
 from radiator.columns.schema import arrow_schema
 from radiator.columns.selection import Selection
-from radiator.storage.format import encode_batch
+from radiator.storage.format import BatchHeader, decode_header, encode_batch
 from tests.spark.stores import Message
 
 SALT = 77
@@ -94,3 +96,19 @@ def read_rows(
             assert batch.num_rows <= rows_per_batch
             rows += batch.to_pylist()
     return rows
+
+
+def contradict(segment: Path, place: int) -> BatchHeader:
+    """Batch number ``place`` of this file, and of no compaction: its names have other lengths than they say, its crc
+    holds."""
+    data, at, found = bytearray(segment.read_bytes()), 0, []
+    while at < len(data):
+        found.append((at, decode_header(bytes(data), at)))
+        at += found[-1][1].total_len
+    at, header = found[place]
+    batch = data[at : at + header.total_len]
+    struct.pack_into("<I", batch, batch.index(b"/topic/") - 4, 3)
+    struct.pack_into("<I", batch, 12, crc32(batch[16:]))
+    data[at : at + header.total_len] = batch
+    segment.write_bytes(data)
+    return header

@@ -80,6 +80,13 @@ def test_what_only_decoding_finds_is_told_with_its_place_or_left_out(
     assert sum(batch.num_rows for batch in read(ranges, unasked, schema, Counters())) == 5
 
 
+def test_sizes_are_compared_with_the_region_of_the_bodies(tmp_path: Path) -> None:
+    path, placed = harmed(tmp_path, *HARMS["offsets"])
+    schema = arrow_schema(["size"])
+    with pytest.raises(LostRecords, match=r"offsets 3 to 4 .*do not fit"):
+        list(read([whole(path, placed)], ReadOptions(str(tmp_path), Selection()), schema, Counters()))
+
+
 def test_what_is_found_elsewhere_comes_in_its_place(tmp_path: Path) -> None:
     path, placed = harmed(tmp_path, *HARMS["offsets"])
     schema = arrow_schema(["offset", "body"])

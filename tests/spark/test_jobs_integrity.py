@@ -11,6 +11,7 @@ import pytest
 from radiator.spark import collect, read, snapshot
 from radiator.spark.jobs import absent, gaps, integrity, repeats
 from radiator.storage import layout
+from tests.columns.segments import contradict
 from tests.spark.stores import Writer, numbered
 from tests.spark.test_source import damage
 from tests.storage.rewriting import rewritten
@@ -60,6 +61,17 @@ def test_each_missing_offset_has_its_reason(spark: Any, tmp_path: Path) -> None:
     assert (part["first_missing"], part["last_missing"]) == (lost["first_missing"], lost["first_missing"] + 2)
     ends = {name: end for name, end in snapshot(writer.root).items() if name == "whole"}
     assert collect(absent(spark, writer.root, partition="whole", ending_offsets=str(ends["whole"]))) == []
+
+
+def test_a_batch_that_contradicts_itself_is_lost_with_its_place(spark: Any, writer: Writer) -> None:
+    writer.write("p", numbered("/topic/p", COUNT), per_batch=10)
+    writer.close()
+    (segment,) = Path(layout.partition_path(writer.root, "p")).glob("*.rlog")
+    batch = contradict(segment, 3)
+    (lost,) = collect(absent(spark, writer.root))
+    assert (lost["why"], lost["first_missing"], lost["last_missing"]) == ("lost", 30, 39)
+    assert "names" in lost["reason"]
+    assert lost["position"] == segment.read_bytes().index(batch.base_offset.to_bytes(8, "little")) - 16
 
 
 def test_a_store_without_anything_lacks_nothing(spark: Any, writer: Writer) -> None:

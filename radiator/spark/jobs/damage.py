@@ -50,6 +50,7 @@ _ARROW = pa.schema(
         ("reason", pa.string()),
     ]
 )
+_PLAIN = ("offset", "destination", "size")  # what is never compressed; a batch may contradict itself there
 _ROWS_PER_BATCH = 1 << 16
 _Row = tuple[str, str, int, int, int, str | None, int | None, str]
 
@@ -94,11 +95,11 @@ def _absent(wanted: SegmentRange, selection: Selection, fs: FileSystem) -> Itera
     if low >= high:
         return
     losses: list[Loss] = []
-    decoder = Decoder(wanted.partition, arrow_schema(["offset"]), Selection(), _ROWS_PER_BATCH, Counters())
+    decoder = Decoder(wanted.partition, arrow_schema(_PLAIN), Selection(), _ROWS_PER_BATCH, Counters())
     present = [
         batch.column(0).to_numpy()
         for chunk in scan(wanted, losses.append, Counters(), fs)
-        for batch in decoder.decode(*chunk)
+        for batch in decoder.decode(*chunk, lambda found: losses.append(Loss(wanted.partition, wanted.path, *found)))
     ]
     holes = _holes(np.concatenate([np.empty(0, np.int64), *present]), low, high)
     for loss in losses:
