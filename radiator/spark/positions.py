@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from radiator.clock import NS_PER_SECOND
@@ -48,6 +48,13 @@ def parse_time(text: str, option: str) -> int:
         whole = whole.replace(tzinfo=UTC)
     nanoseconds = int(fraction.group(1).ljust(9, "0")) if fraction else 0
     return int(whole.timestamp()) * NS_PER_SECOND + nanoseconds
+
+
+def spelled(time_ns: int) -> str:
+    """As text that no option takes for something else than nanoseconds, of whatever year: the inverse of
+    ``parse_time``. Raises OverflowError beyond the years 1 to 9999."""
+    seconds, rest = divmod(time_ns, NS_PER_SECOND)
+    return f"{(datetime(1970, 1, 1) + timedelta(seconds=seconds)).isoformat()}.{rest:09d}Z"
 
 
 def _bare(text: str, option: str) -> int:

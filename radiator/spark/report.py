@@ -38,8 +38,9 @@ from radiator.spark import units
 from radiator.spark.interrupt import ended_by_interrupt
 from radiator.spark.jobs import absent
 from radiator.spark.jobs.archived_damage import absent_from_both
-from radiator.spark.kept import KEPT_MAX_BYTES, SETTINGS, Kept
+from radiator.spark.kept import KEPT_MAX_BYTES, SETTINGS, TIMES, Kept
 from radiator.spark.page import Page, Section
+from radiator.spark.positions import spelled
 from radiator.spark.session import get_session, read
 from radiator.spark.sheets import chosen, left_out, load, overview
 from radiator.spark.sheets import options as asking
@@ -130,13 +131,13 @@ def make_report(
             reader: Read
             if archive is not None:
                 reader = _both(session, path, archive, now_ns, fail_on_data_loss, once)
-                lacks = partial(absent_from_both, session, path, archive)
+                lacks = _spelling(partial(absent_from_both, session, path, archive))
             else:
                 until = json.dumps({log.name: log.next_offset for log in logs})
                 one = partial(read, session, str(path), ending_offsets=until, fail_on_data_loss=fail_on_data_loss)
-                reader = kept = Kept(partial(one, warn_once=once), size)
+                reader = kept = Kept(_spelling(partial(one, warn_once=once)), size)
                 forgetting.callback(kept.forget)
-                lacks = partial(absent, session, str(path), ending_offsets=until)
+                lacks = _spelling(partial(absent, session, str(path), ending_offsets=until))
             sizes = {log.name: log.size_bytes for log in logs}
             known = None if place is None or archive is not None else Holdings(place.fs).destinations(ends(place))
             work = Work(session, reader, asked, sizes, lacks, archive is not None, known)
@@ -166,6 +167,15 @@ def make_report(
             _save(report, Path(folder))
         step("done", steps, steps)
         return report
+
+
+def _spelling(ask: Read) -> Read:
+    """``ask`` with times as texts: bare numbers are taken for nanoseconds from the year 2001 on only."""
+
+    def asked(**options: Any) -> DataFrame:
+        return ask(**{name: spelled(value) if name in TIMES else value for name, value in options.items()})
+
+    return asked
 
 
 def _both(

@@ -16,7 +16,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from functools import reduce
 from operator import or_
 from typing import Any, Final
@@ -28,7 +28,6 @@ from pyspark.sql.types import StructType
 
 from radiator.archive import DataFile, Files, open_files
 from radiator.archive.listing import time_ns
-from radiator.clock import NS_PER_SECOND
 from radiator.columns.files import open_store
 from radiator.columns.scan import LostRecords
 from radiator.columns.selection import HIGH, LOW, Selection
@@ -36,7 +35,7 @@ from radiator.errors import ConfigError, StorageError
 from radiator.routing.pattern import ANY, ONE, ONE_OR_MORE, Pattern, parse_list, segments
 from radiator.spark import options as read_options
 from radiator.spark.json_schema import struct_of
-from radiator.spark.positions import parse_time
+from radiator.spark.positions import parse_time, spelled
 from radiator.spark.schema import BY_NAME, SCHEMA, listed, unknown
 from radiator.spark.schemas import read_schema, schema_of
 from radiator.spark.seam import Seam, names_in, seam, whole
@@ -144,10 +143,9 @@ def _moment(argument: str, time: Time | None) -> str | None:
         parse_time(str(time), argument)
         return str(time)
     try:
-        seconds, rest = divmod(time_ns(time), NS_PER_SECOND)
-    except ValueError as error:
+        return spelled(time_ns(time))
+    except (ValueError, OverflowError) as error:
         raise ConfigError(f"table: {argument}: {error}") from None
-    return f"{datetime(1970, 1, 1) + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%S}.{rest:09d}Z"
 
 
 # --- columns ----------------------------------------------------------------------------------------------------------

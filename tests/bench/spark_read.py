@@ -41,6 +41,7 @@ from tests.bench.spent import Spent, spent
 QUERIES: dict[str, tuple[str, ...]] = {
     "all columns": tuple(BY_NAME),
     "destination, receive_time, size": ("destination", "receive_time", "size"),
+    "destination, offset, receive_time, body": ("destination", "offset", "receive_time", "body"),
     "body": ("body",),
     "tags": ("tags",),
     "count": (),

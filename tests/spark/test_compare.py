@@ -107,7 +107,9 @@ def test_a_window_that_begins_in_the_future_is_told_as_that(spark: Any, store: s
     (section,) = make_report(store, spark=spark, sheets=["compare"], start="2200-01-01T00:00:00Z").page.sections
     assert section.nothing and "--from, 2200-01-01 00:00:00, lies ahead of now" in section.found
     (section,) = make_report(store, spark=spark, sheets=["compare"]).page.sections
-    assert "too short" in section.found
+    assert section.found.startswith("The log is too short")
+    (section,) = make_report(store, spark=spark, sheets=["compare"], until="2001-01-01T00:00:00Z").page.sections
+    assert section.found.startswith("The log before --until, 2001-01-01 00:00:00, is too short")
 
 
 def test_windows_of_different_length_are_compared_by_rate(spark: Any, store: str) -> None:

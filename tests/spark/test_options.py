@@ -11,7 +11,7 @@ from radiator.columns.options import EARLIEST, LATEST, Positions
 from radiator.columns.selection import HIGH, LOW
 from radiator.errors import ConfigError
 from radiator.spark.options import Use, parse
-from radiator.spark.positions import parse_time
+from radiator.spark.positions import parse_time, spelled
 from radiator.spark.schema import SCHEMA, checked, select
 
 pytestmark = pytest.mark.spark
@@ -95,6 +95,11 @@ def test_digits_say_by_their_number_what_they_count() -> None:
             parse_time(text, "starting_timestamp")
 
 
+@pytest.mark.parametrize("time_ns", [0, 1, -1, 978_307_200_000_000_000, 1_700_000_000_000_000_001, -(1 << 62)])
+def test_a_time_of_any_year_is_spelled_so_that_it_is_read_as_the_same(time_ns: int) -> None:
+    assert parse_time(spelled(time_ns), "x") == time_ns
+
+
 def test_names_of_kafka_mean_what_they_mean_there() -> None:
     given = {"path": "x", "subscribe": "/topic/a, /topic/b", "startingTimestamp": "1700000000000", "minPartitions": "7"}
     batch = parse(given)
@@ -140,12 +145,12 @@ KAFKA = {  # every option of Spark's Kafka source, with a value that fits there,
 @pytest.mark.parametrize("key", KAFKA)
 def test_an_option_of_kafkas_source_means_the_same_or_is_refused_with_what_to_write(key: str) -> None:
     value, known = KAFKA[key]
-    for spelled in (key, key.lower()):
+    for name in (key, key.lower()):
         if known:
-            parse({"path": "x", spelled: value}, Use.EITHER)
+            parse({"path": "x", name: value}, Use.EITHER)
         else:
             with pytest.raises(ConfigError, match=f"option '{key}' of Spark's Kafka source .*: .*(drop it|say )"):
-                parse({"path": "x", spelled: value}, Use.STREAM)
+                parse({"path": "x", name: value}, Use.STREAM)
 
 
 def test_a_stream_begins_at_the_end_unless_told_otherwise() -> None:

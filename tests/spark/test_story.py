@@ -81,6 +81,17 @@ def test_dead_letters_of_one_place_were_all_there() -> None:
     assert found([row], []).startswith("47 dead letters; all were in /queue/a: rejected.")
     assert found([{**row, "letters": 1}], []).startswith("1 dead letter; it was in /queue/a: rejected.")
     assert found([row, {**row, "letters": 3}], []).startswith("50 dead letters; most, 94%, were in /queue/a")
+    others = [{**row, "origin": f"/queue/{each}", "letters": 40} for each in "bcd"]
+    assert found([row, *others], []).startswith("167 dead letters; the largest part, 28%, was in /queue/a: rejected.")
+
+
+def test_where_all_times_are_in_the_wrong_order_no_duration_is_negative() -> None:
+    from radiator.spark.sheets.latency import _found as found
+
+    leg = {"leg": "event to receive", "p50_ms": -7_200_000.0, "p99_ms": -1000.0, "max_ms": -1000.0}
+    assert found(leg) == (
+        "From event to receive no message has its times in order: in half of them the later one is 2 h early or more."
+    )
 
 
 def test_a_burst_that_many_made_names_nobody() -> None:

@@ -104,9 +104,10 @@ def _fields(options: Options) -> tuple[Field, ...]:
 def section(answers: Answers, options: Options) -> Section:
     rows = [{**row, "remark": remark(row)} for row in answers["compare"]]
     if not answers["windows"]:
-        found = "The log is too short to be cut into two windows by itself: --from, --until and --with name them."
+        log = "The log" if options.until is None else f"The log before --until, {_moment(options.until)},"
+        found = f"{log} is too short to be cut into two windows by itself: --from, --until and --with name them."
         if options.start is not None:
-            begins = units.moment(units.utc(options.start))
+            begins = _moment(options.start)
             found = (
                 f"Nothing can be compared: --from, {begins}, lies ahead of now, and no --until names an end behind it."
             )
@@ -235,6 +236,10 @@ def _per(rate: float) -> tuple[str, int]:
         if rate * factor >= 1:
             return unit, factor
     return "day", 86_400
+
+
+def _moment(time_ns: int) -> str:
+    return units.moment(units.utc(time_ns))
 
 
 def _ns(moment: datetime) -> int:

@@ -167,7 +167,8 @@ def _origin(row: dict[str, object]) -> str:
 
 def _findings(rows: Rows, words: Rows) -> str:
     total, first = sum(row["letters"] for row in rows), rows[0]
-    most = f"most, {units.percent(first['letters'] / total)}, were"
+    part = units.percent(first["letters"] / total)
+    most = f"most, {part}, were" if first["letters"] * 2 > total else f"the largest part, {part}, was"
     if first["letters"] == total:
         most = "it was" if total == 1 else "all were"
     said = [f"{units.many(total, 'dead letter')}; {most} in {_origin(first)}: {_words(first['cause'])}."]

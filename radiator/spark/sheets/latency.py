@@ -84,6 +84,11 @@ def section(answers: Answers, options: Options) -> Section:
 
 
 def _found(leg: dict[str, Any]) -> str:
+    if leg["max_ms"] < 0:
+        by = units.duration(-leg["p50_ms"])
+        return (
+            f"From {leg['leg']} no message has its times in order: in half of them the later one is {by} early or more."
+        )
     half, most, longest = (units.duration(leg[name]) for name in ("p50_ms", "p99_ms", "max_ms"))
     return f"From {leg['leg']} half of the messages took {half} at most, 99% {most} at most, the longest {longest}."
 
