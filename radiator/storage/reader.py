@@ -1,8 +1,10 @@
 """Reading a store from outside: beside a running broker or without one, without a lock, without writing a byte.
 
 What a reader sees ends at ``head``, so it is exactly what the broker has committed; behind it the broker may write.
-A head that is missing or damaged is replaced by a walk over the last segment by its crcs. The broker may rewrite a
-sealed segment between a listing and a read: offsets hold, positions do not, so records are read by their offsets.
+A head that is missing or damaged is replaced by a walk over the last segment by its crcs. Where the segment that head
+speaks of is gone, the offsets up to head were stored all the same: they are missing, and those who read are told. The
+broker may rewrite a sealed segment between a listing and a read: offsets hold, positions do not, so records are read by
+their offsets.
 
 Knows: files. Must not know: partitions, jobs, threads. Used by ``ls`` and ``dump``; ``radiator.spark`` has a reader of
 its own, which decodes columns instead of records. No state: any thread, any process.
@@ -103,10 +105,14 @@ def stored_partition(fs: FileSystem, name: str, directory: str) -> StoredPartiti
     """One partition, as it is at this moment. Raises OSError."""
     head, raw = read_head(fs, directory)  # before the directory: what it speaks of is then listed
     bases = sorted(base for base in map(layout.segment_base, fs.listdir(directory)) if base is not None)
+    if not bases and head is not None:  # retention leaves the last one: what head speaks of is lost
+        return StoredPartition(name, directory, (), head.segment_base, head.next_offset)
     if not bases or (raw is not None and not any(raw)):
         return StoredPartition(name, directory, (), bases[0] if bases else 0, bases[0] if bases else 0)
     if head is None or head.segment_base not in bases:
+        stored_up_to = 0 if head is None else head.next_offset
         head = _walk(fs, directory, bases[-1])
+        head = head._replace(next_offset=max(head.next_offset, stored_up_to))
     bases = [base for base in bases if base <= head.segment_base]
     segments: list[StoredSegment] = []
     for base, end in zip(bases, [*bases[1:], head.next_offset], strict=True):

@@ -64,6 +64,19 @@ def test_ranges_of_all_tasks_are_the_log_once_in_order(tmp_path: Path) -> None:
     assert offsets_of(root, split_bytes=200_000) == {"big": list(range(3000))}
 
 
+@pytest.mark.parametrize("left", [3, 1, 0])
+def test_the_last_segments_that_are_gone_are_told(tmp_path: Path, capfd: pytest.CaptureFixture[str], left: int) -> None:
+    root = big(tmp_path / "data")
+    segments = sorted(Path(layout.partition_path(root, "big")).glob("*.rlog"))
+    first = int(segments[left or -1].stem)  # where nothing is left, no one knows how much of it retention took before
+    for path in segments[left:]:
+        path.unlink()
+    with pytest.raises(LostRecords, match=f"partition 'big': offsets {first} to 2999 "):
+        offsets_of(root)
+    assert offsets_of(root, failOnDataLoss="false") == ({"big": list(range(first))} if left else {})
+    assert f"skipped: partition 'big': offsets {first} to 2999 " in capfd.readouterr().err
+
+
 @pytest.mark.parametrize("segment_bytes", [200 * KIB, 700 * KIB, 8000 * KIB])
 def test_tasks_have_equal_shares(tmp_path: Path, segment_bytes: int) -> None:
     def cost(task: Sequence[SegmentRange]) -> int:

@@ -98,6 +98,17 @@ def test_a_place_without_a_store_is_told_in_words() -> None:
         reader.list_partitions("/nowhere", FaultyFileSystem())  # type: ignore[arg-type]
 
 
+def test_what_head_speaks_of_and_is_gone_is_a_gap() -> None:
+    fs, store, _ = written(30, segment_bytes=1_000)
+    store.close()
+    last = layout.segment_path(DIRECTORY, max(base for base in map(layout.segment_base, fs.listdir(DIRECTORY)) if base))
+    first = reader.base_of(last)
+    fs.remove(last)
+    found, gaps = bodies(fs)
+    assert list(found) == list(range(first))
+    assert gaps == [(first, 29)]
+
+
 def test_an_empty_partition_is_empty() -> None:
     fs = FaultyFileSystem()
     store, _ = opened(fs)
