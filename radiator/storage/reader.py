@@ -265,6 +265,8 @@ def batches(
             if on_gap is not None:
                 on_gap(expected, segment.end_offset - 1)
             expected = segment.end_offset
+    if expected < partition.next_offset and on_gap is not None:  # no segment is left of it
+        on_gap(expected, partition.next_offset - 1)
 
 
 def _segment_records(fs: FileSystem, segment: StoredSegment, offset: int, bytes_max: int) -> Iterator[RecordBatch]:

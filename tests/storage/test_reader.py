@@ -107,6 +107,10 @@ def test_what_head_speaks_of_and_is_gone_is_a_gap() -> None:
     found, gaps = bodies(fs)
     assert list(found) == list(range(first))
     assert gaps == [(first, 29)]
+    for base in filter(None, map(layout.segment_base, fs.listdir(DIRECTORY))):
+        fs.remove(layout.segment_path(DIRECTORY, base))
+    fs.remove(layout.segment_path(DIRECTORY, 0))
+    assert bodies(fs) == ({}, [(first, 29)])
 
 
 def test_an_empty_partition_is_empty() -> None:
