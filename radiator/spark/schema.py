@@ -34,6 +34,10 @@ def select(names: Iterable[str]) -> StructType:
 
 def checked(schema: StructType) -> StructType:
     """``schema`` if every column of it is one of ours with its type. Raises ConfigError."""
+    if not schema.fields:
+        raise ConfigError(
+            "the schema has no column, and rows without columns cannot be counted: expected one at least, as offset"
+        )
     seen: set[str] = set()
     for field in schema.fields:
         column = BY_NAME.get(field.name)
@@ -44,6 +48,8 @@ def checked(schema: StructType) -> StructType:
                 f"column {field.name}: expected type {column.dataType.simpleString()}, "
                 f"got {field.dataType.simpleString()}; read it as it is and cast afterwards"
             )
+        if column.nullable and not field.nullable:  # Spark would believe it, and a null end the task in Java's words
+            raise ConfigError(f"column {field.name} may be null: expected it without NOT NULL in .schema()")
         if field.name in seen:
             raise ConfigError(f"column {field.name} is named twice in .schema()")
         seen.add(field.name)

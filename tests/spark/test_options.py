@@ -316,13 +316,18 @@ def test_columns_are_chosen_by_name() -> None:
         select(["key"])
 
 
-def test_a_schema_with_a_wrong_type_is_refused() -> None:
+def test_a_schema_that_says_otherwise_is_refused() -> None:
     from pyspark.sql.types import LongType, MapType, StringType, StructType
 
     with pytest.raises(ConfigError, match="column offset: expected type bigint, got string"):
         checked(StructType().add("offset", StringType()))
     with pytest.raises(ConfigError, match="column offset is named twice"):
         checked(StructType().add("offset", LongType()).add("offset", LongType()))
+    with pytest.raises(ConfigError, match="the schema has no column"):
+        checked(StructType())
+    with pytest.raises(ConfigError, match="column event_ns may be null: expected it without NOT NULL"):
+        checked(StructType().add("event_ns", LongType(), nullable=False))
+    assert checked(StructType().add("offset", LongType(), nullable=False))
     assert checked(StructType().add("offset", LongType()).add("tags", MapType(StringType(), StringType())))
 
 
