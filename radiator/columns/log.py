@@ -19,6 +19,8 @@ from radiator.storage.index import IndexEntry
 from radiator.storage.reader import StoredPartition, StoredSegment, list_partitions
 from radiator.storage.segment import load_index
 
+_COMMITS = "_log"  # of an archive
+
 
 class NoStore(StorageError):
     """There is no store where one was looked for."""
@@ -52,14 +54,18 @@ def exists(place: Place) -> None:
 
 def _missing(fs: FileSystem, root: str) -> str:
     """Why ``root`` is no store, in words."""
-    if fs.facts(root) is None:
+    found = fs.facts(root)
+    if found is None:
         return f"no radiator store at {root}: there is no such directory; expected a broker's data_dir"
     here = root if is_remote(root) else os.path.abspath(root)
     above, name = os.path.split(here)
     if layout.PARTITIONS in (name, os.path.basename(above)):
         store = above if name == layout.PARTITIONS else os.path.dirname(above)
         return f"no radiator store at {root}: it is a part of one; give the whole, {store}, and the option partition"
-    return f"no radiator store at {root}: it has no directory {layout.PARTITIONS}/; expected a broker's data_dir"
+    missing = f"no radiator store at {root}: it has no directory {layout.PARTITIONS}/; expected a broker's data_dir"
+    if found.is_dir and fs.facts(os.path.join(root, _COMMITS)) is not None:
+        missing += "; it looks like an archive, which radiator.spark.table(spark, None, archive) reads"
+    return missing
 
 
 def index_of(fs: FileSystem, segment: StoredSegment) -> list[IndexEntry]:

@@ -17,6 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from matplotlib.text import Text
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
 from radiator.spark import labels, marks
@@ -192,3 +193,11 @@ def legend_beside(axes: Axes, theme: Theme, keys: Sequence[str]) -> None:
         labels.cut(keys, LEGEND_LETTERS), loc="upper left", bbox_to_anchor=(1.005, 1.02), labelcolor=theme.ink,
         handlelength=0.9, handleheight=0.9, fontsize=9, borderaxespad=0.2,
     )  # fmt: skip
+
+
+def fit(figure: Figure, line: Text, text: str, letters: int) -> None:
+    """``text`` as long as the picture is wide: ``letters`` are what mostly has room, and letters differ in width."""
+    line.set_text(labels.shortened(text, letters))
+    while line.get_window_extent().x1 > figure.bbox.x1 and letters > 1:
+        letters -= 1
+        line.set_text(labels.shortened(text, letters))

@@ -10,6 +10,7 @@ Knows: text. Must not know: pyspark, files. ``OPTIONS`` is what documents and te
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import replace
 from enum import Enum
@@ -67,6 +68,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("split_bytes", "by size and CPUs", "log bytes that one task reads, about"),
 )
 _WORDS_OF = {Use.BATCH: "spark.read", Use.STREAM: "spark.readStream"}
+_COLUMNS = ("columns",)  # an argument of ``read``, and no option
 _OF_A_CATALOGUE = (
     "owner",
     "location",
@@ -152,6 +154,11 @@ def _unknown(key: str) -> str:
         return (
             "a log is no table of Spark's catalogue: expected a view of the session, "
             "CREATE TEMPORARY VIEW log USING radiator OPTIONS (path './data', subscribe '/topic/a')"
+        )
+    if plain(key) in _COLUMNS or difflib.get_close_matches(plain(key), _COLUMNS, n=1, cutoff=0.8):
+        return (
+            f"option {key!r} is not known; for columns expected columns=[...] of radiator.spark.read, "
+            'or .schema("destination STRING, size BIGINT") of spark.read'
         )
     if plain(key) == "url":
         return "option 'url' is of writing: the source reads files and connects to nobody; drop it"

@@ -171,6 +171,7 @@ class Page:
 
     def save(self, folder: str | os.PathLike[str], name: str = "report.html") -> Path:
         target = Path(folder, name)
+        target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(self.html(), encoding="utf-8")
         return target
 

@@ -44,6 +44,7 @@ from radiator.spark.axes import (
     broken,
     drawable,
     figure_above,
+    fit,
     heading,
     legend_above,
     legend_beside,
@@ -125,9 +126,10 @@ class Picture:
             figure = Figure(figsize=(WIDTH_INCHES, self.height), dpi=DPI, facecolor=theme.paper, layout=layout)
             FigureCanvasAgg(figure)
             top = 1 - 0.16 / self.height
-            title, note = labels.shortened(self.title, TITLE_LETTERS), labels.shortened(self.note, NOTE_LETTERS)
-            figure.text(0.014, top, title, fontsize=14, fontweight="bold", color=theme.ink, va="top")
-            figure.text(0.014, top - 0.29 / self.height, note, fontsize=9.5, color=theme.quiet, va="top")
+            title = figure.text(0.014, top, "", fontsize=14, fontweight="bold", color=theme.ink, va="top")
+            note = figure.text(0.014, top - 0.29 / self.height, "", fontsize=9.5, color=theme.quiet, va="top")
+            fit(figure, title, self.title, TITLE_LETTERS)
+            fit(figure, note, self.note, NOTE_LETTERS)
             self.draw(figure, theme)
             buffer = io.BytesIO()
             figure.savefig(buffer, format="png", facecolor=theme.paper, metadata={"Software": "radiator"})
@@ -135,6 +137,7 @@ class Picture:
 
     def save(self, folder: str | os.PathLike[str], theme: Theme = LIGHT) -> Path:
         target = Path(folder, f"{self.name}.png")
+        target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(self.png(theme))
         return target
 

@@ -129,6 +129,21 @@ def test_a_picture_is_saved_under_its_name(tmp_path: Path) -> None:
     assert path.stat().st_size > 5_000
 
 
+def test_the_folder_of_pictures_and_pages_need_not_be_there(tmp_path: Path) -> None:
+    assert KINDS["bars"](ROWS).save(tmp_path / "new" / "pictures").stat().st_size > 5_000
+    assert Page("A", "b").save(tmp_path / "other" / "pages").is_file()
+
+
+@pytest.mark.parametrize("letter", ["i ", "m ", "W ", "several words "])
+def test_title_and_note_end_within_the_picture(letter: str) -> None:
+    figures = []
+    Picture("x", letter * 100, letter * 100, lambda figure, _: figures.append(figure), 3.0).png()
+    (figure,) = figures
+    assert len(figure.texts) == 2
+    for line in figure.texts:
+        assert 0 < line.get_window_extent().x1 <= figure.bbox.x1, line.get_text()
+
+
 def test_numbers_as_people_read_them() -> None:
     assert [units.count(1234567), units.short(1_234_567), units.short(999), units.size(1536), units.size(10)] == [
         "1,234,567",

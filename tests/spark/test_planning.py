@@ -265,8 +265,12 @@ def test_a_partition_in_which_nothing_has_been_committed_is_empty(writer: Writer
 def test_no_store_is_told_with_what_was_expected(tmp_path: Path, writer: Writer) -> None:
     writer.write("p", numbered("/topic/a", 1))
     (tmp_path / "other").mkdir()
+    (tmp_path / "archive" / "_log").mkdir(parents=True)
+    (tmp_path / "file").write_bytes(b"")
     for path, told in [
         (tmp_path / "none", "there is no such directory; expected a broker's data_dir"),
+        (tmp_path / "archive", "it looks like an archive, which radiator.spark.table(spark, None, archive) reads"),
+        (tmp_path / "file", "it has no directory partitions/"),
         (tmp_path / "other", "it has no directory partitions/; expected a broker's data_dir"),
         (Path(writer.root) / "partitions", f"it is a part of one; give the whole, {writer.root}"),
         (Path(writer.root) / "partitions" / "p", f"it is a part of one; give the whole, {writer.root}"),

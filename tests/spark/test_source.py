@@ -224,6 +224,8 @@ def test_an_empty_store_has_the_schema_and_no_rows(spark: Any, writer: Writer) -
     [
         ({}, "no radiator store at {path}/none: there is no such directory"),
         ({"destnation": "x"}, "option 'destnation' is not known (did you mean destination?)"),
+        ({"column": "offset"}, "expected columns=[...] of radiator.spark.read, or .schema("),
+        ({"colums": "offset"}, "option 'colums' is not known; for columns expected columns=[...]"),
         ({"start_time": "soon"}, "option start_time: expected RFC 3339"),
         ({"startingTimestamp": "soon"}, "option startingTimestamp: expected RFC 3339"),
         ({"startingOfsets": "5"}, "(did you mean startingOffsets?): expected path, subscribe, subscribePattern, "),

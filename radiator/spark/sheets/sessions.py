@@ -72,7 +72,7 @@ def section(answers: Answers, options: Options) -> Section:
     ]
     lasting = [row for row in rows if row["longest_ms"] > 0]
     if lasting:
-        others = f"; the {len(rows) - len(lasting):,} others have no session of two messages"
+        others = f"; {len(rows) - len(lasting):,} more have none of two messages"
         pictures.append(
             ranges(
                 "sessions",
@@ -81,7 +81,7 @@ def section(answers: Answers, options: Options) -> Section:
                 label="key",
                 points=("p50_ms", "p95_ms", "longest_ms"),
                 limit=KEYS_MAX,
-                note="Durations; half of a key's sessions are no longer than p50; logarithmic"
+                note="Half of a key's sessions are no longer than p50; logarithmic"
                 + others * (len(lasting) < len(rows)),
             )
         )
