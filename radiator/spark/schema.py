@@ -69,7 +69,8 @@ def listed(names: Iterable[str]) -> list[str]:
 
 
 def unknown(name: str, where: str = "a radiator store", known: Collection[str] = BY_NAME) -> str:
-    near, instead = difflib.get_close_matches(name, known, n=1), kafka.column_instead(name)
+    near = difflib.get_close_matches(name, known, n=1) or difflib.get_close_matches(name.lower(), known, n=1)
+    instead = kafka.column_instead(name)
     hint = f" (did you mean {near[0]}?)" if near else ""
     if instead is not None:
         hint = f" (Kafka's {name} is {instead} here)"

@@ -312,6 +312,8 @@ def test_columns_are_chosen_by_name() -> None:
     assert select(SCHEMA.names) == SCHEMA
     with pytest.raises(ConfigError, match=re.escape("'bdy' is not one of a radiator store (did you mean body?)")):
         select(["bdy"])
+    with pytest.raises(ConfigError, match=re.escape("'OFFSET' is not one of a radiator store (did you mean offset?)")):
+        select(["OFFSET"])
     with pytest.raises(ConfigError, match=re.escape("(Kafka's key is headers['partition-key'] here)")):
         select(["key"])
 
