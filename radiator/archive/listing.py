@@ -54,6 +54,12 @@ def there(archive: Files) -> State:
     return state
 
 
+def names(state: State) -> set[str] | None:
+    """All destinations that an archive has something of; None if not each of its files lists its own."""
+    listed = [each.destinations for each in state.files.values()]
+    return None if None in listed else {name for each in listed for name in each or ()}
+
+
 def in_order(found: Iterable[DataFile]) -> list[DataFile]:
     """By date, destination, partition and offset."""
     return sorted(found, key=lambda each: (each.path.rpartition("/")[0], each.partition, each.first_offset))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from radiator.cli.choosing import tell_unknown
 from radiator.cli.common import DAMAGED, FAILED, NOT_FOUND, OK, CommandFailed, json_option, out, progress, put_json, say
 
 if TYPE_CHECKING:
@@ -105,8 +106,9 @@ def files(
     uri: str, destination: str | None, partition: str | None, start: str | None, end: str | None, as_json: bool
 ) -> int:
     """The files that make up the archive at URI, one a line. Others that lie there are no part of it."""
-    where, _ = _load(uri)
+    where, state = _load(uri)
     from radiator.archive import files as found_files
+    from radiator.archive.listing import names
     from radiator.errors import ProtocolError
 
     try:
@@ -114,6 +116,7 @@ def files(
             found = found_files(where, destination, start, end, partition)
     except (ValueError, ProtocolError) as error:
         raise click.UsageError(str(error)) from None
+    tell_unknown(destination, names(state), where.uri)
     if as_json:
         put_json(found)
     else:

@@ -121,11 +121,14 @@ class Totals:
         self._last = -1
 
     def look(self, query: Any) -> None:
+        from radiator.spark.live import COUNTED
+
         for each in query.recentProgress:
             if each["batchId"] > self._last:
                 self._last = each["batchId"]
                 self.epochs += 1
-                self.messages += each["numInputRows"]
+                counted = each["observedMetrics"].get(COUNTED)
+                self.messages += 0 if counted is None else counted["messages"]
 
     def note(self) -> str:
         return f"{self.messages:,} messages counted"

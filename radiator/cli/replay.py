@@ -258,7 +258,9 @@ class Work:
             put_json({"id": self._name, **_summary(result), "seconds": seconds, "lost": losses.found})
         else:
             before = f", {result.repeats:,} of them were there before" if result.repeats else ""
-            click.echo(f"sent {_told(result)}{before}")
+            begun = self._noted is not None and self._noted.next_offsets and not stopped
+            told = _told(result) if result.sent or not begun else "nothing: all that is chosen was sent before"
+            click.echo(f"sent {told}{before}")
         return INTERRUPTED if stopped else DAMAGED if losses.found else OK
 
     def _step(self, result: Result, row: Row) -> None:

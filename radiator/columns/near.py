@@ -42,7 +42,8 @@ def unheard(destinations: str, known: Collection[str]) -> Iterator[str]:
     for pattern in parse_list(destinations):
         if not any(map(pattern.matches, known)):
             what = "destination" if pattern.is_literal else "destination that matches"
-            yield f"{what} {pattern.text!r} yet{did_you_mean(pattern.text, known)}"
+            meant = "; # matches all of them" if pattern.text == "*" else did_you_mean(pattern.text, known)
+            yield f"{what} {pattern.text!r} yet{meant}"
 
 
 def instead(name: str, found: Collection[str]) -> str:

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from radiator.archive.border import check
 from radiator.archive.files import open_files
 from radiator.archive.holes import Around
-from radiator.archive.listing import there
+from radiator.archive.listing import names, there
 from radiator.archive.lookup import OnMissing, missing, overlaps
 from radiator.archive.manifest import DataFile, State, check_source, load
 from radiator.archive.marks import marks
@@ -75,8 +75,7 @@ class Archived:
     @property
     def names(self) -> set[str] | None:
         """Its destinations; None: not all of them are listed."""
-        listed = [each.destinations for each in self._state.files.values()]
-        return None if None in listed else {name for names in listed for name in names or ()}
+        return names(self._state)
 
     def again(self, partition: str, first: int, following: int, on_missing: OnMissing) -> Iterator[Row]:
         """Of the offsets from ``first`` up to, not including, ``following``, which the log has no more. What is not in
@@ -110,14 +109,14 @@ class Archived:
         return offset if stop is None else min(offset, stop)
 
     def _may_have(self, file: DataFile, first: int, following: int) -> bool:
-        bounds, names = self._choice.bounds, file.destinations
+        bounds, held = self._choice.bounds, file.destinations
         return (
             self._choice.has(file.partition)
             and first < self._stop(min(following, file.next_offset))
             and file.first_offset < self._stop(following)
             and (bounds.start_ns is None or file.max_receive_ns >= bounds.start_ns)
             and (bounds.stop_ns is None or file.min_receive_ns < bounds.stop_ns)
-            and (self._wants is None or names is None or any(map(self._wants.matches, names)))
+            and (self._wants is None or held is None or any(map(self._wants.matches, held)))
         )
 
     def _earliest_ns(self, file: DataFile) -> int:
@@ -187,15 +186,15 @@ class Archived:
 
     def _chosen(self, batch: pa.RecordBatch, first: int, following: int) -> pa.RecordBatch:
         bounds, wants = self._choice.bounds, self._wants
-        offsets, times, names = (batch.column(name) for name in ("offset", "receive_ns", "destination"))
+        offsets, times, given = (batch.column(name) for name in ("offset", "receive_ns", "destination"))
         tests = [pc.greater_equal(offsets, first), pc.less(offsets, following)]
         if bounds.start_ns is not None:
             tests.append(pc.greater_equal(times, bounds.start_ns))
         if bounds.stop_ns is not None:
             tests.append(pc.less(times, bounds.stop_ns))
         if wants is not None:
-            wanted = pa.array(filter(wants.matches, names.unique().to_pylist()), names.type)
-            tests.append(pc.is_in(names, wanted))
+            wanted = pa.array(filter(wants.matches, given.unique().to_pylist()), given.type)
+            tests.append(pc.is_in(given, wanted))
         chosen = reduce(pc.and_, tests)
         return batch if pc.all(chosen).as_py() else batch.filter(chosen)
 

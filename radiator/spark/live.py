@@ -30,6 +30,7 @@ from radiator.spark.spelling import over, plain
 
 TIMES = ("receive_time", "event_time")
 TOPIC = "/topic/ops.traffic"
+COUNTED = "counted"  # the metric of a trigger's progress: what came in, without what ``to`` itself holds
 _MOMENT = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSX"
 
 
@@ -113,6 +114,7 @@ def publish_windows(
     reader = spark.readStream.format(FORMAT).schema(columns(time)).options(**reading)
     stream = reader.load(absolute(data))
     stream = stream.where(F.col("destination") != to)  # else each message would be the reason for another
+    stream = stream.observe(COUNTED, F.count(F.lit(1)).alias("messages"))
     table = windows(stream, every=every, time=time, watermark=watermark)
 
     def publish(batch: DataFrame, epoch: int) -> None:

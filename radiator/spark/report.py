@@ -190,14 +190,15 @@ def _both(
 
     def reader(columns: Iterable[str], **asked: Any) -> DataFrame:
         end, start = min(asked.pop("end_time", now_ns), now_ns), asked.pop("start_time", None)
+        since = None if start is None else spelled(start)
         strict = fail_on_data_loss
         return table(
             session,
             path,
             archive,
             columns=columns,
-            start=start,
-            end=end,
+            start=since,
+            end=spelled(end),
             typed=False,
             fail_on_data_loss=strict,
             tell=tell,

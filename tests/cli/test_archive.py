@@ -96,6 +96,10 @@ def test_the_files_of_a_destination_and_a_time_are_listed(
     assert run(["archive", "files", to, "--destination", "/topic/flights.1", "--until", "2023-11-15"]) == 0
     (path,) = capfd.readouterr().out.split()
     assert archive_files(to, "/topic/flights.1", end="2023-11-15") == [path]
+    capfd.readouterr()
+    assert run(["archive", "files", to, "--destination", "flights.1"]) == 0
+    nothing = capfd.readouterr()
+    assert not nothing.out and "has no destination 'flights.1' yet; did you mean /topic/flights.1?" in nothing.err
     assert run(["archive", "files", to, "--json"]) == 0
     assert len(said(capfd)) == len(load(open_files(to)).files)
     assert run(["archive", "files", to, "--from", "yesterday"]) == 2

@@ -119,6 +119,8 @@ def test_a_file_of_progress_goes_on_where_it_stopped(
     assert replay(capsys, *args, "--limit", "250")["messages"] == 250
     assert replay(capsys, *args)["messages"] == 350
     assert replay(capsys, *args)["messages"] == 0
+    assert run(["replay", *args]) == 0
+    assert capsys.readouterr().out == "sent nothing: all that is chosen was sent before\n"
     assert len(held(shared_broker, "/topic/resumed")) == 600
 
 

@@ -159,6 +159,17 @@ def test_the_command_publishes_what_is_there(
     assert sorted(found) == [("00:00", 2), ("00:10", 1)]
 
 
+def test_what_the_command_publishes_is_not_counted_by_the_next_one(
+    spark: Any, shared_broker: BrokerProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    args = ["report", "live", "--data", str(shared_broker.data), "--url", shared_broker.address, "--clock", "event"]
+    args += ["--to", "/topic/own.live", "--destination", "/topic/own.*", "--every", "10m", "--from", "first"]
+    send(shared_broker, "/topic/own.a", [1.0, 2.0, 11.0])
+    for _ in range(2):
+        assert command([*args, "--once", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["messages"] == 3
+
+
 def test_the_command_tells_what_is_wrong(
     spark: Any, shared_broker: BrokerProcess, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

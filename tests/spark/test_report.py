@@ -133,6 +133,9 @@ def test_archive_and_log_are_read_as_one_and_the_log_may_be_gone(spark: Any, sto
     )
     plain = make_report(store, spark=spark, sheets=["traffic", "integrity", "compare"])
     assert both.answers == plain.answers
+    since = {"archive": str(tmp_path / "archive"), "start": "2000-01-01"}
+    begun = make_report(store, spark=spark, sheets=["traffic"], **since)
+    assert begun.answers["traffic"] == plain.answers["traffic"]
     alone = make_report(None, tmp_path / "out", spark=spark, archive=str(tmp_path / "archive"), sheets=["integrity"])
     assert [row["messages"] for row in alone.answers["integrity"]] == [200, 60]
     assert str(tmp_path / "archive") in (tmp_path / "out" / "integrity.html").read_text("utf-8")

@@ -32,6 +32,7 @@ def root(tmp_path: Path) -> str:
     [
         ("partition", "/topic/order.eu", "no partition '/topic/order.eu' yet; did you mean /topic/orders.eu?"),
         ("subscribePattern", "/topic/ord.*", "no destination that matches '/topic/ord.*' yet; did you mean /topic/ord"),
+        ("subscribePattern", "*", "no destination that matches '*' yet; # matches all of them"),
         ("subscribePattern", "orders.*", "no destination that matches 'orders.*' yet; did you mean /topic/orders.eu?"),
         ("destination", "/topic/order.eu", "no destination '/topic/order.eu' yet; did you mean /topic/orders.eu?"),
     ],
