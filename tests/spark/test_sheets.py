@@ -62,7 +62,7 @@ def test_what_clients_say_of_themselves_fails_no_report(spark: Any, writer: Writ
     assert len({row["start"] for row in report.answers["traffic"]}) == 4  # by the broker's clock as it was asked for
     found = {section.title: section.found for section in report.page.sections}
     assert (
-        "were in a place that they do not name: no reason given" in found["Dead letters"]
+        "was in a place that they do not name: no reason given" in found["Dead letters"]
         and len(found["Dead letters"]) < 600
     )
     assert max(row["start"].year for row in report.answers["dead_letters_over_time"]) > 2200
