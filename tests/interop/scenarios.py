@@ -7,6 +7,7 @@ certainly seen it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import pytest
@@ -18,6 +19,7 @@ UNICODE = "grüße, 世界, \N{GRINNING FACE}, e\N{COMBINING ACUTE ACCENT}, של
 AWKWARD = {"1.0": "a b", "1.1": "a:b \\ ü\nc", "1.2": "a:b \\ ü\r\nc"}
 BIG_BYTES = 4 * 1024 * 1024
 BEAT_MS = 500
+SEEN_SECONDS_MAX = 10.0
 GRACE = 3.0  # of the broker of these tests: silent for three intervals is dead
 PASSCODE = "open: sesame"
 
@@ -36,7 +38,7 @@ class Stage:
         self.user = user
         self.version = version
         self.name = name
-        self._opened = 0
+        self._opened = self._ended = 0
 
     def open(self, passcode: str = PASSCODE, heart_beat: tuple[int, int] = (0, 0)) -> Connection:
         self._opened += 1
@@ -48,6 +50,14 @@ class Stage:
         )  # fmt: skip
         assert got == self.version, f"asked for version {self.version} and got {got}"
         return connection
+
+    def end(self, connection: Connection) -> None:
+        """DISCONNECT, and the broker has seen it: a client may not wait for that, and the next one would come first."""
+        connection.do("disconnect")
+        self._ended += 1
+        until = time.monotonic() + SEEN_SECONDS_MAX
+        while self.endpoint.tap.alive > self._opened - self._ended and time.monotonic() < until:
+            time.sleep(0.005)
 
     @property
     def queue(self) -> str:
@@ -100,7 +110,7 @@ def ack_client(stage: Stage) -> None:
     assert one.look() is None, "more than the window allows"
     one.ack(first[1])
     assert one.bodies(2) == ["m 3", "m 4"]
-    one.do("disconnect")
+    stage.end(one)
     again = stage.open()
     again.subscribe(stage.queue, prefetch_count="9")
     assert again.bodies(3) == ["m 2", "m 3", "m 4"]
@@ -117,14 +127,14 @@ def ack_client_individual(stage: Stage) -> None:
     assert one.look() is None, "more than the window of one"
     one.ack(first)
     assert one.receive().body == b"m 1"
-    one.do("disconnect")
+    stage.end(one)
     again = stage.open()
     again.subscribe(stage.queue, "client-individual", prefetch_count="2")
     left = [again.receive() for _ in range(2)]
     assert [message.body for message in left] == [b"m 1", b"m 2"]
     assert left[0].headers["redelivered"] == "true"
     again.ack(left[1])
-    again.do("disconnect")
+    stage.end(again)
     last = stage.open()
     last.subscribe(stage.queue)
     assert last.receive().body == b"m 1"
@@ -159,7 +169,7 @@ def commit(stage: Stage) -> None:
     assert other.look() is None, "seen before COMMIT"
     one.do("commit", transaction="t1")
     assert other.bodies(3) == ["m 0", "m 1", "m 2"]
-    one.do("disconnect")
+    stage.end(one)
     again = stage.open()
     again.subscribe(stage.queue)
     assert again.look() is None, "the ACK of the transaction did not hold"
@@ -268,7 +278,7 @@ def named_subscription(stage: Stage) -> None:
     one, other = stage.open(), stage.open()
     one.subscribe(stage.topic, "client", **name)
     stage.settled(one)
-    one.do("disconnect")
+    stage.end(one)
     other.send(stage.topic, "meanwhile")
     again = stage.open()
     again.subscribe(stage.topic, "client", **name)

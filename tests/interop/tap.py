@@ -28,6 +28,7 @@ class Tap:
         self._heard: list[tuple[str, bytes]] = []
         self._size = 0
         self._lines: list[tuple[socket.socket, socket.socket]] = []
+        self.alive = 0  # connections that the broker has not closed
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self) -> None:
@@ -45,6 +46,7 @@ class Tap:
                 end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with self._lock:
                 self._lines.append((client, broker))
+                self.alive += 1
             for mark, source, sink in ((">", client, broker), ("<", broker, client)):
                 threading.Thread(target=self._pass_on, args=(mark, source, sink), daemon=True).start()
 
@@ -56,6 +58,9 @@ class Tap:
         except OSError:
             pass
         self._remember(mark, b"(closed)")
+        if mark == "<":
+            with self._lock:
+                self.alive -= 1
         with contextlib.suppress(OSError):
             sink.shutdown(socket.SHUT_WR)
 
