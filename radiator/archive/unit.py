@@ -118,9 +118,10 @@ def _lose_contradiction(wanted: SegmentRange, lose: Callable[[Loss], None], foun
 
 def _anchor(last: Batches, unit: Unit) -> Anchor | None:
     """Of the last batch that can be unpacked."""
-    for at in reversed(last.at.tolist()):
+    starts = last.at.tolist()
+    for at, end in zip(reversed(starts), [None, *reversed(starts[1:])], strict=True):
         with suppress(DamagedBatch):
-            return anchor_at(last.chunk[at:].tobytes(), unit.first, unit.following)
+            return anchor_at(last.chunk[at:end].tobytes(), unit.first, unit.following)
     return None
 
 
