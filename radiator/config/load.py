@@ -41,6 +41,7 @@ FILES_ONLY: Final = {
     "retention.force": "retention_force",
     "retention.wait_for": "wait_for_archive",
     "compress": "compress",
+    "merge_commits": None,
     "compact_by": "compact_by",
 }
 

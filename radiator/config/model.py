@@ -123,6 +123,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     retention_force: bool
     wait_for_archive: bool
     compress: str | None
+    merge_commits: bool
     compact_by: str | None  # name of a header
     prefetch: int | None  # None: limits.in_flight
     exclusive: bool

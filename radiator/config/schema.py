@@ -263,6 +263,7 @@ COMMON: Final[tuple[Key, ...]] = (
     Key("retention.force", "retention_force", choice({"true": True, "false": False}), "false"),
     Key("retention.wait_for", "wait_for_archive", choice({"none": False, "archive": True}), "none"),
     Key("compress", "compress", or_none(choice(("zstd",))), "none"),
+    Key("merge_commits", "merge_commits", choice({"true": True, "false": False}), "true"),
     Key("compact_by", "compact_by", or_none(header("is the key of a message")), "none"),
     Key("prefetch", "prefetch", or_none(count(1, IN_FLIGHT_MAX)), "1"),
     Key("exclusive", "exclusive", choice({"true": True, "false": False}), "false"),
@@ -314,7 +315,9 @@ NOT_OFFERED: Final[dict[str, str]] = {
 }
 RULE_NOT_OFFERED: Final[dict[str, str]] = {}
 # The keys whose value is a boolean: there a bare true or false is what it says.
-BOOLEANS: Final = frozenset({"retention.force", "dead_letter_expired", "priority", "exclusive", "regex_subscriptions"})
+BOOLEANS: Final = frozenset(
+    {"retention.force", "merge_commits", "dead_letter_expired", "priority", "exclusive", "regex_subscriptions"}
+)
 
 # What a bare yes/no/on/off/true/false most likely meant, by key.
 MEANT: Final[dict[str, tuple[str, str]]] = {  # (for the affirmative, for the negative)

@@ -34,6 +34,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     retention_force: bool
     wait_for_archive: bool
     compress: str | None
+    merge_commits: bool
     compact_by: str | None
     prefetch: int | None
     exclusive: bool

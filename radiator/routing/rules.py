@@ -57,6 +57,7 @@ PARTITION_KEYS: Final = {
     "retention_force": "retention.force",
     "wait_for_archive": "retention.wait_for",
     "compress": "compress",
+    "merge_commits": "merge_commits",
     "compact_by": "compact_by",
 }
 
@@ -120,6 +121,7 @@ class Rules:
             retention_force=False,
             wait_for_archive=False,
             compress=None,
+            merge_commits=False,
             compact_by=None,
             create=True,
             on_full="drop_newest" if config.defaults.on_full == "block" else config.defaults.on_full,
@@ -232,6 +234,7 @@ def describe(policy: Policy) -> dict[str, str]:
         "dedup.window": shown(policy.dedup_window_ns, format_duration_ns),
         "dedup.count": str(policy.dedup_count),
         "compress": policy.compress or "none",
+        "merge_commits": "true" if policy.merge_commits else "false",
         "compact_by": "none" if policy.compact_by is None else f"header:{policy.compact_by}",
         "prefetch": shown(policy.prefetch, str),
         "exclusive": "true" if policy.exclusive else "false",

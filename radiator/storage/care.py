@@ -6,8 +6,9 @@
     holes        of a log that holds only queues: segments of which half is settled lose it. The acks are on disk first
     compaction   of a log without queues: what a later record of the same key has replaced goes, oldest segment first
     compression  the rest, where the rule says so; the others are compressed while they are rewritten
+    merging      else, of what stays: segments of many small commits get large batches
 
-What has been done is known from a segment's first header, and remembered in this run; to be unsure costs work, and
+What has been done is known from a segment's first headers, and remembered in this run; to be unsure costs work, and
 nothing else. A segment that is damaged is left alone, and told once. After an error the partition has rest for a while.
 
 Knows: partitions' facts, what is due. Must not know: bytes (``rewrite``, ``compaction``), threads, what a key is.
@@ -48,6 +49,7 @@ class State:
         "failures",
         "left",
         "look",
+        "merged",
         "oldest",
         "rest_until_ns",
         "round",
@@ -59,6 +61,7 @@ class State:
         self.compacted_to = 0
         self.compressed: set[int] = set()  # base offsets; also of those that would not get smaller
         self.damaged: set[int] = set()
+        self.merged: set[int] = set()  # base offsets; also of those whose commits were large
         self.left: dict[int, int] = {}  # by base offset: records that a rewritten segment still had, about
         self.look: Look | None = None  # under way
         self.seen: tuple[int, ...] = ()  # what a look saw that found nothing to do
@@ -72,6 +75,7 @@ class State:
         if oldest != self.oldest:
             self.oldest = oldest
             self.compressed = {base for base in self.compressed if base >= oldest}
+            self.merged = {base for base in self.merged if base >= oldest}
             self.damaged = {base for base in self.damaged if base >= oldest}
             self.left = {base: left for base, left in self.left.items() if base >= oldest}
             self.look = None  # it reads ``left``
@@ -156,7 +160,7 @@ class Caretaker:
         if state.busy or now_ns < state.rest_until_ns or not partition.at_ease or len(partition.segments) < 2:
             return
         if not (self._compact(partition, state, now_ns) or self._holes(partition, state, now_ns)):
-            self._compress(partition, state)
+            self._compress_or_merge(partition, state)
 
     def _sealed(
         self, partition: FilePartition, state: State, removing_at_ns: int | None
@@ -177,11 +181,15 @@ class Caretaker:
         state.busy += 1
         self._ready.append(job)
 
-    def _compress(self, partition: FilePartition, state: State) -> None:
-        if partition.options.compress is None:
+    def _compress_or_merge(self, partition: FilePartition, state: State) -> None:
+        if partition.options.compress is not None:
+            done, bytes_min = state.compressed, 0
+        elif partition.options.merge_commits and _stays(partition):
+            done, bytes_min = state.merged, limits.MERGED_SEGMENT_BYTES_MIN
+        else:
             return
         for segment, end in self._sealed(partition, state, None):
-            if segment.base_offset not in state.compressed:
+            if segment.base_offset not in done and segment.size_bytes >= bytes_min:
                 self._add(SegmentJob(partition, segment, end), state)
 
     def _holes(self, partition: FilePartition, state: State, now_ns: int) -> bool:
@@ -251,8 +259,8 @@ class Caretaker:
             self.counts["rewritten"] += 1
             self.counts["removed_records"] += job.removed
             self.counts["saved_bytes"] += job.saved_bytes
-        if job.level and not job.stopped and job.error is None:
-            state.compressed.add(base)
+        if (job.level or job.merges) and not job.stopped and job.error is None:
+            (state.merged if job.merges else state.compressed).add(base)
         if job.stopped or job.error is not None:
             state.left.pop(base, None)
         if job.compaction is not None and (job.damage or job.error is not None):
@@ -276,3 +284,11 @@ class Caretaker:
         state.left.clear()
         state.seen = ()
         state.round = None
+
+
+def _stays(partition: FilePartition) -> bool:
+    """Whether a log is there to be read again, which pays for writing it once more. Where what queues have settled is
+    reclaimed, it is read once, mostly from memory, and gone; but what waits for an archive may wait long, and the archive
+    reads it. Of a log that nobody has opened, since it has no rule any more, it is not known."""
+    options = partition.options
+    return partition.history or not options.reclaim_acked or options.wait_for_archive

@@ -20,7 +20,7 @@ from radiator.storage.compaction import KeyOf, Keys, Replaced
 from radiator.storage.files import FileSystem, read_file, storage_error
 from radiator.storage.format import DamagedBatch
 from radiator.storage.jobs import Job
-from radiator.storage.rewrite import Rewrite, compressed, outside, runs, split, worth_rewriting
+from radiator.storage.rewrite import Rewrite, compressed, outside, runs, small_commits, split, worth_rewriting
 from radiator.storage.segment import SegmentInfo
 
 if TYPE_CHECKING:
@@ -181,7 +181,8 @@ class ScanJob(CareJob):
 
 
 class SegmentJob(CareJob):
-    """One segment is written anew: without what is ``settled``, or what ``compaction`` found, or only compressed."""
+    """One segment is written anew: without what is ``settled``, or what ``compaction`` found, or with all that it has,
+    compressed or merged."""
 
     def __init__(
         self,
@@ -197,6 +198,7 @@ class SegmentJob(CareJob):
         self.settled = settled
         self.compaction = compaction
         self.level = limits.ZSTD_LEVEL if partition.options.compress else 0
+        self.merges = not self.level and settled is None and compaction is None
         self.path = layout.segment_path(partition.directory, info.base_offset)
         self.swapped = False
         self.removed = self.saved_bytes = 0
@@ -219,7 +221,7 @@ class SegmentJob(CareJob):
         elif self.compaction is not None:
             assert self.compaction.replaced is not None
             keep = self.compaction.replaced.keep(self.compaction.tombstones_go)
-        elif compressed(fs, self.path):
+        elif not small_commits(fs, self.path, self.end_offset) if self.merges else compressed(fs, self.path):
             return
         self._rewrite = rewrite = Rewrite(fs, directory, base, self.end_offset, keep, self.level)
         try:

@@ -40,4 +40,5 @@ class PartitionOptions:
     retention_force: bool = False  # limits hold against cursors too
     wait_for_archive: bool = False
     compress: str | None = None  # "zstd"
+    merge_commits: bool = True  # of sealed segments that are history: small batches become large ones
     compact_by: str | None = None  # what keys are: a word for the function that finds them

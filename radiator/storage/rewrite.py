@@ -28,11 +28,12 @@ from radiator.storage.files import FileSystem, close_quietly, write_all
 from radiator.storage.format import COMPRESSED, HEADER_BYTES, SPARSE, DamagedBatch
 from radiator.storage.index import IndexEntry
 from radiator.storage.merge import Merger
-from radiator.storage.segment import Window, find_batch, header_at, read_run, salt_at
+from radiator.storage.segment import Window, find_batch, header_at, last_offset, read_run, salt_at
 
 Keep = Callable[[RecordBatch], Sequence[int] | None]  # the places that stay, in order; None: all
 RECORD_BYTES = 36  # of columns, for each record
 READ_BYTES = 64 * 1024  # a step's worth: about a millisecond if the batches in it are small
+LOOK_BYTES = 4 * 1024  # read at a time to see how large batches are
 
 
 def runs(fs: FileSystem, directory: str, base_offset: int, end_offset: int) -> Iterator[RecordBatch]:
@@ -103,6 +104,27 @@ def compressed(fs: FileSystem, path: str) -> bool:
     fd = fs.open_read(path)
     try:
         return bool(header_at(Window(fs, fd, HEADER_BYTES, path), 0).flags & COMPRESSED)
+    finally:
+        fs.close(fd)
+
+
+def small_commits(fs: FileSystem, path: str, end_offset: int) -> bool:
+    """Whether a segment's first batches are so small that they are worth merging. False for what was rewritten: there
+    they are large, or one is all of it, or they are compressed. Raises OSError, DamagedBatch."""
+    fd = fs.open_read(path)
+    try:
+        window = Window(fs, fd, LOOK_BYTES, path)
+        position = batches = offset = 0
+        while offset < end_offset and batches < limits.MERGED_COMMITS_LOOKED_AT:
+            header = header_at(window, position)
+            if header.flags & COMPRESSED:
+                return False
+            offset = last_offset(window, position, header) + 1
+            position += header.total_len
+            batches += 1
+            if position >= limits.MERGED_COMMITS_BYTES * limits.MERGED_COMMITS_LOOKED_AT:
+                return False
+        return batches > 1 and position < limits.MERGED_COMMITS_BYTES * batches
     finally:
         fs.close(fd)
 
@@ -221,8 +243,11 @@ class Rewrite:
 
     @property
     def worth_it(self) -> bool:
-        """Whether the new file is better: something is gone from it, or it is smaller by a twentieth."""
-        return self.removed > 0 or self.size_bytes * 20 < self.old_bytes * 19
+        """Whether the new file is better: something is gone from it, or it is smaller; by a twentieth if readers must
+        unpack it for that."""
+        if self.level and not self.removed:
+            return self.size_bytes * 20 < self.old_bytes * 19
+        return self.removed > 0 or self.size_bytes < self.old_bytes
 
     def swap(self) -> None:
         """After the last step: the new one takes the place of the old one, for ever when this returns. Raises OSError;

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import pairwise
 from random import Random
 
 import pytest
 
 from radiator.storage import archived, layout
+from radiator.storage.batch import RecordBatch
 from radiator.storage.compaction import KeyOf
 from radiator.storage.file_partition import FilePartition
+from radiator.storage.format import decode_header
 from radiator.storage.options import PartitionOptions, SyncPolicy
+from radiator.storage.rewrite import runs
 from radiator.storage.store import Store
 from tests.storage.driving import NOW, commit, opened, read_all
 from tests.storage.faults import FaultyFileSystem
@@ -37,6 +42,7 @@ class Log:
         self.now = NOW
         self.settled: set[int] = set()
         self.queue = False
+        self.history = False  # topics are in it
         self.unsafe = False  # a power cut may take what is not synced
         self.notes: list[str] = []
         self.open()
@@ -48,6 +54,7 @@ class Log:
         partition = self.store.partition("q", self.options)
         assert isinstance(partition, FilePartition)
         self.partition = partition
+        partition.history = self.history
         self.store.care.key_of = key_of
         if self.queue:
             self.pin()
@@ -104,6 +111,19 @@ class Log:
     @property
     def size(self) -> int:
         return sum(self.sizes().values())
+
+    def sealed(self) -> dict[int, int]:
+        """The sizes of all but the active one, which may have zeros behind its end."""
+        return {base: size for base, size in self.sizes().items() if base != self.partition.segments[-1].base_offset}
+
+    def batches(self, base: int) -> list[int]:
+        """How many records each batch of a segment has."""
+        data, at, found = bytes(self.fs.nodes[layout.segment_path(DIRECTORY, base)].cache), 0, []
+        while at < len(data):
+            header = decode_header(data, at)
+            found.append(header.records)
+            at += header.total_len
+        return found
 
     def restart(self) -> None:
         self.store.close()
@@ -244,13 +264,171 @@ def test_what_does_not_get_smaller_stays_as_it_was() -> None:
     assert log.sizes() == before and log.leftovers() == [] and log.care() == 0
 
 
-def test_small_batches_become_large_ones_of_the_same_records() -> None:
+def test_compression_makes_large_batches_of_small_ones_too() -> None:
     log = Log(compress="zstd", segment_bytes=100_000)
     log.put(*[(f"k{number % 7}", b"%d" % number) for number in range(1_000)])
     before = log.all()
     log.care()
     assert log.all() == before
     assert log.sizes()[0] < 25_000
+
+
+# --- merging ----------------------------------------------------------------------------------------------------------
+
+
+def topic(segment_bytes: int = 20_000, **options: object) -> Log:
+    """A log that keeps history."""
+    log = Log(segment_bytes=segment_bytes, **options)
+    log.history = log.partition.history = True
+    return log
+
+
+def records(log: Log) -> list[tuple[object, ...]]:
+    """All there is of each record, from the files."""
+    found: list[tuple[object, ...]] = []
+    for batch in _batches(log):
+        none = [None] * len(batch)
+        found += zip(
+            batch.offsets,
+            batch.receive_ns,
+            batch.event_ns or none,
+            batch.transmit_ns or none,
+            [batch.names[number] for number in batch.destination_ids],
+            batch.blocks,
+            batch.bodies,
+            strict=True,
+        )
+    missing = -(1 << 63)
+    return [tuple(None if value == missing else value for value in row) for row in found]
+
+
+def _batches(log: Log) -> Iterator[RecordBatch]:
+    segments = log.partition.segments
+    for segment, end in zip(segments, [*(each.base_offset for each in segments[1:]), 1 << 62], strict=True):
+        yield from runs(log.fs, DIRECTORY, segment.base_offset, end)  # type: ignore[arg-type]
+
+
+def test_small_commits_of_sealed_segments_become_one_batch_of_the_same_records() -> None:
+    log = topic()
+    for number in range(400):
+        times = (log.now + number, log.now - 5 if number % 3 else None, log.now - 7 if number % 5 else None)
+        block = b"key:%d" % (number % 7) if number % 2 else b""
+        log.partition.append(f"/topic/{number % 3}", block, b"%d" % number * (number % 40), *times)
+        commit(log.store, log.now)
+    before, sizes, bases = records(log), log.sizes(), [info.base_offset for info in log.partition.segments]
+    assert len(bases) > 3 and [row[0] for row in before] == list(range(400))
+    assert log.care() == len(bases) - 1
+    for base, end in pairwise(bases):
+        assert log.batches(base) == [end - base]
+        assert log.sizes()[base] < sizes[base] * 0.7
+    assert log.sizes()[bases[-1]] == sizes[bases[-1]], "the active one is left alone"
+    assert records(log) == before and len(log.all()) == 400
+    counts = log.store.care.counts
+    assert counts["rewritten"] == len(bases) - 1 and counts["removed_records"] == 0
+    assert counts["saved_bytes"] == sum(sizes.values()) - log.size
+    assert {info.base_offset: info.size_bytes for info in log.partition.segments[:-1]} == log.sealed()
+    assert not any(info.sparse for info in log.partition.segments)
+
+
+def test_what_was_merged_is_not_merged_again() -> None:
+    log = topic()
+    log.fill(300, size=20)
+    assert log.care() > 0
+    before, sizes = log.all(), log.sealed()
+    assert log.care() == 0, "it is remembered"
+    log.restart()
+    calls = log.fs.calls["pwritev"]
+    assert log.care() == len(sizes), "looked at"
+    assert log.fs.calls["pwritev"] == calls and log.leftovers() == [], "and left alone"
+    assert log.sealed() == sizes and log.all() == before and log.store.care.counts["rewritten"] == 0
+
+
+@pytest.mark.parametrize("per_commit", [1, 7, 100])
+@pytest.mark.parametrize("size", [0, 300, 3_000, 14_000, 20_000])
+def test_merged_are_commits_of_less_than_16_kib(size: int, per_commit: int) -> None:
+    log = topic(segment_bytes=300_000)
+    while len(log.partition.segments) < 2:
+        for _ in range(per_commit):
+            log.partition.append("q", b"", bytes(size), log.now)
+        commit(log.store, log.now)
+    before, sizes, batches = records(log), log.sizes(), log.batches(0)
+    small = sizes[0] / len(batches) < 16 * 1024
+    assert log.care() == 1
+    assert records(log) == before
+    merged = len(log.batches(0))
+    assert merged < len(batches) / 2 if small else merged == len(batches) and log.sizes() == sizes
+    assert log.store.care.counts["rewritten"] == small
+    log.restart()
+    log.care()
+    assert log.store.care.counts["rewritten"] == 0
+
+
+def test_one_commit_that_is_a_whole_segment_is_no_small_commit() -> None:
+    log = topic(segment_bytes=5_000)
+    for number in range(4):
+        for _ in range(100):
+            log.partition.append("q", b"", b"%d" % number * 60, log.now)
+        commit(log.store, log.now)
+    sizes = log.sizes()
+    assert len(sizes) == 4
+    log.care()
+    assert log.sizes() == sizes and log.store.care.counts["rewritten"] == 0
+
+
+def test_a_segment_of_less_than_a_block_of_the_disk_is_not_worth_it() -> None:
+    log = topic(segment_bytes=3_000)
+    log.fill(50)
+    assert log.care() == 0
+
+
+@pytest.mark.parametrize("why", ["rule", "reclaimed", "unknown"])
+def test_small_commits_stay_where_the_rule_says_so_and_where_what_is_settled_goes(why: str) -> None:
+    log = topic(merge_commits=why != "rule")
+    if why != "rule":
+        log.history = log.partition.history = False
+    log.fill(300)
+    if why == "reclaimed":
+        log.settle(*range(0, 300, 30))
+    sizes = log.sizes()
+    assert log.care() == 0 and log.sizes() == sizes
+
+
+@pytest.mark.parametrize("options", [{"reclaim_acked": False}, {"wait_for_archive": True}])
+def test_small_commits_of_queues_are_merged_where_they_are_kept(options: dict[str, object]) -> None:
+    log = Log(segment_bytes=20_000, **options)
+    log.fill(300)
+    log.settle(1)
+    before = records(log)
+    assert log.care() == len(log.partition.segments) - 1 == log.store.care.counts["rewritten"]
+    assert records(log) == before
+
+
+def test_a_rule_that_changes_is_obeyed() -> None:
+    log = topic(merge_commits=False, segment_bytes=60_000)
+    log.fill(800)
+    assert log.care() == 0
+    log.partition.set_options(replace(log.options, merge_commits=True))
+    assert log.care() == len(log.partition.segments) - 1 == log.store.care.counts["rewritten"]
+    log.partition.set_options(replace(log.options, compress="zstd"))
+    assert log.care() == len(log.partition.segments) - 1
+    sizes = log.sealed()
+    log.partition.set_options(log.options)
+    log.restart()
+    log.partition.set_options(replace(log.options, merge_commits=True))
+    assert log.care() == len(sizes) and log.sealed() == sizes, "what is compressed stays so"
+
+
+def test_what_compaction_has_left_is_no_small_commit_and_stays_sparse() -> None:
+    log = topic(segment_bytes=60_000, compact_by="key")
+    for number in range(1_500):
+        log.put((f"k{number % 100}" if number % 2 else "", b"v%d" % number), size=40)
+    log.care()
+    expected, sizes = records(log), log.sealed()
+    assert len(expected) < 1_000 and min(sizes.values()) > 4_096
+    log.restart()
+    assert log.care() > len(sizes), "a search, and a look at each"
+    assert log.sealed() == sizes and records(log) == expected
+    assert all(info.sparse for info in log.partition.segments[:-1])
 
 
 # --- damage, and disks that let us down -------------------------------------------------------------------------------

@@ -244,8 +244,8 @@ class Registry:
                 "bad-destination",
                 f"partition {partition_name[:200]!r} is kept in another way already",
                 f"The rule on line {policy.rule.line} of the configuration and that of another destination store into "
-                "it, with different values of store, fsync, segment, retention, dedup, compress or compact_by: make "
-                "them agree, or name another.",
+                "it, with different values of store, fsync, segment, retention, dedup, compress, merge_commits or "
+                "compact_by: make them agree, or name another.",
             )
         return feed
 
@@ -271,5 +271,6 @@ def _options(policy: Policy) -> PartitionOptions:
         retention_force=policy.retention_force,
         wait_for_archive=policy.wait_for_archive,
         compress=policy.compress,
+        merge_commits=policy.merge_commits,
         compact_by=policy.compact_by,
     )
