@@ -288,7 +288,7 @@ class Caretaker:
 
 def _stays(partition: FilePartition) -> bool:
     """Whether a log is there to be read again, which pays for writing it once more. Where what queues have settled is
-    reclaimed, it is read once, mostly from memory, and gone; but what waits for an archive may wait long, and the archive
-    reads it. Of a log that nobody has opened, since it has no rule any more, it is not known."""
+    reclaimed it is read once, mostly from memory, and gone; but what waits for an archive may wait long, and is read
+    by it. Of a log that nobody has opened, since it has no rule any more, it is not known."""
     options = partition.options
     return partition.history or not options.reclaim_acked or options.wait_for_archive
