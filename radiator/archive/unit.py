@@ -97,7 +97,7 @@ def write_unit(unit: Unit, settings: Settings, advance: Callable[[int], None] = 
         for chunk in scan(wanted, lose, Counters()):
             last = chunk.batches
             low = max(chunk.low, unit.first)
-            for batch in decoder.decode(chunk.batches, low, chunk.high, chunk.position, contradicted):
+            for batch in decoder.decode(chunk.batches, low, chunk.high, chunk.place_of, contradicted):
                 split.add(batch)
             advance(len(chunk.batches.chunk))
     anchor = None if last is None else _anchor(last, unit)

@@ -44,7 +44,7 @@ class Piece(NamedTuple):
 
 FLAGS = {  # bits of a batch's flags, in words
     1 << 2: "headers-zstd", 1 << 4: "bodies-zstd", 1 << 6: "no-event-time", 1 << 7: "no-transmit-time",
-    1 << 8: "transaction", 1 << 9: "sparse",
+    1 << 8: "transaction", 1 << 9: "sparse", 1 << 10: "partial-crcs",
 }  # fmt: skip
 HEX_BYTES = 256  # of each damaged range
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from radiator.limits import BATCH_RECORDS_MAX
-from radiator.storage.format import EVENT_ABSENT, HEADER_BYTES, SPARSE, TRANSMIT_ABSENT
+from radiator.storage.format import EVENT_ABSENT, HEADER_BYTES, PARTIAL_CRCS, SPARSE, TRAILER, TRANSMIT_ABSENT
 
 Ints: TypeAlias = NDArray[np.int64]
 Offsets: TypeAlias = NDArray[np.int32]
@@ -84,6 +84,7 @@ class Batches:
         lists = 1 + ((flags & SPARSE) != 0).astype(np.int64)
         rest = (self._total & _LOW) - padded(self.bodies_len)
         rest -= HEADER_BYTES + 8 * count * times + 2 * padded(4 * count + 4) + padded(4 * count) * lists
+        rest -= ((flags & PARTIAL_CRCS) != 0) * TRAILER.size
         both = (self._lengths + _SEVENS) & ~_SEVENS  # names and headers, padded at once
         rest -= both & _LOW
         good = (rest == both >> 32) & (count > 0) & (count <= 4 * BATCH_RECORDS_MAX)

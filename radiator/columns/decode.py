@@ -69,12 +69,12 @@ class Decoder:
         batches: Batches,
         low: int = LOW,
         high: int = HIGH,
-        position: int = 0,
+        place_of: Callable[[int], int] = int,
         on_damage: Callable[[Contradiction], None] = _refuse,
     ) -> Iterator[pa.RecordBatch]:
         """The wanted records of these batches, of those with offsets from ``low`` up to, not including, ``high``.
-        ``position``: of their chunk in its file. ``on_damage`` hears of each batch that contradicts itself, before
-        records behind it come; if it returns, that batch is left out."""
+        ``place_of``: where in the file a place in their chunk is. ``on_damage`` hears of each batch that contradicts
+        itself, before records behind it come; if it returns, that batch is left out."""
 
         def tried(rows: Rows, step: Callable[[Rows], Made]) -> Iterator[Made]:
             """``step`` of these, or of those batches among them of which it can be made."""
@@ -90,7 +90,7 @@ class Decoder:
                     yield from tried(each, step)
                 return
             first, following = int(rows.base_offset[0]), int(rows.base_offset[0] + rows.span[0])
-            on_damage(Contradiction(position + int(rows.at[0]), max(first, low), min(following, high), reason))
+            on_damage(Contradiction(place_of(int(rows.at[0])), max(first, low), min(following, high), reason))
 
         self._names.forget()
         wanted = max(low, self._low), min(high, self._high)

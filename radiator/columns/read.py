@@ -12,6 +12,7 @@ import pyarrow as pa
 from radiator.columns.decode import Contradiction, Counters, Decoder
 from radiator.columns.files import open_store
 from radiator.columns.options import ReadOptions
+from radiator.columns.partial import Reach, reach_of
 from radiator.columns.scan import Loss, LostRecords, SegmentRange, scan
 from radiator.columns.warn import warn
 
@@ -51,13 +52,15 @@ def read(
         return lambda found: note(Loss(of.partition, of.path, *found))
 
     fs = open_store(options.path, options.storage).fs
+    # Where damage is skipped, every query has to skip the same: then each batch is judged by all of it.
+    reach = reach_of(schema.names) if options.fail_on_data_loss else Reach.WHOLE
     decoder: Decoder | None = None
     partition = None
     for wanted in ranges:
         if decoder is None or wanted.partition != partition:
             partition = wanted.partition
             decoder = Decoder(partition, schema, options.selection, options.rows_per_batch, counters)
-        for chunk in scan(wanted, note, counters, fs):
+        for chunk in scan(wanted, note, counters, fs, reach):
             yield from found()
             for batch in decoder.decode(*chunk, contradicted(wanted)):
                 yield from found()

@@ -20,6 +20,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from operator import add
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +31,7 @@ from radiator.columns.checksum import crc32
 from radiator.columns.decode import Counters
 from radiator.columns.files import REMOTE_CHUNK_BYTES, RemoteFiles, remedy
 from radiator.columns.joint import small_batches
+from radiator.columns.partial import Reach, read_part
 from radiator.errors import StorageError
 from radiator.limits import MIB
 from radiator.storage.files import FileSystem, storage_error
@@ -85,18 +88,23 @@ class Loss(NamedTuple):
 
 class Chunk(NamedTuple):
     """The good batches of a piece of the file. Of their records those count that have an offset from ``low`` up to, not
-    including, ``high``. ``position``: of the piece."""
+    including, ``high``. ``place_of``: where what stands somewhere in the piece is in the file."""
 
     batches: Batches
     low: int
     high: int
-    position: int
+    place_of: Callable[[int], int]
 
 
 def scan(
-    wanted: SegmentRange, on_loss: Callable[[Loss], None], counters: Counters, fs: FileSystem | None = None
+    wanted: SegmentRange,
+    on_loss: Callable[[Loss], None],
+    counters: Counters,
+    fs: FileSystem | None = None,
+    reach: Reach = Reach.WHOLE,
 ) -> Iterator[Chunk]:
-    """``on_loss`` may raise; if it returns, the scan goes on behind the loss."""
+    """``on_loss`` may raise; if it returns, the scan goes on behind the loss. ``reach``: the chunks need not hold more
+    of each batch than this, and damage behind it may go unseen. Of remote files batches are read whole."""
     fs = fs or FileSystem()
     chunk_bytes = REMOTE_CHUNK_BYTES if isinstance(fs, RemoteFiles) else CHUNK_BYTES
     try:
@@ -108,7 +116,8 @@ def scan(
     except OSError as error:
         raise storage_error(wanted.path, "read", error, remedy(fs)) from error
     try:
-        yield from _Walk(fs, fd, wanted, on_loss, counters).chunks(chunk_bytes)
+        walk = _Walk(fs, fd, wanted, on_loss, counters)
+        yield from walk.chunks(chunk_bytes, Reach.WHOLE if isinstance(fs, RemoteFiles) else reach)
     except OSError as error:
         raise storage_error(wanted.path, "read", error, remedy(fs)) from error
     finally:
@@ -127,11 +136,14 @@ class _Walk:
         self.by_offset = not wanted.start and wanted.end >= size  # nothing else could be read than what was planned
         self.window = Window(fs, fd, path=wanted.path)  # for a look at single batches; it knows their salts
 
-    def chunks(self, chunk_bytes: int) -> Iterator[Chunk]:
+    def chunks(self, chunk_bytes: int, reach: Reach) -> Iterator[Chunk]:
         wanted, need = self.wanted, 0
         if wanted.start and not self._starts_as_planned():
             self._start_over()
         while self.expected < wanted.next_offset:
+            if reach is not Reach.WHOLE and (part := self._part(reach)) is not None:
+                yield part
+                continue
             length = max(chunk_bytes, need)
             data = self._read(length)
             if len(data) < HEADER_BYTES:
@@ -141,7 +153,7 @@ class _Walk:
                 continue
             batches, stopped, reason = self._walk(data, whole=len(data) >= length)
             if len(batches.at):
-                yield Chunk(batches, self.low, wanted.next_offset, self.position)
+                yield Chunk(batches, self.low, wanted.next_offset, partial(add, self.position))
             self.position += stopped
             need = 0
             if self.expected >= wanted.next_offset:
@@ -154,6 +166,20 @@ class _Walk:
                 self._start_over()
         if self.expected < wanted.next_offset:
             self._lose(wanted.next_offset, "the file ends before them")
+
+    def _part(self, reach: Reach) -> Chunk | None:
+        """The next batches that can be read in part, if there are any."""
+        found = read_part(self.fs, self.fd, self.position, self.end, self.wanted.next_offset, reach)
+        at, places = found.batches.at, found.places
+        if not len(at):
+            return None
+        self.counters.bytes_read += found.bytes_read
+        batches, _, _ = self._in_order(found.batches.chunk, found.batches, 0, None)
+        if not len(batches.at):
+            return None
+        taken = len(batches.at)
+        self.position = int(places[taken]) if taken < len(at) else found.end
+        return Chunk(batches, self.low, self.wanted.next_offset, lambda place: int(places[np.searchsorted(at, place)]))
 
     def _starts_as_planned(self) -> bool:
         try:

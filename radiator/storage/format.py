@@ -4,7 +4,7 @@ A batch is a 64-byte header, fixed-width columns, the dictionary of destination 
 the region of bodies; all little-endian, every part padded to 8 bytes, so numpy and Arrow use the parts as they lie.
 
     header 64 | receive i64[n] | event i64[n]? | transmit i64[n]? | header_off i32[n+1] | body_off i32[n+1]
-              | destination_id u32[n] | offset_delta u32[n]? | names | header blocks | bodies
+              | destination_id u32[n] | offset_delta u32[n]? | names | header blocks | bodies | partial crcs?
 
 Knows: bytes in, columns out. Must not know: files, positions in a segment, threads, what a header block means.
 Invariants: ``decode`` of ``encode`` is the identity; nothing but DamagedBatch (or UnknownVersion) leaves ``decode``,
@@ -23,6 +23,7 @@ from struct import Struct
 from typing import NamedTuple
 from zlib import crc32
 
+from radiator.limits import PARTIAL_CRC_BYTES_MIN
 from radiator.storage.compression import compress, decompress
 from radiator.storage.header import (
     ALIGN,
@@ -38,11 +39,13 @@ from radiator.storage.header import (
     MAGIC,
     MISSING,
     PAD,
+    PARTIAL_CRCS,
     PLAIN,
     PREFIX,
     REST,
     SPARSE,
     TIME_MAX,
+    TRAILER,
     TRANSACTION,
     TRANSMIT_ABSENT,
     U32,
@@ -53,6 +56,7 @@ from radiator.storage.header import (
     columns_len,
     decode_header,
     find_magic,
+    trailer_len,
 )
 
 __all__ = [
@@ -68,10 +72,12 @@ __all__ = [
     "KNOWN_FLAGS",
     "MAGIC",
     "MISSING",
+    "PARTIAL_CRCS",
     "PLAIN",
     "PREFIX",
     "SPARSE",
     "TIME_MAX",
+    "TRAILER",
     "TRANSACTION",
     "TRANSMIT_ABSENT",
     "BatchHeader",
@@ -88,6 +94,7 @@ __all__ = [
     "encode_batch",
     "find_magic",
     "split_names",
+    "trailer_len",
 ]
 
 # A batch of one record, the shape of a lone synchronous producer: everything up to the names in one go.
@@ -143,14 +150,18 @@ def encode_batch(
 
     ``level`` is that of zstd, ``limits.ZSTD_LEVEL`` as a rule; 0 stores the regions as they are, as does a region that
     would not get smaller or that is larger than ``limits.BATCH_BYTES_MAX``, which no reader would unpack. Raises
-    StorageError if there is a level but no zstandard."""
+    StorageError if there is a level but no zstandard.
+
+    Where readers save much by leaving out header blocks or bodies, the batch has PARTIAL_CRCS: the running crc behind
+    the names and behind the header blocks, so that what stands before is checked without the rest."""
     count = len(blocks)
     assert count == len(bodies) == len(receive_ns) and count > 0
     if event_ns is None:
         flags |= EVENT_ABSENT
     if transmit_ns is None:
         flags |= TRANSMIT_ABSENT
-    if count == 1 and len(names) == 1 and offset_deltas is None and not level:
+    long = count > 1 or len(blocks[0]) + len(bodies[0]) >= PARTIAL_CRC_BYTES_MIN
+    if not long and len(names) == 1 and offset_deltas is None and not level:
         record = (names[0], blocks[0], bodies[0])
         return _encode_one(base_offset, receive_ns[0], event_ns, transmit_ns, *record, flags, salt)
     header_off = array("i", accumulate(map(len, blocks), initial=0))
@@ -175,29 +186,20 @@ def encode_batch(
     headers_len = sum(map(len, blocks)) if flags & HEADERS_ZSTD else header_off[-1]
     bodies_len = sum(map(len, bodies)) if flags & BODIES_ZSTD else body_off[-1]
     names_len = len(dictionary)
-    rest = b"".join(
-        [
-            REST.pack(
-                base_offset,
-                receive_ns[0],
-                receive_ns[-1],
-                count,
-                flags,
-                len(names),
-                names_len,
-                headers_len,
-                bodies_len,
-                salt,
-            ),
-            *columns,
-            dictionary,
-            PAD[names_len & 7],
-            *blocks,
-            PAD[headers_len & 7],
-            *bodies,
-            PAD[bodies_len & 7],
-        ]
-    )
+    partial = headers_len + bodies_len >= PARTIAL_CRC_BYTES_MIN
+    if partial:
+        flags |= PARTIAL_CRCS
+    numbers = (count, flags, len(names), names_len, headers_len, bodies_len, salt)
+    fixed = REST.pack(base_offset, receive_ns[0], receive_ns[-1], *numbers)
+    front = [fixed, *columns, dictionary, PAD[names_len & 7]]
+    if partial:
+        parts = [b"".join(front), b"".join([*blocks, PAD[headers_len & 7]]), b"".join([*bodies, PAD[bodies_len & 7]])]
+        behind_names = crc32(parts[0])
+        behind_headers = crc32(parts[1], behind_names)
+        parts.append(TRAILER.pack(behind_names, behind_headers))
+        total = CRC_FROM + sum(map(len, parts))
+        return [PREFIX.pack(MAGIC, total, crc32(parts[3], crc32(parts[2], behind_headers))), *parts]
+    rest = b"".join([*front, *blocks, PAD[headers_len & 7], *bodies, PAD[bodies_len & 7]])
     return [PREFIX.pack(MAGIC, len(rest) + CRC_FROM, crc32(rest)), rest]
 
 

@@ -37,14 +37,16 @@ EVENT_ABSENT = 1 << 6  # no record has an event time: the column is not stored
 TRANSMIT_ABSENT = 1 << 7
 TRANSACTION = 1 << 8  # the records of one transaction in this partition
 SPARSE = 1 << 9  # offset_delta u32[n] follows destination_id: records have been removed here
-PLAIN = EVENT_ABSENT | TRANSMIT_ABSENT | TRANSACTION  # what the broker writes; the others only where it rewrites
-KNOWN_FLAGS = PLAIN | SPARSE | COMPRESSED
+PARTIAL_CRCS = 1 << 10  # the last 8 bytes say what the crc was behind the names, and behind the header blocks
+PLAIN = EVENT_ABSENT | TRANSMIT_ABSENT | TRANSACTION  # of all that the broker appends, and PARTIAL_CRCS of what is long
+KNOWN_FLAGS = PLAIN | SPARSE | COMPRESSED | PARTIAL_CRCS
 
 #        magic  total_len crc | base min_ns max_ns count flags destinations names headers bodies salt
 HEADER = Struct("<8sIIQqqIHHIIII")
 PREFIX = Struct("<8sII")
 REST = Struct("<QqqIHHIIII")
 U32 = Struct("<I")
+TRAILER = Struct("<II")  # with PARTIAL_CRCS
 PAD = (b"", b"\0" * 7, b"\0" * 6, b"\0" * 5, b"\0" * 4, b"\0" * 3, b"\0" * 2, b"\0")  # by length & 7
 
 
@@ -80,6 +82,11 @@ def columns_len(count: int, flags: int) -> int:
     return 8 * count * times + 2 * ((4 * (count + 1) + 7) & ~7) + ids * (2 if flags & SPARSE else 1)
 
 
+def trailer_len(flags: int) -> int:
+    """Bytes behind the bodies."""
+    return TRAILER.size if flags & PARTIAL_CRCS else 0
+
+
 def decode_header(data: bytes | memoryview, at: int = 0) -> BatchHeader:
     """The header at ``at``, its lengths checked against one another; the crc is not looked at. Raises DamagedBatch."""
     if len(data) - at < HEADER_BYTES:
@@ -89,9 +96,8 @@ def decode_header(data: bytes | memoryview, at: int = 0) -> BatchHeader:
     )
     if magic != MAGIC:
         _wrong_magic(data, at, magic, total, crc, salt)
-    expected = (
-        HEADER_BYTES + columns_len(count, flags) + ((names + 7) & ~7) + ((headers + 7) & ~7) + ((bodies + 7) & ~7)
-    )
+    expected = HEADER_BYTES + columns_len(count, flags) + trailer_len(flags)
+    expected += ((names + 7) & ~7) + ((headers + 7) & ~7) + ((bodies + 7) & ~7)
     if total != expected or not count or count > 4 * limits.BATCH_RECORDS_MAX or total > limits.BATCH_TOTAL_BYTES_MAX:
         rest = memoryview(data)[at + CRC_FROM : at + total]
         if newer_len(data[at : at + HEADER_BYTES]) == CRC_FROM + len(rest) and crc32(rest) == crc:

@@ -121,7 +121,7 @@ class Log:
         if self.deferred:
             self.sync()
         pieces = pieces or self.encode(batch)
-        size, position = len(pieces[0]) + len(pieces[1]), self.position
+        size, position = sum(map(len, pieces)), self.position
         try:
             if position and (roll or position + size > self.options.segment_bytes):
                 self._roll(batch.base_offset)

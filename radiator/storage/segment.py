@@ -29,8 +29,10 @@ from radiator.storage.format import (
     HEADER,
     HEADER_BYTES,
     MAGIC,
+    PARTIAL_CRCS,
     PLAIN,
     SPARSE,
+    TRAILER,
     BatchHeader,
     DamagedBatch,
     UnknownVersion,
@@ -160,13 +162,15 @@ def skim(data: bytes, at: int, stop: int, expected: int, names: set[bytes]) -> t
         if (
             magic != MAGIC
             or base != expected
-            or flags & ~PLAIN
+            or flags & ~(PLAIN | PARTIAL_CRCS)
             or end > size
             or crc32(data[at + CRC_FROM : end] if total < COPIED_BYTES_MAX else view[at + CRC_FROM : end]) != crc
         ):
             break
         # From the end, so that a batch of one record costs no more than this.
         start = end - ((bodies_len + 7) & ~7) - ((headers_len + 7) & ~7) - ((names_len + 7) & ~7)
+        if flags & PARTIAL_CRCS:
+            start -= TRAILER.size
         if names_len != known_len or not data.startswith(known, start):
             known, known_len = data[start : start + names_len], names_len
             names.add(known)

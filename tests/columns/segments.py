@@ -10,6 +10,7 @@ from zlib import crc32
 import pyarrow as pa
 
 from radiator.columns.decode import Counters, Decoder
+from radiator.columns.partial import Reach
 from radiator.columns.scan import Loss, SegmentRange, scan
 from radiator.columns.schema import arrow_schema
 from radiator.columns.selection import Selection
@@ -78,6 +79,7 @@ def read_rows(
     rows_per_batch: int = 16_384,
     losses: list[Loss] | None = None,
     counters: Counters | None = None,
+    reach: Reach = Reach.WHOLE,
 ) -> list[dict[str, Any]]:
     """All rows of a range, as Python values. Without ``losses`` a loss is an assertion."""
     full = arrow_schema()
@@ -90,7 +92,7 @@ def read_rows(
         assert losses is not None, loss
         losses.append(loss)
 
-    for chunk in scan(wanted, lose, counters):
+    for chunk in scan(wanted, lose, counters, reach=reach):
         for batch in decoder.decode(*chunk):
             batch.validate(full=True)
             assert batch.num_rows <= rows_per_batch

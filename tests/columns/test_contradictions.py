@@ -81,7 +81,7 @@ def test_a_flag_of_a_newer_radiator_that_adds_a_column_is_refused_and_is_no_dama
     one, two = placed[1].position, placed[2].position
     batch = bytearray(data[one:two] + bytes(8))  # a column more
     struct.pack_into("<I", batch, 8, len(batch))
-    struct.pack_into("<H", batch, 44, int.from_bytes(batch[44:46], "little") | 1 << 10)
+    struct.pack_into("<H", batch, 44, int.from_bytes(batch[44:46], "little") | 1 << 11)
     struct.pack_into("<I", batch, 12, crc32(batch[16:]))
     path.write_bytes(data[:one] + batch + data[two:])
     with pytest.raises(UnknownVersion, match="flags .* of a newer radiator"):

@@ -20,6 +20,6 @@ def newer(batch: bytes, version: int = 2, tail: bytes = b"") -> bytes:
 
 def flagged(batch: bytes, part: bytes = bytes(8)) -> bytes:
     """``batch`` with ``part`` behind the others."""
-    flags = int.from_bytes(batch[44:46], "little") | 1 << 10
+    flags = int.from_bytes(batch[44:46], "little") | 1 << 11
     rest = batch[CRC_FROM:44] + flags.to_bytes(2, "little") + batch[46:] + part
     return batch[:8] + (CRC_FROM + len(rest)).to_bytes(4, "little") + crc32(rest).to_bytes(4, "little") + rest
