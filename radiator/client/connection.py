@@ -10,6 +10,7 @@ its promise about the message, ``subscribe`` when the subscription is in effect.
 from __future__ import annotations
 
 import itertools
+import socket
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
@@ -77,6 +78,9 @@ def connect(
     hello = protocol.connect_frame(host or place.host, login=login, passcode=passcode, headers=headers or {})
     try:
         sock = open_socket(place, connect_timeout, ca, cert, key)
+    except socket.gaierror as error:
+        told = f"no address is found for the host name {place.host!r} ({error.strerror})"
+        raise ConnectFailed(f"cannot connect to {place}: {told}; is it spelt right?") from None
     except OSError as error:
         raise ConnectFailed(f"cannot connect to {place}: {error}; is a broker running there?") from None
     try:

@@ -25,6 +25,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from radiator.client import Connection, connect
+from radiator.client.errors import BadTls, ConnectFailed, ServerError, TimedOut
 from radiator.client.sure import SureSender
 from radiator.errors import ClientError, ConfigError
 from radiator.limits import MIB
@@ -165,6 +166,9 @@ def _in_words(options: SinkOptions) -> Iterator[None]:
     """What the client raises, as one line that says which broker it was."""
     try:
         yield
+    except TimedOut as error:
+        told = f"{error} (option timeout); a queue that is full and blocks answers when it has room"
+        raise TimedOut(f"the broker at {options.address}: {told}") from None
     except ClientError as error:
         raise ClientError(f"the broker at {options.address}: {' '.join(str(error).split())}") from None
     except ValueError as error:  # a header that no frame can have
@@ -172,17 +176,27 @@ def _in_words(options: SinkOptions) -> Iterator[None]:
 
 
 def _connect(options: SinkOptions, transmit_time: bool = True) -> Connection:
-    return connect(
-        options.address,
-        login=options.login,
-        passcode=options.passcode,
-        timeout=options.timeout_seconds,
-        connect_timeout=min(options.timeout_seconds, CONNECT_SECONDS_MAX),
-        transmit_time=transmit_time,
-        ca=options.ca,
-        cert=options.cert,
-        key=options.key,
-    )
+    try:
+        return connect(
+            options.address,
+            login=options.login,
+            passcode=options.passcode,
+            timeout=options.timeout_seconds,
+            connect_timeout=min(options.timeout_seconds, CONNECT_SECONDS_MAX),
+            transmit_time=transmit_time,
+            ca=options.ca,
+            cert=options.cert,
+            key=options.key,
+        )
+    except BadTls as error:
+        raise BadTls(f"{error} (options url, ca, cert, key)") from None
+    except ConnectFailed as error:
+        raise ConnectFailed(f"{error} (option url)") from None
+    except ServerError as error:
+        if error.code != "denied":
+            raise
+        detail = f"{error.detail.strip()} (options login and passcode, or passcodeFile)"
+        raise ServerError(error.code, error.message, detail, error.receipt) from None
 
 
 def _property(name: str) -> str | None:

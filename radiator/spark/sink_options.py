@@ -73,6 +73,7 @@ def parse(given: Mapping[str, str]) -> SinkOptions:
     """Raises ConfigError."""
     values = named({key: value for key, value in given.items() if plain(key) not in SPARKS_OWN}, _BY_PLAIN, _unknown)
     place = _place(values.get("url", ""))
+    _tls_alone(values, place)
     destination = values.get("destination")
     if destination is not None and not destination.strip():
         raise ConfigError("option destination: expected a name such as /topic/results, got nothing")
@@ -115,6 +116,16 @@ def _place(url: str) -> Address:
         return parse_address(url)
     except BadAddress as error:
         raise ConfigError(f"option url: {error}") from None
+
+
+def _tls_alone(values: Values, place: Address) -> None:
+    """Who names such a file believes that nobody listens."""
+    given = [name for name in ("ca", "cert", "key") if name in values]
+    if given and not place.encrypted:
+        raise ConfigError(
+            f"option {given[0]}: it is of TLS, and {place} has none; expected stomp+tls:// or wss:// in option url, "
+            f"or no {given[0]}"
+        )
 
 
 def _passcode(values: Values, place: Address) -> str | None:

@@ -48,7 +48,9 @@ def client_context(ca: str | None, cert: str | None = None, key: str | None = No
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         load_trusted(context, ca, "the CA file")
     if cert is not None:
-        load_own(context, cert, key or cert)
+        _read(cert, "the file of our own certificate")
+        _read(key or cert, "the file of its key")
+        load_own(context, cert, key or cert, "the file of its key")
     return context
 
 
@@ -61,10 +63,12 @@ def load_trusted(context: ssl.SSLContext, path: str, key: str) -> None:
         raise ConfigError(f"{key}: {path}: expected certificates in PEM (-----BEGIN CERTIFICATE-----)") from None
 
 
-def load_own(context: ssl.SSLContext, cert: str, key: str) -> None:
+def load_own(context: ssl.SSLContext, cert: str, key: str, called: str = "tls.key") -> None:
+    """Show what ``cert`` holds; ``called`` says in errors who named ``key``."""
+
     def no_password() -> str:
         raise ConfigError(
-            f"tls.key: {key}: the key is encrypted, and there is nobody to ask for its password: "
+            f"{called}: {key}: the key is encrypted, and there is nobody to ask for its password: "
             f"write it in plain, readable by its owner only (openssl pkey -in {key} -out plain.key)"
         )
 
@@ -72,7 +76,7 @@ def load_own(context: ssl.SSLContext, cert: str, key: str) -> None:
         context.load_cert_chain(cert, key, no_password)
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
-            raise ConfigError(f"tls.key: {key}: expected the key of the certificate in {cert}, got another") from None
+            raise ConfigError(f"{called}: {key}: expected the key of the certificate in {cert}, got another") from None
         raise ConfigError(f"tls: {cert} and {key}: cannot be used: {words(error)}") from None
 
 

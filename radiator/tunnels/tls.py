@@ -138,7 +138,10 @@ class Tls:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _failed(self, error: ssl.SSLError | ValueError) -> None:
-        self.refusal = Refusal("", "the TLS handshake failed" if not self.ready else "TLS failed", words(error))
+        told = words(error)
+        if not self._server_side and not self.ready and getattr(error, "reason", None) in NO_TLS:
+            told += "; is it a port without TLS?"
+        self.refusal = Refusal("", "the TLS handshake failed" if not self.ready else "TLS failed", told)
 
 
 def words(error: ssl.SSLError | ValueError) -> str:
@@ -152,6 +155,7 @@ def words(error: ssl.SSLError | ValueError) -> str:
     return HINTS.get(reason, text)
 
 
+NO_TLS = frozenset({"SSLV3_ALERT_HANDSHAKE_FAILURE", "WRONG_VERSION_NUMBER"})  # ours says the first, others the second
 HINTS: Mapping[str, str] = {
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client sent no certificate, and tls.client_ca asks for one",
     "UNSUPPORTED_PROTOCOL": "the peer speaks no version of TLS from 1.2 on",

@@ -222,6 +222,15 @@ def test_nobody_there_is_connect_failed() -> None:
         connect(address)
 
 
+def test_a_host_that_no_name_server_knows_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*given: object, **more: object) -> list[object]:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    with pytest.raises(ConnectFailed, match="no address is found for the host name 'nowhere'.*is it spelt right"):
+        connect("stomp://nowhere:61613")
+
+
 def test_a_listener_that_says_nothing_is_connect_failed_in_time() -> None:
     said = pytest.raises(ConnectFailed, match=r"did not answer CONNECT within 0\.2 s")
     with socket.create_server(("127.0.0.1", 0)) as listener, said:

@@ -200,7 +200,7 @@ def test_a_wrong_password_is_told_and_not_shown(spark: Any, start_broker: Any, t
     broker = start_broker(f"auth: {{users_file: {users}}}\n")
     df = spark.sql("SELECT 'x' AS body")
     told = refusal(lambda: write(df, broker, destination="/topic/a", login="ann", passcode="wrong-one"))
-    assert "denied" in told and broker.address in told
+    assert "denied" in told and broker.address in told and "options login and passcode, or passcodeFile" in told
     assert "wrong-one" not in told
     told = refusal(lambda: write(df, broker, destination="/topic/a"))
     assert "denied" in told
@@ -226,4 +226,18 @@ def test_a_broker_that_is_not_there_is_told_at_once(spark: Any, start_broker: An
     broker = start_broker()
     broker.stop()
     told = refusal(lambda: write(spark.sql("SELECT 'x' AS body"), broker, destination="/topic/a", timeout="0.1s"))
-    assert f"cannot connect to {broker.address}" in told
+    assert f"cannot connect to {broker.address}" in told and told.endswith("(option url)")
+
+
+def test_a_queue_that_is_full_and_blocks_is_told_with_the_option_that_waits(spark: Any, start_broker: Any) -> None:
+    broker = start_broker("destinations:\n  - match: /queue/small\n    max_messages: 10\n    on_full: block\n")
+    df = spark.range(0, 50, 1, 1).selectExpr("cast(id AS string) AS body")
+    told = refusal(lambda: write(df, broker, destination="/queue/small", timeout="1s"))
+    assert "(option timeout)" in told and "full and blocks" in told
+
+
+def test_files_of_tls_that_are_not_right_are_told_with_their_options(spark: Any, shared_broker: BrokerProcess) -> None:
+    df = spark.sql("SELECT 'x' AS body").write.format("radiator").mode("append").option("destination", "/topic/a")
+    df.option("url", f"stomp+tls://{shared_broker.address}").option("ca", "/none.pem")
+    told = refusal(df.save)
+    assert "/none.pem: cannot read the file" in told and told.endswith("(options url, ca, cert, key)")

@@ -91,6 +91,10 @@ def test_options_have_the_names_of_the_table_and_defaults() -> None:
         (URL | {"epoch": "1"}, "option epoch: expected the option query too"),
         (URL | {"destination": ""}, "option destination: expected a name"),
         (URL | {"passcode": "a", "passcode_file": "b"}, "expected one of the two"),
+        (
+            URL | {"ca": "ca.pem"},
+            "option ca: it is of TLS, and localhost:61613 has none; expected stomp+tls:// or wss://",
+        ),
         (URL | {"passcode_file": "/not/there"}, "option passcode_file: '/not/there' cannot be read"),
     ],
 )
