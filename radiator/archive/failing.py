@@ -29,6 +29,7 @@ _REMEDIES = {
     errno.EACCES: "it must belong to the user that archives",
     errno.EPERM: "it must belong to the user that archives",
     errno.EROFS: "it is mounted read-only",
+    errno.ENOTDIR: "what stands there is a file: give another --to",
 }
 
 

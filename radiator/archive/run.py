@@ -76,6 +76,7 @@ class Outcome:
     files: int = 0
     file_bytes: int = 0
     unsealed: int = 0  # records in segments that are still written to
+    left_bytes: int = 0  # of the log, that a signal came before
     swept: int = 0
     merged_from: int = 0
     merged_to: int = 0
@@ -185,7 +186,9 @@ class _Run:
         pending: list[Written] = []
         outside: set[str] = set()  # partitions whose next units build on one that is not there
         wanted: Callable[[Unit], bool] = lambda unit: unit.partition not in outside  # noqa: E731
+        left = sum(unit.bytes for unit in units)
         for unit, result in results(units, self._settings, self._jobs, self._watch.advance, wanted):
+            left -= unit.bytes
             if not wanted(unit):  # and another process was at it already
                 with contextlib.suppress(Exception):
                     result()
@@ -214,6 +217,7 @@ class _Run:
                 again |= self._commit(pending)
                 pending = []
             if self._watch.stopping():
+                self._out.left_bytes = left
                 break
         return self._commit(pending) or again
 

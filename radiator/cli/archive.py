@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import threading
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 AGAIN_SECONDS = 300  # after a run that failed, if the next one is not due sooner
 DAY_SECONDS = 86_400
+LOOK_SECONDS = 60.0  # at the clock, which may be put right
 
 
 def _duration(ctx: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
@@ -43,6 +45,13 @@ def _duration(ctx: click.Context, parameter: click.Parameter, value: str | None)
         return None if value is None else parse_duration_ns(value) / NS_PER_SECOND
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
+
+
+def _every(ctx: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+    seconds = _duration(ctx, parameter, value)
+    if seconds is not None and seconds <= 0:
+        raise click.BadParameter("expected a duration above 0, such as 15m or 1h")
+    return seconds
 
 
 def _time_of_day(ctx: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
@@ -58,7 +67,7 @@ def _time_of_day(ctx: click.Context, parameter: click.Parameter, value: str | No
 @click.option("--data", metavar="DIR", default="./data", show_default=True, help="The data directory.")
 @click.option("--to", "target", metavar="URI", help="The archive: a directory, or a URI such as s3://bucket/archive.")
 @click.option("--partition", "partitions", metavar="NAME", multiple=True, help="Only this one; may be repeated.")
-@click.option("--every", metavar="DURATION", callback=_duration, help="Run again and again, such as 15m or 1h.")
+@click.option("--every", metavar="DURATION", callback=_every, help="Run again and again, such as 15m or 1h.")
 @click.option("--at", metavar="HH:MM", callback=_time_of_day, help="Run every day at this time (UTC).")
 @click.option("--jobs", type=click.IntRange(1, 64), default=1, show_default=True, help="Processes that write files.")
 @click.option("--level", type=click.IntRange(1, 22), default=3, show_default=True, help="Of zstd.")
@@ -158,10 +167,9 @@ def _run(data: str, files: Files, options: Options, stop: threading.Event) -> Ou
         try:
             return run(data, files, options, watch)
         except OSError as error:
-            from radiator.archive.failing import placed
+            from radiator.archive.failing import of_run
 
-            text = placed(files.uri, error)
-            raise CommandFailed(FAILED, f"{text}; what is committed is safe: run it again") from error
+            raise CommandFailed(FAILED, of_run(files, error)) from error
 
 
 def _scheduled(
@@ -172,18 +180,32 @@ def _scheduled(
     from radiator.errors import RadiatorError
 
     code = OK
-    due = time.time() if at is None else _next(at)
-    while not stop.wait(max(0.0, due - time.time())):
-        began = time.time()
+    wait_seconds = 0.0 if at is None else math.inf
+    while _waited(stop, wait_seconds, at):
+        began = time.monotonic()
         try:
             code = _told(_run(data, files, options, stop), target, as_json)
         except RadiatorError as error:
             say(str(error))
             code = FAILED
-        due = began + every if every is not None else _next(at or 0)
+        wait_seconds = math.inf if every is None else max(0.0, began + every - time.monotonic())
         if code == FAILED:
-            due = min(due, time.time() + AGAIN_SECONDS)
+            wait_seconds = min(wait_seconds, AGAIN_SECONDS)
     return code
+
+
+def _waited(stop: threading.Event, seconds: float, at: int | None) -> bool:
+    """Until so much has passed, or it is ``at``, by a clock that may be put right meanwhile. False for a signal."""
+    end = time.monotonic() + seconds
+    due = math.inf if at is None else _next(at)
+    if at is not None and not stop.is_set():
+        say(f"the next run is at {time.strftime('%Y-%m-%dT%H:%MZ', time.gmtime(due))}")
+    while (left := min(end - time.monotonic(), due - time.time())) > 0:
+        if stop.wait(min(left, LOOK_SECONDS)):
+            return False
+        if at is not None:
+            due = min(due, _next(at))
+    return not stop.is_set()
 
 
 def _next(at: int) -> float:
@@ -196,6 +218,8 @@ def _told(found: Outcome, target: str, as_json: bool) -> int:
 
     for text in found.problems.values():
         say(text)
+    if found.left_bytes:
+        say(f"ended by a signal: {size(found.left_bytes)} of sealed segments are left for the next run")
     code = DAMAGED if found.damaged else FAILED if found.problems else OK
     if as_json:
         put_json(
@@ -208,6 +232,7 @@ def _told(found: Outcome, target: str, as_json: bool) -> int:
                 "file_bytes": found.file_bytes,
                 "merged": {"from": found.merged_from, "to": found.merged_to},
                 "unsealed": found.unsealed,
+                "left_bytes": found.left_bytes,
                 "removed_leftovers": found.swept,
                 "lost": [
                     {"partition": each.partition, "first": each.first, "last": each.next_offset - 1, "why": each.why}

@@ -122,6 +122,7 @@ def test_verify_ends_with_6_if_a_file_is_gone(paths: tuple[str, str], capfd: pyt
         ([], 2, "--to is missing"),
         (["--to", "x", "--every", "1h", "--at", "03:00"], 2, "do not go together"),
         (["--to", "x", "--every", "soon"], 2, "expected a duration"),
+        (["--to", "x", "--every", "0s"], 2, "expected a duration above 0"),
         (["--to", "x", "--at", "25:00"], 2, "expected"),
         (["--to", "x", "--partition", "nobody"], 5, "no partition nobody"),
         (["--to", "nowhere://x"], 1, "nothing here reaches"),
@@ -207,6 +208,59 @@ def test_a_single_run_that_a_signal_ends_says_that_something_is_left(
 
     monkeypatch.setattr(archive_command, "_run", interrupted)
     assert run(["archive", "--data", paths[0], "--to", paths[1]]) == 130
+
+
+def test_what_a_signal_left_is_told(paths: tuple[str, str], capfd: pytest.CaptureFixture[str]) -> None:
+    import radiator.archive.run as archive_run
+
+    data, to = paths
+    whole = archive_run.preview(data, open_files(to), archive_run.Options(unit_bytes=1))
+    assert len(whole.units) > 1
+    first = archive_run.Watch(stopping=lambda: True)
+    outcome = archive_run.run(data, open_files(to), archive_run.Options(unit_bytes=1), first)
+    assert outcome.left_bytes == sum(unit.bytes for unit in whole.units[1:]) > 0
+    assert archive_command._told(outcome, to, False) == 0
+    assert "ended by a signal: " in capfd.readouterr().err
+    archive_command._told(outcome, to, True)
+    assert said(capfd)["left_bytes"] == outcome.left_bytes
+    assert archive_run.run(data, open_files(to)).left_bytes == 0
+    check_all(Path(data), Path(to))
+
+
+class Clocks:
+    """A day that passes while one waits, by a clock that somebody puts right."""
+
+    def __init__(self, wall: float) -> None:
+        self.wall, self.steady, self.jumps = wall, 0.0, list[float]()
+
+    def time(self) -> float:
+        return self.wall
+
+    def monotonic(self) -> float:
+        return self.steady
+
+    def is_set(self) -> bool:
+        return False
+
+    def wait(self, seconds: float) -> bool:
+        self.steady += seconds
+        self.wall += seconds + (self.jumps.pop(0) if self.jumps else 0.0)
+        return False
+
+
+@pytest.mark.parametrize("jump", [-20 * 86_400.0, 20 * 86_400.0, -3_000.0, 0.0])
+def test_a_clock_that_is_put_right_meanwhile_is_gone_by(monkeypatch: pytest.MonkeyPatch, jump: float) -> None:
+    clocks = Clocks(30 * 86_400.0)
+    monkeypatch.setattr(time, "time", clocks.time)
+    monkeypatch.setattr(time, "monotonic", clocks.monotonic)
+    stop: Any = clocks
+    clocks.jumps = [jump]
+    assert archive_command._waited(stop, float("inf"), 3_600)  # at 01:00
+    late = (clocks.wall - 3_600) % 86_400
+    assert clocks.steady <= 86_400 and (jump > 0 or late == 0)
+    clocks.steady, clocks.jumps = 0.0, [jump]
+    assert archive_command._waited(stop, 900.0, None)  # every 15 minutes
+    assert clocks.steady == 900.0
 
 
 def test_where_nothing_is_sealed_it_is_told_how_to_get_at_the_records(
