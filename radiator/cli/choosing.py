@@ -13,7 +13,7 @@ from radiator.cli.common import NOT_FOUND, CommandFailed, may_read, say
 if TYPE_CHECKING:
     from radiator.export.records import Bounds
 
-POSITIONS = "first, N (an offset), @TIME (RFC 3339 or epoch nanoseconds), -1h30m (before now)"
+POSITIONS = "first, N (an offset), TIME (RFC 3339, or @ and epoch nanoseconds), -1h30m (before now)"
 
 
 def check_store(data: str) -> None:
@@ -47,6 +47,13 @@ def destinations_of(data: str) -> set[str] | None:
     return found
 
 
+def _whole(moment: str) -> str:
+    """A date alone is its midnight, and what says no zone is UTC, as in options of Spark."""
+    if re.fullmatch(r"\d{4}-\d\d-\d\d", moment):
+        return f"{moment}T00:00:00Z"
+    return f"{moment}Z" if re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]+", moment) else moment
+
+
 def read_bounds(start: str, stop: str | None, archived: int = 0) -> Bounds:
     """Raises ValueError."""
     from radiator.broker.subscriptions.positions import parse_duration, parse_time
@@ -61,7 +68,7 @@ def read_bounds(start: str, stop: str | None, archived: int = 0) -> Bounds:
             ago_ns = parse_duration(text[1:])
             time_ns = None if ago_ns is None else now_ns - ago_ns
         else:
-            time_ns = parse_time(text.removeprefix("@"))
+            time_ns = parse_time(_whole(text.removeprefix("@")))
         if time_ns is None:
             expected = POSITIONS if option == "--from" else POSITIONS.removeprefix("first, ")
             raise ValueError(f"{option}: expected {expected}, got {text!r}")

@@ -15,6 +15,8 @@ from radiator.columns.options import ReadOptions
 from radiator.columns.selection import Selection
 from radiator.columns.warn import warn
 
+NAMES_MAX = 5
+
 
 def tell_unknown(options: ReadOptions, found: Mapping[str, End] | None = None) -> None:
     """``found``: what ``ends`` has said already."""
@@ -28,9 +30,23 @@ def tell_unknown(options: ReadOptions, found: Mapping[str, End] | None = None) -
     for name in wanted:
         if name not in found:
             warn(f"{shown(options.path)} has no partition {name!r} yet{did_you_mean(name, found)}", options.warn_once)
-    known = Holdings(place.fs).destinations(found) if selection.destinations and options.archive is None else None
-    for text in () if known is None else unknown(selection, known):
+    if not selection.destinations or options.archive is not None:
+        return
+    holdings = Holdings(place.fs)
+    known = holdings.destinations(found)
+    slips = [] if known is None else list(unknown(selection, known))
+    for text in slips:
         warn(f"{shown(options.path)} has no {text}", options.warn_once)
+    chosen = {name: end for name, end in found.items() if selection.wants_partition(name)}
+    if slips or not chosen or len(chosen) == len(found):
+        return
+    if not any(holdings.may_hold(name, end, selection.wants_destination) for name, end in chosen.items()):
+        names = ", ".join(list(chosen)[:NAMES_MAX]) + (" ..." if len(chosen) > NAMES_MAX else "")
+        warn(
+            f"{shown(options.path)} has none of these destinations in these partitions yet ({names}): both choices "
+            "hold; radiator ls shows which partition has what",
+            options.warn_once,
+        )
 
 
 def unknown(selection: Selection, known: Collection[str]) -> Iterator[str]:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from radiator.cli.choosing import read_bounds
 from radiator.cli.main import run
 from radiator.client import connect
 from radiator.export import writers
@@ -302,3 +303,12 @@ def test_ctrl_c_leaves_no_file_and_no_word_of_python(
     del work
     gc.collect()
     assert said == [] and list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("at", ["", "@"])
+@pytest.mark.parametrize(
+    "moment", ["2013-01-31", "2013-01-31T00:00:00", "2013-01-31T00:00:00.0Z", "2013-01-31T01:00:00+01:00"]
+)
+def test_a_moment_is_a_date_or_a_time_with_or_without_at(at: str, moment: str) -> None:
+    bounds = read_bounds(at + moment, at + moment)
+    assert (bounds.start_ns, bounds.stop_ns) == (1_359_590_400 * 10**9,) * 2

@@ -44,6 +44,17 @@ def test_what_nothing_is_called_is_told_on_stderr(
     assert told in capsys.readouterr().err
 
 
+def test_choices_that_leave_nothing_to_each_other_are_told(root: str, capsys: pytest.CaptureFixture[str]) -> None:
+    given = {"path": root, "subscribe": "/topic/orders.eu"}
+    for more in ({"partition": "/topic/clicks-1"}, {"endingOffsets": '{"/topic/clicks-1": 1}'}):
+        Reader(parse({**given, **more}), SCHEMA).partitions()
+        told = capsys.readouterr().err
+        assert "none of these destinations in these partitions yet (/topic/clicks-1): both choices hold" in told
+        assert told.count("\n") == 1
+    Reader(parse({**given, "partition": "/topic/clicks-1,/topic/orders.eu"}), SCHEMA).partitions()
+    assert capsys.readouterr().err == ""
+
+
 def test_a_name_in_other_letters_is_the_likeliest() -> None:
     assert did_you_mean("/topic/flights.jfk", ["/topic/flights.7", "/topic/flights.JFK"]) == (
         "; did you mean /topic/flights.JFK?"

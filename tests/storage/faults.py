@@ -79,6 +79,7 @@ class FaultyFileSystem:
         self.descriptors_max: int | None = None  # then there are none: a mapping counts as none here
         self.short_writes = False
         self._next = 3
+        self._dead = self._next  # descriptors up to it were of processes that are gone
         self._faults: dict[str, tuple[int, int]] = {}
         self._crash_at: int | None = None
 
@@ -110,6 +111,7 @@ class FaultyFileSystem:
     def kill(self) -> None:
         """The process is gone, the machine is not."""
         self.descriptors.clear()
+        self._dead = self._next
         self.locked.clear()
         self.heal()
 
@@ -183,6 +185,8 @@ class FaultyFileSystem:
         return self._next
 
     def close(self, fd: int) -> None:
+        if fd <= self._dead:  # a generator of a process that was killed is finalised only now
+            return
         path, _ = self.descriptors.pop(fd)
         self.locked.discard(path)
 
