@@ -18,7 +18,7 @@ from radiator.storage import layout
 from radiator.storage.files import FileSystem
 from radiator.storage.format import encode_batch
 from radiator.storage.index import IndexEntry, encode_entries, encode_head
-from radiator.storage.rewrite import Rewrite
+from radiator.storage.rewrite import Rewrite, small_commits
 from radiator.storage.salt import make_key, of_partition
 
 BODY_BYTES = 200
@@ -82,8 +82,7 @@ class Log:
 
     def commit(self, batch: list[Record]) -> None:
         if self._position >= SEGMENT_BYTES:
-            self._end()
-            self._begin()
+            self.roll()
         names = list(dict.fromkeys(record.destination for record in batch))
         ids = [names.index(record.destination) for record in batch]
         received = [record.receive_ns for record in batch]
@@ -97,6 +96,10 @@ class Log:
         self._position += sum(map(self._file.write, pieces))
         self.next_offset += len(batch)
 
+    def roll(self) -> None:
+        self._end()
+        self._begin()
+
     def _end(self) -> None:
         self._file.close()
         index = encode_head(self._base) + encode_entries(self._entries)
@@ -108,8 +111,9 @@ class Log:
         Path(layout.head_path(self.directory)).write_bytes(head.ljust(layout.HEAD_FILE_BYTES, b"\0"))
 
 
-def write_store(root: str, count: int, per_commit: int) -> None:
-    """A data directory with ``count`` records, so many in each commit."""
+def write_store(root: str, count: int, per_commit: int, rolled: bool = False) -> None:
+    """A data directory with ``count`` records, so many in each commit. ``rolled``: as after the hour of ``roll_at``,
+    with an empty segment for what comes next, so that all of them are in sealed ones."""
     Path(root).mkdir(parents=True)
     key = make_key(FileSystem(), root)
     for seed, (name, destinations) in enumerate(LOGS.items()):
@@ -122,17 +126,34 @@ def write_store(root: str, count: int, per_commit: int) -> None:
                 batch = []
         if batch:
             log.commit(batch)
+        if rolled:
+            log.roll()
         log.close()
 
 
 def compress_sealed(root: str, logs: Iterable[str] = LOGS) -> None:
     """Rewrites every sealed segment as the broker does by itself for a log with ``compress: zstd``."""
+    for rewrite in _sealed(root, logs, ZSTD_LEVEL):
+        _done(rewrite)
+
+
+def merge_sealed(root: str, logs: Iterable[str] = LOGS) -> None:
+    """Rewrites those sealed segments that the broker does by itself with ``merge_commits: true``."""
+    for rewrite in _sealed(root, logs, 0):
+        if small_commits(rewrite.fs, rewrite.path, rewrite.end_offset):
+            _done(rewrite)
+
+
+def _sealed(root: str, logs: Iterable[str], level: int) -> Iterator[Rewrite]:
     fs = FileSystem()
     for name in logs:
         directory = layout.partition_path(root, name)
         bases = [layout.segment_base(path.name) for path in Path(directory).iterdir()]
         for base, end in pairwise(sorted(base for base in bases if base is not None)):
-            rewrite = Rewrite(fs, directory, base, end, None, ZSTD_LEVEL)
-            for _ in rewrite.steps():
-                pass
-            rewrite.swap()
+            yield Rewrite(fs, directory, base, end, None, level)
+
+
+def _done(rewrite: Rewrite) -> None:
+    for _ in rewrite.steps():
+        pass
+    rewrite.swap()

@@ -16,7 +16,7 @@ from radiator.spark.options import parse
 from radiator.storage.files import FileSystem
 from radiator.storage.store import PartitionOptions, Store
 from tests.bench import records
-from tests.bench.records import LOGS, START_NS, compress_sealed, write_store
+from tests.bench.records import LOGS, START_NS, compress_sealed, merge_sealed, write_store
 
 pytestmark = pytest.mark.spark
 
@@ -56,3 +56,19 @@ def test_compressed_it_is_smaller_and_has_the_same_records(tmp_path: Path, monke
     assert smaller == len(before) - len(LOGS)  # all but the last one of each log
     by_id = {row["message_id"]: row for row in rows}
     assert {row["message_id"]: row for row in rows_of(str(root))} == by_id
+
+
+def test_rolled_and_merged_every_record_is_in_a_large_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "SEGMENT_BYTES", 64 << 10)
+    root = tmp_path / "data"
+    write_store(str(root), 2_001, 1, rolled=True)
+    before, rows = sum(path.stat().st_size for path in root.rglob("*.rlog")), rows_of(str(root))
+    assert sum(path.stat().st_size == 0 for path in root.rglob("*.rlog")) == len(LOGS)
+    merge_sealed(str(root))
+    assert sum(path.stat().st_size for path in root.rglob("*.rlog")) < 0.8 * before
+    counters = Counters()
+    options = parse({"path": str(root)})
+    found = [batch for ranges in plan(options) for batch in read(ranges, options, arrow_schema(), counters)]
+    assert counters.batches_checked < 40 and counters.rows == 2_001
+    by_id = {row["message_id"]: row for row in rows}
+    assert {row["message_id"]: row for batch in found for row in batch.to_pylist()} == by_id
