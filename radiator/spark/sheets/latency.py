@@ -99,9 +99,12 @@ def _stands_out(everything: Rows, rows: Rows, leg: dict[str, Any]) -> list[str]:
     slowest = max(others, key=lambda row: row["p99_ms"])
     if len(others) > 1 and slowest["p99_ms"] > max(SLOW_MIN * leg["p50_ms"], 1.0):
         half, most = units.duration(slowest["p50_ms"]), units.duration(slowest["p99_ms"])
-        said.append(
-            f"slowest is {slowest['destination']}: half took {half} at most, but one in a hundred {most} or more"
+        how = (
+            f"half took {half} or more"
+            if half == most
+            else f"half took {half} at most, but one in a hundred {most} or more"
         )
+        said.append(f"slowest is {slowest['destination']}: {how}")
     negative = sum(row["first_negative"] for row in everything)
     if negative:
         have = "has" if negative == 1 else "have"

@@ -32,6 +32,7 @@ DEVIATIONS_MIN = 6.0  # of a number that chance makes: of 5,000 pieces none is s
 BUCKETS_MIN = 5  # pieces of time: of fewer nothing is usual
 ALMOST_ALWAYS, PAUSE_MIN = 0.8, 2  # in this share of the pieces there is a message; so many without are a pause
 STOPPED_MIN, STOPPED_TIMES = 20, 20  # messages, and times the usual time between two: less is no silence
+SILENT_MIN = timedelta(seconds=1)  # of less the page's times do not tell
 LOADED_TIMES = 5  # as long ago as this many times the time that it took: a load that was done, no silence
 FAR_TIMES, NEAR_MIN = 10, timedelta(hours=1)  # times the span of most: what is further away is a stray
 STRAYS_MAX = 0.05  # of the messages: more belong to the picture
@@ -282,7 +283,7 @@ def _stopped(row: dict[str, Any], end: datetime) -> str:
         return ""
     every = (row["last_received"] - row["first_received"]) / (row["messages"] - 1)
     silent, took = end - row["last_received"], row["last_received"] - row["first_received"]
-    if not STOPPED_TIMES * every < silent < LOADED_TIMES * took:
+    if silent < SILENT_MIN or not STOPPED_TIMES * every < silent < LOADED_TIMES * took:
         return ""
     return f"every {units.duration(every.total_seconds() * 1000)} on average"
 
