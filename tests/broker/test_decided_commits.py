@@ -19,6 +19,7 @@ NEVER = "destinations: [{match: /topic/a, fsync: never, segment: {size: 64KiB}}]
 SHORT = {
     "retention": "destinations: [{match: /topic/a, segment: {size: 64KiB}, retention: {count: 1}}]",
     "compression": "destinations: [{match: /topic/a, segment: {size: 64KiB}, compress: zstd}]",
+    "merging": "destinations: [{match: /topic/a, segment: {size: 64KiB}}]",
 }
 
 

@@ -434,11 +434,23 @@ def test_what_compaction_has_left_is_no_small_commit_and_stays_sparse() -> None:
 # --- damage, and disks that let us down -------------------------------------------------------------------------------
 
 
-def test_a_damaged_segment_is_left_alone_and_told_once() -> None:
-    log = Log(compress="zstd", segment_bytes=20_000)
+def to_do(how: str) -> Log:
+    """A log of which all that is sealed is to be compressed, or merged."""
+    log = topic() if how == "merge" else Log(compress="zstd", segment_bytes=20_000)
     log.fill(300)
+    return log
+
+
+HOW = pytest.mark.parametrize("how", ["compress", "merge"])
+SMALLER = {"compress": 0.5, "merge": 0.75}
+
+
+@HOW
+@pytest.mark.parametrize("at", [70, 500, 5_000])
+def test_a_damaged_segment_is_left_alone_and_told_once(how: str, at: int) -> None:
+    log = to_do(how)
     path = layout.segment_path(DIRECTORY, log.partition.segments[1].base_offset)
-    log.fs.nodes[path].cache[5_000] ^= 1
+    log.fs.nodes[path].cache[at] ^= 1
     damaged = bytes(log.fs.nodes[path].cache)
     log.care()
     log.care()
@@ -454,10 +466,12 @@ def test_a_damaged_segment_is_left_alone_and_told_once() -> None:
 )
 @pytest.mark.parametrize("nth", [1, 2, 3])
 @pytest.mark.parametrize("crash", ["none", "kill", "power"])
-def test_an_error_leaves_the_old_segment_or_the_new_one_and_is_tried_again(verb: str, nth: int, crash: str) -> None:
-    log = Log(compress="zstd", segment_bytes=20_000)
-    log.fill(300)
-    before, whole = log.all(), log.size
+@HOW
+def test_an_error_leaves_the_old_segment_or_the_new_one_and_is_tried_again(
+    verb: str, nth: int, crash: str, how: str
+) -> None:
+    log = to_do(how)
+    before, whole = log.all(), sum(log.sealed().values())
     log.store.tick(log.now + 20 * SECOND)
     commit(log.store)
     job = log.store.care.take()
@@ -474,18 +488,22 @@ def test_an_error_leaves_the_old_segment_or_the_new_one_and_is_tried_again(verb:
     assert log.leftovers() == []
     log.care(60)
     log.care(60)
-    assert log.all() == before and log.size < whole / 2
+    assert log.all() == before and sum(log.sealed().values()) < whole * SMALLER[how]
 
 
 @pytest.mark.parametrize("power", [False, True])
-def test_a_crash_between_any_two_calls_leaves_every_segment_whole(power: bool) -> None:
+@pytest.mark.parametrize("merges", [False, True])
+def test_a_crash_between_any_two_calls_leaves_every_segment_whole(power: bool, merges: bool) -> None:
     class Crash(BaseException):
         pass
 
     for after in range(1, 200):
-        log = Log(FaultyFileSystem(Random(after)))
-        log.fill(40)
-        log.settle(*[offset for offset in range(39) if offset % 9])
+        log = Log(FaultyFileSystem(Random(after)), segment_bytes=6_000 if merges else SEGMENT_BYTES)
+        log.fill(80 if merges else 40)
+        if merges:
+            log.history = log.partition.history = True
+        else:
+            log.settle(*[offset for offset in range(39) if offset % 9])
         before = log.all()
         calls = iter(range(10_000))
         original = log.fs._call
@@ -514,14 +532,14 @@ def test_a_crash_between_any_two_calls_leaves_every_segment_whole(power: bool) -
         assert all(before[offset] == body for offset, body in found.items())
         assert {offset for offset in before if offset not in log.settled} <= set(found)
         if finished:
-            assert after > 20
+            assert after > 20 and (not merges or log.batches(0) == [log.partition.segments[1].base_offset])
             return
     raise AssertionError("it never came to an end")
 
 
-def test_a_stop_leaves_nothing_behind() -> None:
-    log = Log(compress="zstd", segment_bytes=20_000)
-    log.fill(300)
+@HOW
+def test_a_stop_leaves_nothing_behind(how: str) -> None:
+    log = to_do(how)
     before, sizes = log.all(), log.sizes()
     for steps in range(50):
         left = [steps]
@@ -541,13 +559,13 @@ def test_a_stop_leaves_nothing_behind() -> None:
         assert log.sizes() == sizes and log.leftovers() == [] and log.all() == before
 
 
-def test_retention_waits_for_a_segment_that_is_being_rewritten() -> None:
-    log = Log(compress="zstd", segment_bytes=20_000)
-    log.fill(300)
+@HOW
+def test_retention_waits_for_a_segment_that_is_being_rewritten(how: str) -> None:
+    log = to_do(how)
     log.store.tick(log.now + 20 * SECOND)
     job = log.store.care.take()
     assert job is not None
-    log.partition.set_options(PartitionOptions(segment_bytes=20_000, compress="zstd", retention_count=1))
+    log.partition.set_options(replace(log.options, retention_count=1))
     commit(log.store)
     assert 0 in log.sizes()
     job.run(lambda: True)
@@ -556,9 +574,9 @@ def test_retention_waits_for_a_segment_that_is_being_rewritten() -> None:
     assert list(log.sizes()) == [log.partition.segments[-1].base_offset]
 
 
-def test_a_reader_goes_on_through_a_segment_that_is_swapped_under_it() -> None:
-    log = Log(compress="zstd", segment_bytes=20_000)
-    log.fill(300)
+@HOW
+def test_a_reader_goes_on_through_a_segment_that_is_swapped_under_it(how: str) -> None:
+    log = to_do(how)
     before = log.all()
     first = log.partition.fetch(0, 4_000)
     first.run()
@@ -744,3 +762,15 @@ def test_nothing_is_remembered_of_segments_that_are_gone() -> None:
     assert oldest > 30
     assert min([*state.left, *state.compressed, oldest]) >= oldest
     assert len(state.left) < before[0] and len(state.compressed) < before[1]
+
+
+def test_nothing_is_remembered_of_merged_segments_that_are_gone() -> None:
+    log = topic()
+    log.fill(500)
+    log.care()
+    state = log.store.care._states[log.partition]
+    assert state.merged == set(log.sealed()) and len(state.merged) > 3
+    log.partition.set_options(replace(log.options, retention_count=100))
+    log.care()
+    log.care()
+    assert state.merged == set(log.sealed()) and len(state.merged) < 3
