@@ -13,6 +13,7 @@ from radiator.broker.destinations.keys import header_value
 from radiator.stomp.frames import Frame
 from radiator.storage import layout
 from radiator.storage.files import FileSystem
+from radiator.storage.segment import Window, whole_batches
 from tests.broker.harness import Client, World
 
 Q, T = "/queue/a", "/topic/a"
@@ -130,8 +131,9 @@ def test_the_last_n_are_as_many_as_asked_for_also_when_what_was_removed_is_still
     assert not any("gap" in message.headers for message in started)
 
 
-def test_a_replay_goes_on_through_segments_that_are_rewritten_under_it(tmp_path: Path) -> None:
-    world = world_of(SMALL + "destinations: [{match: /topic/*, compress: zstd}]", tmp_path)
+@pytest.mark.parametrize("rule", ["compress: zstd", "merge_commits: true"])
+def test_a_replay_goes_on_through_segments_that_are_rewritten_under_it(rule: str, tmp_path: Path) -> None:
+    world = world_of(SMALL + f"destinations: [{{match: /topic/*, {rule}}}]", tmp_path)
     sender = world.connect()
     for number in range(600):
         sender.publish(T, f"v{number}".ljust(500))
@@ -147,6 +149,51 @@ def test_a_replay_goes_on_through_segments_that_are_rewritten_under_it(tmp_path:
         world.settle()
     assert [message.body.split()[0] for message in found] == [b"v%d" % number for number in range(600)]
     assert not any("gap" in message.headers for message in found)
+    assert world.store.care.counts["rewritten"] == len(world.store.partitions[T].segments) - 1 > 3
+
+
+def batches_of(world: World, name: str) -> list[int]:
+    """In each sealed segment."""
+    found, fs = [], FileSystem()
+    for info in world.store.partitions[name].segments[:-1]:
+        path = layout.segment_path(layout.partition_path(world.root, name), info.base_offset)
+        fd = fs.open_read(path)
+        found.append(sum(1 for _ in whole_batches(Window(fs, fd, path=path), 0, fs.size(fd), info.base_offset)))
+        fs.close(fd)
+    return found
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_topics_are_merged_and_queues_that_give_their_space_back_are_not(restarted: bool, tmp_path: Path) -> None:
+    rules = """
+destinations:
+  - {match: /queue/kept, retention: {acked: keep}}
+  - {match: /topic/left, merge_commits: false}
+  - {match: "/queue/mixed,/topic/mixed", partition: mixed}
+"""
+    world = world_of(SMALL + rules, tmp_path)
+    sender = world.connect()
+    for number in range(500):
+        for name in (T, Q, "/queue/kept", "/topic/left", "/queue/mixed"):
+            sender.publish(name, f"m{number}".ljust(200), tag=f"t{number}")
+        if number % 100 == 0:
+            sender.publish("/topic/mixed", "m")
+        world.settle()
+    if restarted:
+        world.restart()
+    world.care()
+    names = (T, "/queue/kept", "mixed", Q, "/topic/left")
+    merged = {name: batches_of(world, name) for name in names}
+    assert all(merged.values())
+    assert [set(counts) == {1} for counts in merged.values()] == [True, True, True, False, False]
+    client = world.connect()
+    for name in (Q, "/queue/kept", "/queue/mixed"):
+        client.subscribe(name, prefetch_count=50, id=name)
+    assert len(drain(world, client)) == 1_500
+    world.care()
+    world.restart()
+    world.care()
+    assert world.store.care.counts["rewritten"] == 0, "known by their first headers"
 
 
 def test_two_queues_in_one_log_give_back_what_both_are_done_with(tmp_path: Path) -> None:
