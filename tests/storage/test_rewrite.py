@@ -12,7 +12,7 @@ from radiator import limits
 from radiator.storage import layout
 from radiator.storage.batch import RecordBatch
 from radiator.storage.compaction import Keys, hash_of
-from radiator.storage.format import SPARSE, decode
+from radiator.storage.format import SPARSE, TRANSACTION, decode, decode_header, encode_batch
 from radiator.storage.options import PartitionOptions
 from radiator.storage.rewrite import Rewrite, outside, runs, split
 from tests.storage.driving import NOW, commit, opened
@@ -124,6 +124,30 @@ def test_the_new_file_is_synced_before_it_is_renamed_and_in_pieces() -> None:
         assert unsynced <= limits.REWRITE_SYNC_BYTES + 2 * limits.REWRITE_BATCH_BYTES
     assert fs.calls["fdatasync"] >= 3
     assert not fs.nodes[rewrite.new_path].pending and fs.calls["rename"] == 0
+
+
+@pytest.mark.parametrize("settled", [None, [(3, 5)]])
+def test_transactions_are_merged_with_their_neighbours_and_are_no_batches_of_their_own(
+    settled: list[tuple[int, int]] | None,
+) -> None:
+    fs, path = FaultyFileSystem(), layout.segment_path(DIRECTORY, 0)
+    for directory in ("/data", "/data/partitions", DIRECTORY):
+        fs.mkdir(directory)
+    fd = fs.open(path, create=True)
+    data = b"".join(
+        b"".join(
+            encode_batch(base, [NOW, NOW], None, None, [0, 0], ["/topic/a"], [b"", b"k:v"], [b"x", b"y"], flag, None, 5)
+        )
+        for base, flag in zip(range(0, 40, 2), [0, TRANSACTION] * 10, strict=True)
+    )
+    fs.pwritev(fd, [data], 0)
+    fs.close(fd)
+    before = records_of(fs, 0, 40)
+    rewritten(fs, 40, settled, 0)
+    after = bytes(fs.nodes[path].cache)
+    header = decode_header(after)
+    assert header.total_len == len(after) and not header.flags & TRANSACTION
+    assert records_of(fs, 0, 40) == [row for row in before if settled is None or row[0] not in (3, 4)]
 
 
 def test_what_is_swapped_is_swapped_for_ever() -> None:
