@@ -160,8 +160,8 @@ def encode_batch(
         flags |= EVENT_ABSENT
     if transmit_ns is None:
         flags |= TRANSMIT_ABSENT
-    long = count > 1 or len(blocks[0]) + len(bodies[0]) >= PARTIAL_CRC_BYTES_MIN
-    if not long and len(names) == 1 and offset_deltas is None and not level:
+    short = len(bodies[0]) < PARTIAL_CRC_BYTES_MIN
+    if count == 1 and short and len(names) == 1 and offset_deltas is None and not level:
         record = (names[0], blocks[0], bodies[0])
         return _encode_one(base_offset, receive_ns[0], event_ns, transmit_ns, *record, flags, salt)
     header_off = array("i", accumulate(map(len, blocks), initial=0))

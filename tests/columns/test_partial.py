@@ -37,7 +37,7 @@ def every_batch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def long(destination: str, count: int, first: int = 0) -> list[Message]:
-    return [each._replace(body=each.body.ljust(600, b".")) for each in numbered(destination, count, first, city="Rome")]
+    return [each._replace(body=each.body.ljust(900, b".")) for each in numbered(destination, count, first, city="Rome")]
 
 
 def columns(rows: list[dict[str, Any]], names: list[str]) -> list[dict[str, Any]]:
