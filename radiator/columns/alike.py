@@ -11,14 +11,17 @@ Invariant: what it finds is what ``headermap`` finds in the same blocks; where i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from radiator.columns.batches import Bytes, Ints, Offsets
+from radiator.limits import MIB
 
 BLOCKS_MIN = 64  # fewer are not worth the look
+KEPT_BYTES_MAX = 8 * MIB  # of repeated names, each
 _LF, _COLON, _BACKSLASH = b"\n:\\"
 
 
@@ -110,7 +113,19 @@ def _plain(values: pa.StringArray) -> bool:
 
 
 def _repeated(names: Sequence[bytes], count: int) -> pa.StringArray:
-    """All names, ``count`` times."""
+    """All names, ``count`` times: of chunk after chunk the same, so they are kept if they are short."""
+    enough = 1 << (count - 1).bit_length()
+    if enough * (sum(map(len, names)) + 4 * len(names)) > KEPT_BYTES_MAX:
+        return _repeat(names, count)
+    return _kept(tuple(names), enough).slice(0, count * len(names))
+
+
+@lru_cache(maxsize=8)
+def _kept(names: tuple[bytes, ...], count: int) -> pa.StringArray:
+    return _repeat(names, count)
+
+
+def _repeat(names: Sequence[bytes], count: int) -> pa.StringArray:
     ends = np.cumsum([0, *map(len, names)]).astype(np.int32)
     offsets = np.empty(count * len(names) + 1, np.int32)
     offsets[:-1].reshape(count, len(names))[:] = np.arange(count, dtype=np.int32)[:, None] * ends[-1] + ends[:-1]
