@@ -1,17 +1,17 @@
 """How fast Spark reads a store, beside zstd Parquet of the very same records: in one process, taking turns.
 
-    python -m tests.bench.spark_read [--records N] [--per-commit 1000|1] [--repeats K] [--rolled] [--compress] [--ready]
-        [--json]
+    python -m tests.bench.spark_read [--records N] [--per-commit 1000|1] [--repeats K] [--rolled] [--unmerged]
+        [--compress] [--ready] [--json]
 
 Writes a store (``tests.bench.records``), has Spark write all 14 columns of it as zstd Parquet, with a file per 128 MiB
 of log and at least one per core, and reads both K times in turn, so that whatever else the machine does falls on both
 alike. The ratio is the time of Parquet by that of the way: 1 is as fast, 0.5 half as fast; of the shortest times, of
-the medians, and of CPU time, which says more where others use the machine too. ``--rolled`` is the log
-as the broker leaves it after ``roll_at``: all segments sealed, small commits merged; else the last segment of each log
-is open and nothing is merged. ``--compress`` rewrites the sealed segments as the broker does with ``compress: zstd``;
-Parquet always is compressed. ``--ready`` adds the upper limit of a
-Python data source (``tests.bench.ready``); "python" is planning, crc and decoding in this process, without Spark, on
-one core. Every read goes to the format ``noop``, which takes all rows and does nothing. Removes what it made.
+the medians, and of CPU time, which says more where others use the machine too. The log is as the broker leaves it:
+small commits of sealed segments are merged, unless ``--unmerged`` (``merge_commits: false``), and the last segment of
+each log is open, unless ``--rolled`` (after ``roll_at``). ``--compress`` rewrites the sealed segments as the broker
+does with ``compress: zstd``; Parquet always is compressed. ``--ready`` adds the upper limit of a Python data source
+(``tests.bench.ready``); "python" is planning, crc and decoding in this process, without Spark, on one core. Every read
+goes to the format ``noop``, which takes all rows and does nothing. Removes what it made.
 """
 
 from __future__ import annotations
@@ -137,7 +137,8 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=2_000_000)
     parser.add_argument("--per-commit", type=int, default=1000)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--rolled", action="store_true", help="all segments sealed, small commits merged")
+    parser.add_argument("--rolled", action="store_true", help="no segment is open")
+    parser.add_argument("--unmerged", action="store_true", help="small commits stay as they are")
     parser.add_argument("--compress", action="store_true", help="the log's sealed segments, with zstd")
     parser.add_argument("--ready", action="store_true", help="with the upper limit of a Python data source")
     parser.add_argument("--json", action="store_true")
@@ -148,7 +149,7 @@ def main() -> None:
         write_store(str(folder / "data"), asked.records, asked.per_commit, asked.rolled)
         if asked.compress:
             compress_sealed(str(folder / "data"))
-        elif asked.rolled:
+        elif not asked.unmerged:
             merge_sealed(str(folder / "data"))
         spark = get_session("radiator reading")
         try:
@@ -159,7 +160,7 @@ def main() -> None:
         finally:
             spark.stop()
     about = {"records": asked.records, "per_commit": asked.per_commit, "rolled": asked.rolled}
-    about |= {"compress": asked.compress, **sizes}
+    about |= {"unmerged": asked.unmerged, "compress": asked.compress, **sizes}
     if asked.json:
         print(json.dumps({**about, "queries": rows}))
     else:
