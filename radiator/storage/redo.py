@@ -26,6 +26,7 @@ from radiator.storage.batch import RecordBatch
 from radiator.storage.file_partition import FilePartition
 from radiator.storage.format import (
     HEADER_BYTES,
+    PARTIAL_CRCS,
     PLAIN,
     BatchHeader,
     Columns,
@@ -146,7 +147,7 @@ class Redo:
 
 def _is_rewritten(window: Window) -> bool:
     try:
-        return bool(header_at(window, 0).flags & ~PLAIN)
+        return bool(header_at(window, 0).flags & ~(PLAIN | PARTIAL_CRCS))
     except DamagedBatch:
         return True
 

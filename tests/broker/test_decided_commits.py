@@ -182,6 +182,29 @@ def test_a_redo_log_that_fails_refuses_its_commit_and_nobody_after_it() -> None:
     assert bodies(world, A) == [b"0", b"goes on"]
 
 
+@pytest.mark.parametrize("before", ["short", "long" * 20_000])
+def test_an_entry_that_could_not_be_taken_back_does_nothing_where_others_stand_now(before: str) -> None:
+    """A long batch at the beginning of a segment does not say that the segment was rewritten."""
+    world = World()
+    client = world.connect()
+    client.publish(A, before)
+    client.publish(B, "0")
+    world.settle()
+    commit(client)
+    world.fs.fail("fdatasync")
+    world.fs.fail("remove")
+    world.settle()
+    assert client.error() == "storage"
+    other = world.connect()
+    other.publish(A, "goes on", receipt="r")
+    world.settle()
+    assert other.receipts() == ["r"]
+    assert "/data/transactions" in world.fs.nodes
+    world.kill()
+    assert bodies(world, A) == [before.encode(), b"goes on"]
+    assert bodies(world, B) == [b"0"]
+
+
 def test_offsets_that_a_power_cut_took_before_it_are_given_up_without_a_gap() -> None:
     """Nobody was promised anything of them."""
     for seed in range(40):
