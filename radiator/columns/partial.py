@@ -19,7 +19,7 @@ import numpy as np
 
 from radiator.columns.batches import Batches, Ints
 from radiator.columns.checksum import crc32
-from radiator.limits import MIB
+from radiator.limits import BATCH_TOTAL_BYTES_MAX, MIB
 from radiator.storage.files import FileSystem
 from radiator.storage.format import (
     CRC_FROM,
@@ -106,7 +106,7 @@ def _lengths(view: memoryview, at: int, reach: Reach) -> tuple[int, int, int]:
         return 0, 0, 0
     needed = HEADER_BYTES + columns_len(count, flags) + ((names + 7) & ~7)
     headers, bodies = (headers + 7) & ~7, (bodies + 7) & ~7
-    if total != needed + headers + bodies + TRAILER.size:
+    if total != needed + headers + bodies + TRAILER.size or total > BATCH_TOTAL_BYTES_MAX:
         return 0, 0, 0
     return total, needed + headers if reach is Reach.HEADERS else needed, base_offset
 

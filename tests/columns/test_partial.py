@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -113,6 +115,26 @@ def parts_of(path: Path, placed: list[Placed], number: int) -> tuple[int, int, i
     end = at + header.total_len
     bodies = end - 8 - ((header.bodies_len + 7) & ~7)
     return bodies - ((header.headers_len + 7) & ~7), bodies, end - 8, end
+
+
+@pytest.mark.parametrize("deltas", [None, [0, 2, 4]])
+@pytest.mark.usefixtures("every_batch")
+def test_a_batch_that_is_larger_than_any_is_damage_in_part_as_well(tmp_path: Path, deltas: list[int] | None) -> None:
+    """Its columns hold, and yet nobody reads it whole."""
+    path = tmp_path / "s.rlog"
+    placed = write_segment(path, [long("/topic/a", 3)], [deltas])
+    front = bytearray(path.read_bytes()[: parts_of(path, placed, 0)[0]])
+    header = decode_header(path.read_bytes())
+    total = len(front) + ((header.headers_len + 7) & ~7) + (65 << 20) + 8
+    struct.pack_into("<I", front, 8, total)
+    struct.pack_into("<I", front, 56, 65 << 20)
+    with path.open("wb") as file:
+        file.write(front)
+        file.seek(total - 8)
+        file.write(struct.pack("<II", crc32(front[16:]), 0))
+    losses: list[Loss] = []
+    assert read_rows(whole(path, placed), columns=["offset"], losses=losses, reach=Reach.COLUMNS) == []
+    assert [(each.first, each.following) for each in losses] == [(0, placed[0].next_offset)]
 
 
 @FIXTURES
