@@ -160,7 +160,7 @@ def encode_batch(
         flags |= EVENT_ABSENT
     if transmit_ns is None:
         flags |= TRANSMIT_ABSENT
-    short = len(bodies[0]) < PARTIAL_CRC_BYTES_MIN
+    short = len(blocks[0]) + len(bodies[0]) < PARTIAL_CRC_BYTES_MIN
     if count == 1 and short and len(names) == 1 and offset_deltas is None and not level:
         record = (names[0], blocks[0], bodies[0])
         return _encode_one(base_offset, receive_ns[0], event_ns, transmit_ns, *record, flags, salt)

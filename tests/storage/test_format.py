@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from radiator.limits import PARTIAL_CRC_BYTES_MIN
 from radiator.storage import format as codec
 from radiator.storage.format import (
+    PARTIAL_CRCS,
     DamagedBatch,
     UnknownVersion,
     decode,
@@ -185,3 +187,16 @@ def test_find_magic_looks_at_aligned_places_only() -> None:
     data = b"abc" + codec.MAGIC + b"abcde" + codec.MAGIC
     assert codec.find_magic(data, 0) == 16
     assert codec.find_magic(data, 17) == -1
+
+
+@pytest.mark.parametrize("block", [0, 1, PARTIAL_CRC_BYTES_MIN // 2, PARTIAL_CRC_BYTES_MIN])
+@pytest.mark.parametrize("missing", [0, 1])
+@pytest.mark.parametrize("records", [1, 2])
+def test_a_batch_has_partial_crcs_by_the_bytes_of_blocks_and_bodies(block: int, missing: int, records: int) -> None:
+    blocks = [b"b" * block, *[b""] * (records - 1)]
+    bodies = [b"z" * max(PARTIAL_CRC_BYTES_MIN - block - missing, 0), *[b""] * (records - 1)]
+    data = b"".join(encode_batch(0, [1] * records, None, None, [0] * records, ["/topic/a"], blocks, bodies))
+    long = sum(map(len, [*blocks, *bodies])) >= PARTIAL_CRC_BYTES_MIN
+    header, columns = decode(data)
+    assert bool(header.flags & PARTIAL_CRCS) is long
+    assert (columns.blocks, columns.bodies) == (blocks, bodies)
