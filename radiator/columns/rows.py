@@ -156,7 +156,8 @@ class Rows:
             return self.base_offset
         offsets = np.repeat(self.base_offset - self._first_row, self.count) + np.arange(self.total)
         if self._sparse.any():
-            deltas = self._gather(self._w32, (self._ids_at + padded(4 * self.count)) >> 2)
+            at = self._ids_at + padded(4 * self.count) * self._sparse  # of the others anything that is there
+            deltas = self._gather(self._w32, at >> 2)
             offsets = np.where(
                 np.repeat(self._sparse, self.count), np.repeat(self.base_offset, self.count) + deltas, offsets
             )

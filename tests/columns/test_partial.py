@@ -117,6 +117,19 @@ def parts_of(path: Path, placed: list[Placed], number: int) -> tuple[int, int, i
     return bodies - ((header.headers_len + 7) & ~7), bodies, end - 8, end
 
 
+@pytest.mark.parametrize("count", [20, 300])
+@pytest.mark.usefixtures("every_batch")
+def test_columns_that_fill_the_memory_to_its_end(tmp_path: Path, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last batch has no deltas, as another has, and nothing stands behind its names."""
+    path = tmp_path / "s.rlog"
+    placed = write_segment(path, [long("/topic/a", 3), long("/topic/a", count, 3)], [[0, 2, 4], None])
+    room = sum(parts_of(path, placed, number)[0] - placed[number].position + 8 for number in range(2))
+    wanted = whole(path, placed)
+    rows = columns(read_rows(wanted), FEW)
+    monkeypatch.setattr(partial, "PART_BYTES", room)
+    assert read_rows(wanted, columns=FEW, reach=Reach.COLUMNS) == rows
+
+
 @pytest.mark.parametrize("deltas", [None, [0, 2, 4]])
 @pytest.mark.usefixtures("every_batch")
 def test_a_batch_that_is_larger_than_any_is_damage_in_part_as_well(tmp_path: Path, deltas: list[int] | None) -> None:
