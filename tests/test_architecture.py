@@ -29,6 +29,7 @@ LAYERS = {
     "limits": 0,
     "clock": 0,
     "middleware": 0,
+    "stopping": 0,
     "config": 1,
     "metrics": 1,
     "stomp": 2,

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
-import signal
-import threading
 import time
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -27,6 +23,8 @@ from radiator.cli.common import (
     put_json,
     say,
 )
+from radiator.cli.signals import stopped_by_signals
+from radiator.stopping import Stopping
 
 if TYPE_CHECKING:
     from radiator.archive.files import Files
@@ -111,8 +109,8 @@ def archive(
         raise click.UsageError(f"--to {target} is in the data directory {data}: give the archive a place of its own")
     if dry_run:
         return _dry_run(data, files, options, as_json)
-    stop = threading.Event()
-    with _stopped_by_signals(stop):
+    stop = Stopping()
+    with stopped_by_signals(stop, breakable=False):
         if every is None and at is None:
             code = _told(_run(data, files, options, stop), shown(target), as_json)
             return INTERRUPTED if code == OK and stop.is_set() else code
@@ -138,21 +136,10 @@ def _known(data: str, names: tuple[str, ...]) -> None:
             raise CommandFailed(NOT_FOUND, f"{data}: no partition {name}; `radiator ls` lists them")
 
 
-@contextlib.contextmanager
-def _stopped_by_signals(stop: threading.Event) -> Iterator[None]:
-    numbers = (signal.SIGTERM, signal.SIGINT)
-    before = [signal.signal(number, lambda *_: stop.set()) for number in numbers]
-    try:
-        yield
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
-
-
 # --- runs -------------------------------------------------------------------------------------------------------------
 
 
-def _run(data: str, files: Files, options: Options, stop: threading.Event) -> Outcome:
+def _run(data: str, files: Files, options: Options, stop: Stopping) -> Outcome:
     """Raises RadiatorError."""
     from radiator.archive.run import Watch, run
 
@@ -173,7 +160,7 @@ def _run(data: str, files: Files, options: Options, stop: threading.Event) -> Ou
 
 
 def _scheduled(
-    data: str, files: Files, options: Options, stop: threading.Event, target: str, as_json: bool, every: float | None,
+    data: str, files: Files, options: Options, stop: Stopping, target: str, as_json: bool, every: float | None,
     at: int | None,
 ) -> int:  # fmt: skip
     """Until a signal. A run that fails is told, and the next one goes on where it stopped."""
@@ -194,7 +181,7 @@ def _scheduled(
     return code
 
 
-def _waited(stop: threading.Event, seconds: float, at: int | None) -> bool:
+def _waited(stop: Stopping, seconds: float, at: int | None) -> bool:
     """Until so much has passed, or it is ``at``, by a clock that may be put right meanwhile. False for a signal."""
     end = time.monotonic() + seconds
     due = math.inf if at is None else _next(at)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import threading
 from contextlib import ExitStack
 from typing import Any
 
@@ -27,6 +26,7 @@ from radiator.cli.common import (
 )
 from radiator.cli.signals import stopped_by_signals
 from radiator.clock import NS_PER_MS, NS_PER_SECOND
+from radiator.stopping import Stopping
 
 LOOK_SECONDS = 1.0  # how often it is seen that the query has ended
 REMEDY = "`report live` needs pyspark and {name} is not installed: pip install 'radiator[spark]'"
@@ -79,7 +79,7 @@ def live(
         raise CommandFailed(USAGE, REMEDY.format(name=error.name or "a part of it")) from error
     secrets = {"login": login, "passcode": passcode or click.get_current_context().meta.get(PASSCODE)}
     open_connection(url, login, passcode, timeout).close()  # whether it is there and lets us in, before Spark starts
-    stopping = threading.Event()
+    stopping = Stopping()
     with ExitStack() as stack:
         if checkpoint is None:
             checkpoint = tempfile.mkdtemp(prefix="radiator-live-")

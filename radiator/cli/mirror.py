@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
@@ -19,9 +16,10 @@ from radiator.cli.common import (
     put_json,
     say,
 )
+from radiator.cli.signals import stopped_by_signals
 
 if TYPE_CHECKING:
-    from radiator.mirror.follow import Mirror, Progress
+    from radiator.mirror.follow import Progress
 
 TELL_EVERY_SECONDS = 10.0
 
@@ -70,7 +68,7 @@ def mirror(
         tell=teller.tell,
     )
     try:
-        with _stopped_by_signals(follower):
+        with stopped_by_signals(follower.stopping, breakable=False):
             follower.run()
     except Diverged as error:
         raise CommandFailed(FAILED, str(error)) from None
@@ -87,17 +85,6 @@ def mirror(
         lost = f", {copy.lost:,} lost at the source" if copy.lost else ""
         click.echo(f"{target}: {copy.records:,} records added{lost}; {len(copy.ends)} partitions")
     return OK
-
-
-@contextmanager
-def _stopped_by_signals(follower: Mirror) -> Iterator[None]:
-    numbers = (signal.SIGTERM, signal.SIGINT)
-    before = [signal.signal(number, lambda *_: follower.stop()) for number in numbers]
-    try:
-        yield
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
 
 
 class Teller:

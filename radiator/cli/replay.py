@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -30,6 +29,7 @@ from radiator.cli.common import (
 from radiator.cli.signals import stopped_by_signals
 from radiator.clock import NS_PER_SECOND
 from radiator.errors import ClientError, ProtocolError
+from radiator.stopping import Stopping
 
 if TYPE_CHECKING:
     from radiator.client.sure import OnReceipts, SureSender
@@ -220,7 +220,7 @@ class Work:
 
         self._name = name
         self._noted = noted
-        self._stopping = threading.Event()
+        self._stopping = Stopping()
         self._replay = Replay(
             make_sender,
             targets,

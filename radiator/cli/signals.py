@@ -8,13 +8,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from radiator.stopping import Stopping
+
 
 @contextmanager
-def stopped_by_signals(stopping: threading.Event) -> Iterator[None]:
-    """The first SIGINT or SIGTERM asks for an end behind the message in hand, the second one is Ctrl-C as ever."""
+def stopped_by_signals(stopping: Stopping, *, breakable: bool = True) -> Iterator[None]:
+    """The first SIGINT or SIGTERM asks for an end behind the message in hand; the second one is Ctrl-C as ever, if that
+    may come anywhere (``breakable``)."""
 
     def note(number: int, frame: Any) -> None:
-        if stopping.is_set():
+        if breakable and stopping.is_set():
             raise KeyboardInterrupt
         stopping.set()
 

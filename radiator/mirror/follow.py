@@ -9,7 +9,6 @@ Knows: the client, header lines. Must not know: signals, how progress is shown. 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +17,7 @@ from radiator.client import ClientError, Connection, Message, ServerError
 from radiator.clock import NS_PER_SECOND, monotonic_ns, now_ns
 from radiator.errors import RadiatorError
 from radiator.mirror.copy import Copy, Record
+from radiator.stopping import Stopping
 from radiator.storage.layout import message_id
 
 SYNC_EVERY_NS = NS_PER_SECOND
@@ -59,7 +59,7 @@ class Mirror:
         tell: Callable[[Progress], None],
     ) -> None:
         self.copy = copy
-        self.stopping = threading.Event()
+        self.stopping = Stopping()
         self._connect = connect
         self._patterns = list(patterns)
         self._once = once
@@ -69,13 +69,9 @@ class Mirror:
         self._synced_ns = 0
         self._behind_ns: int | None = None
 
-    def stop(self) -> None:
-        """Ends ``run`` soon; for signal handlers."""
-        self.stopping.set()
-
     def run(self) -> None:
-        """Until ``stop`` (``once``: up to what is the end now). Raises StorageError, Diverged, what the broker refuses
-        for good, and with ``once`` any ClientError."""
+        """Until ``stopping`` is set (``once``: up to what is the end now). Raises StorageError, Diverged, what the
+        broker refuses for good, and with ``once`` any ClientError."""
         pause = BACKOFF_SECONDS[0]
         while not self.stopping.is_set():
             try:

@@ -9,7 +9,6 @@ Time and waiting are arguments. Not for several threads.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -22,6 +21,7 @@ from radiator.clock import NS_PER_SECOND
 from radiator.export.rows import Row
 from radiator.replay.messages import Targets, message
 from radiator.replay.schedule import Schedule
+from radiator.stopping import Stopping
 
 SLACK_NS = 5_000_000
 
@@ -67,7 +67,7 @@ class Replay:
         on_wait: Callable[[float], None] | None = None,
         on_stored: Callable[[str, int], None] | None = None,
         on_step: Callable[[Result, Row], None] | None = None,
-        stopping: threading.Event | None = None,
+        stopping: Stopping | None = None,
         monotonic_ns: Callable[[], int] = time.monotonic_ns,
         wait: Callable[[float], object] | None = None,
     ) -> None:
@@ -83,7 +83,7 @@ class Replay:
         self._on_stored = on_stored
         self._on_step = on_step
         self._monotonic_ns = monotonic_ns
-        self._stopping = stopping or threading.Event()
+        self._stopping = stopping or Stopping()
         self._wait = wait or self._stopping.wait
         self._under_way: deque[tuple[str, int]] = deque()
 
