@@ -83,6 +83,7 @@ class Simulation:
         self.units: deque[list[Any]] = deque()  # submitted to the disk thread
         self.unit: Iterator[str] | None = None  # what it is at
         self.group_begun = False  # it has a group
+        self.group_told = False  # and the loop has not heard of it yet
         self.actors = CASTS[cast].meet(self.world, self.random, self.checkers)
 
     def run(self) -> None:
@@ -163,8 +164,9 @@ class Simulation:
             if job.needs_sync and job.error is None:
                 job.sync()
                 yield "sync"
-        self.group_begun = False
+        self.group_begun, self.group_told = False, True
         yield "told"
+        self.group_told = False
         world.completed()
         yield "done"
 
@@ -190,6 +192,8 @@ class Simulation:
                 job.sync()
                 yield "sync"
         self.unit = None
+        if self.group_told:  # the loop hears of them in the order in which the disk ended them
+            next(self.turn or iter(()), None)
         for job in jobs:
             self.world.broker.completed(job, self.world.now)
         yield "done"
@@ -295,7 +299,7 @@ class Simulation:
     def _dies(self) -> None:
         self.turn = self.unit = None
         self.units.clear()
-        self.group_begun = False
+        self.group_begun = self.group_told = False
         for actor in self.actors:
             actor.broker_died()
 
