@@ -155,7 +155,7 @@ class AppendJob(Job):
                 densify(batch)
             self.rolled = log.append(batch, self.needs_sync or self.deferred, self.roll, self.pieces)
             self.position = log.position
-            if self.deferred:
+            if self.decided:  # a power cut must not leave what follows, and take this
                 log.defer()
         except StorageError as error:
             self.error = error

@@ -84,9 +84,7 @@ class Log:
         self.synced = 0  # position up to which fdatasync has covered the active segment
         self.synced_offset = 0  # the offset that follows there
         self.owes_sync = False  # something was written that is to be synced, whatever the rule says
-        self.deferred = (
-            False  # the last batch is in the redo log until it is synced: nothing is written behind it before
-        )
+        self.deferred = False  # the last batch is decided, and safe in the redo log only: nothing is written behind it
         self.ahead = 0  # position up to which zeros have been written
         self.small_syncs = 0
         self.unreadable = 0  # attempts to read a failed file that failed as well
@@ -148,7 +146,7 @@ class Log:
         return position == 0  # whatever failed between the first attempt and this one
 
     def defer(self, deferred: bool = True) -> None:
-        """The sync of what was just appended comes later; or nothing is left of that."""
+        """What was just appended is decided and not synced; or nothing is left of that."""
         self.open_logs.deferring += deferred - self.deferred
         self.deferred = deferred
 

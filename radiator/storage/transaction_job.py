@@ -14,9 +14,10 @@ start.
 A group's transactions share one entry; other messages in the same open batches come along.
 
 Deferred: the redo log keeps the entry until the last of the files is synced, so that nothing depends on their syncs but
-that log's size. Until then such a file is as it is in the middle of a group: the batch is the last one in it. Whoever
-has another one for it syncs it first. Else a power cut could leave the later batch and take the decided one, and a
-start would find a log that ends behind it.
+that log's size. Until then such a file is as it is in the middle of a group: the batch is the last one in it.
+
+Whoever has another batch for a file with a decided one that is not synced, in the same group too, syncs it first. Else
+a power cut could leave the later batch and take the decided one, and a start would find a log that ends behind it.
 """
 
 from __future__ import annotations

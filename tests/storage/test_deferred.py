@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from random import Random
 from typing import Any
 
@@ -9,7 +10,8 @@ import pytest
 
 from radiator import limits
 from radiator.server.group import run_jobs
-from radiator.storage.jobs import SyncJob
+from radiator.storage.file_partition import RETRY_EVERY_NS
+from radiator.storage.jobs import AppendJob, SyncJob
 from radiator.storage.options import PartitionOptions
 from radiator.storage.partition import Partition
 from radiator.storage.store import Store
@@ -209,3 +211,42 @@ def test_a_log_that_owes_a_sync_and_is_to_begin_a_file_does_one_after_the_other(
             job.done(NOW)
             done.append(type(job).__name__)
     assert done.count("SyncJob") == done.count("RollJob") == LOGS
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_follows_in_the_same_group_and_log_does_not_outlive_it(seed: int) -> None:
+    fs = FaultyFileSystem(Random(seed))
+    store, logs = begun(fs)
+    log = logs[0]
+    put(log, b"part")
+    store.together([log], [], [], lambda holds: None)
+    put(log, *[b"later"] * limits.BATCH_RECORDS_MAX)
+    jobs = store.take(NOW, apart=True)
+    assert sum(isinstance(job, AppendJob) for job in jobs) == 2
+    for job in jobs:
+        job.write()
+    fs.power_cut()  # the transaction was decided, nothing was synced by the group yet
+    assert b"part" in found(fs)[0].values()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_was_postponed_is_safe_before_more_is_written(seed: int) -> None:
+    fs = FaultyFileSystem(Random(seed))
+    store, logs = begun(fs)
+    log = logs[0]
+    put(log, b"part")
+    store.together([log], [], [], lambda holds: None)
+    (jobs,) = [store.take(NOW, apart=True)]
+    fs.fail("pwritev", 2, errno.ENOSPC)  # the first one decides
+    for job in run_jobs(jobs):
+        job.done(NOW)
+    assert log.failed is not None and log.postponed
+    store.tick(NOW + RETRY_EVERY_NS)
+    for job in run_jobs(store.take(NOW + RETRY_EVERY_NS)):
+        job.done(NOW)
+    put(log, b"next")
+    store.together([log], [], [], lambda holds: None)
+    for job in store.take(NOW, apart=True):
+        job.write()
+    fs.power_cut()
+    assert b"part" in found(fs)[0].values()
