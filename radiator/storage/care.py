@@ -31,6 +31,7 @@ from radiator.storage.file_partition import FilePartition
 from radiator.storage.holes import LOOK_COST_MAX, Look
 from radiator.storage.jobs import Job
 from radiator.storage.partition import Partition
+from radiator.storage.retention import stays
 from radiator.storage.segment import SegmentInfo
 
 HOLES_AT_ONCE_MAX = 16  # segments whose intervals are held in memory
@@ -184,7 +185,7 @@ class Caretaker:
     def _compress_or_merge(self, partition: FilePartition, state: State) -> None:
         if partition.options.compress is not None:
             done, bytes_min = state.compressed, 0
-        elif partition.options.merge_commits and _stays(partition):
+        elif partition.options.merge_commits and stays(partition):
             done, bytes_min = state.merged, limits.MERGED_SEGMENT_BYTES_MIN
         else:
             return
@@ -284,11 +285,3 @@ class Caretaker:
         state.left.clear()
         state.seen = ()
         state.round = None
-
-
-def _stays(partition: FilePartition) -> bool:
-    """Whether a log is there to be read again, which pays for writing it once more. Where what queues have settled is
-    reclaimed it is read once, mostly from memory, and gone; but what waits for an archive may wait long, and is read
-    by it. Of a log that nobody has opened, since it has no rule any more, it is not known."""
-    options = partition.options
-    return partition.history or not options.reclaim_acked or options.wait_for_archive

@@ -25,7 +25,7 @@ from radiator.storage.partition import IDLE, NEVER_NS, Agenda, Partition
 from radiator.storage.reads import ReadJob
 from radiator.storage.recovery import Recovered
 from radiator.storage.reopen import Reopened
-from radiator.storage.retention import held_back, roll_due_ns, settled_and_large, size_due_bytes, to_drop
+from radiator.storage.retention import held_back, many_commits, roll_due_ns, settled_and_large, size_due_bytes, to_drop
 from radiator.storage.segment import SegmentInfo
 from radiator.storage.tail import ColdCache, Tail
 
@@ -216,11 +216,11 @@ class FilePartition(Partition):
         if not segment.size_bytes:  # its day begins with its first record
             segment.first_receive_ns = batch.receive_ns[0]
             self.set_deadlines()
-        segment.size_bytes = job.position
+        segment.grow(job.position, batch.receive_ns[-1])
+        self.roll_wanted |= many_commits(self)  # with what comes next
         if self._size_due_bytes is not None and job.position > self._size_due_bytes:
             self._size_due_bytes = None
             self.want_retention()
-        segment.last_receive_ns = batch.receive_ns[-1]
         if len(batch.names) > 1 or batch.names[0] not in self.destinations:
             self.destinations.update(batch.names)
         self.high_watermark = batch.next_offset

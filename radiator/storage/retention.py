@@ -1,4 +1,4 @@
-"""What may go, and when a segment's day ends. Whole sealed segments only, oldest first, never the active one.
+"""What may go, and when the active segment is sealed, besides by its size. Whole sealed segments only, oldest first.
 
     limits     age, size, count; never at or above ``retain_from``, unless the rule forces them: then the broker is told
                before anything is deleted, and moves its cursors on
@@ -90,6 +90,22 @@ def settled_and_large(partition: FilePartition) -> bool:
         and partition.retain_from == partition.high_watermark == partition.next_offset
         and segments[-1].size_bytes >= min(limits.RECLAIM_ROLL_BYTES, options.segment_bytes)
     )
+
+
+def stays(partition: FilePartition) -> bool:
+    """Whether a log is there to be read again, which pays for writing it once more. Where what queues have settled is
+    reclaimed it is read once, mostly from memory, and gone; but what waits for an archive may wait long, and is read
+    by it. Of a log that nobody has opened, since it has no rule any more, it is not known."""
+    options = partition.options
+    return partition.history or not options.reclaim_acked or options.wait_for_archive
+
+
+def many_commits(partition: FilePartition) -> bool:
+    """Whether the active segment just got so many that it is better sealed, and rewritten with large batches."""
+    if partition.segments[-1].commits % limits.SEGMENT_COMMITS:
+        return False
+    options = partition.options
+    return options.compress is not None or (options.merge_commits and stays(partition))
 
 
 def held_back(partition: FilePartition) -> bool:

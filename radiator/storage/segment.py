@@ -55,10 +55,10 @@ MISPLACED_BYTES_MAX = 128 * 1024  # as much as this is looked at to tell a gap f
 
 
 class SegmentInfo:
-    """One segment, as the hub knows it. ``sparse``: records have been removed from it, so it holds fewer than offsets;
-    its first batch has the flag."""
+    """One segment, as the hub knows it. ``commits``: since this run of the broker has had it. ``sparse``: records have
+    been removed from it, so it holds fewer than offsets; its first batch has the flag."""
 
-    __slots__ = ("base_offset", "first_receive_ns", "last_receive_ns", "size_bytes", "sparse")
+    __slots__ = ("base_offset", "commits", "first_receive_ns", "last_receive_ns", "size_bytes", "sparse")
 
     def __init__(
         self, base_offset: int, first_receive_ns: int, last_receive_ns: int, size_bytes: int, sparse: bool = False
@@ -67,7 +67,14 @@ class SegmentInfo:
         self.first_receive_ns = first_receive_ns
         self.last_receive_ns = last_receive_ns
         self.size_bytes = size_bytes
+        self.commits = 0
         self.sparse = sparse
+
+    def grow(self, size_bytes: int, last_receive_ns: int) -> None:
+        """By a commit, to this size."""
+        self.size_bytes = size_bytes
+        self.last_receive_ns = last_receive_ns
+        self.commits += 1
 
     def __repr__(self) -> str:
         return f"<SegmentInfo {self.base_offset} {self.size_bytes} B>"

@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from radiator.limits import INDEX_INTERVAL_BYTES, MIB, ZSTD_LEVEL
+from radiator.limits import INDEX_INTERVAL_BYTES, MIB, SEGMENT_COMMITS, ZSTD_LEVEL
 from radiator.storage import layout
 from radiator.storage.files import FileSystem
 from radiator.storage.format import encode_batch
@@ -66,9 +66,10 @@ def records(destinations: list[str], count: int, seed: int) -> Iterator[Record]:
 
 
 class Log:
-    """One partition that is being written; ``commit`` is a group commit."""
+    """One partition that is being written; ``commit`` is a group commit. ``merged``: its sealed segments will be."""
 
-    def __init__(self, root: str, name: str, key: bytes) -> None:
+    def __init__(self, root: str, name: str, key: bytes, merged: bool) -> None:
+        self._merged = merged
         self.directory = layout.partition_path(root, name)
         Path(self.directory).mkdir(parents=True)
         self.salt = of_partition(key, self.directory)
@@ -77,11 +78,12 @@ class Log:
 
     def _begin(self) -> None:
         self._base, self._position, self._indexed = self.next_offset, 0, -INDEX_INTERVAL_BYTES
+        self._commits = 0
         self._entries: list[IndexEntry] = []
         self._file = open(layout.segment_path(self.directory, self._base), "wb", buffering=MIB)  # noqa: SIM115  # closed by _end
 
     def commit(self, batch: list[Record]) -> None:
-        if self._position >= SEGMENT_BYTES:
+        if self._position >= SEGMENT_BYTES or (self._merged and self._commits == SEGMENT_COMMITS):
             self.roll()
         names = list(dict.fromkeys(record.destination for record in batch))
         ids = [names.index(record.destination) for record in batch]
@@ -95,6 +97,7 @@ class Log:
             self._indexed = self._position
         self._position += sum(map(self._file.write, pieces))
         self.next_offset += len(batch)
+        self._commits += 1
 
     def roll(self) -> None:
         self._end()
@@ -111,14 +114,15 @@ class Log:
         Path(layout.head_path(self.directory)).write_bytes(head.ljust(layout.HEAD_FILE_BYTES, b"\0"))
 
 
-def write_store(root: str, count: int, per_commit: int, rolled: bool = False) -> None:
+def write_store(root: str, count: int, per_commit: int, rolled: bool = False, merged: bool = True) -> None:
     """A data directory with ``count`` records, so many in each commit. ``rolled``: as after the hour of ``roll_at``,
-    with an empty segment for what comes next, so that all of them are in sealed ones."""
+    with an empty segment for what comes next, so that all of them are in sealed ones. ``merged``: segments end where
+    they do if small commits are merged, or compressed; which is left to others."""
     Path(root).mkdir(parents=True)
     key = make_key(FileSystem(), root)
     for seed, (name, destinations) in enumerate(LOGS.items()):
         share = count // len(LOGS) + (seed < count % len(LOGS))
-        log, batch = Log(root, name, key), []
+        log, batch = Log(root, name, key, merged), []
         for record in records(destinations, share, seed):
             batch.append(record)
             if len(batch) == per_commit:

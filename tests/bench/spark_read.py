@@ -146,7 +146,9 @@ def main() -> None:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=asked.directory) as made:
         folder = Path(made)
-        write_store(str(folder / "data"), asked.records, asked.per_commit, asked.rolled)
+        write_store(
+            str(folder / "data"), asked.records, asked.per_commit, asked.rolled, asked.compress or not asked.unmerged
+        )
         if asked.compress:
             compress_sealed(str(folder / "data"))
         elif not asked.unmerged:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
+from radiator import limits
 from tests.broker.harness import World
 from tests.simulation import pickers
 from tests.simulation.actors import Actor, Consumer, Producer, Reader
@@ -26,6 +27,7 @@ class Cast(NamedTuple):
 
     config: str
     meet: Callable[[World, Random, Checkers], list[Actor]]
+    segment_commits: int = limits.SEGMENT_COMMITS
 
 
 PLAIN_CONFIG = """
@@ -83,4 +85,4 @@ def _choosy(world: World, random: Random, checkers: Checkers) -> list[Actor]:
     ]
 
 
-CASTS = {"plain": Cast(PLAIN_CONFIG, _plain), "choosy": Cast(CHOOSY_CONFIG, _choosy)}
+CASTS = {"plain": Cast(PLAIN_CONFIG, _plain), "choosy": Cast(CHOOSY_CONFIG, _choosy, segment_commits=20)}

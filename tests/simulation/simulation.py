@@ -19,7 +19,9 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
+from radiator import limits
 from radiator.clock import NS_PER_SECOND
 from radiator.errors import StorageError
 from radiator.storage.transaction_job import TransactionJob
@@ -92,7 +94,7 @@ class Simulation:
             event: getattr(self, f"_{event.replace(' ', '_')}") for event in EVENTS
         }
         try:
-            with broken(self.broken):
+            with broken(self.broken), patch.object(limits, "SEGMENT_COMMITS", CASTS[self.cast].segment_commits):
                 for step, event in enumerate(self.random.choices(list(EVENTS), list(EVENTS.values()), k=self.steps)):
                     self.trace.append(f"{step} {event}")
                     self.counts[event] += 1

@@ -10,6 +10,7 @@ from random import Random
 
 import pytest
 
+from radiator import limits
 from radiator.storage import archived, layout
 from radiator.storage.batch import RecordBatch
 from radiator.storage.compaction import KeyOf
@@ -373,6 +374,54 @@ def test_one_commit_that_is_a_whole_segment_is_no_small_commit() -> None:
     assert len(sizes) == 4
     log.care()
     assert log.sizes() == sizes and log.store.care.counts["rewritten"] == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "history", "sealed"),
+    [
+        ({}, True, True),
+        ({"merge_commits": False}, True, False),
+        ({"merge_commits": False, "compress": "zstd"}, True, True),
+        ({}, False, False),
+        ({"compress": "zstd"}, False, True),
+        ({"reclaim_acked": False}, False, True),
+    ],
+    ids=["topic", "left", "compressed", "queue", "compressed queue", "kept queue"],
+)
+def test_a_segment_that_will_be_merged_is_sealed_after_so_many_commits(
+    options: dict[str, object], history: bool, sealed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "SEGMENT_COMMITS", 100)
+    log = Log(segment_bytes=1_000_000, **options)
+    log.history = log.partition.history = history
+    log.fill(100, size=20)
+    assert len(log.partition.segments) == 1, "the next one may not come"
+    log.fill(250, size=20)
+    assert [info.base_offset for info in log.partition.segments] == ([0, 100, 200, 300] if sealed else [0])
+    before = log.all()
+    log.restart()
+    assert log.all() == before
+    log.care()
+    assert log.all() == before
+    assert len(log.batches(0)) == (1 if sealed else 350)
+
+
+def test_a_full_disk_where_a_segment_was_to_be_sealed_for_its_commits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SEGMENT_COMMITS", 10)
+    log = topic(segment_bytes=1_000_000)
+    log.fill(10, size=20)
+    log.fs.fill()
+    log.fill(1, size=200_000)  # more than the zeros give back that were ahead
+    assert log.partition.failed is not None
+    log.fs.capacity = None
+    log.care()
+    assert log.partition.failed is None
+    log.fill(20, size=20)
+    assert [info.base_offset for info in log.partition.segments] == [0, 10, 20]
+    before = log.all()
+    assert sorted(before) == [*range(30)]
+    log.restart()
+    assert log.all() == before
 
 
 def test_a_segment_of_less_than_a_block_of_the_disk_is_not_worth_it() -> None:
