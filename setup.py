@@ -34,7 +34,7 @@ CELERY = ["kombu>=5.4", "celery>=5.4"]  # tasks of Celery in queues of radiator
 FSSPEC = ["fsspec>=2024.6"]  # stores and archives by URI, beside a driver: s3fs, gcsfs, adlfs ...
 
 SPARK = [
-    "pyspark>=4.1,<5",  # the Python data source API with Arrow batches and filters
+    "pyspark>=4.2,<5",  # the Python data source API with streams that say how much they read
     "pyarrow>=18",
     "numpy>=1.26",
     *CRC,

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 
 from radiator import limits
+from radiator.clock import now
 from radiator.storage import layout
 from radiator.storage.files import FileSystem
 from radiator.storage.options import PartitionOptions, SyncPolicy
@@ -30,18 +31,18 @@ ROUNDS = 3
 
 
 def commit(store: Store) -> None:
-    for job in (jobs := store.take(NOW)):
+    for job in (jobs := store.take(now())):
         job.write()
     for job in jobs:
         if job.needs_sync:
             job.sync()
-        job.done(NOW)
+        job.done(now())
 
 
 def fill(root: str, size_bytes: int, body_bytes: int, per_batch: int, names: int) -> str:
     """One partition with one segment; its directory."""
     store = Store(root, FileSystem())
-    store.open(NOW)
+    store.open(now())
     partition = store.partition("q", NEVER)
     body, written, number = os.urandom(body_bytes), 0, 0
     while written < size_bytes:
@@ -61,7 +62,7 @@ def seconds_to_open(root: str, before: Callable[[], None] = lambda: None) -> tup
         before()
         store = Store(root, FileSystem())
         begin, begun = time.perf_counter(), time.process_time()
-        store.open(NOW)
+        store.open(now())
         times.append(time.perf_counter() - begin)
         spent.append(time.process_time() - begun)
         store.close()
@@ -94,7 +95,7 @@ def sparse(parent: str, segments: int) -> None:
     root = tempfile.mkdtemp(dir=parent)
     directory = fill(root, 8 << 20, 1_024, 100, 1)
     store = Store(root, FileSystem())
-    store.open(NOW)
+    store.open(now())
     partition = store.partitions["q"]
     for _ in range(segments):
         partition.append("q", BLOCK, b"x" * 1_024, NOW)
@@ -121,7 +122,7 @@ def sparse(parent: str, segments: int) -> None:
 def many(parent: str, partitions: int) -> None:
     root = tempfile.mkdtemp(dir=parent)
     store = Store(root, FileSystem())
-    store.open(NOW)
+    store.open(now())
     for batch in range(20):
         for number in range(partitions):
             store.partition(f"/queue/{number}", NEVER).append(f"/queue/{number}", BLOCK, b"x" * 4_000, NOW + batch)

@@ -21,6 +21,7 @@ from struct import Struct
 from zlib import crc32
 
 from radiator import limits
+from radiator.clock import MonoNs
 from radiator.storage import cursor_journal as journal
 from radiator.storage import index, layout, salt
 from radiator.storage.cursor_store import CursorStore
@@ -101,7 +102,7 @@ def cursors(data: bytes) -> None:
         store = CursorStore(FileSystem(), root)
         store.load({"q": 10})
         store.open("queue:q", "q", 0).ack([0, 1])
-        for job in store.take(0):
+        for job in store.take(MonoNs(0)):
             job.write()
         store.close()
         entry = journal.ENTRY.pack(journal.ENTRY_MAGIC, len(data), crc32(data)) + data + b"\0" * (-len(data) & 7)

@@ -10,6 +10,8 @@ ERROR frame; the documents and the tests iterate over it.
 
 from __future__ import annotations
 
+import re
+
 ERROR_CODES: dict[str, str] = {
     "bad-frame": "the bytes do not form a STOMP frame",
     "bad-header": "a header is missing, malformed or has a value that is not allowed",
@@ -27,12 +29,13 @@ ERROR_CODES: dict[str, str] = {
     "too-large": "a frame, header or body is over its limit",
     "too-many": "a count (connections, subscriptions, transactions, destinations, wrong logins from an address) "
     "is over its limit",
-    "timeout": "the peer was silent for too long",
+    "timeout": "the peer was silent, or a transaction open, for too long",
     "taken-over": "another connection goes on with the subscription of that name",
     "denied": "the peer may not do this",
     "not-found": "the destination does not exist and its rule forbids creating it",
     "no-route": "the message was mandatory and nobody is subscribed",
-    "full": "the destination is full and its rule says reject, or there was no room for as long as it says block",
+    "full": "the destination is full and its rule says reject, or there was no room for as long as it says block; or "
+    "limits.memory is used up",
     "rate-limited": "the client sends faster than the rule of the destination lets one client",
     "rejected": "the schema or the middleware of the destination refused the message",
     "storage": "the disk refused to store the message; nothing was receipted",
@@ -83,6 +86,11 @@ class ClientError(RadiatorError):
     """What ``radiator.client`` raises: cannot connect, timed out, or the broker answered ERROR."""
 
 
+_SECRET = re.compile("~[0-9a-f]{32}")
+
+
 def printable(text: str) -> str:
-    """For a log, which is read at a terminal: what a peer or a plug-in has chosen, on one line, without escapes."""
+    """For a log, which is read at a terminal: what a peer or a plug-in has chosen, on one line, without escapes, and
+    without the secret of a temporary queue's address, which a peer may say anywhere."""
+    text = _SECRET.sub("~...", text)
     return text if text.isprintable() else "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)

@@ -12,14 +12,23 @@ GIB = 1024 * MIB
 
 # --- what a peer may send -------------------------------------------------------------------------------------------
 FRAME_BODY_BYTES_MAX = 4 * MIB  # a log of messages, not of files; one body must never crowd out the others
-HEADER_BLOCK_BYTES_MAX = 64 * KIB  # bounds what an unfinished header can make us hold before login
+HEADER_BLOCK_BYTES_MAX = 64 * KIB  # bounds what an unfinished header of one connection can make us hold
+PIECE_BYTES_MIN = 4 * KIB  # of an unfinished frame: smaller ones are joined, since each costs 50 bytes more
 COMMAND_BYTES_MAX = 32  # the longest command of STOMP has 11 letters; a peer that is not STOMP is told so at once
 HEADER_COUNT_MAX = 200  # well over any client's habit; bounds the cost of one parse
 CONNECTIONS_MAX = 10_000  # a file descriptor and about 20 KiB each
 CONNECT_TIMEOUT_SECONDS = 10.0  # a socket that says nothing must not hold a place
+FRAME_TIMEOUT_SECONDS = 60.0  # of a part of a frame that does not grow: it holds memory, and stops its heart-beats
+SESSION_SECRET_BYTES = 16  # in addresses of temporary queues: cannot be guessed, however many are tried
+LOGINS_WAITING_MAX = 10_000  # different logins that wait for the users file, and as many for a plug-in: 1 KB each
+PLUGIN_CALLS_MAX = 4  # at a time, a thread each: a plug-in may wait for other machines
+PLUGIN_SECONDS_MAX = 5.0  # of one call: well within CONNECT_TIMEOUT_SECONDS, so that the client is told why
 SUBSCRIPTIONS_PER_SESSION_MAX = 1_000
+JOINED_PER_SESSION_MAX = 200_000  # destinations that its subscriptions take part in, summed up: 400 bytes each
+JOINED_MAX = 1_000_000  # of all sessions and durable names; each may have limits.subscriptions of them in any case
 TRANSACTIONS_PER_SESSION_MAX = 100
 TRANSACTION_BYTES_MAX = 16 * MIB  # a transaction is held in memory until COMMIT, and is one batch on disk
+TRANSACTION_TIMEOUT_SECONDS = 300.0  # it holds back what it has acknowledged; Artemis's default, Kafka's is 60 s
 DESTINATION_BYTES_MAX = 240  # of the percent-encoded name: it is a directory name (NAME_MAX is 255)
 DESTINATIONS_MAX = 100_000
 PATTERN_SEGMENTS_MAX = 128  # a name has no more segments than bytes; bounds the cost of one match
@@ -30,11 +39,19 @@ REGEX_SUBSCRIPTIONS_MAX = 200  # of the whole broker: each is tried when a desti
 SELECTOR_CHARS_MAX = 4_096  # a condition over headers, read and compiled on the loop
 SELECTOR_TERMS_MAX = 200  # names and literals: bounds what one message costs, to about 50 us
 SELECTOR_DEPTH_MAX = 32  # parentheses, NOTs and signs: bounds the stack
-SELECTOR_RUN_CHARS = 64_000  # a reader looks at so many records x characters of its selector in a turn: a few ms
+SELECTOR_RUN_CHARS = 16_000  # a reader looks at so many records x characters of its selector in a turn: a few ms
 SELECTOR_RUN_BYTES = 64 * KIB  # and at records of about this size: what LIKE takes grows with the values
 SELECTORS_PER_BATCH_MAX = 64  # whose verdicts a batch in memory keeps, a byte for each of its records
-PARKED_MAX = 10_000  # messages of one log that a queue passes over for consumers that want others: about 2 MB
+SELECTORS_PER_QUEUE_MAX = 10_000  # different ones of the consumers of one queue: about a kilobyte each
+SELECTOR_QUEUE_CHARS_MAX = 32_000  # of them that one message is evaluated with: a few ms for each message
+SKIPPED_RUNS_MAX = 100_000  # runs of messages that one log's consumers do not want, between others: 80 bytes each
+SKIPPED_RUNS_ALL_MAX = 1_000_000  # ... of all logs together
+SKIPPED_RUNS_OWN = 1_000  # ... but so many each log may have in any case: nobody uses them up for everybody
+SKIPPED_FOUND_MAX = 256  # skipped messages that are remembered for one selector; more are read from the log again
 SELECTOR_SEARCHES_MAX = 8  # parts of a LIKE with _ between two %: 0.1 us for each character of the value
+
+# --- work -------------------------------------------------------------------------------------------------------------
+TURN_WORK = 2_000  # units of about a microsecond: how long one command may keep everybody else waiting
 
 # --- what the broker holds for a peer ---------------------------------------------------------------------------------
 OUTBOX_BYTES_MAX = 1 * MIB  # delivery to a socket pauses above this; the backlog stays in the log
@@ -66,16 +83,24 @@ MERGED_COMMITS_LOOKED_AT = 64  # at the beginning of a segment: they tell how la
 MERGED_SEGMENT_BYTES_MIN = 4 * KIB  # a smaller one takes a block of the disk whatever is in it
 REWRITE_SYNC_BYTES = 4 * MIB  # of a rewritten segment at a time, so that no sync of a log waits behind much of it
 COMPACT_KEYS_MAX = 1 << 20  # keys in memory at a time, 48 bytes each; a log with more is compacted in several turns
+CLOCK_HOLD_SECONDS_MAX = (
+    3_600.0  # a wrong wall clock is put right within; a right one delays expiry no longer than that
+)
+LOG_AHEAD_SECONDS = (
+    60.0  # of a log's last receive time: a smaller step back of the clock is over before anybody reads of it
+)
 TOMBSTONE_SECONDS = 86_400.0  # readers that have seen an earlier value must have time to meet it
 RECLAIM_ROLL_BYTES = 4 * MIB  # an active segment of which queues have settled everything goes when it has this many
 TAIL_BYTES_MAX = 32 * MIB  # recent batches kept in memory for readers, over all partitions
 COLD_BYTES_MAX = 16 * MIB  # batches read back from disk, kept for the next reader, over all partitions
-NEW_FILES_MAX = 64  # new logs whose directories share a sync; all that a group commit would begin files for
-TOGETHER_SYNCED_MAX = 16  # files of transactions that a group syncs itself; of more, each is synced later
-DEFERRED_BYTES_MAX = 8 * MIB  # of the redo log, for the sake of those; then they are synced at once
-NEW_FILES_TOGETHER_MAX = 4  # of one COMMIT's: a millisecond each and more, and everybody's receipts wait
-OPEN_LOGS_MAX = 256  # partitions whose files are open for writing: two descriptors each
-DEFERRING_FACTOR = 4  # so many times as many may be open beside them while their syncs are left for later
+NEW_FILES_MAX = 64  # logs for which one group commit begins files
+JOURNAL_FILE_BYTES = 64 * MIB  # of one file of the journal; a single entry may be larger
+JOURNAL_PASSED_BYTES_MIN = 1 * MIB  # what a group has for one log and is as large goes straight to its segment
+JOURNAL_FILES_MAX = 4  # that wait for checkpoints; beyond that no more messages are read. A start reads them all
+CHECKPOINT_THREADS = 4  # which sync segments: more are hardly faster
+NEW_FILES_TOGETHER_MAX = 4  # of one COMMIT's: a part of a millisecond each, and everybody's receipts wait
+OPEN_LOGS_MAX = 1_024  # partitions whose files are open for writing: two descriptors each
+OPEN_LOGS_FEW = 256  # ... so many before connections, where the system allows less
 ZSTD_LEVEL = 3  # of sealed segments: higher levels cost several times as much for a few per cent
 DEFERRED_MAX = (
     1_000_000  # messages sent with a delay, or refused, that are not due: 250 bytes each, all queues together
@@ -85,11 +110,9 @@ DEFERRED_REFUSED_PART = 0.5  # of them those that were refused may not have more
 READ_CHUNK_BYTES = 512 * KIB  # one cold read: large enough to be sequential, small enough to be fair
 DAMAGES_TOLD_MAX = 1_000  # damaged ranges that are told in the broker's log, each once; fsck lists any number
 MEMORY_PARTITION_BYTES_MAX = 64 * MIB  # a memory partition without a retention of its own
-MEMORY_BYTES_MAX = 256 * MIB  # all memory partitions together: there may be one for each reply queue of each client
+MEMORY_BYTES_MAX = 256 * MIB  # all that clients can make grow together (``radiator/memory.py`` has the shares)
 ANSWERS_BYTES_MAX = 1 * MIB  # beyond that, of a connection's unread answers of the admin channel. Two pages of a list
 CURSOR_JOURNAL_BYTES_MAX = 16 * MIB  # then a snapshot is written and the journal starts anew
-TRANSACTION_LOG_BYTES_MAX = 64 * MIB  # decided, but held up by a file that cannot be written: stays in memory; then
-# COMMIT is refused. Four of the largest transactions; what one group commit decides is never too much
 CURSORS_MAX = 131_072  # each has 24 bytes in a file that is mapped, and allocated, as a whole
 SUBSCRIPTION_NAMES_MAX = 10_000  # durable names and groups: each pins logs, and all stand in one file
 SUBSCRIPTION_NAMES_PER_USER_MAX = 1_000  # of a user who may not do everything: others need some too
@@ -99,6 +122,10 @@ DEDUP_COUNT = 100_000  # ids that a partition remembers: up to 64 bytes each, tw
 DEDUP_SCAN_BYTES_MAX = 64 * MIB  # of a log that a start reads for ids that the partition's file does not have
 NAMES_SCAN_BYTES_MAX = 256 * MIB  # of logs whose list of names is not whole: read in one start, half a second of work
 DEDUP_WINDOW_NS = 600 * 1_000_000_000  # longer than any client tries again for one message
+
+# --- what waits to be logged ------------------------------------------------------------------------------------------
+LOG_LINES_MAX = 10_000  # of stdout and stderr each; what a burst brings is written a moment later
+LOG_BYTES_MAX = 4 * MIB  # the same; lines that do not fit are dropped and counted
 
 # --- what is remembered to be fast -----------------------------------------------------------------------------------
 HEAD_CACHE_ENTRIES_MAX = 4_096  # parsed header blocks, shared by all connections of one version

@@ -3,6 +3,9 @@
 First those that can share a machine, side by side, each worker a file at a time; then, one after the other, those
 marked ``alone``. The last line counts both steps, and the exit code is 0 only where both passed. ``python -m tests
 slow`` does the same with those marked slow.
+
+With ``--again`` as the first of the arguments up to AGAIN_MAX tests that failed are run once more, by themselves, and
+must pass then. They are brokers, clients and kills on a machine that others load as well; both results are told.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import pytest
 WORKERS = min(4, max(2, os.cpu_count() or 2))  # half of a test is waiting; each starts brokers, and clients of them
 KINDS = ("failed", "error", "passed", "skipped", "xfailed", "xpassed")
 NONE_SELECTED = pytest.ExitCode.NO_TESTS_COLLECTED
+AGAIN_MAX = 3  # more at once are no accident
 NOT_RUN = (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR)
 
 
@@ -36,6 +40,8 @@ class Tally:
 def main(arguments: list[str]) -> int:
     which = "slow" if arguments[:1] == ["slow"] else "not slow"
     more = arguments[which == "slow" :]
+    again = more[:1] == ["--again"]
+    more = more[again:]
     if which == "slow":  # it is minutes before one of these hangs
         more = ["-o", "faulthandler_timeout=3600", *more]
     steps = {
@@ -51,6 +57,11 @@ def main(arguments: list[str]) -> int:
         told.append(f"{name}: {tally}")
         if codes[-1] in NOT_RUN:
             break
+    failed = total.counts["failed"] + total.counts["error"]
+    if again and pytest.ExitCode.TESTS_FAILED in codes and not set(codes) & set(NOT_RUN) and failed <= AGAIN_MAX:
+        tally = Tally()
+        codes = [pytest.main(["-q", "--last-failed", "--last-failed-no-failures=none", *more], plugins=[tally])]
+        told.append(f"once more: {tally}")
     code = max((code for code in codes if code != NONE_SELECTED), default=NONE_SELECTED)
     minutes, seconds = divmod(round(time.monotonic() - begun), 60)
     print(f"\n{'passed' if code == 0 else 'FAILED'} in {minutes}:{seconds:02}: {total} ({'; '.join(told)})", flush=True)

@@ -22,6 +22,7 @@ from pathlib import Path
 
 START_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 20.0
+LOG_SECONDS_MAX = 10.0
 PORTS = range(20_000, 32_000)  # below those that systems give away for port 0
 WORKERS_MAX = 8  # of pytest-xdist
 
@@ -108,6 +109,16 @@ class BrokerProcess:
     def text(self) -> str:
         """What it printed and logged."""
         return self.log.read_text(errors="replace")
+
+    def tells(self, *words: str) -> bool:
+        """Whether it logs all of these texts, or has: its log is written behind what it answers. Waits if need be."""
+        deadline = time.monotonic() + LOG_SECONDS_MAX
+        while not all(each in self.text() for each in words):
+            if time.monotonic() > deadline:
+                print(self.text())  # pytest shows it beside the assertion that failed
+                return False
+            time.sleep(0.01)
+        return True
 
     def port_of(self, scheme: str) -> int:
         """Of a listener that was given port 0."""

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
-from radiator.config import Config, HeartBeat, LimitsConfig
+from radiator.config import Config, HeartBeat, LimitsConfig, Rule
 from radiator.routing.policy import Policy
 
 ROOT = Path(__file__).parent.parent
@@ -28,6 +28,9 @@ LAYERS = {
     "errors": 0,
     "limits": 0,
     "clock": 0,
+    "malloc": 0,
+    "memory": 0,
+    "timers": 0,
     "middleware": 0,
     "stopping": 0,
     "config": 1,
@@ -91,9 +94,6 @@ THIRD_PARTY = {
 
 # Packages that some part imports only when they are asked for: the list of setup.py that has them.
 OPTIONAL = {"jsonschema_rs": "SCHEMA", "re2": "REGEX", "kombu": "CELERY", "fsspec": "FSSPEC"}
-
-LINES_MAX = 400
-LONGER: dict[str, str] = {}  # path: why it is one subject all the same
 
 STDLIB = sys.stdlib_module_names
 
@@ -187,6 +187,17 @@ def test_every_value_of_the_configuration_is_acted_upon() -> None:
     expected |= {f"config.{name}" for name in Config.__struct_fields__} - {"config.source", "config.limits"}
     expected |= {f"heart_beat.{name}" for name in HeartBeat._fields}
     expected |= {f"policy.{name}" for name in Policy.__struct_fields__} - {"policy.destination", "policy.rule_index"}
+    by_name = {
+        "match",
+        "match_regex",
+        "partition",
+        "partitions",
+        "dead_letter",
+        "kind",
+        "priority",
+        "fan_out",
+    }  # Policy
+    expected |= {f"rule.{name}" for name in Rule.__struct_fields__ if name not in by_name}
     expected -= {"config.defaults", "config.rules"} | read
     assert not expected
 
@@ -284,15 +295,6 @@ def test_a_file_opens_with_its_theory(path: Path) -> None:
         assert "from __future__ import annotations" in text or path.name == "__init__.py"
 
 
-@pytest.mark.parametrize("path", MODULES, ids=ids)
-def test_a_file_has_one_subject(path: Path) -> None:
-    name, lines = str(path.relative_to(ROOT)), path.read_text("utf-8").count("\n")
-    if name in LONGER:
-        assert lines > LINES_MAX, f"{name} is short enough: take it off the list"
-    else:
-        assert lines <= LINES_MAX, f"{name} has {lines} lines: two subjects?"
-
-
 def test_nothing_names_the_machine_it_was_written_on() -> None:
     """No absolute path of a developer's machine in anything that is not ignored."""
     machine = re.compile(r"(?<![\w.$}~])/(?:work|root|farm|Users)/\w")
@@ -306,3 +308,24 @@ def test_nothing_names_the_machine_it_was_written_on() -> None:
             continue
         found = machine.search(path.read_text("utf-8", errors="replace"))
         assert found is None, f"{path.relative_to(ROOT)}: {found}"
+
+
+MOMENTS = {"now_ns", "at_ns", "due_ns", "deadline_ns", "until_ns", "end_ns", "wall_ns", "mono_ns"}
+
+
+@pytest.mark.parametrize("room", ["broker", "server", "storage", "stomp"])
+def test_a_parameter_that_is_a_moment_names_its_clock(room: str) -> None:
+    """``WallNs`` or ``MonoNs``: mypy then tells a moment of the wall clock from one of the monotonic clock."""
+    nameless = [
+        f"{path.relative_to(ROOT)}:{each.lineno} {each.arg}"
+        for path in sorted((PACKAGE / room).rglob("*.py"))
+        for each in ast.walk(ast.parse(path.read_text()))
+        if isinstance(each, ast.arg) and each.arg in MOMENTS and ast.unparse(each.annotation or each) == "int"
+    ]
+    assert nameless == []
+
+
+def test_no_deadline_is_repaired_after_a_step_of_the_clock() -> None:
+    """Timers do not depend on the wall clock, so no code moves them when that steps."""
+    found = [str(path.relative_to(ROOT)) for path in MODULES if "clock_went_back" in path.read_text()]
+    assert found == []

@@ -272,7 +272,7 @@ FAULTS = {
     "listen: [{url: stomp://h, tls: {cert: a}}]": "listen[0].tls: stomp: has no TLS; write stomp+tls or wss",
     "listen: [{url: stomp://h, origins: any}]": "listen[0].origins: only web pages have one",
     "listen: [{url: ws://h, origins: [app.example]}]": "listen[0].origins: expected the origin of a web page such as",
-    "listen: [{url: ws://h, origins: some}]": "listen[0].origins: expected any, or a list such as",
+    "listen: [{url: ws://h, origins: some}]": "listen[0].origins: expected own, any, or a list such as",
     "listen: [{url: ws://h, orgins: any}]": "listen[0].orgins: unknown key; did you mean origins?",
     "listen: [ws://h/a, {url: ws://h/a, origins: any}]": "listen[1]: ws://h:15674/a is in the list twice",
     "tls: some.pem": "tls: expected {cert: ..., key: ..., client_ca: ...}, got 'some.pem'",
@@ -503,7 +503,7 @@ def test_a_listener_has_the_certificate_of_all_unless_it_has_its_own() -> None:
     assert own.tls == Tls(cert="b.pem", key="b.key", client_ca="ca.pem")
     assert own.origins == ("https://app.example", "http://x")
     assert open_.tls == Tls(cert="a.pem", key="a.key")
-    assert any_origin.origins is None
+    assert any_origin.origins == "any"
 
 
 def test_a_key_may_stand_in_the_file_of_its_certificate() -> None:

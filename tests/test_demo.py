@@ -113,6 +113,19 @@ def test_two_days_of_the_demo_hold_all_claims_and_leave_a_report(tmp_path: Path,
     assert str(out / "report" / "report.html") in run.output
 
 
+@pytest.mark.slow
+@pytest.mark.alone
+@pytest.mark.spark
+@needs_proc
+def test_a_whole_year_of_the_demo_holds_all_claims(tmp_path: Path, runs: list[Run]) -> None:
+    """Enough work in the queue for its finished segments to be reclaimed, if the rule did not say otherwise."""
+    run = Run(tmp_path / "out", "--year")
+    runs.append(run)
+    assert run.end() == 0, run.output
+    assert "all 9 claims hold" in run.output
+    assert run.gone(), run.left()
+
+
 # --- other ends -------------------------------------------------------------------------------------------------------
 
 

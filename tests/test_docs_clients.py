@@ -96,7 +96,7 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: f"{program.client}-{program.transport}")
 def test_a_program_of_the_page_runs_and_prints_what_the_page_says(program: Program, ground: Ground) -> None:
     client = BY_NAME[program.client]
-    must_be_here(client)
+    must_be_here(client, program.transport)
     text = re.sub("|".join(PORTS), lambda port: ground.ports[port[0]], program.text)
     own = f"{program.client}-{program.transport}"  # the others' messages are in the same broker
     text = text.replace("/queue/jobs", f"/queue/{own}").replace("/topic/greetings", f"/topic/{own}")

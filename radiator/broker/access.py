@@ -11,8 +11,9 @@ Invariants: a session without a decision has no rights; a session is decided onc
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from radiator.errors import ProtocolError, printable
 from radiator.routing.rights import EVERYTHING, Rights
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from radiator.broker.subscriptions.subscription import Subscription
 
 log = logging.getLogger("radiator.broker")
+login_log = logging.getLogger("radiator.auth")
+
+LOGGED_CHARS_MAX: Final = 100  # of a login
 
 
 class Identity(NamedTuple):
@@ -31,9 +35,17 @@ class Identity(NamedTuple):
     user: str
     rights: Rights
     source: str  # anonymous, users, certificate, plugin
+    hash: str = ""  # in the users file, that the passcode was verified by; empty if something else has vouched
 
 
 Decision = Identity | ProtocolError
+END_UNITS: Final = 40  # of work: one session ends
+LEAVE_UNITS: Final = 20  # one of its subscriptions does
+LESS: Final = ProtocolError(
+    "denied",
+    "the rights of this user have changed, and a subscription is not permitted any more",
+    "The broker's users file was changed.",
+)
 
 
 class Asking:
@@ -73,10 +85,11 @@ def open_to_all(asking: Asking) -> None:
 class Access:
     """``broker.access``: see the top of the file."""
 
-    __slots__ = ("_broker", "entrance")
+    __slots__ = ("_broker", "_ended", "entrance")
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._ended: deque[Session] = deque()  # that ``changed`` has ended, and that still hold what they held
         self.entrance: Entrance = open_to_all
 
     def log_in(
@@ -90,7 +103,17 @@ class Access:
         def decided(decision: Decision) -> None:
             if isinstance(decision, ProtocolError):
                 broker.stats.logins_refused += 1
-                broker.refuse(session, decision, receipt)
+                broker.peer_log.line(
+                    logging.WARNING,
+                    f"refused logins ({decision.code})",
+                    session.origin,
+                    "login of %r from %s refused: %s",
+                    login[:LOGGED_CHARS_MAX],
+                    session.address,
+                    decision.message,
+                    logger=login_log,
+                )
+                broker.end(session, decision, receipt)
                 return
             session.identity = decision
             session.user, session.rights = decision.user, decision.rights
@@ -98,28 +121,50 @@ class Access:
 
         self.entrance(Asking(session, login, passcode, decided))
         if session.undecided:
-            broker.give_way()
+            broker.budget.give_way()
 
-    def changed(self, identity: Callable[[Session], Identity | None]) -> None:
-        """Users were changed: sessions go on with what they may do now. Whoever is no user any more, or is subscribed
-        to what it may not read any more, is told and its connection ended."""
+    def changed(self, identity: Callable[[Session], Decision]) -> None:
+        """Users were changed: sessions go on with what they may do now. Those that ``identity`` refuses, and those that
+        are subscribed to what they may not read any more, are answered ERROR and given nothing more at once; what they
+        hold goes back by ``release_some``.
+
+        Args:
+            identity: who an open session belongs to by what is known now, or the ERROR that it ends with.
+        """
         for session in list(self._broker.sessions.values()):
             if not session.connected or session.closing:
                 continue
             now = identity(session)
-            if now is None:
-                self._end(session, "this user may not connect any more")
+            if isinstance(now, ProtocolError):
+                self._refuse(session, now)
                 continue
             session.identity, session.rights = now, now.rights
             for subscription in session.subscriptions.values():
                 subscription.permit(now.rights)
                 self._broker.names.permit(subscription)
             if not all(map(_permitted, session.subscriptions.values())):
-                self._end(session, "the rights of this user have changed, and a subscription is not permitted any more")
+                self._refuse(session, LESS)
 
-    def _end(self, session: Session, why: str) -> None:
-        log.warning("session %s %s: %s: %s", session.id, session.address, printable(session.user) or "anonymous", why)
-        self._broker.refuse(session, ProtocolError("denied", why, "The broker's users file was changed."))
+    def _refuse(self, session: Session, error: ProtocolError) -> None:
+        user = printable(session.user) or "anonymous"
+        log.warning("session %s %s: %s: %s", session.id, session.address, user, error.message)
+        self._broker.stats.refused += 1
+        session.fail(error)
+        self._ended.append(session)
+
+    def release_some(self) -> bool:
+        """Give back what sessions hold that ``changed`` has ended, as many as the budget of a turn lets.
+
+        Returns:
+            True if there are more: to be called again in the next turn.
+        """
+        budget = self._broker.budget
+        budget.begin()
+        while self._ended and not budget.exhausted:
+            session = self._ended.popleft()
+            budget.spend(END_UNITS + LEAVE_UNITS * len(session.subscriptions))
+            self._broker.release(session)
+        return bool(self._ended)
 
 
 def _permitted(subscription: Subscription) -> bool:

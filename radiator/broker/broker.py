@@ -5,7 +5,6 @@ through years of faults from one seed. The shell (``radiator.server``) calls it 
 
     handle(session, frames, now)     what a client sent
     take(now) -> jobs                the open batches of all dirty partitions, to be written and synced off the loop
-    take_apart(now) -> units         jobs that need not be in the same group, to be done between two groups
     completed(job, now)              a job has ended: the high watermark moves, receipts go out, readers become ready
     next_deadline_ns(now)            when tick should come at the latest
     take_reads() -> reads            cold reads and look-ups, to be run off the loop; then read_done(read)
@@ -26,6 +25,7 @@ from typing import Any
 from radiator import __version__
 from radiator.broker import commands
 from radiator.broker.access import Access
+from radiator.broker.budget import Background, Budget, Unfinished, go_on
 from radiator.broker.bugs import Bugs
 from radiator.broker.destinations import lanes
 from radiator.broker.destinations.births import Births
@@ -34,25 +34,29 @@ from radiator.broker.destinations.feed import Feed, Read
 from radiator.broker.destinations.former import FormerLogs
 from radiator.broker.destinations.keys import header_value
 from radiator.broker.destinations.registry import Registry
-from radiator.broker.due.timing import NEVER_NS, Timing
+from radiator.broker.due.ahead_logs import AheadLogs
+from radiator.broker.due.timing import Timing
+from radiator.broker.memory_watch import MemoryWatch
 from radiator.broker.named.names import Names
+from radiator.broker.peer_log import PeerLog
 from radiator.broker.publishing import sending
 from radiator.broker.publishing.hooks import RuleHooks
 from radiator.broker.publishing.throttle import Throttle, Wait
 from radiator.broker.queues.queue import Queue
 from radiator.broker.queues.ready import Ready
 from radiator.broker.queues.returning import Returns
+from radiator.broker.queues.skipped import Skipping
 from radiator.broker.queues.source import QueueSource
 from radiator.broker.session import Session, SessionLimits
 from radiator.broker.stats import Stats
 from radiator.broker.subscriptions import joining, leaving, subscribing
+from radiator.broker.subscriptions.joined import JoinedOfAll
 from radiator.broker.subscriptions.reader import Reader
 from radiator.broker.subscriptions.reading import Reading
-from radiator.broker.subscriptions.searching import Unfinished
 from radiator.broker.subscriptions.slow import Slow
 from radiator.broker.subscriptions.subscription import Subscription
 from radiator.broker.troubles import Troubles
-from radiator.clock import NS_PER_MS, NS_PER_SECOND
+from radiator.clock import NS_PER_MS, NS_PER_SECOND, MonoNs, Now, WallNs
 from radiator.config import Config
 from radiator.errors import ProtocolError, StorageError, printable
 from radiator.routing.rules import Rules
@@ -64,7 +68,6 @@ log = logging.getLogger("radiator.broker")
 
 SERVER_NAME = f"radiator/{__version__}"
 ADVANCE_EVERY_NS = 10 * NS_PER_SECOND
-WORK_MAX = 2_000  # about 7 ms
 LOOK_EVERY = 7  # frames, a mask: asking whether it is late takes a hundredth of the time of a SEND
 SETTLE_INTERVAL_NS = 2 * NS_PER_MS  # how long acks without a receipt may be gathered under load
 
@@ -80,26 +83,32 @@ class Broker:
         self.session_limits = SessionLimits.of(config.limits)
         self.stats = Stats()
         self.bugs = Bugs(self.stats)
+        self.memory = store.memory
+        self.memory_watch = MemoryWatch(self.memory, self.stats)
+        self.peer_log = PeerLog()
         self.throttle = Throttle(self.stats)
-        self.slow = Slow(self.stats)
+        self.slow = Slow(self.stats, self.peer_log)
         self.access = Access(self)
         self.generation = 0  # of the rules; a plan made under another one is made again
         self.sessions: dict[str, Session] = {}
         self.pending_bytes = 0  # appended, not yet committed
-        self.work = 0  # destinations and patterns looked at for the frames of this visit
+        self.budget = Budget()
+        self.joined = JoinedOfAll(config.limits.joined_total, config.limits.subscriptions)
+        self.background = Background(self.budget, lambda: self.bugs)
         self.stopping = False  # set by the shell
         self.late: Callable[[], bool] = bool  # whether others should have their turn; set by the shell
         self.hooks: Mapping[int, RuleHooks] = {}  # by index of the rule; set by the shell
-        self.disk_full: ProtocolError | None = None  # set by the shell while too little space is free
+        self.files_refused: ProtocolError | None = None  # set by the shell: why nothing is stored in files now
+        self.displaced: ProtocolError | None = None  # set by the shell: why nothing at all is done
         self._wake = wake
-        self._settled_ns = 0
-        self._advanced_ns = 0
+        self._settled_ns = self._advanced_ns = MonoNs(0)
         self.births = Births(self)
         self.reading = Reading(self)
         self.troubles = Troubles()
-        self._timed_stops: list[tuple[int, Reader]] = []
-        self.ready = Ready(self._reader_done, lambda error: self.bugs.found(error))
-        self.timing = Timing(self.ready.queue, self.bugs.found)
+        self._timed_stops: list[tuple[WallNs, Reader]] = []
+        self.ready = Ready(self._reader_done, lambda error: self.bugs.found(error), self.budget)
+        self.timing = Timing(self.ready.queue, self.bugs.found, Skipping(self.stats))
+        self.ahead_logs = AheadLogs(store)
         self.returns = self.timing.returns = Returns(self)
         self.dead_letters = self.returns.dead_letters
         watch = partial(lanes.watch, self)
@@ -124,44 +133,59 @@ class Broker:
 
     # --- sessions ---------------------------------------------------------------------------------------------------
 
-    def connect(self, session_id: str, address: str = "") -> Session:
-        """A new connection; its CONNECT frame comes through ``handle``."""
-        session = Session(session_id, self.session_limits, self._wake, self.refuse, address)
+    def connect(self, session_id: str, secret: str, address: str = "", origin: str = "") -> Session:
+        """A new connection; its CONNECT frame comes through ``handle``.
+
+        Args:
+            session_id: Unique over all runs of the broker; shown in lists and logs.
+            secret: Cannot be guessed; who knows it may send to the temporary queues of this connection.
+            address: Of the peer, for log lines.
+            origin: Whose connections count as those of one peer: the address without its port, or a subnet.
+        """
+        joined = self.joined.of_one(self.session_limits.joined)
+        session = Session(session_id, secret, self.session_limits, self._wake, self.refuse, address, origin, joined)
         session.missed = self.slow.missed
         self.sessions[session_id] = session
         self.stats.connections += 1
         return session
 
-    def handle(self, session: Session, frames: list[Frame], now_ns: int) -> list[Frame]:
+    def handle(self, session: Session, frames: list[Frame], now: Now) -> list[Frame]:
         """Act on frames in their order. A frame that breaks a rule is answered ERROR, and the rest are ignored.
 
         Returns the frames that are left when some have been so much work that others should have their turn first, or
         when one has to wait (``radiator.broker.publishing.throttle``).
         """
         session.unfinished = False
+        if self.displaced is not None and frames and not session.closing:
+            self.refuse(session, self.displaced, frames[0].receipt)
         if session.undecided:
             return frames
         hold = session.hold
-        if hold is not None and not self.throttle.lets(session, hold, now_ns):
+        if hold is not None and not self.throttle.lets(session, hold, now.mono):
             return frames
-        send = sending.send
-        self.work = 0
-        self.timing.see(now_ns)
+        send, steps = sending.send, session.steps
+        budget = self.budget
+        if budget.left != budget.most:
+            budget.begin()
+        now = self.timing.see(now)
         for index, frame in enumerate(frames):
             if session.closing:
                 break
-            if self.work > WORK_MAX or (index & LOOK_EVERY == LOOK_EVERY and self.late()):
+            if budget.left <= 0 or (index & LOOK_EVERY == LOOK_EVERY and self.late()):
                 return frames[index:]
             try:
-                if frame.head.command == "SEND":
-                    send(self, session, frame, now_ns)
+                if steps is not None:
+                    begun, steps = steps, None
+                    go_on(budget, session, begun)
+                elif frame.head.command == "SEND":
+                    send(self, session, frame, now)
                 else:
-                    commands.dispatch(self, session, frame, now_ns)
+                    commands.dispatch(self, session, frame, now)
             except Unfinished as more:
                 session.unfinished = more.at_once
                 return frames[index:]
             except Wait as wait:
-                if self.throttle.hold(session, wait, hold if index == 0 else None, now_ns):
+                if self.throttle.hold(session, wait, hold if index == 0 else None, now.mono):
                     return [wait.frame or frame, *frames[index + 1 :]]
                 self.refuse(session, wait.refusal, frame.receipt)
             except ProtocolError as error:
@@ -176,27 +200,34 @@ class Broker:
                 self.refuse(session, ProtocolError("internal", "the broker failed on this frame", what), frame.receipt)
         return []
 
-    def give_way(self) -> None:
-        """Act on no more frames of this visit; those that are left come again."""
-        self.work = WORK_MAX + 1
-
     def refuse(self, session: Session, error: ProtocolError, receipt: bytes | None = None) -> None:
-        """Answer ERROR and end the session: its work goes back to others at once."""
+        """Log why, answer ERROR and end the session: its work goes back to others at once."""
+        self.peer_log.line(
+            logging.INFO,
+            f"refused ({error.code})",
+            session.origin,
+            "session %s %s: %s: %s",
+            session.id,
+            session.address,
+            error.code,
+            printable(error.message),
+            logger=log,
+        )
+        self.end(session, error, receipt)
+
+    def end(self, session: Session, error: ProtocolError, receipt: bytes | None = None) -> None:
+        """Answer ERROR and end the session, where the log has a line about it already."""
         self.stats.refused += 1
-        log.info("session %s %s: %s: %s", session.id, session.address, error.code, printable(error.message))
         session.fail(error, receipt)
         self.release(session)
 
     def release(self, session: Session) -> None:
         """Give back everything that a session holds; it may still have bytes to send."""
-        for subscription in list(session.subscriptions.values()):
-            self.unsubscribe(subscription)
-        session.transactions.clear()
-        session.transaction_bytes = 0
-        for name in session.temporary:
-            with self.bugs:
-                self.registry.drop_temporary(name)
-        session.temporary.clear()
+        if session.steps is not None:
+            session.steps.close()
+            session.steps = None
+        if not self.stopping:  # then what its consumers held is not settled: that is all the next start has to know
+            self.background.add(leaving.all_of(self, session))
         self.ready.forget_session(session)
         self.throttle.forget(session)
 
@@ -232,14 +263,14 @@ class Broker:
         assert queue is not None
         for each in (destination, *destination.parents):
             subscription.enter(each)
-        self.take_part(subscription, queue, subscription.alone or destination.policy.exclusive)
+        self.take_part(subscription, queue, subscription.alone or destination.policy.rule.exclusive)
 
     def take_part(self, subscription: Subscription, queue: Queue, alone: bool) -> None:
         """Let a subscription be handed out what a queue has."""
         queue.join(subscription, alone, partial(self.ready.queue, queue))
         subscription.queues.append(queue)
         if subscription.shares_window:
-            subscription.session.queue_ring.append((subscription, queue))
+            subscription.session.queue_ring.add(subscription, queue)
         self.ready.queue(queue)
 
     def read(self, subscription: Subscription, feed: Feed, reader: Reader) -> None:
@@ -247,13 +278,13 @@ class Broker:
         subscription.readers[feed] = reader
         subscription.reading += 1
         feed.readers[reader] = None
-        self.ready.reader(reader)
+        if not subscription.joining:
+            self.ready.reader(reader)
 
     def unsubscribe(self, subscription: Subscription) -> None:
-        """End a subscription: what it holds goes back to its queues, in the original places."""
-        with self.bugs:
-            self.births.forget(subscription)
-        leaving.leave(self, subscription)
+        """End a subscription: what it holds goes back to its queues, in the original places, once ``left`` says so."""
+        leaving.close(self, subscription)
+        self.background.add(leaving.steps(self, subscription))
 
     def return_to(self, source: QueueSource, offsets: list[int]) -> None:
         """These were in flight and are not settled: they go back to their queue."""
@@ -261,58 +292,60 @@ class Broker:
 
     # --- the turn ---------------------------------------------------------------------------------------------------
 
-    def take(self, now_ns: int, apart: bool = False) -> list[Any]:
-        """Disk work of this turn, but for what ``take_apart`` gives, if that is asked as well. Memory partitions commit
-        at once and leave nothing to do."""
-        self.timing.see(now_ns)
-        if self.dead_letters.waiting:
-            with self.bugs:
-                self.dead_letters.run()
-        if self.dirty_sources and self._settle_now(now_ns):
-            self._settled_ns = now_ns
+    def take(self, now: Now) -> list[Any]:
+        """Disk work of this turn. Memory partitions commit at once and leave nothing to do."""
+        now = self._begin_turn(now)
+        if self.dirty_sources and self._settle_now(now.mono):
+            self._settled_ns = now.mono
             for source in self.dirty_sources:
                 source.flush()
             self.dirty_sources.clear()
         jobs = []
-        for job in self.store.take(now_ns, apart):
+        for job in self.store.take(now):
             if job.finished:
-                self.completed(job, now_ns)
+                self._completed(job, now)
             else:
                 jobs.append(job)
         return jobs
 
-    def take_apart(self, now_ns: int) -> list[list[Any]]:
-        """Units of disk work: each is done as a whole, between two groups."""
-        return self.store.take_apart(now_ns)
-
-    def take_finished(self, now_ns: int) -> None:
-        """Commit what needs no disk, in a turn in which the disk is at work."""
-        self.timing.see(now_ns)
+    def _begin_turn(self, now: Now) -> Now:
+        self.budget.begin()
+        now = self.timing.see(now)
+        if self.background.waiting:
+            self.background.go_on()
         if self.dead_letters.waiting:
             with self.bugs:
                 self.dead_letters.run()
-        for job in self.store.take_finished(now_ns):
-            self.completed(job, now_ns)
+        return now
 
-    def _settle_now(self, now_ns: int) -> bool:
+    def take_finished(self, now: Now) -> None:
+        """Commit what needs no disk, in a turn in which the disk is at work."""
+        now = self._begin_turn(now)
+        for job in self.store.take_finished(now):
+            self._completed(job, now)
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether something was settled, appended or dropped that ``take`` has not seen yet."""
+        return bool(self.dirty_sources) or self.store.dirty
+
+    def _settle_now(self, now_ns: MonoNs) -> bool:
         """Acks go to the journal at once, unless they come so fast that each would cost a disk job of its own and
         nobody waits for them: then they are gathered for ``SETTLE_INTERVAL_NS``."""
-        return (
-            now_ns - self._settled_ns >= SETTLE_INTERVAL_NS
-            or now_ns < self._settled_ns
-            or self.store.dirty
-            or bool(self.store.cursors.waiters)
-        )
+        return now_ns - self._settled_ns >= SETTLE_INTERVAL_NS or self.store.dirty or bool(self.store.cursors.waiters)
 
-    def completed(self, job: Any, now_ns: int) -> None:
+    def completed(self, job: Any, now: Now) -> None:
         """A job was written and synced as its policy says, or failed."""
-        job.done(now_ns)
+        self._completed(job, self.timing.see(now))
+
+    def _completed(self, job: Any, now: Now) -> None:
+        job.done(now)
         failure = None
         if job.error is not None:
             if not job.postponed:
                 what = job.what if job.batch is None else "message"
                 failure = ProtocolError("storage", f"the {what} could not be stored", str(job.error))
-            self.troubles.failed(job, now_ns)
+            self.troubles.failed(job, now.mono)
         elif job.note:
             log.warning("storage: %s", job.note)
         for first, last in job.lost:
@@ -321,7 +354,7 @@ class Broker:
         batch = job.batch
         if batch is not None and not job.again:  # what is postponed must not keep everybody's sockets from being read
             self.pending_bytes -= batch.size_bytes + len(batch) * RECORD_OVERHEAD_BYTES
-        if batch is not None and not job.postponed:
+        if batch is not None and not job.again:
             self.stats.commits += 1
             feed = self.registry.feed_of(job.partition)
             if feed is not None:
@@ -346,9 +379,9 @@ class Broker:
         """A read has ended."""
         self.reading.done(read)
 
-    def care_done(self, job: Any, now_ns: int) -> None:
+    def care_done(self, job: Any, now: Now) -> None:
         """Background work has ended."""
-        note = self.store.care.done(job, now_ns)
+        note = self.store.care.done(job, self.timing.see(now))
         if note:
             log.error("storage: %s", note)
 
@@ -363,7 +396,7 @@ class Broker:
 
     # --- time -------------------------------------------------------------------------------------------------------
 
-    def stop_at(self, time_ns: int, reader: Reader) -> None:
+    def stop_at(self, time_ns: WallNs, reader: Reader) -> None:
         """Let a reader stop at a moment that has not come yet."""
         self._timed_stops.append((time_ns, reader))
 
@@ -371,28 +404,28 @@ class Broker:
         """Let a reader stop at the moment at which another one does, if that does at a moment to come."""
         self._timed_stops += [(time_ns, new) for time_ns, each in self._timed_stops if each is reader]
 
-    def next_deadline_ns(self, now_ns: int) -> int | None:
-        """When ``tick`` has something to do; None if nothing is planned."""
-        stored_ns, planned_ns = self.store.next_deadline_ns(now_ns), min(self.timing.next_ns, self.throttle.next_ns)
-        if planned_ns == NEVER_NS:
-            return stored_ns
-        return planned_ns if stored_ns is None else min(stored_ns, planned_ns)
+    def next_deadline_ns(self, now: Now) -> MonoNs:
+        """When ``tick`` has something to do; NEVER_NS if nothing is planned."""
+        now = self.timing.see(now)
+        return min(self.store.next_deadline_ns(now), self.timing.next_ns, self.throttle.next_ns)
 
-    def tick(self, now_ns: int) -> None:
+    def tick(self, now: Now) -> None:
         """Time passes: interval syncs, rolls, retention; retries of failed reads; stops whose moment has come."""
-        self.timing.see(now_ns)
+        self.budget.begin()
+        now = self.timing.see(now)
         self.timing.meet()
-        self.store.tick(now_ns)
-        self.throttle.meet(now_ns)
-        self.throttle.look_at_memory(self.store.memory_is_full)
+        self.store.tick(now)
+        self.throttle.meet(now.mono)
+        self.memory_watch.look(now.mono)
         self.reading.retry()
-        self.troubles.tick(now_ns)
-        self.names.tick(now_ns)
-        if abs(now_ns - self._advanced_ns) >= ADVANCE_EVERY_NS:
-            self._advanced_ns = now_ns
+        self.troubles.tick(now.mono)
+        self.ahead_logs.tick(now)
+        self.names.tick(now)
+        if now.mono - self._advanced_ns >= ADVANCE_EVERY_NS:
+            self._advanced_ns = now.mono
             self.registry.advance_idle_queues()
             self.former.look()
-        due = [pair for pair in self._timed_stops if pair[0] <= now_ns or pair[1].subscription.closed]
+        due = [pair for pair in self._timed_stops if pair[0] <= now.wall or pair[1].subscription.closed]
         if due:
             self._timed_stops = [pair for pair in self._timed_stops if pair not in due]
             for time_ns, reader in due:

@@ -64,15 +64,19 @@ class ReceiptGroup:
         """The RECEIPT frames (or the final frame) as bytes."""
         if self.final is not None:
             return self.final
-        suffix = self.suffix
+        suffix, ids = self.suffix, self.ids
+        if len(ids) == 1:
+            if self.offsets:
+                return b"RECEIPT\nreceipt-id:%b\noffset:%d%b" % (ids[0], self.offsets[0], suffix)
+            return b"RECEIPT\nreceipt-id:%b%b" % (ids[0], suffix)
         if self.offsets:
             return b"".join(
                 [
                     b"RECEIPT\nreceipt-id:%b\noffset:%d%b" % (receipt, offset, suffix)
-                    for receipt, offset in zip(self.ids, self.offsets, strict=True)
+                    for receipt, offset in zip(ids, self.offsets, strict=True)
                 ]
             )
-        return b"".join([b"RECEIPT\nreceipt-id:%b%b" % (receipt, suffix) for receipt in self.ids])
+        return b"".join([b"RECEIPT\nreceipt-id:%b%b" % (receipt, suffix) for receipt in ids])
 
 
 class Silent:
@@ -193,11 +197,12 @@ class ReceiptLine:
                 self.quiet = None
 
     def _append(self, group: ReceiptGroup) -> None:
-        for silent in self._fresh:
-            silent.group = group
-        group.waiting += len(self._fresh)
+        if self._fresh:
+            for silent in self._fresh:
+                silent.group = group
+            group.waiting += len(self._fresh)
+            self._fresh.clear()
         group.failure, self._failure = self._failure, None
-        self._fresh.clear()
         self._groups.append(group)
         self._last = None
 

@@ -12,29 +12,31 @@ closed session holds no subscription.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from radiator import limits
 from radiator.broker.receipts import ReceiptLine
 from radiator.broker.subscriptions.delivered import Delivered
+from radiator.broker.subscriptions.joined import Joined, JoinedOfAll
 from radiator.errors import ProtocolError
 from radiator.routing.rights import NOTHING, Rights
 from radiator.stomp.encoder import error as encode_error
 
 if TYPE_CHECKING:
     from radiator.broker.access import Identity
+    from radiator.broker.budget import Steps
     from radiator.broker.publishing.throttle import Bucket, Hold
     from radiator.broker.queues.queue import Queue
-    from radiator.broker.subscriptions.joining import Joining
     from radiator.broker.subscriptions.reader import Reader
     from radiator.broker.subscriptions.returned import Returned
-    from radiator.broker.subscriptions.searching import Search
     from radiator.broker.subscriptions.subscription import Subscription
     from radiator.broker.transactions import Transaction
     from radiator.config import LimitsConfig
+
+Entry = tuple["Subscription", "Queue"]  # of a QueueRing
 
 DEFAULT_WINDOW = 1
 PAST_PARTITIONS_MAX = 1_024
@@ -47,6 +49,8 @@ class SessionLimits:
     outbox: int = limits.OUTBOX_BYTES_MAX  # bytes
     in_flight: int = limits.IN_FLIGHT_MAX  # deliveries of one subscription
     subscriptions: int = limits.SUBSCRIPTIONS_PER_SESSION_MAX
+    joined: int = limits.JOINED_PER_SESSION_MAX
+    joined_total: int = limits.JOINED_MAX  # over all sessions
     transactions: int = limits.TRANSACTIONS_PER_SESSION_MAX
     transaction: int = limits.TRANSACTION_BYTES_MAX  # bytes, over all open transactions
 
@@ -54,6 +58,54 @@ class SessionLimits:
     def of(cls, configured: LimitsConfig) -> SessionLimits:
         """As the operator has them: each field is the key of the same name under ``limits:``."""
         return cls(**{field.name: getattr(configured, field.name) for field in fields(cls)})
+
+
+class QueueRing:
+    """The queues that share a session's window, in the order in which they are served: those that were never served as
+    they came, then the one that was served longest ago.
+
+    Each entry is a subscription and one of its queues. An entry keeps its place while it is the only one.
+    """
+
+    __slots__ = ("_latest", "_new", "_served")
+
+    def __init__(self) -> None:
+        self._new: dict[Entry, None] = {}
+        self._served: OrderedDict[Entry, None] = OrderedDict()
+        self._latest: Entry | None = None  # the last of ``_served``
+
+    def __len__(self) -> int:
+        return len(self._new) + len(self._served)
+
+    def __iter__(self) -> Iterator[Entry]:
+        yield from self._new
+        yield from self._served
+
+    def add(self, subscription: Subscription, queue: Queue) -> None:
+        """Add an entry that was never served."""
+        self._new[subscription, queue] = None
+
+    def remove(self, subscription: Subscription, queue: Queue) -> None:
+        """Remove an entry; without effect if it is not there."""
+        entry = (subscription, queue)
+        self._new.pop(entry, None)
+        self._served.pop(entry, None)
+        if entry == self._latest:
+            self._latest = None
+
+    def served(self, subscription: Subscription, queue: Queue) -> None:
+        """Serve all other entries before this one; without effect if it is not there."""
+        latest = self._latest
+        if latest is not None and latest[0] is subscription and latest[1] is queue:
+            return
+        entry = (subscription, queue)
+        if entry in self._new:
+            del self._new[entry]
+        elif entry not in self._served:
+            return
+        self._served[entry] = None
+        self._served.move_to_end(entry)
+        self._latest = entry
 
 
 class Session:
@@ -81,9 +133,10 @@ class Session:
         "identity",
         "limits",
         "missed",
-        "joining",
+        "joined",
         "listing",
         "next_tag",
+        "origin",
         "outbox",
         "outbox_bytes",
         "past",
@@ -93,8 +146,9 @@ class Session:
         "receipts",
         "returned",
         "rights",
-        "search",
+        "secret",
         "since_ns",
+        "steps",
         "subscriptions",
         "tags",
         "temporary",
@@ -115,14 +169,19 @@ class Session:
     def __init__(
         self,
         session_id: str,
+        secret: str,
         limits: SessionLimits,
         wake: Callable[[Session], None],
         refuse: Callable[[Session, ProtocolError, bytes | None], None],
         address: str = "",
+        origin: str = "",
+        joined: Joined | None = None,
     ) -> None:
-        self.id = session_id
+        self.id = session_id  # in lists and logs
+        self.secret = secret  # in addresses of its temporary queues, and nowhere else
         self.limits = limits
         self.address = address
+        self.origin = origin or address  # whose connections count as those of one peer: the address without its port
         self.certificate_name = ""  # the name in a certificate of the client that was verified
         self.client_id = ""  # what it says it is called
         self.user = ""  # "" is anonymous
@@ -131,8 +190,7 @@ class Session:
         self.undecided = False  # CONNECT has come, and it is not known yet whose it is
         self.since_ns = 0  # when it was connected
         self.unfinished = False  # the frame whose turn it is was begun, and goes on in the next visit
-        self.search: Search | None = None  # of a SUBSCRIBE that is not done yet
-        self.joining: Joining | None = None  # the same, when it has found all
+        self.steps: Steps | None = None  # of the command whose turn it is, and which is not done yet
         self.listing: tuple[str, list[str]] = ("", [])  # what it is asking the admin channel for, page by page
         self.version = "1.2"
         self.heart_beat: tuple[int, int] = (0, 0)  # (send_ms, expect_ms) that we offer in CONNECTED
@@ -151,7 +209,7 @@ class Session:
         self.window = DEFAULT_WINDOW
         self.capped = False  # the client set max-in-flight: it binds every subscription
         self.held = 0
-        self.queue_ring: deque[tuple[Subscription, Queue]] = deque()
+        self.queue_ring = QueueRing()
         self.auto_acks: deque[AutoAck] = deque()
         self.waiting: dict[Subscription, None] = {}  # subscriptions that stopped because the outbox was full
         self.past: dict[bytes, Delivered] = {}  # per partition, what ended subscriptions were sent
@@ -160,6 +218,7 @@ class Session:
         self.unsure = False  # ``returned`` had to drop some of it
         self.ended: dict[str, None] = {}  # ids of bounded replays that have come to their end
         self.patterns = 0  # in all subscriptions together
+        self.joined = joined or JoinedOfAll(limits.joined_total, limits.subscriptions).of_one(limits.joined)
         self.transactions: dict[str, Transaction] = {}
         self.transaction_bytes = 0
         self.temporary: dict[str, None] = {}
@@ -232,15 +291,6 @@ class Session:
         taken = self.outbox
         self.outbox = []
         return taken
-
-    def served(self, subscription: Subscription, queue: Queue) -> None:
-        """A message of this queue went to this subscription: the other queues come first now."""
-        ring = self.queue_ring
-        if len(ring) > 1 and subscription.shares_window:
-            pair = (subscription, queue)
-            if ring[-1] != pair:
-                ring.remove(pair)
-                ring.append(pair)
 
     def flushed(self, size: int) -> None:
         """``size`` bytes were handed to the operating system."""

@@ -22,6 +22,7 @@ class Stats:
     damaged_ranges: int = 0  # stretches of a log that could not be read, met by a reader or a queue, each once
     duplicates: int = 0  # messages whose id was known: not stored again
     ack_timeouts: int = 0  # deliveries that were not answered within ack_timeout and went back
+    joins_refused: int = 0  # subscriptions that ended since a new destination was one too many for them: limits.joined
     delays_not_kept: int = 0  # messages that came back without the delay of their NACK: too many waited already
     dead_lettered: int = 0  # messages that went to a dead-letter destination
     dropped_rejected: int = 0  # refused with requeue:false, where the rule has no dead_letter
@@ -35,8 +36,11 @@ class Stats:
     dropped_replies: int = 0  # messages to a temporary queue that was gone, or full as nobody reads it
     missed_by_slow: int = 0  # records that were gone before a slow subscriber of a topic came to them: its gap tells it
     blocked: int = 0  # frames that had to wait for room in a queue or in memory
+    selectors_stopped: int = 0  # how often a queue had skipped as many messages as it may for its consumers' selectors
     rate_limited: int = 0  # frames that had to wait since their client was too fast
     memory_pauses: int = 0  # how often limits.memory was reached
+    memory_refusals: int = 0  # connections that were answered ERROR full since limits.memory was used up
+    transactions_timed_out: int = 0  # open for longer than limits.transaction_timeout
     dropped_newest: int = 0
     dropped_oldest: int = 0
     dropped_by_middleware: int = 0
@@ -45,6 +49,11 @@ class Stats:
     refused: int = 0  # ERROR frames sent
     internal_errors: int = 0  # exceptions that nobody foresaw; the log has their tracebacks
     logins_refused: int = 0
+    turned_away: int = 0  # connections over limits.connections, or over the open files of the system
+    not_stomp: int = 0  # connections that spoke something else, or failed the handshake of TLS or WebSocket
+    silent: int = 0  # connections that were closed since no heart-beat came in time
+    gone_unread: int = 0  # connections that were found closed while they were not read
+    log_lines_dropped: int = 0  # lines for stdout or stderr that could not be written; set by the shell
     read_errors: int = 0
 
     def as_dict(self) -> dict[str, int]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from radiator.clock import NS_PER_SECOND
+from radiator.clock import NS_PER_SECOND, MonoNs
 
 log = logging.getLogger("radiator.broker")
 
@@ -28,7 +28,7 @@ class Trouble:
 
     __slots__ = ("count", "refused", "texts", "told_ns")
 
-    def __init__(self, text: str, now_ns: int) -> None:
+    def __init__(self, text: str, now_ns: MonoNs) -> None:
         self.texts = [text]
         self.told_ns = now_ns
         self.count = 0  # since it was told
@@ -45,7 +45,7 @@ class Troubles:
     def __init__(self) -> None:
         self._known: dict[Any, Trouble] = {}  # by keeper, or by text
 
-    def failed(self, job: Any, now_ns: int) -> None:
+    def failed(self, job: Any, now_ns: MonoNs) -> None:
         """This job, which is done, has an error."""
         keeper, text = job.keeper, str(job.error)
         key = text if keeper is None or keeper.failed is None else keeper
@@ -68,10 +68,10 @@ class Troubles:
                 trouble.add(1)
                 return
 
-    def tick(self, now_ns: int) -> None:
+    def tick(self, now_ns: MonoNs) -> None:
         """Time passes."""
         for key, trouble in list(self._known.items()):
-            due = abs(now_ns - trouble.told_ns) >= TELL_EVERY_NS
+            due = now_ns - trouble.told_ns >= TELL_EVERY_NS
             if not isinstance(key, str) and key.failed is None:
                 del self._known[key]
                 log.warning("storage: %s: well again; %d were refused in the meantime", key.name, trouble.refused)

@@ -33,7 +33,7 @@ def check_config(file: str | None, config: str | None, explain: tuple[str, ...],
     from radiator.server import listener
     from radiator.server.certificates import Certificates
     from radiator.server.hooks import load_hooks, new_schemas
-    from radiator.server.users import check
+    from radiator.server.users_file import check
     from radiator.storage.files import FileSystem
 
     if file and config:

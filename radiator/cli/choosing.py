@@ -47,7 +47,7 @@ def destinations_of(data: str) -> set[str] | None:
     return found
 
 
-def _whole(moment: str) -> str:
+def whole(moment: str) -> str:
     """A date alone is its midnight, and what says no zone is UTC, as in options of Spark."""
     if re.fullmatch(r"\d{4}-\d\d-\d\d", moment):
         return f"{moment}T00:00:00Z"
@@ -68,7 +68,7 @@ def read_bounds(start: str, stop: str | None, archived: int = 0) -> Bounds:
             ago_ns = parse_duration(text[1:])
             time_ns = None if ago_ns is None else now_ns - ago_ns
         else:
-            time_ns = parse_time(_whole(text.removeprefix("@")))
+            time_ns = parse_time(whole(text.removeprefix("@")))
         if time_ns is None:
             expected = POSITIONS if option == "--from" else POSITIONS.removeprefix("first, ")
             raise ValueError(f"{option}: expected {expected}, got {text!r}")

@@ -2,6 +2,9 @@
 
 Looking is browsing: nothing is consumed. ``settle`` consumes: what is sent back and its acknowledgement are one
 transaction, so a letter is in one of the two places whatever breaks.
+
+The ``dlq-`` headers of a message count only if the broker wrote them (``is_dead_letter``). Otherwise whoever may send
+to a dead-letter queue could choose where an operator's replay sends.
 """
 
 from __future__ import annotations
@@ -11,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from radiator.cli.common import NOT_FOUND, OK, USAGE, CommandFailed, progress, put_json, say
+from radiator.cli.common import FAILED, NOT_FOUND, OK, USAGE, CommandFailed, progress, put_json, say
 from radiator.stomp.spec import HOP_BY_HOP, RESERVED
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from radiator.client import Connection
     from radiator.client.message import Message
 
@@ -24,8 +29,23 @@ QUIET_SECONDS = 1.0
 LETTER = "dlq-"
 OWNER = "dlq-subscription"
 OWNERS_SHOWN = 5
+REFUSED_SHOWN = 5
 # They are about the first time: it would expire at once, wait again, or be taken for a repeat and not be stored.
 LEFT_OUT = frozenset({"expires", "deliver-at", "dedup-id", "sequence", "transmit-time"})
+
+
+def is_dead_letter(message: Message) -> bool:
+    """True if the broker moved this message to where it is.
+
+    Then its ``dlq-time`` is its receive time there. SEND loses ``dlq-`` headers, but a store of an earlier version may
+    hold messages that a client sent with them.
+    """
+    return message.receive_time is not None and message.headers.get("dlq-time") == str(message.receive_time)
+
+
+def _written(message: Message) -> Mapping[str, str]:
+    """The ``dlq-`` headers that the broker wrote; none, if the message is no dead letter."""
+    return message.headers if is_dead_letter(message) else {}
 
 
 def ls(connection: Connection, pattern: str | None, as_json: bool) -> int:
@@ -66,10 +86,11 @@ def _summary(connection: Connection, name: str) -> dict[str, Any]:
     subscriptions: Counter[str] = Counter()
     oldest_ns = 0
     for message in connection.subscribe(name, headers={"browser": "true"}):
-        reasons[message.headers.get("dlq-reason", "none")] += 1
-        origins[message.headers.get("dlq-destination", "unknown")] += 1
-        if OWNER in message.headers:
-            subscriptions[message.headers[OWNER]] += 1
+        written = _written(message)
+        reasons[written.get("dlq-reason", "none")] += 1
+        origins[written.get("dlq-destination", "unknown")] += 1
+        if OWNER in written:
+            subscriptions[written[OWNER]] += 1
         oldest_ns = min(_time_ns(message), oldest_ns or _time_ns(message))
     return {
         "name": name,
@@ -82,8 +103,7 @@ def _summary(connection: Connection, name: str) -> dict[str, Any]:
 
 
 def _time_ns(message: Message) -> int:
-    text = message.headers.get("dlq-time", "")
-    return int(text) if text.isascii() and text.isdigit() else message.receive_time or 0
+    return message.receive_time or 0
 
 
 def show(connection: Connection, queue: str, most: int, as_json: bool) -> int:
@@ -99,9 +119,13 @@ def show(connection: Connection, queue: str, most: int, as_json: bool) -> int:
             put_json({"id": message.id, **json_record(message)})
             continue
         headers = message.headers
-        reason, origin = headers.get("dlq-reason", "?"), headers.get("dlq-destination", "?")
         owner = f" for {headers[OWNER]}" if OWNER in headers else ""
-        about = f"{reason}, from {origin}{owner} after {headers.get('dlq-deliveries', '?')} deliveries"
+        about = "no dead letter: a client sent it here"
+        if is_dead_letter(message):
+            about = (
+                f"{headers.get('dlq-reason', '?')}, from {headers.get('dlq-destination', '?')}{owner} "
+                f"after {headers.get('dlq-deliveries', '?')} deliveries"
+            )
         click.echo(visible(f"{message.id}  {rfc3339(_time_ns(message))[:19]}Z  {about}"))
         click.echo(f"    {visible(message.body[:200].decode('utf-8', 'replace'))}")
     if not shown:
@@ -119,14 +143,20 @@ def settle(
     as_json: bool,
 ) -> int:
     """Send letters back (``back``), or drop them. Those of named subscriptions came from a topic, and all who read that
-    would get them again: they are sent there only if that is said (``to_topic``)."""
+    would get them again: they are sent there only if that is said (``to_topic``). Messages that are no dead letters
+    stay, unless ``to`` says where they are to go. Returns the exit code."""
     browser = connection.subscribe(queue, headers={"browser": "true"})
-    lying = {message.id: message.headers.get(OWNER) for message in browser}
+    lying: dict[str, str | None] = {}
+    unknown: set[str] = set()
+    for each in browser:
+        lying[each.id] = _written(each).get(OWNER)
+        if not _written(each).get("dlq-destination"):
+            unknown.add(each.id)
     wanted = set(ids) if ids else set(lying)
     missing = wanted.difference(lying)
     if missing:
         raise CommandFailed(NOT_FOUND, f"{queue} has no message {min(missing)}; `radiator dlq show {queue}` lists them")
-    owners = Counter(owner for each, owner in lying.items() if owner is not None and each in wanted)
+    owners = Counter(owner for name, owner in lying.items() if owner is not None and name in wanted)
     if back and owners and to is None and not to_topic:
         raise CommandFailed(
             USAGE,
@@ -135,6 +165,8 @@ def settle(
             "topic, all who read it would get them once more, also those that are done with them. Nothing was sent. "
             "Name a queue for them with --to, say --to-topic if all shall have them, or take the others by --id",
         )
+    refused = sorted(wanted & unknown) if back and to is None else []
+    wanted.difference_update(refused)
     done: Counter[str] = Counter()
     window = min(max(len(lying), 1), WINDOW_MAX)
     with progress() as bar, connection.subscribe(queue, ack="client-individual", prefetch=window) as inbox:
@@ -152,17 +184,24 @@ def settle(
                 bar.update(task, advance=len(batch))
                 batch = []
         done += _commit(connection, batch, back, to)
+    if refused:
+        say(
+            f"{len(refused):,} messages of {queue} are no dead letters: clients sent them there. They stay, as nothing "
+            f"says where they belong; --to sends them somewhere: {', '.join(refused[:REFUSED_SHOWN])}"
+            f"{' and others' if len(refused) > REFUSED_SHOWN else ''}"
+        )
     if wanted:
         say(f"{len(wanted)} letters of {queue} are in the hands of other consumers, and were left to them")
     total = sum(done.values())
     if as_json:
-        put_json({"queue": queue, "replayed" if back else "dropped": total, "left": len(wanted), "to": dict(done)})
+        about = {"queue": queue, "left": len(wanted), "refused": len(refused), "to": dict(done)}
+        put_json({**about, "replayed" if back else "dropped": total})
     elif back:
         where = ", ".join(f"{count:,} to {name}" for name, count in done.items())
         click.echo(f"{total:,} letters of {queue} sent back{': ' + where if where else ''}")
     else:
         click.echo(f"{total:,} letters of {queue} dropped")
-    return OK
+    return FAILED if refused else OK
 
 
 def _commit(connection: Connection, batch: list[Message], back: bool, to: str | None) -> Counter[str]:
@@ -172,8 +211,6 @@ def _commit(connection: Connection, batch: list[Message], back: bool, to: str | 
     with connection.transaction() as transaction:
         for message in batch:
             target = to or message.headers.get("dlq-destination", "")
-            if back and not target:
-                raise CommandFailed(NOT_FOUND, f"{message.id} does not say where it came from; name it with --to")
             if back:
                 transaction.send(target, message.body, _headers(message))
             transaction.ack(message)

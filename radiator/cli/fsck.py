@@ -39,8 +39,13 @@ MB = 1_000_000
 @click.argument("partitions", nargs=-1, metavar="[PARTITION]...")
 @click.option("--data", metavar="DIR", default="./data", show_default=True, help="The data directory.")
 @click.option("--repair", is_flag=True, help="Mend what can be mended; no broker may run.")
+@click.option(
+    "--latest",
+    metavar="MOMENT",
+    help="Report receive times later than that (now, or a time); with --repair, lower them to it.",
+)
 @json_option
-def fsck(partitions: tuple[str, ...], data: str, repair: bool, as_json: bool) -> int:
+def fsck(partitions: tuple[str, ...], data: str, repair: bool, latest: str | None, as_json: bool) -> int:
     """Check every byte of a data directory, or of the PARTITIONs named.
 
     Needs no broker, and does not mind one: beside one, it looks at what is committed.
@@ -52,13 +57,14 @@ def fsck(partitions: tuple[str, ...], data: str, repair: bool, as_json: bool) ->
         raise click.UsageError("--repair brings the whole store in order: it takes no PARTITION")
     from radiator.upkeep.fsck import Fsck, NoSuchStore
 
+    latest_ns = _moment(latest)
     data = os.path.normpath(data)
     with progress() as bar:
         look = Look(bar)
         try:
             if repair:
-                return _repair(data, look, as_json)
-            run = Fsck(data, on_bytes=look.advance)
+                return _repair(data, look, as_json, latest_ns, lower=latest is not None)
+            run = Fsck(data, on_bytes=look.advance, latest_ns=latest_ns)
             look.begin(run.total_bytes(set(partitions) or None))
             findings = list(run.run(set(partitions) or None))
         except NoSuchStore as error:
@@ -66,6 +72,24 @@ def fsck(partitions: tuple[str, ...], data: str, repair: bool, as_json: bool) ->
         except PermissionError as error:
             raise unreadable(error.filename or data) from None
     return _report(run, findings, look.seconds, as_json)
+
+
+def _moment(latest: str | None) -> int:
+    """Return the latest receive time that is no finding: as the option says, else now, and a bit for small steps."""
+    from radiator import limits
+    from radiator.broker.subscriptions.positions import parse_time
+    from radiator.cli.choosing import whole
+    from radiator.clock import NS_PER_SECOND, now_ns
+
+    if latest is None:
+        return now_ns() + int(limits.LOG_AHEAD_SECONDS * NS_PER_SECOND)
+    moment = now_ns() if latest == "now" else parse_time(whole(latest))
+    if moment is None:
+        raise click.BadParameter(
+            f"expected now, a time such as 2026-01-31T12:00:00Z, or nanoseconds since 1970, got {latest!r}",
+            param_hint="--latest",
+        )
+    return moment
 
 
 class Look:
@@ -89,10 +113,11 @@ class Look:
         return time.perf_counter() - self.started
 
 
-def _repair(data: str, look: Look, as_json: bool) -> int:
+def _repair(data: str, look: Look, as_json: bool, latest_ns: int, lower: bool) -> int:
     from radiator.broker.publishing.idempotence import identify
     from radiator.cli.formats import visible
-    from radiator.clock import now_ns
+    from radiator.clock import now
+    from radiator.upkeep.latest import Lowering
     from radiator.upkeep.repair import Repair
 
     def tell(done: str) -> None:
@@ -101,7 +126,7 @@ def _repair(data: str, look: Look, as_json: bool) -> int:
         else:
             out().print(f"repaired  {visible(done)}", markup=False, soft_wrap=True)
 
-    with Repair(data, now_ns(), on_bytes=look.advance, identify=identify) as mending:
+    with Repair(data, now(), on_bytes=look.advance, identify=identify, latest_ns=latest_ns) as mending:
         run, findings = mending.check()
         _report(run, findings, look.seconds, as_json)
         for done in mending.run(run, findings):
@@ -111,6 +136,13 @@ def _repair(data: str, look: Look, as_json: bool) -> int:
         seconds = look.seconds
         for done in more:
             tell(done)
+    if lower and any(finding.kind == "future" for finding in findings):
+        with Lowering(data, latest_ns, on_bytes=look.advance) as lowering:
+            for done in lowering.run():
+                tell(done)
+            look.begin(None)
+            run, findings = lowering.check()
+            seconds = look.seconds
     return _report(run, findings, seconds, as_json)
 
 

@@ -28,6 +28,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "ls": ("radiator.cli.ls:ls", "List what a data directory holds."),
     "clients": ("radiator.cli.clients:clients", "List who is connected to a broker."),
     "cursors": ("radiator.cli.cursors:cursors", "List, sample, move and delete cursors: who has read how far."),
+    "clock": ("radiator.cli.clock:clock", "Show how far a broker trusts its clock; confirm a step."),
     "dump": ("radiator.cli.dump:dump", "Print what stands in the files of a store."),
     "fsck": ("radiator.cli.fsck:fsck", "Check a data directory; repair it."),
     "backup": ("radiator.cli.backup:backup", "Copy a data directory, beside a running broker."),

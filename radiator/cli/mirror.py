@@ -49,7 +49,7 @@ def mirror(
     It follows until SIGTERM or SIGINT, connects again when it has to, and goes on where it stopped.
     """
     from radiator.client.address import parse
-    from radiator.clock import now_ns
+    from radiator.clock import now
     from radiator.errors import StorageError
     from radiator.mirror.copy import Copy
     from radiator.mirror.follow import Diverged, Mirror
@@ -57,7 +57,7 @@ def mirror(
 
     parse(source or url)  # raises BadAddress, before anything is made
     copy = Copy(target)
-    for note in copy.open(now_ns()):
+    for note in copy.open(now()):
         say(str(note))
     teller = Teller(as_json)
     follower = Mirror(
@@ -78,12 +78,14 @@ def mirror(
             raise CommandFailed(FAILED, told) from None
         raise
     finally:
-        copy.close(now_ns())
+        copy.close(now())
     if as_json:
-        put_json({"event": "end", "records": copy.records, "lost": copy.lost, "partitions": copy.ends})
+        counts = {"records": copy.records, "lost": copy.lost, "removed": copy.removed}
+        put_json({"event": "end", **counts, "partitions": copy.ends})
     else:
         lost = f", {copy.lost:,} lost at the source" if copy.lost else ""
-        click.echo(f"{target}: {copy.records:,} records added{lost}; {len(copy.ends)} partitions")
+        removed = f", {copy.removed:,} removed there before they were copied" if copy.removed else ""
+        click.echo(f"{target}: {copy.records:,} records added{lost}{removed}; {len(copy.ends)} partitions")
     return OK
 
 
@@ -109,6 +111,7 @@ class Teller:
                     "event": "progress" if progress.connected else "disconnected",
                     "records": progress.records,
                     "lost": progress.lost,
+                    "removed": progress.removed,
                     "behind_seconds": behind,
                     "trouble": progress.trouble,
                 }

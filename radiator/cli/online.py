@@ -119,3 +119,27 @@ def table(texts: Sequence[str], numbers: Sequence[str], rows: list[list[str]]) -
     for row in rows:
         shown.add_row(*(Text(visible(cell)) for cell in row))
     out().print(shown)
+
+
+def show_clock(url: str, login: str | None, passcode: str | None, timeout: float, as_json: bool, accept: bool) -> int:
+    """``radiator clock``: show the state of the broker's clock, after confirming a step if ``accept``."""
+    from radiator.cli.formats import rfc3339
+    from radiator.client.asking import ask
+    from radiator.clock import NS_PER_SECOND
+
+    with open_connection(url, login, passcode, timeout) as connection:
+        facts = ask(connection, "clock.accept" if accept else "clock")
+    if as_json:
+        put_json({"clock": {name: value for name, value in facts.items() if name != "do"}})
+        return OK
+    names = ("ahead_ns", "confirmed_in_ns")
+    ahead, left = (round(facts[name] / NS_PER_SECOND) for name in names)
+    out().print(f"wall clock  {rfc3339(facts['wall_ns'])}", highlight=False)
+    if accept and facts["accepted_ns"]:
+        out().print(f"a step forward of {round(facts['accepted_ns'] / NS_PER_SECOND)} s is confirmed", highlight=False)
+    elif facts["ahead_ns"]:
+        out().print(f"trusted     {rfc3339(facts['trusted_ns'])}", highlight=False)
+        out().print(f"it stepped forward by {ahead} s, which is confirmed in {left} s, or by --accept", highlight=False)
+    else:
+        out().print("it is trusted", highlight=False)
+    return OK

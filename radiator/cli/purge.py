@@ -29,6 +29,7 @@ from radiator.cli.common import (
     put_json,
     say,
 )
+from radiator.cli.dead_letters import is_dead_letter
 
 if TYPE_CHECKING:
     from radiator.client import Connection
@@ -118,11 +119,11 @@ def _ask(what: str, queue: bool, yes: bool) -> None:
 def _offline(data: str, destination: str, queue: bool, as_json: bool) -> int:
     from radiator.broker.named.cursor_names import of_queue
     from radiator.broker.publishing.idempotence import identify
-    from radiator.clock import now_ns
+    from radiator.clock import now
     from radiator.upkeep.purge import NoSuchDestination, purge
 
     try:
-        done = purge(data, destination, of_queue(destination), queue, now_ns(), identify=identify)
+        done = purge(data, destination, of_queue(destination), queue, now(), identify=identify)
     except NoSuchDestination as error:
         raise CommandFailed(NOT_FOUND, str(error)) from None
     records = sum(each.records for each in done)
@@ -212,7 +213,7 @@ def _left(connection: Connection, destination: str, marks: dict[str, int]) -> Le
 
 def _due_ms(message: Message) -> int:
     text = message.headers.get("deliver-at", "")
-    return int(text) if text.isascii() and text.isdigit() and "dlq-reason" not in message.headers else 0
+    return int(text) if text.isascii() and text.isdigit() and not is_dead_letter(message) else 0
 
 
 def _place(message: Message) -> tuple[str, int]:

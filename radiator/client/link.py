@@ -26,6 +26,7 @@ from typing import Protocol
 from radiator.client.errors import ClientError, Disconnected, ServerError, TimedOut, again
 from radiator.client.message import Receipt, receipt_of
 from radiator.client.sockets import Socket
+from radiator.clock import monotonic_ns
 from radiator.stomp.connection import ClientConnection
 from radiator.stomp.frames import Frame
 
@@ -103,7 +104,7 @@ class Link:
         self.inboxes: dict[str, Inbox] = {}
         self.awaited = 0  # replies that somebody waits for, beside the receipts
         self._sock = sock
-        self._beats = protocol.heart_beat_clock(GRACE, time.monotonic_ns())
+        self._beats = protocol.heart_beat_clock(GRACE, monotonic_ns())
         self._writing = threading.RLock()
         self._numbers = itertools.count(1)
         self._pending: dict[str, tuple[Pending, int]] = {}
@@ -179,7 +180,7 @@ class Link:
             else:
                 view = view[sent:]
                 stalled_at = time.monotonic() + self.timeout
-        self._beats.sent(time.monotonic_ns())
+        self._beats.sent(monotonic_ns())
 
     # --- reading (the reader thread) --------------------------------------------------------------------------------
 
@@ -203,13 +204,13 @@ class Link:
             return
         if not data:
             raise Disconnected("the broker closed the connection")
-        self._beats.received(time.monotonic_ns())
+        self._beats.received(monotonic_ns())
         self._dispatch(self.protocol.receive(data))
         if self.protocol.failed is not None:
             raise Disconnected(f"the broker does not speak STOMP as expected: {self.protocol.failed}")
 
     def _beat(self) -> None:
-        now = time.monotonic_ns()
+        now = monotonic_ns()
         if self._beats.is_dead(now):
             seconds = self._beats.silence_ns / 1e9
             raise Disconnected(f"the broker was silent for {seconds:g} s, and had promised heart-beats")
@@ -229,7 +230,7 @@ class Link:
         with self.lock:
             free = self._room.wait_for(self._may_read, self._tick_seconds)
         if not free:
-            self._beats.received(time.monotonic_ns())  # it is we who do not listen
+            self._beats.received(monotonic_ns())  # it is we who do not listen
         return free
 
     def _may_read(self) -> bool:

@@ -135,6 +135,11 @@ class Message:
         return _number(self.headers.get("gap")) or 0
 
     @property
+    def gap_removed(self) -> int:
+        """How many of these the broker has removed on purpose, by retention or because they were settled."""
+        return _number(self.headers.get("gap-removed")) or 0
+
+    @property
     def reply_to(self) -> str | None:
         """Where a reply is expected."""
         return self.headers.get("reply-to")

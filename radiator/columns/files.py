@@ -202,5 +202,7 @@ class RemoteFiles(FileSystem):
     def _refuse(self, *given: object, **named: object) -> NoReturn:
         raise OSError(errno.EROFS, "stores on other file systems are only read")
 
-    open = pwritev = fdatasync = truncate = rename = remove = rmdir = link = stamp = free_bytes = mkdir = _refuse
-    sync_dir = map = lock = held = chmod = entropy = _refuse
+    open = pwritev = fdatasync = truncate = rename = remove = rmdir = link = stamp = free_bytes = mkdir = is_named = (
+        _refuse
+    )
+    sync_dir = map = lock = unlock = in_place = held = ancestors = chmod = entropy = _refuse

@@ -48,8 +48,11 @@ from radiator.storage.format import (
     columns_len,
     decode_header,
 )
+from radiator.storage.reader import removed_on_purpose
 from radiator.storage.segment import Window, base_of, find_batch
 
+REMOVED = "retention has removed it, or all in it was settled, since this read was planned"
+NOT_REMOVED = "the broker has not removed it: it removes the oldest ones first, and never the last"
 CHUNK_BYTES = 8 * MIB  # 32 k rows of 200 B; of 4 MiB all columns take a tenth more CPU, of 16 no less, and more memory
 
 
@@ -71,7 +74,8 @@ class SegmentRange:
 
 
 class Loss(NamedTuple):
-    """Offsets ``first`` to ``following - 1`` of a partition cannot be read."""
+    """Offsets ``first`` to ``following - 1`` of a partition cannot be read. ``removed``: the broker has removed them on
+    purpose, with their segment."""
 
     partition: str
     path: str
@@ -79,6 +83,7 @@ class Loss(NamedTuple):
     first: int
     following: int
     reason: str
+    removed: bool = False
 
     def __str__(self) -> str:
         lost = f"offsets {self.first} to {self.following - 1} ({self.following - self.first} records)"
@@ -110,8 +115,10 @@ def scan(
     try:
         fd = fs.open_read(wanted.path)
     except FileNotFoundError:
-        reason = "its segment is gone; retention has removed it since this read was planned"
-        on_loss(Loss(wanted.partition, wanted.path, wanted.start, wanted.first_offset, wanted.next_offset, reason))
+        removed = removed_on_purpose(fs, wanted.path)
+        reason = "its segment is gone; " + (REMOVED if removed else NOT_REMOVED)
+        offsets = wanted.first_offset, wanted.next_offset
+        on_loss(Loss(wanted.partition, wanted.path, wanted.start, *offsets, reason, removed))
         return
     except OSError as error:
         raise storage_error(wanted.path, "read", error, remedy(fs)) from error

@@ -5,7 +5,8 @@ every rule is complete (the file's ``defaults:`` and our own are already under i
 file, line, key, what was expected, what came, and the nearest name; all faults of a file are reported at once.
 
     units        sizes, durations, times of day        text <-> numbers; knows nothing of YAML
-    yaml_lines   YAML text -> nodes that know their line, duplicates refused
+    nodes        what a YAML file is read into: nodes that know their line
+    yaml_lines   YAML text -> nodes, duplicates refused
     model        the values that come out
     listening    the entries of ``listen:``
     schema       the table of keys: path, field, reader, default; and of those not offered by this version

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping as MappingABC
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
 from radiator.config import schema
 from radiator.config.model import Listen, Tls
+from radiator.config.nodes import Mapping, Node, Scalar, Sequence
 from radiator.config.schema import Key
-from radiator.config.yaml_lines import Mapping, Node, Scalar, Sequence
 
 if TYPE_CHECKING:
     from radiator.config.load import Loader
@@ -109,12 +109,12 @@ class Listening:
             loader.fault(node.line, path, f"{listen.scheme}:// needs a certificate: {wanted}")
         return msgspec.structs.replace(listen, tls=tls)
 
-    def _origins(self, node: Node, path: str) -> tuple[str, ...] | None:
-        if isinstance(node, Scalar) and node.text == "any":
-            return None
+    def _origins(self, node: Node, path: str) -> tuple[str, ...] | Literal["own", "any"]:
+        if isinstance(node, Scalar) and node.text in ("own", "any"):
+            return "own" if node.text == "own" else "any"
         loader = self._loader
         if not isinstance(node, Sequence):
-            loader.fault(node.line, path, f"expected any, or a list such as - https://app.example, got {node}")
+            loader.fault(node.line, path, f"expected own, any, or a list such as - https://app.example, got {node}")
             return ()
         read = [loader.scalar(Key("origins", "", schema.origin, ""), item, path) for item in node.items]
         return tuple(origin for origin in read if isinstance(origin, str))

@@ -20,8 +20,8 @@ from typing import Any, Final, TypeAlias, TypeVar
 from radiator.config import schema
 from radiator.config.listening import Listening, read_url, tls_of
 from radiator.config.model import AuthConfig, Config, HeartBeat, LimitsConfig, Listen, Rule
+from radiator.config.nodes import Mapping, Node, Scalar, Sequence, YamlError
 from radiator.config.schema import Key
-from radiator.config.yaml_lines import Mapping, Node, Scalar, Sequence, YamlError, compose
 from radiator.errors import ConfigError
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ _VARIABLE = re.compile(r"\$(\$?)\{([^}]*)\}")
 def load(path: str | os.PathLike[str] | None, environ: MappingABC[str, str] | None = None) -> Config:
     """The configuration in the file ``path``; without a file, the defaults."""
     if path is None:
-        return load_text("", None, environ)
+        return Loader(os.environ if environ is None else environ).config(None, None)
     source = os.fspath(path)
     return load_text(read_text(source, "the configuration"), source, environ)
 
@@ -80,6 +80,8 @@ def load_text(content: str, source: str | None = None, environ: MappingABC[str, 
 
 def read_whole(content: str, name: str, loader: Loader, read: Callable[[Node | None], T]) -> T:
     """What ``read`` makes of a text of that name. Raises ConfigError with all faults that ``loader`` has met."""
+    from radiator.config.yaml_lines import compose  # loads PyYAML, which only a file needs
+
     try:
         root = compose(content)
     except YamlError as error:
@@ -134,8 +136,9 @@ class Loader:
             listen=tuple(listen),
             tls=tls_of(values),
             admin=values["admin"],
+            admin_hosts=values["admin_hosts"],
             limits=LimitsConfig(**{name: values[name] for name in LimitsConfig.__struct_fields__}),
-            auth=AuthConfig(values["users_file"], values["anonymous"], values["plugin"]),
+            auth=AuthConfig(values["users_file"], values["anonymous"], values["plugin"], values["plugin_timeout_ns"]),
             heart_beat=HeartBeat(values["send_ms"], values["expect_ms"], values["grace"]),
             disk_min_free_bytes=values["min_free_bytes"],
             regex_subscriptions=values["regex_subscriptions"],

@@ -26,14 +26,15 @@ class Tls(msgspec.Struct, frozen=True, kw_only=True):
 
 class Listen(msgspec.Struct, frozen=True):
     """One place to listen: a port (0: any free one) of a host, or with ``unix`` a path. With ``ws`` and ``wss`` the
-    path is that of the URL, empty: any, and ``origins`` are the web pages beside its own that may connect."""
+    path is that of the URL, empty: any, and ``origins`` are the web pages that may connect: exactly these, or those of
+    the broker's own host and of the loopback (``own``), or any."""
 
     scheme: Literal["stomp", "stomp+tls", "ws", "wss", "unix"]
     host: str = ""
     port: int = 0
     path: str = ""
     tls: Tls | None = None  # None where there is none, and where the default of all is meant
-    origins: tuple[str, ...] | None = ()  # None: any
+    origins: tuple[str, ...] | Literal["own", "any"] = "own"
 
     @property
     def encrypted(self) -> bool:
@@ -75,6 +76,7 @@ class AuthConfig(NamedTuple):
     users_file: str | None
     anonymous: Literal["loopback", "never", "always"]
     plugin: str | None  # an entry point of the group radiator.auth, or module:name
+    plugin_timeout_ns: int  # of one call
 
     @property
     def has_users(self) -> bool:
@@ -89,11 +91,15 @@ class LimitsConfig(msgspec.Struct, frozen=True, kw_only=True):
     header_count: int
     connections: int
     connect_timeout_seconds: float
+    frame_timeout_seconds: float | None
     outbox: int
     in_flight: int
     subscriptions: int
+    joined: int
+    joined_total: int
     transactions: int
     transaction: int
+    transaction_timeout_seconds: float | None
     destinations: int
     tail: int
     memory: int
@@ -160,6 +166,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     listen: tuple[Listen, ...]
     tls: Tls | None  # of listeners that have none of their own
     admin: AdminAddress | None
+    admin_hosts: tuple[str, ...]
     auth: AuthConfig
     limits: LimitsConfig
     heart_beat: HeartBeat

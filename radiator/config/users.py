@@ -23,8 +23,8 @@ from typing import Any, Final
 import msgspec
 
 from radiator.config.load import FAULTY, Loader, read_text, read_whole
+from radiator.config.nodes import Mapping, Node, Scalar
 from radiator.config.schema import Key, text, tree
-from radiator.config.yaml_lines import Mapping, Node, Scalar
 from radiator.errors import ConfigError
 
 HASH: Final = re.compile(r"\$argon2(?:id|i|d)\$v=[0-9]+\$m=([0-9]+),t=([0-9]+),p=([0-9]+)\$[\w+/]+\$[\w+/]+")

@@ -8,54 +8,14 @@ and explicit tags are refused. Aliases are allowed (they are the same node twice
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Final, TypeAlias
+from typing import Final
 
 import yaml
 
+from radiator.config.nodes import Mapping, Node, Scalar, Sequence, YamlError
+
 TAG: Final = "tag:yaml.org,2002:"
 PLAIN_TAGS: Final = {TAG + name: name for name in ("str", "int", "float", "bool", "null", "timestamp", "value")}
-
-
-class YamlError(Exception):
-    """The text cannot be used: ``line`` (from 1) and a one-line ``str()``."""
-
-    def __init__(self, line: int, message: str) -> None:
-        super().__init__(message)
-        self.line = line
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Scalar:
-    line: int
-    text: str
-    reads_as: str  # what YAML makes of it: str, int, float, bool, null, timestamp
-    block: bool  # written with > or |
-
-    def __str__(self) -> str:
-        return "nothing" if self.reads_as == "null" and not self.text else repr(self.text)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Sequence:
-    line: int
-    items: list[Node]
-
-    def __str__(self) -> str:
-        return "a list"
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Mapping:
-    line: int
-    items: dict[str, Node]
-    key_lines: dict[str, int]
-
-    def __str__(self) -> str:
-        return "a mapping" if self.items else "an empty mapping"
-
-
-Node: TypeAlias = Scalar | Sequence | Mapping
 
 
 def compose(text: str) -> Node | None:

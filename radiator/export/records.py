@@ -1,7 +1,7 @@
 """Which records are exported, and reading them: partition by partition, in order, in batches of bounded size.
 
 Compressed and sparse segments are read like any other (``radiator.storage.reader``). What was removed on purpose is not
-missing; what is lost is told with its offsets.
+missing, also if that was after the listing; what is lost is told with its offsets.
 
 Knows: names, offsets, times. Must not know: formats, files. No state: one thread, any process.
 """
@@ -17,7 +17,7 @@ from radiator.storage.files import FileSystem
 from radiator.storage.reader import StoredPartition, batches
 from radiator.storage.received import since
 
-OnLoss = Callable[[StoredPartition, int, int], None]  # partition, first and last offset
+OnLoss = Callable[[StoredPartition, int, int, bool], None]  # partition, first and last offset, removed on purpose
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,9 @@ class Choice:
         start = max(bounds.start_offset or 0, self._start_by_time(partition))
         stop = partition.next_offset if bounds.stop_offset is None else min(bounds.stop_offset, partition.next_offset)
 
-        def lost(first: int, last: int) -> None:
+        def lost(first: int, last: int, removed: bool) -> None:
             if first < stop:
-                on_loss(partition, first, min(last, stop - 1))
+                on_loss(partition, first, min(last, stop - 1), removed)
 
         for batch in batches(partition, start, lost):
             begin, end = batch.index_at(start), batch.index_at(stop)

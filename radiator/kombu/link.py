@@ -27,7 +27,7 @@ from urllib.parse import quote
 from radiator.client import Connection, Message, Subscription
 from radiator.client.asking import ask
 from radiator.client.errors import ServerError, again
-from radiator.clock import NS_PER_SECOND, now_ns
+from radiator.clock import NS_PER_SECOND, monotonic_ns, now_ns
 from radiator.stomp.frames import Frame
 
 log = logging.getLogger("radiator.kombu")
@@ -155,13 +155,13 @@ class Link:
         with self.connection.subscribe(
             self.queue(name), ack="client-individual", prefetch=PURGE_WINDOW
         ) as subscription:
-            last_ns = began_ns
+            last_ns = monotonic_ns()
             while (message := subscription.fetch(PURGE_SECONDS)) is not None:
                 if (message.receive_time or 0) < began_ns:
                     message.ack()
                     count += 1
-                    last_ns = now_ns()
-                elif now_ns() - last_ns > PURGE_SECONDS * NS_PER_SECOND:
+                    last_ns = monotonic_ns()
+                elif monotonic_ns() - last_ns > PURGE_SECONDS * NS_PER_SECOND:
                     break  # newer ones are kept, and go back now
         return count
 

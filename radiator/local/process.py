@@ -20,6 +20,7 @@ from gevent.event import Event
 from radiator.config import Config, Listen, load
 from radiator.errors import RadiatorError
 from radiator.local import home as homes
+from radiator.server import logs
 from radiator.server.app import App
 
 log = logging.getLogger("radiator.local")
@@ -95,7 +96,7 @@ def main(arguments: list[str]) -> int:
     """See the top of the file."""
     home, idle_seconds = arguments[0], float(arguments[1])
     ready_fd, start_fd = map(int, arguments[2:4]) if len(arguments) > 3 else (None, None)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logs.install("info")
     try:
         serve(home, idle_seconds, ready_fd, start_fd)
     except RadiatorError as error:

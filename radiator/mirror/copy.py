@@ -1,10 +1,10 @@
 """The store that a mirror writes: the records of another store at their own offsets, with their own times.
 
-Offsets that do not come are of two kinds. What the source says is lost (``gap``) is left out between two batches, so
-that readers of the copy are told as well. What it passes over in silence (compaction; destinations that were not asked
-for) becomes a sparse batch, as in a log that was compacted.
+Offsets that do not come are of two kinds. What the source has lost (``gap``) is left out between two batches, so that
+readers of the copy get a ``gap`` as well. What it has removed on purpose (compaction, settled messages, retention), and
+destinations that were not asked for, become a sparse batch, as in a log that was compacted.
 
-Knows: a Store, batches. Must not know: connections, clocks. One thread. Holds LOCK of its directory.
+Knows: a Store, batches. Must not know: connections, clocks. One thread. Locks its directory.
 Invariant: ``ends[partition]`` is one above the last record added; what ``sync`` has covered survives a power cut, and
 whatever is lost is fetched again, since a mirror goes on at the end of what its files hold.
 """
@@ -16,6 +16,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from radiator import limits
+from radiator.clock import Now
 from radiator.errors import StorageError
 from radiator.storage.batch import RecordBatch
 from radiator.storage.copies import begin_mirror
@@ -32,7 +33,8 @@ OPTIONS = PartitionOptions(sync=SyncPolicy(1_000_000_000))  # the syncs are aske
 
 
 class Record(NamedTuple):
-    """A message as it is stored. ``lost``: what is missing before it is gone, not just unwanted."""
+    """A message as it is stored. ``lost``: the source has lost what is missing before it. ``removed``: the source
+    has removed that on purpose, by retention or because it was settled."""
 
     offset: int
     destination: str
@@ -42,6 +44,7 @@ class Record(NamedTuple):
     block: bytes
     body: bytes
     lost: bool = False
+    removed: bool = False
 
     @property
     def digest(self) -> tuple[int, int]:
@@ -54,14 +57,15 @@ class Copy:
         self.ends: dict[str, int] = {}
         self.records = 0  # added by this run
         self.lost = 0  # offsets that the source has lost
+        self.removed = 0  # offsets that the source had removed before they were copied
         self._pending: dict[str, list[Record]] = {}
         self._pending_bytes = self._pending_records = 0
         self._last: dict[str, tuple[int, int]] = {}
         self._unsynced: dict[str, FilePartition] = {}
 
-    def open(self, now_ns: int) -> list[RecoveryNote]:
+    def open(self, now: Now) -> list[RecoveryNote]:
         """Raises StorageError, also if somebody else has the directory."""
-        notes = self._store.open(now_ns)
+        notes = self._store.open(now)
         begin_mirror(self._store.fs, self._store.root)
         self.ends = {name: partition.next_offset for name, partition in self._store.partitions.items()}
         return notes
@@ -77,6 +81,8 @@ class Copy:
         assert record.offset >= end
         if record.lost and end:
             self.lost += record.offset - end
+        elif record.removed and end:
+            self.removed += record.offset - end
         self._pending.setdefault(partition, []).append(record)
         self._pending_bytes += len(record.block) + len(record.body)
         self._pending_records += 1
@@ -100,7 +106,7 @@ class Copy:
             self._last[partition] = batch.receive_ns[index], crc32(found[1], crc32(found[0]))
         return self._last[partition]
 
-    def flush(self, now_ns: int) -> None:
+    def flush(self, now: Now) -> None:
         """Writes what was added. Raises StorageError."""
         pending, self._pending = self._pending, {}
         self._pending_bytes = self._pending_records = 0
@@ -109,9 +115,9 @@ class Copy:
             assert isinstance(log, FilePartition)
             self._unsynced[name] = log
             for run in _runs(records):
-                self._write(log, run, now_ns)
+                self._write(log, run, now)
 
-    def _write(self, log: FilePartition, records: list[Record], now_ns: int) -> None:
+    def _write(self, log: FilePartition, records: list[Record], now: Now) -> None:
         first = records[0]
         begins = first.lost or not (log.next_offset or log.segments)  # no hole, and no claim, before the first record
         batch = _batch(records, first.offset if begins else log.next_offset)
@@ -120,7 +126,7 @@ class Copy:
             job.pieces = _sparse(batch, log.log.salt)
         log.next_offset = batch.next_offset
         job.write()
-        job.done(now_ns)
+        job.done(now)
         if job.error is not None:
             raise job.error
 
@@ -130,10 +136,10 @@ class Copy:
         for log in unsynced.values():
             log.log.sync()
 
-    def close(self, now_ns: int) -> None:
+    def close(self, now: Now) -> None:
         """Writes what was added, and leaves the store as a broker does that ends well."""
         try:
-            self.flush(now_ns)
+            self.flush(now)
         finally:
             self._store.close()
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from radiator.broker.subscriptions.positions import parse_time
 from radiator.client import ClientError, Connection, Message, ServerError
-from radiator.clock import NS_PER_SECOND, monotonic_ns, now_ns
+from radiator.clock import NS_PER_SECOND, monotonic_ns, now, now_ns
 from radiator.errors import RadiatorError
 from radiator.mirror.copy import Copy, Record
 from radiator.stopping import Stopping
@@ -41,6 +41,7 @@ class Progress:
 
     records: int
     lost: int
+    removed: int
     behind_ns: int | None
     connected: bool
     trouble: str = ""
@@ -84,7 +85,7 @@ class Mirror:
                 if self._once or (isinstance(error, ServerError) and error.code not in TRY_AGAIN):
                     raise
                 self._report(False, str(error))
-            self.copy.flush(now_ns())
+            self.copy.flush(now())
             self.copy.sync()
             self.stopping.wait(pause)
             pause = min(2 * pause, BACKOFF_SECONDS[1])
@@ -109,7 +110,7 @@ class Mirror:
                 if self.copy.full:
                     break
                 message = subscription.fetch(0)
-            self.copy.flush(now_ns())
+            self.copy.flush(now())
             if monotonic_ns() - self._synced_ns >= SYNC_EVERY_NS:
                 self.copy.sync()
                 self._report(True)
@@ -144,7 +145,8 @@ class Mirror:
             _time(message, "transmit-time"),
             stored_block(message.raw),
             message.body,
-            bool(message.gap) or message.headers.get("start-adjusted") == "true",
+            lost=message.gap > message.gap_removed,
+            removed=bool(message.gap) or message.headers.get("start-adjusted") == "true",
         )
         if message.replayed:
             self._behind_ns = max(0, now_ns() - receive_ns)
@@ -162,7 +164,7 @@ class Mirror:
 
     def _report(self, connected: bool, trouble: str = "") -> None:
         self._synced_ns = monotonic_ns()
-        self._tell(Progress(self.copy.records, self.copy.lost, self._behind_ns, connected, trouble))
+        self._tell(Progress(self.copy.records, self.copy.lost, self.copy.removed, self._behind_ns, connected, trouble))
 
 
 def stored_block(raw: bytes) -> bytes:

@@ -47,6 +47,7 @@ class NoPartition(StorageError):
 class Gap(NamedTuple):
     first: int
     following: int
+    removed: bool  # by the broker, on purpose
 
 
 class Sources:
@@ -102,12 +103,12 @@ class Sources:
     def _read_log(self, partition: StoredPartition, start: int, refill_bytes: int) -> Iterator[Row]:
         held: list[Chosen | Gap] = []
 
-        def lost(_: StoredPartition, first: int, last: int) -> None:
+        def lost(_: StoredPartition, first: int, last: int, removed: bool) -> None:
             before = held[-1] if held else None
-            if isinstance(before, Gap) and before.following == first:  # one for each segment that is gone
+            if isinstance(before, Gap) and before[1:] == (first, removed):  # one for each segment that is gone
                 held[-1] = before._replace(following=last + 1)
             else:
-                held.append(Gap(first, last + 1))
+                held.append(Gap(first, last + 1, removed))
 
         bounds: Bounds | None = replace(self._choice.bounds, start_offset=start)
         while bounds is not None:
@@ -127,12 +128,13 @@ class Sources:
 
     def _again(self, partition: str, gap: Gap) -> Iterator[Row]:
         """What the log was to have, and has no more."""
+        what = "removed since this replay began" if gap.removed else "damaged or gone"
         if self._archived is None:
-            self._on_loss(partition, gap.first, gap.following - 1, "damaged or gone")
+            self._on_loss(partition, gap.first, gap.following - 1, what)
             return
 
         def missing(first: int, following: int, why: str) -> None:
-            self._on_loss(partition, first, following - 1, f"damaged or gone, and {why}")
+            self._on_loss(partition, first, following - 1, f"{what}, and {why}")
 
         yield from self._archived.again(partition, gap.first, gap.following, missing)
 

@@ -53,10 +53,8 @@ def name_for(template: str | None, name: str, captures: tuple[str, ...]) -> str 
     return _PLACEHOLDER.sub(lambda m: name if m[1] == "name" else captures[int(m[1]) - 1], template)
 
 
-def rule_for(rule: Rule, name: str) -> Rule:
-    """The rule as it holds for this name: what ends up in a dead-letter queue stays there until somebody looks."""
-    if rule.dead_letter is None or not is_dead_letter(rule.dead_letter, name):
-        return rule
+def rule_of_dead_letters(rule: Rule) -> Rule:
+    """The rule as it holds for its own dead letters: what ends up there stays until somebody looks."""
     return msgspec.structs.replace(rule, redeliver_max=None, message_ttl_ns=None, on_unacked="requeue")
 
 

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, NamedTuple
 
 from radiator.config import Config
 from radiator.config.model import Kind
 from radiator.errors import ProtocolError
 from radiator.routing.pattern import parse_list
+from radiator.routing.rule_index import Matcher, RuleIndex
 from radiator.routing.rules import kind_of
-from radiator.routing.template import expand, groups_of
+from radiator.routing.template import expand
 
 Entries = dict[str, dict[str, Any]]
 
@@ -47,27 +47,27 @@ def entries_of(config: Config) -> Entries:
 class Feeding:
     """What was kept, read again. Raises ValueError if it makes no sense."""
 
-    __slots__ = ("_rules",)
+    __slots__ = ("_index", "_rules")
 
     def __init__(self, entries: Mapping[str, Mapping[str, Any]]) -> None:
-        self._rules = []
+        self._rules: list[tuple[Kind | None, list[str]]] = []
+        matchers: list[Matcher] = []
         try:
             for _, entry in sorted(entries.items(), key=lambda item: int(item[0])):
                 match, kind = entry["match"], entry["kind"]
-                if match is not None:
-                    captures = parse_list(match).captures
-                else:
-                    captures = partial(groups_of, re.compile(entry["match_regex"]))
+                matchers.append(parse_list(match) if match is not None else re.compile(entry["match_regex"]))
                 if kind not in ("queue", "topic", None):
                     raise ValueError(f"kind {kind!r}")
-                self._rules.append((captures, kind, [str(each) for each in entry["fan_out"]]))
+                self._rules.append((kind, [str(each) for each in entry["fan_out"]]))
         except (KeyError, TypeError, re.error, ProtocolError) as error:
             raise ValueError(repr(error)) from None
+        self._index = RuleIndex(matchers)
 
     def of(self, name: str) -> Fed:
         """What these rules said of this name."""
-        for captures, kind, children in self._rules:
-            found = captures(name)
-            if found is not None:
-                return Fed(kind or kind_of(name), tuple(expand(child, name, found) for child in children))
-        return Fed(kind_of(name), ())
+        found = self._index.first(name)
+        if found is None:
+            return Fed(kind_of(name), ())
+        rule, captures = found
+        kind, children = self._rules[rule]
+        return Fed(kind or kind_of(name), tuple(expand(child, name, captures) for child in children))

@@ -151,7 +151,10 @@ class NameIndex:
     def add(self, name: str) -> None:
         node = self._root
         for part in segments(name):
-            node = node.next.setdefault(part, _Names())
+            child = node.next.get(part)
+            if child is None:
+                child = node.next[part] = _Names()
+            node = child
         node.names[name] = None
 
     def remove(self, name: str) -> None:

@@ -25,16 +25,22 @@ TEMPORARY: Final = ("/temp-queue/", "/temp-topic/")
 class Rights:
     """``patterns`` by right. Raises ProtocolError ``bad-pattern``."""
 
-    __slots__ = ("_decided", "_patterns")
+    __slots__ = ("_decided", "_over_all", "_patterns")
 
     def __init__(self, patterns: Mapping[str, Iterable[str]]) -> None:
         unknown = set(patterns) - set(RIGHTS)
         assert not unknown, unknown
         self._patterns = {right: [parse_list(text) for text in patterns.get(right, ())] for right in RIGHTS}
         self._decided: dict[tuple[str, str], bool] = {}
+        self._over_all = {
+            right: any(pattern.text in ("#", ">") for each in sets for pattern in each)
+            for right, sets in self._patterns.items()
+        }
 
     def may(self, right: str, name: str) -> bool:
         """Whether the right holds for the destination ``name``."""
+        if self._over_all[right]:
+            return True
         key = (right, name)
         decided = self._decided.get(key)
         if decided is None:
@@ -54,7 +60,7 @@ class Rights:
 
     def over_all(self, right: str) -> bool:
         """Whether the right holds for every name there can be."""
-        return any(pattern.text in ("#", ">") for patterns in self._patterns[right] for pattern in patterns)
+        return self._over_all[right]
 
     @property
     def everything(self) -> bool:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
@@ -29,15 +28,16 @@ from radiator.config.units import format_duration_ns, format_size, format_time_o
 from radiator.errors import ConfigError, ProtocolError
 from radiator.routing import dead_letter, regex
 from radiator.routing.pattern import WILDCARDS, Pattern, has_wildcard_character, is_pattern, parse_list, segments
-from radiator.routing.policy import SHARED_FIELDS, Policy
-from radiator.routing.template import PLACEHOLDER, expand, groups_of
+from radiator.routing.policy import Policy
+from radiator.routing.rule_index import Matcher, RuleIndex, captures_of
+from radiator.routing.template import PLACEHOLDER, expand
 
 QUEUE_PREFIX: Final = "/queue/"
 TEMP_QUEUE_PREFIX: Final = "/temp-queue/"
 TEMPORARY: Final = (TEMP_QUEUE_PREFIX, "/temp-topic/")  # the second is another word for the first
 PRIORITIES: Final = 10  # 0 to 9, as JMS has them
 DEFAULT_PRIORITY: Final = 4
-POLICIES_MAX: Final = 10_000  # remembered, 6 MB: the names come from peers, and who exists keeps its own
+POLICIES_MAX: Final = 10_000  # remembered, 2 MB: the names come from peers, and who exists keeps its own
 REGEX_CHARS_MAX: Final = 1_000  # the operator's own, but a slip of the keyboard should not hang the broker
 
 _NUMBER = re.compile(r"[1-9][0-9]{0,3}")
@@ -61,8 +61,6 @@ PARTITION_KEYS: Final = {
     "compact_by": "compact_by",
 }
 
-Captures = Callable[[str], tuple[str, ...] | None]
-
 
 class Step(NamedTuple):
     """One rule as tried for a name: ``line`` is 0 for the defaults."""
@@ -77,7 +75,7 @@ class Step(NamedTuple):
 class _Compiled(NamedTuple):
     rule: Rule
     text: str
-    captures: Captures
+    matcher: Matcher
 
 
 class Rules:
@@ -88,6 +86,7 @@ class Rules:
         self._source = config.source or "configuration"
         self._compiled: list[_Compiled] = []
         self._policies: dict[str, Policy] = {}
+        self._of_dead_letters: dict[int, Rule] = {}  # by index: the rules as they hold for dead-letter queues
         faults: list[str] = []
         inherited = config.defaults.dead_letter
         try:
@@ -109,6 +108,7 @@ class Rules:
             faults = [f"{self._source}:{fault}" for fault in _shared_partitions(config.rules)]
         if faults:
             raise ConfigError("\n".join(faults))
+        self._index = RuleIndex(each.matcher for each in self._compiled)
         self._check_fan_out()
         self._temporary = msgspec.structs.replace(
             config.defaults,
@@ -138,8 +138,8 @@ class Rules:
         faults = []
         for index, rule in enumerate(self.config.rules):
             for child in (each for each in rule.fan_out if "{" not in each):
-                owner = next((each for each in self._compiled if each.captures(child) is not None), None)
-                theirs = owner.rule if owner is not None else self.config.defaults
+                owner = self._index.first(child)
+                theirs = self.config.rules[owner[0]] if owner is not None else self.config.defaults
                 wrong = ""
                 if theirs.fan_out:
                     wrong = f"is itself fed to others, by the rule on line {theirs.line}"
@@ -167,12 +167,41 @@ class Rules:
 
     def _find(self, name: str) -> Policy:
         if name.startswith(TEMPORARY):
-            return _policy(name, -1, self._temporary, ())
-        for index, compiled in enumerate(self._compiled):
-            captures = compiled.captures(name)
-            if captures is not None:
-                return _policy(name, index, compiled.rule, captures)
-        return _policy(name, -1, self.config.defaults, ())
+            return self._policy(name, -1, self._temporary, ())
+        found = self._index.first(name)
+        if found is not None:
+            index, captures = found
+            return self._policy(name, index, self.config.rules[index], captures)
+        return self._policy(name, -1, self.config.defaults, ())
+
+    def _policy(self, name: str, index: int, rule: Rule, captures: tuple[str, ...]) -> Policy:
+        partition = expand(rule.partition, name, captures)
+        if not partition or "\0" in partition:
+            raise ProtocolError(
+                "bad-destination",
+                "the destination has no partition to be kept in",
+                f"the rule on line {rule.line} makes {partition!r} of {name!r} by partition: {rule.partition}",
+            )
+        kind = rule.kind or kind_of(name)
+        priority = rule.priority and kind == "queue"
+        return Policy(
+            destination=name,
+            kind=kind,
+            rule_index=index,
+            rule=self._as_it_holds(index, rule, name),
+            fan_out=tuple(dict.fromkeys(expand(template, name, captures) for template in rule.fan_out)),
+            partitions=_lanes(partition) if priority else _numbered(partition, rule.partitions),
+            priority=priority,
+            dead_letter_name=dead_letter.name_for(rule.dead_letter, name, captures),
+        )
+
+    def _as_it_holds(self, index: int, rule: Rule, name: str) -> Rule:
+        """The rule for this name: one object for all names for which it says the same."""
+        if rule.dead_letter is None or not dead_letter.is_dead_letter(rule.dead_letter, name):
+            return rule
+        if index not in self._of_dead_letters:
+            self._of_dead_letters[index] = dead_letter.rule_of_dead_letters(rule)
+        return self._of_dead_letters[index]
 
     # --- explaining -----------------------------------------------------------------------------------------------
 
@@ -181,8 +210,8 @@ class Rules:
         if name.startswith(TEMPORARY):
             return (Step(-1, 0, TEMP_QUEUE_PREFIX, True, "belongs to its connection: kept in memory, no rule applies"),)
         steps: list[Step] = []
-        for index, (rule, text, captures) in enumerate(self._compiled):
-            found = captures(name)
+        for index, (rule, text, matcher) in enumerate(self._compiled):
+            found = captures_of(matcher)(name)
             if found is None:
                 steps.append(Step(index, rule.line, text, False, "does not match"))
                 continue
@@ -213,80 +242,56 @@ def describe(policy: Policy) -> dict[str, str]:
     def shown(value: int | None, form: Callable[[int], str]) -> str:
         return "none" if value is None else form(value)
 
-    interval = policy.fsync_interval_ns
+    rule = policy.rule
+    interval = rule.fsync_interval_ns
     partitions = policy.partitions
     return {
         "kind": policy.kind,
-        "store": policy.store,
+        "store": rule.store,
         "partition": partitions[0] if len(partitions) == 1 else f"{partitions[0]} ... {partitions[-1]}",
         "partitions": str(len(partitions)),
-        "partition_by": "none" if policy.partition_by is None else f"header:{policy.partition_by}",
+        "partition_by": "none" if rule.partition_by is None else f"header:{rule.partition_by}",
         "priority": "true" if policy.priority else "false",
         "fsync": "never" if interval is None else "always" if interval == 0 else format_duration_ns(interval),
-        "segment.size": format_size(policy.segment_bytes),
-        "segment.roll_at": shown(policy.roll_at_seconds, format_time_of_day),
-        "retention.age": shown(policy.retention_age_ns, format_duration_ns),
-        "retention.size": shown(policy.retention_bytes, format_size),
-        "retention.count": shown(policy.retention_count, str),
-        "retention.acked": "reclaim" if policy.reclaim_acked else "keep",
-        "retention.force": "true" if policy.retention_force else "false",
-        "retention.wait_for": "archive" if policy.wait_for_archive else "none",
-        "dedup.window": shown(policy.dedup_window_ns, format_duration_ns),
-        "dedup.count": str(policy.dedup_count),
-        "compress": policy.compress or "none",
-        "merge_commits": "true" if policy.merge_commits else "false",
-        "compact_by": "none" if policy.compact_by is None else f"header:{policy.compact_by}",
-        "prefetch": shown(policy.prefetch, str),
-        "exclusive": "true" if policy.exclusive else "false",
-        "cursor_expiry": shown(policy.cursor_expiry_ns, format_duration_ns),
-        "create": "allow" if policy.create else "deny",
-        "ack_timeout": shown(policy.ack_timeout_ns, format_duration_ns),
-        "redeliver.max": shown(policy.redeliver_max, str),
-        "redeliver.delay": "auto"
-        if policy.redeliver_delay_ns is None
-        else format_duration_ns(policy.redeliver_delay_ns),
-        "redeliver.backoff": str(policy.redeliver_backoff),
-        "redeliver.max_delay": format_duration_ns(policy.redeliver_max_delay_ns),
-        "redeliver.jitter": str(policy.redeliver_jitter),
+        "segment.size": format_size(rule.segment_bytes),
+        "segment.roll_at": shown(rule.roll_at_seconds, format_time_of_day),
+        "retention.age": shown(rule.retention_age_ns, format_duration_ns),
+        "retention.size": shown(rule.retention_bytes, format_size),
+        "retention.count": shown(rule.retention_count, str),
+        "retention.acked": "reclaim" if rule.reclaim_acked else "keep",
+        "retention.force": "true" if rule.retention_force else "false",
+        "retention.wait_for": "archive" if rule.wait_for_archive else "none",
+        "dedup.window": shown(rule.dedup_window_ns, format_duration_ns),
+        "dedup.count": str(rule.dedup_count),
+        "compress": rule.compress or "none",
+        "merge_commits": "true" if rule.merge_commits else "false",
+        "compact_by": "none" if rule.compact_by is None else f"header:{rule.compact_by}",
+        "prefetch": shown(rule.prefetch, str),
+        "exclusive": "true" if rule.exclusive else "false",
+        "cursor_expiry": shown(rule.cursor_expiry_ns, format_duration_ns),
+        "create": "allow" if rule.create else "deny",
+        "ack_timeout": shown(rule.ack_timeout_ns, format_duration_ns),
+        "redeliver.max": shown(rule.redeliver_max, str),
+        "redeliver.delay": "auto" if rule.redeliver_delay_ns is None else format_duration_ns(rule.redeliver_delay_ns),
+        "redeliver.backoff": str(rule.redeliver_backoff),
+        "redeliver.max_delay": format_duration_ns(rule.redeliver_max_delay_ns),
+        "redeliver.jitter": str(rule.redeliver_jitter),
         "dead_letter": policy.dead_letter_name or "none",
-        "dead_letter_expired": "true" if policy.dead_letter_expired else "false",
-        "on_unacked": policy.on_unacked,
-        "message_ttl": shown(policy.message_ttl_ns, format_duration_ns),
-        "max_messages": shown(policy.max_messages, str),
-        "max_bytes": shown(policy.max_bytes, format_size),
-        "on_full": policy.on_full,
+        "dead_letter_expired": "true" if rule.dead_letter_expired else "false",
+        "on_unacked": rule.on_unacked,
+        "message_ttl": shown(rule.message_ttl_ns, format_duration_ns),
+        "max_messages": shown(rule.max_messages, str),
+        "max_bytes": shown(rule.max_bytes, format_size),
+        "on_full": rule.on_full,
         "fan_out": ", ".join(policy.fan_out) or "none",
-        "block_timeout": shown(policy.rule.block_timeout_ns, format_duration_ns),
-        "rate_limit.messages": "none" if policy.rule.rate_messages is None else f"{policy.rule.rate_messages:g}/s",
-        "rate_limit.burst": shown(policy.rule.rate_burst, str),
-        "rate_limit.action": policy.rule.rate_action,
-        "schema": policy.rule.schema or "none",
-        "schema_changes": "compatible" if policy.rule.schema_changes_compatible else "any",
-        "middleware": ", ".join(policy.rule.middleware) or "none",
+        "block_timeout": shown(rule.block_timeout_ns, format_duration_ns),
+        "rate_limit.messages": "none" if rule.rate_messages is None else f"{rule.rate_messages:g}/s",
+        "rate_limit.burst": shown(rule.rate_burst, str),
+        "rate_limit.action": rule.rate_action,
+        "schema": rule.schema or "none",
+        "schema_changes": "compatible" if rule.schema_changes_compatible else "any",
+        "middleware": ", ".join(rule.middleware) or "none",
     }
-
-
-def _policy(name: str, index: int, rule: Rule, captures: tuple[str, ...]) -> Policy:
-    partition = expand(rule.partition, name, captures)
-    if not partition or "\0" in partition:
-        raise ProtocolError(
-            "bad-destination",
-            "the destination has no partition to be kept in",
-            f"the rule on line {rule.line} makes {partition!r} of {name!r} by partition: {rule.partition}",
-        )
-    kind = rule.kind or kind_of(name)
-    priority = rule.priority and kind == "queue"
-    return Policy(
-        destination=name,
-        kind=kind,
-        rule_index=index,
-        rule=rule,
-        fan_out=tuple(dict.fromkeys(expand(template, name, captures) for template in rule.fan_out)),
-        partitions=_lanes(partition) if priority else _numbered(partition, rule.partitions),
-        priority=priority,
-        dead_letter_name=dead_letter.name_for(rule.dead_letter, name, captures),
-        **{field: getattr(dead_letter.rule_for(rule, name), field) for field in SHARED_FIELDS},
-    )
 
 
 def _numbered(partition: str, partitions: int) -> tuple[str, ...]:
@@ -301,20 +306,20 @@ def _lanes(partition: str) -> tuple[str, ...]:
 
 
 def _compile(rule: Rule, own_dead_letter: bool) -> _Compiled:
-    captures: Captures
+    matcher: Matcher
     if rule.match is not None:
         try:
-            patterns = parse_list(rule.match)
+            matcher = patterns = parse_list(rule.match)
         except ProtocolError as error:
             raise ValueError(f"match: {error.message}, {error.detail}") from None
         for pattern in patterns:
             _check_segments(pattern)
-        text, captures = rule.match, patterns.captures
+        text = rule.match
         capture_count = min(pattern.wildcard_count for pattern in patterns)
     else:
-        expression = _compile_regex(rule.match_regex or "")
+        matcher = expression = _compile_regex(rule.match_regex or "")
         text = f"regex {expression.pattern}"
-        captures, capture_count = partial(groups_of, expression), expression.groups
+        capture_count = expression.groups
     _check_template("partition", rule.partition, capture_count)
     for template in rule.fan_out:
         _check_template("fan_out", template, capture_count)
@@ -323,7 +328,7 @@ def _compile(rule: Rule, own_dead_letter: bool) -> _Compiled:
     _check_template("dead_letter", rule.dead_letter or "", capture_count)
     if own_dead_letter:
         dead_letter.check(rule)
-    return _Compiled(rule, text, captures)
+    return _Compiled(rule, text, matcher)
 
 
 def _check_segments(pattern: Pattern) -> None:

@@ -43,9 +43,18 @@ BOOLEANS: Final = {"true": True, "false": False}
 
 
 class Selector:
-    """A compiled selector. ``text`` is its canonical form: two that say the same in the same order have the same."""
+    """A compiled selector.
 
-    __slots__ = ("key", "names", "size", "test", "text")
+    Attributes:
+        text: Its canonical form: two that say the same in the same order have the same.
+        names: The names whose values ``test`` takes, in that order.
+        test: True, False or None (unknown) for these values.
+        key: A name and the text that it must have, or None (``selector_key``).
+        is_key: True if the selector says nothing else than its key.
+        size: Characters of ``text``.
+    """
+
+    __slots__ = ("is_key", "key", "names", "size", "test", "text")
 
     def __init__(self, root: Node) -> None:
         names: Names = {}
@@ -53,6 +62,7 @@ class Selector:
         self.text = tree.show(root)
         self.names = tuple(names)
         self.key = key_of(root)
+        self.is_key = self.key is not None and isinstance(root, tree.Compare)
         self.size = len(self.text)
 
     def __repr__(self) -> str:

@@ -8,6 +8,10 @@ It knows as much HTTP as that takes: one request a connection, of at most REQUES
 and HEAD. No gateway, no keep-alive: nothing here may cost the sessions anything. CONNECTIONS_MAX are open at a time:
 when another comes, the oldest gives way, which is one that asks nothing, or does not take its answer.
 
+A browser lets any page ask any address, and the owner of a page may have the name of its host point to this machine
+(DNS rebinding). So ``Host`` must be an IP address, localhost or a configured name, and ``Origin`` the same host; else
+403. A request with neither comes from no browser.
+
 Knows: what it is to call for an answer. Must not know: STOMP, storage. On the loop.
 """
 
@@ -15,7 +19,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import gevent
@@ -24,6 +28,8 @@ from gevent.pool import Pool
 
 from radiator.config import AdminAddress
 from radiator.server.listener import Acceptor, bind_tcp
+from radiator.tunnels.http import Head, parse_head
+from radiator.tunnels.origins import host_of
 
 log = logging.getLogger("radiator.server")
 
@@ -33,6 +39,7 @@ CONNECTIONS_MAX = 8  # a file descriptor each (``descriptors``); who asks at onc
 REASONS = {
     200: "OK",
     400: "Bad Request",
+    403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
     431: "Request Header Fields Too Large",
@@ -42,9 +49,18 @@ Answer = tuple[int, dict[str, Any]]
 
 
 class Admin:
-    """``questions`` by path: each gives a status and what is sent as JSON."""
+    """The admin listener.
 
-    def __init__(self, address: AdminAddress, questions: Mapping[str, Callable[[], Answer]]) -> None:
+    Args:
+        address: where it listens.
+        names: host names by which it may be asked, beside that of ``address``, localhost and all IP addresses.
+        questions: by path; each gives a status and what is sent as JSON.
+    """
+
+    def __init__(
+        self, address: AdminAddress, names: Iterable[str], questions: Mapping[str, Callable[[], Answer]]
+    ) -> None:
+        self._names = {address.host.lower(), *(name.lower() for name in names)}
         self._questions = questions
         self._socket = bind_tcp(address.host, address.port, "admin", str(address))
         self._server = Acceptor(self._socket, self._serve, spawn=Pool())
@@ -85,10 +101,16 @@ class Admin:
         if b"\r\n\r\n" not in request:
             text = f"expected a request of at most {REQUEST_BYTES_MAX} bytes"
             return _response(431, {"error": text}, False)
-        words = request.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
-        if len(words) != 3 or not words[2].startswith("HTTP/1."):
+        try:
+            head = parse_head(request.partition(b"\r\n\r\n")[0])
+        except ValueError as error:
+            return _response(400, {"error": str(error)}, False)
+        method, path = head.first[0], head.first[1].partition("?")[0]
+        if not head.first[2].startswith("HTTP/1.") or " " in head.first[2]:
             return _response(400, {"error": "expected a request of HTTP/1.1, such as GET /ready HTTP/1.1"}, False)
-        method, path = words[0], words[1].partition("?")[0]
+        fault = self._stranger(head)
+        if fault:
+            return _response(403, {"error": fault}, method == "HEAD")
         if method not in ("GET", "HEAD"):
             return _response(405, {"error": f"expected GET or HEAD, got {method[:20]}"}, False)
         question = self._questions.get(path)
@@ -96,6 +118,20 @@ class Admin:
             there = ", ".join(self._questions)
             return _response(404, {"error": f"nothing is at {path[:200]}; there is {there}"}, method == "HEAD")
         return _response(*question(), method == "HEAD")
+
+    def _stranger(self, head: Head) -> str:
+        """What shows that a page of another host asks; empty if nothing does."""
+        named, origin = head.headers.get("host"), head.headers.get("origin")
+        if named is not None:
+            host = host_of(named)
+            if host is None or not (host.loopback or host.address is not None or host.host in self._names):
+                return (
+                    f"expected an IP address or localhost in Host, or a name of admin_hosts: in the YAML file, got "
+                    f"{named[:200]!r}"
+                )
+        if origin is not None and (named is None or origin.lower() != f"http://{named.lower()}"):
+            return f"pages of {origin[:200]!r} may not ask: expected no Origin, or that of this listener"
+        return ""
 
 
 def _receive(client: Any) -> bytes:
@@ -113,6 +149,7 @@ def _response(status: int, content: dict[str, Any], head_only: bool) -> bytes:
     body = json.dumps(content).encode() + b"\n"
     head = (
         f"HTTP/1.1 {status} {REASONS[status]}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+        "X-Content-Type-Options: nosniff\r\nCross-Origin-Resource-Policy: same-origin\r\n"
         "Allow: GET, HEAD\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n"
     ).encode()
     return head if head_only else head + body

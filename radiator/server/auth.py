@@ -4,12 +4,16 @@
                         no users are known: there is nothing to compare it with; it counts as no login
     no login            the name in a verified certificate of the client, or else anonymous
 
+Hashes of the users file are verified on one thread and plug-ins called on others, each with a queue of its own, so a
+plug-in that hangs holds up no user of the file. A call of the plug-in has ``auth.plugin_timeout``; then its login is
+refused. While no call returns, further logins for the plug-in are refused at once.
+
 A verified login is remembered (as an HMAC under a key of this process, so that no memory dump gives passcodes away), so
 a storm of reconnects costs one hash per user; the same login that comes many times at once is verified once. Everything
 remembered is dropped when the users file has changed. A user that is not there costs as much time as a wrong passcode,
 and is told the same.
 
-Knows: who may come in. Must not know: sessions, sockets, STOMP. On the loop, but for ``_verify``.
+Knows: who may come in. Must not know: sessions, sockets, STOMP. On the loop, but for ``_verify`` and ``_ask``.
 Invariants: no passcode is logged or kept beyond its verification; one verification at a time per thread; a try
 waits for as long as its client does, and no longer.
 """
@@ -24,12 +28,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from radiator.broker.access import Asking, Identity
-from radiator.clock import NS_PER_SECOND
+from radiator import limits
+from radiator.broker.access import Asking, Decision, Identity
+from radiator.broker.peer_log import PeerLog
+from radiator.clock import NS_PER_SECOND, MonoNs
 from radiator.config import AuthConfig
 from radiator.errors import ProtocolError
 from radiator.routing.rights import EVERYTHING
-from radiator.server import passwords, users
+from radiator.server import users
 from radiator.server.addresses import host_of, is_local, neighbourhood
 from radiator.server.guesses import Guesses
 from radiator.server.turns import Turns
@@ -43,9 +49,6 @@ log = logging.getLogger("radiator.auth")
 REMEMBERED_MAX: Final = 10_000  # logins that were right: 100 bytes each
 PLUGIN_TRUST_NS: Final = 60 * NS_PER_SECOND  # how long a plug-in's answer holds for the same login
 FOR_EVER_NS: Final = 1 << 62
-WAITING_MAX: Final = 10_000  # different logins that wait to be verified
-PLUGIN_THREADS: Final = 4  # a plug-in may wait for other machines
-PLUGIN_STOP_SECONDS: Final = 1.0  # how long a stop waits for each
 LOGGED_CHARS_MAX: Final = 100
 
 Submit = Callable[[Callable[[], Any], Callable[[Any], None]], None]
@@ -53,6 +56,12 @@ DENIED: Final = ProtocolError(
     "denied", "the login was refused", "Expected a login and its passcode that are known here."
 )
 
+CHANGED: Final = ProtocolError(
+    "denied",
+    "the passcode of this user has changed",
+    "The broker's users file was changed. Log in again, with the passcode that holds now.",
+)
+GONE: Final = ProtocolError("denied", "this user may not connect any more", "The broker's users file was changed.")
 GUESSED: Final = ProtocolError(
     "too-many",
     "too many wrong logins have come from this address",
@@ -63,41 +72,80 @@ GUESSED: Final = ProtocolError(
 class _Try:
     """One login that is to be verified, and all who wait for it."""
 
-    __slots__ = ("asking", "key", "may_start", "origin")
+    __slots__ = ("asking", "key", "line", "may_start", "origin", "overdue")
 
-    def __init__(self, key: bytes, asking: Asking) -> None:
+    def __init__(self, key: bytes, asking: Asking, line: _Line) -> None:
         self.key = key
         self.asking = [asking]
+        self.line = line
         self.origin = neighbourhood(asking.address)  # of who asked first
         self.may_start = False  # it has waited as long as earlier failures demand
+        self.overdue = False  # on a thread for longer than a plug-in may take: refused, and not verified again yet
+
+    def drop_gone(self) -> None:
+        """Forget clients that have gone."""
+        self.asking = [each for each in self.asking if each.wanted]
+
+
+class _Line:
+    """The threads that verify one kind of login, and the logins that wait for them.
+
+    Args:
+        threads: one ``Submit`` for each thread.
+    """
+
+    __slots__ = ("idle", "queue", "threads", "tries")
+
+    def __init__(self, threads: Sequence[Submit]) -> None:
+        self.threads = len(threads)
+        self.idle = list(threads)
+        self.queue: Turns[_Try] = Turns()
+        self.tries: dict[bytes, _Try] = {}  # waiting, held up by earlier failures, or on a thread
 
 
 class Entrance:
-    """``broker.access.entrance``. ``threads`` run ``work()`` and then, on the loop, ``then(result)``; ``later(seconds,
-    what)`` calls back on the loop; ``changed`` is told that users were read anew; ``look`` runs
-    that. Raises ConfigError."""
+    """``broker.access.entrance``.
+
+    Args:
+        config: ``auth:`` of the YAML file.
+        threads: a ``Submit`` per thread that verifies hashes: it runs ``work()``, then ``then(result)`` on the loop.
+        plugin_threads: the same for calls of the plug-in.
+        later: ``later(seconds, what)`` calls ``what()`` on the loop.
+        now_ns: the monotonic clock.
+        changed: called when the users file was read anew.
+        look: the thread that reads the users file.
+
+    Raises:
+        ConfigError: the users file or the plug-in cannot be read.
+    """
 
     def __init__(
         self,
         config: AuthConfig,
         threads: Sequence[Submit],
+        plugin_threads: Sequence[Submit],
         later: Callable[[float, Callable[[], None]], object],
-        now_ns: Callable[[], int],
+        now_ns: Callable[[], MonoNs],
         changed: Callable[[], None],
         look: Submit | None = None,
+        *,
+        peer_log: PeerLog,
     ) -> None:
         self._config = config
-        self._idle = list(threads)
         self._later = later
         self._now_ns = now_ns
         self._changed = changed
+        self._peer_log = peer_log
         self._users = UsersWatch(config.users_file, look, now_ns(), self._new_users)
         self._plugin = None if config.plugin is None else users.load_plugin(config.plugin)
         self._secret = secrets.token_bytes(32)
         self._guesses = Guesses()
         self._right: OrderedDict[bytes, tuple[int, Identity]] = OrderedDict()  # until when, who
-        self._tries: dict[bytes, _Try] = {}
-        self._queue: Turns[_Try] = Turns()
+        self._file_line, self._plugin_line = _Line(threads), _Line(plugin_threads)
+        self._calls: list[tuple[int, _Try]] = []  # of the plug-in, not overdue: when they will be
+        self._overdue = 0  # calls of the plug-in that have taken too long and have not returned
+        self._slow = False  # that a call takes too long is in the log
+        self._hung = False  # that none returns is in the log
 
     # --- who comes in -------------------------------------------------------------------------------------------------
 
@@ -109,20 +157,26 @@ class Entrance:
         else:
             asking.decide(self._anonymous(asking))
 
-    def identity(self, session: Session) -> Identity | None:
-        """Who an open session belongs to by what is known now; None: it may not go on."""
-        known = session.identity
+    def identity(self, session: Session) -> Decision:
+        """Who an open session belongs to by what is known now, or the ERROR that it is to end with.
+
+        A session that has logged in by a passcode of the users file ends when its hash there is another one or gone.
+        Whom a plug-in has let in keeps what it has said: it is not asked again.
+        """
+        known, table = session.identity, self._users.table
         if known.source == "anonymous":
             now = self._anonymous(session)
         elif known.source == "certificate":
             now = self._by_certificate(known.user)
         elif known.source == "plugin":
             return known
-        elif known.user in self._users.table.rights:
-            return Identity(known.user, self._users.table.rights[known.user], known.source)
+        elif known.hash and known.user in table.rights and table.hashes.get(known.user) != known.hash:
+            return CHANGED
+        elif known.user in table.rights:
+            return known._replace(rights=table.rights[known.user])
         else:
-            return None
-        return None if isinstance(now, ProtocolError) else now
+            return GONE
+        return GONE if isinstance(now, ProtocolError) else now
 
     def _by_certificate(self, name: str) -> Identity | ProtocolError:
         if not self._config.has_users:
@@ -157,15 +211,26 @@ class Entrance:
             if not self._guesses.holds(asking.login, origin, self._now_ns()):  # or who guesses is told what was right
                 asking.decide(remembered)
                 return
-        same = self._tries.get(key)
-        if same is not None:
+        line = self._line_for(asking.login)
+        same = line.tries.get(key)
+        if same is not None and same.overdue:
+            asking.decide(self._overdue_error())
+        elif same is not None:
             same.asking.append(asking)
-        elif len(self._tries) >= WAITING_MAX:
+        elif line is self._plugin_line and self._hangs:
+            asking.decide(self._overdue_error())
+        elif len(line.tries) >= limits.LOGINS_WAITING_MAX:
             asking.decide(ProtocolError("too-many", "too many logins wait to be verified", "Try again in a moment."))
         else:
-            self._tries[key] = waiting = _Try(key, asking)
-            self._queue.add(waiting.origin, waiting)
-            self._go_on()
+            line.tries[key] = waiting = _Try(key, asking, line)
+            line.queue.add(waiting.origin, waiting)
+            self._go_on(line)
+
+    def _line_for(self, login: str) -> _Line:
+        """The users file judges whom it has a hash of; the plug-in judges the others."""
+        if self._plugin is None or login in self._users.table.hashes:
+            return self._file_line
+        return self._plugin_line
 
     def _remembered(self, key: bytes) -> Identity | None:
         remembered = self._right.get(key)
@@ -180,12 +245,16 @@ class Entrance:
         parts = (len(login).to_bytes(8, "big"), login, len(host).to_bytes(8, "big"), host, asking.passcode.encode())
         return hmac.digest(self._secret, b"".join(parts), "sha256")
 
-    def _go_on(self) -> None:
-        while self._queue and self._idle:
-            trying = self._queue.take()
-            trying.asking = [each for each in trying.asking if each.wanted]
+    def _go_on(self, line: _Line) -> None:
+        while line.queue and line.idle:
+            trying = line.queue.take()
+            trying.drop_gone()
             if not trying.asking:
-                self._tries.pop(trying.key, None)
+                self._forget(trying)
+            elif self._line_for(trying.asking[0].login) is not line:  # the users file has changed
+                self._forget(trying)
+                for each in trying.asking:
+                    self._look_up(each)
             elif self._may_start(trying):
                 first = trying.asking[0]
                 remembered = self._remembered(trying.key)
@@ -193,9 +262,13 @@ class Entrance:
                     self._guesses.succeeded(first.login, trying.origin)
                     self._answer(trying, remembered)
                     continue
-                submit = self._idle.pop()
-                work = partial(self._verify, self._users.table, first.login, first.passcode, first.address)
-                submit(work, partial(self._verified, trying, self._users.table, submit))
+                submit, table = line.idle.pop(), self._users.table
+                verify = self._verify
+                if line is self._plugin_line:
+                    verify = self._ask
+                    self._calls.append((self._now_ns() + self._config.plugin_timeout_ns, trying))
+                work = partial(verify, table, first.login, first.passcode, first.address)
+                submit(work, partial(self._verified, trying, first, table, submit))
 
     def _may_start(self, trying: _Try) -> bool:
         if trying.may_start:
@@ -204,25 +277,30 @@ class Entrance:
         wait_ns = self._guesses.wait_ns(first.login, trying.origin, self._now_ns())
         trying.may_start = True
         if wait_ns is None:
-            log.warning(
-                "login of %r from %s not looked at: too many wrong ones before", _short(first.login), first.address
-            )
             self._answer(trying, GUESSED)
         elif wait_ns > 0:
             self._later(wait_ns / NS_PER_SECOND, partial(self._waited, trying))
         return wait_ns == 0
 
     def _waited(self, trying: _Try) -> None:
-        self._queue.again(trying.origin, trying)
-        self._go_on()
+        trying.line.queue.again(trying.origin, trying)
+        self._go_on(trying.line)
 
     def _verify(self, table: users.UserTable, login: str, passcode: str, address: str) -> Any:
-        """On a thread: the Identity, None if it is not to be let in."""
+        """On a thread: the Identity by the users file; None if the login is not to be let in."""
+        from radiator.server import passwords  # loaded with the users file, if there is one
+
         try:
             hash_ = table.hashes.get(login)
-            if hash_ is not None or self._plugin is None:
-                right = passwords.verify(hash_ or table.dummy, passcode)
-                return Identity(login, table.rights[login], "users") if right and hash_ is not None else None
+            right = passwords.verify(hash_ or table.dummy, passcode)
+            return Identity(login, table.rights[login], "users", hash_) if right and hash_ is not None else None
+        except Exception as error:
+            return error
+
+    def _ask(self, table: users.UserTable, login: str, passcode: str, address: str) -> Any:
+        """On a thread: the Identity by the plug-in; None if the login is not to be let in."""
+        assert self._plugin is not None
+        try:
             answer = self._plugin(login, passcode, address)
             if answer is None:
                 return None
@@ -231,38 +309,112 @@ class Entrance:
                 return Identity(user, rights, "plugin")
             return Identity(user, table.rights[user], "users") if user in table.rights else None
         except BaseException as error:  # the plug-in's: time-outs of gevent and asyncio are no Exception
-            log.exception("the plug-in failed on the login of %r: refused", _short(login))
             return error
 
-    def _verified(self, trying: _Try, table: users.UserTable, thread: Submit, result: Any) -> None:
-        self._idle.append(thread)
-        first = trying.asking[0]
-        if table is not self._users.table:  # the users file was read anew meanwhile: by that it is to be judged
-            self._queue.again(trying.origin, trying)
+    def _verified(self, trying: _Try, first: Asking, table: users.UserTable, thread: Submit, result: Any) -> None:
+        line = trying.line
+        line.idle.append(thread)
+        if line is self._plugin_line:
+            self._returned(trying)
+        if table is not self._users.table and not trying.overdue:  # the users file was read anew meanwhile: judge by it
+            line.queue.again(trying.origin, trying)
         elif isinstance(result, Identity):
             self._guesses.succeeded(first.login, trying.origin)
-            trust_ns = FOR_EVER_NS if self._plugin is None else PLUGIN_TRUST_NS
-            self._right[trying.key] = (self._now_ns() + trust_ns, result)
-            if len(self._right) > REMEMBERED_MAX:
-                self._right.popitem(last=False)
+            if table is self._users.table:
+                trust_ns = FOR_EVER_NS if self._plugin is None else PLUGIN_TRUST_NS
+                self._right[trying.key] = (self._now_ns() + trust_ns, result)
+                if len(self._right) > REMEMBERED_MAX:
+                    self._right.popitem(last=False)
             self._answer(trying, result)
         else:
             if result is None:
                 self._guesses.failed(first.login, trying.origin, self._now_ns())
-                log.warning("login of %r from %s refused", _short(first.login), first.address)
+            else:
+                what = "the plug-in failed" if line is self._plugin_line else "the verification failed"
+                self._peer_log.line(
+                    logging.ERROR,
+                    "logins that could not be verified",
+                    trying.origin,
+                    "%s on the login of %r: refused",
+                    what,
+                    _short(first.login),
+                    logger=log,
+                    error=result,
+                )
             self._answer(trying, DENIED)
-        self._go_on()
+        self._go_on(line)
+
+    def _forget(self, trying: _Try) -> None:
+        trying.line.tries.pop(trying.key, None)
 
     def _answer(self, trying: _Try, decision: Identity | ProtocolError) -> None:
-        self._tries.pop(trying.key, None)
-        for each in trying.asking:
+        self._forget(trying)
+        self._decide(trying, decision)
+
+    def _decide(self, trying: _Try, decision: Identity | ProtocolError) -> None:
+        asking, trying.asking = trying.asking, []
+        for each in asking:
             each.decide(decision)
+
+    # --- a plug-in that hangs -----------------------------------------------------------------------------------------
+
+    @property
+    def _hangs(self) -> bool:
+        """Every thread of the plug-in is in a call that has taken too long."""
+        return self._overdue == self._plugin_line.threads > 0
+
+    def _returned(self, trying: _Try) -> None:
+        if trying.overdue:
+            if self._hung:
+                log.warning("a call of the plug-in has returned: its logins are verified again")
+            self._overdue -= 1
+            self._hung = False
+        else:
+            self._calls = [call for call in self._calls if call[1] is not trying]
+            self._slow = False
+
+    def _look_at_calls(self) -> None:
+        """Refuse the logins whose calls have taken too long; once no call returns, those that wait too."""
+        now_ns = self._now_ns()
+        while self._calls and self._calls[0][0] <= now_ns:
+            _, trying = self._calls.pop(0)
+            trying.overdue = True
+            self._overdue += 1
+            if not self._slow:
+                self._slow = True
+                log.error("a call of the plug-in has taken longer than %s (auth.plugin_timeout)", self._timeout)
+            self._decide(trying, self._overdue_error())
+        if self._hangs:
+            if not self._hung:
+                self._hung = True
+                log.error("no call of the plug-in returns: its logins are refused; users of the file go on")
+            for waiting in self._plugin_line.queue.take_all():
+                self._answer(waiting, self._overdue_error())
+
+    @property
+    def _timeout(self) -> str:
+        return f"{self._config.plugin_timeout_ns / NS_PER_SECOND:g} s"
+
+    def _overdue_error(self) -> ProtocolError:
+        if self._hangs:
+            message = "the login was not verified: earlier ones have waited too long for an answer, and still wait"
+        else:
+            message = "the login could not be verified in time"
+        detail = f"The plug-in that verifies it has {self._timeout} (auth.plugin_timeout). Try again later."
+        return ProtocolError("timeout", message, detail)
 
     # --- the users file -----------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Look now and then whether the users file has changed."""
+        """Several times a second: look whether the users file has changed, whether a call of the plug-in takes too
+        long, and whose clients have gone."""
         self._users.tick(self._now_ns())
+        self._look_at_calls()
+        for line in (self._file_line, self._plugin_line):
+            for trying in line.tries.values():
+                trying.drop_gone()
+            for trying in line.queue.keep(lambda each: bool(each.asking)):
+                self._forget(trying)
 
     def reload(self) -> None:
         """Read the users file anew."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import heapq
 from typing import Any, Protocol
 
+from radiator.clock import MonoNs
 from radiator.stomp.heartbeat import HeartBeat
 
 SPARE = 64  # closed ones that are not worth a clearing-up
@@ -24,14 +25,14 @@ class Beating(Protocol):
     closed: bool
     heart_beat: HeartBeat | None
 
-    def beat(self, now_ns: int) -> None: ...
+    def beat(self, now_ns: MonoNs) -> None: ...
 
 
 class Beats:
     """Times are monotonic nanoseconds."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Any]] = []  # due, a number that no two share, the transport
+        self._heap: list[tuple[MonoNs, int, Any]] = []  # due, a number that no two share, the transport
         self._number = 0
         self._closed = 0
 
@@ -50,7 +51,7 @@ class Beats:
             heapq.heapify(self._heap)
             self._closed = 0
 
-    def look(self, now_ns: int) -> int:
+    def look(self, now_ns: MonoNs) -> int:
         """Have every transport that is due do its part; returns how many there were."""
         heap = self._heap
         looks = 0
@@ -68,12 +69,12 @@ class Beats:
                 self._push(_next_ns(heart_beat, now_ns, sends), transport)
         return looks
 
-    def _push(self, due_ns: int, transport: Beating) -> None:
+    def _push(self, due_ns: MonoNs, transport: Beating) -> None:
         self._number += 1
         heapq.heappush(self._heap, (due_ns, self._number, transport))
 
 
-def _next_ns(heart_beat: HeartBeat, now_ns: int, sends: bool) -> int:
+def _next_ns(heart_beat: HeartBeat, now_ns: MonoNs, sends: bool) -> MonoNs:
     """When to look again. What is sent now leaves at the end of this turn; who should be dead and is not has been given
     another time."""
     found = []
@@ -82,4 +83,4 @@ def _next_ns(heart_beat: HeartBeat, now_ns: int, sends: bool) -> int:
     if heart_beat.silence_ns:
         dead_ns = heart_beat.last_received_ns + heart_beat.silence_ns + 1
         found.append(dead_ns if dead_ns > now_ns else now_ns + heart_beat.silence_ns)
-    return min(found)
+    return MonoNs(min(found))

@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import logging
 import os
-import ssl
 import stat
 import time
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from radiator.config import Listen, Tls
 from radiator.errors import ConfigError
-from radiator.tunnels.certificates import server_context, validity
+
+if TYPE_CHECKING:
+    import ssl
 
 log = logging.getLogger("radiator.server")
 
@@ -39,6 +41,8 @@ class Certificate:
         self.context = self._load()
 
     def _load(self) -> ssl.SSLContext:
+        from radiator.tunnels.certificates import server_context, validity  # OpenSSL: only with a certificate
+
         tls = self.tls
         context = server_context(tls.cert, tls.key, tls.client_ca)
         if os.stat(tls.key).st_mode & stat.S_IROTH:

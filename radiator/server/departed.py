@@ -24,12 +24,13 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from radiator.broker.broker import Broker
     from radiator.server.transport import Transport
 
 log = logging.getLogger("radiator.server")
 
 
-def look(paused: Iterable[Transport]) -> None:
+def look(broker: Broker, paused: Iterable[Transport]) -> None:
     """Close those that are gone."""
     transports = {transport.sock.fileno(): transport for transport in paused}
     if not transports:
@@ -43,7 +44,16 @@ def look(paused: Iterable[Transport]) -> None:
         if session.closing or transport.closed:
             continue  # that has timers of its own
         if events & select.POLLERR or (events & select.POLLHUP and session.subscriptions):
-            log.info("session %s %s: gone while it was not read", session.id, session.address)
+            broker.stats.gone_unread += 1
+            broker.peer_log.line(
+                logging.INFO,
+                "connections gone while they were not read",
+                session.origin,
+                "session %s %s: gone while it was not read",
+                session.id,
+                session.address,
+                logger=log,
+            )
             transport.close()
         else:
             transport.departing = True

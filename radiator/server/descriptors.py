@@ -1,9 +1,9 @@
 """File descriptors: as many as the configuration needs, or as many connections and open logs as there are some for.
 
-Each connection is one, each log that is written two; after a transaction over many logs these are more for a while. A
-process that runs out of them cannot even say no: connections wait in the kernel without a word, and files cannot be
-opened. So the soft limit is raised at the start, and where the hard one is lower still, what remains beside OTHERS is
-halved: fewer connections are taken than ``limits.connections`` says, and the next one gets its ERROR; fewer logs are
+Each connection is one, each log that is written two. A process that runs out of them cannot even say no: connections
+wait in the kernel without a word, and files cannot be opened. So the soft limit is raised at the start. Where the hard
+one is lower still, some logs come first (OPEN_LOGS_FEW, or half of what remains beside OTHERS), then connections, then
+more logs: fewer connections are taken than ``limits.connections`` says, and the next one gets its ERROR; fewer logs are
 kept open, which costs time where many are written.
 """
 
@@ -20,7 +20,9 @@ log = logging.getLogger("radiator.server")
 PER_LOG = 2  # the segment, and the mapping of its head
 USES = {
     "Python, the loop, its threads' wake-ups, signals": 16,
-    "lock, hints of deliveries, cursors' journal, transactions": 4,
+    "lock, hints of deliveries, cursors' journal": 4,
+    "the journal: its last files, not synced yet": limits.JOURNAL_FILES_MAX + 1,
+    "checkpoint threads: a segment, or a directory": limits.CHECKPOINT_THREADS,
     "disk thread: a log more while it opens, a directory's sync, a small file that is replaced": 6,
     "read thread: a segment and its index": 2,
     "caretaker: a segment, what it becomes, its index, the directory": 4,
@@ -43,10 +45,9 @@ def provide(connections: int) -> Room:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     enough = Room(connections, limits.OPEN_LOGS_MAX)
     wanted = connections + PER_LOG * limits.OPEN_LOGS_MAX + OTHERS
-    best = wanted + PER_LOG * limits.DEFERRING_FACTOR * limits.OPEN_LOGS_MAX
-    if soft == resource.RLIM_INFINITY or soft >= best:
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
         return enough
-    most = best if hard == resource.RLIM_INFINITY else min(best, hard)
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
     except (OSError, ValueError) as error:
@@ -55,8 +56,9 @@ def provide(connections: int) -> Room:
     if most >= wanted:
         return enough
     left = most - OTHERS
-    logs = min(max(left // 2 // PER_LOG, 1), limits.OPEN_LOGS_MAX)
-    room = Room(min(max(left - PER_LOG * logs, 1), connections), logs)
+    few = min(max(left // 2 // PER_LOG, 1), limits.OPEN_LOGS_FEW)
+    taken = min(max(left - PER_LOG * few, 1), connections)
+    room = Room(taken, min(max((left - taken) // PER_LOG, few), limits.OPEN_LOGS_MAX))
     log.warning(
         "only %d files may be open (ulimit -Hn): %d connections are taken, limits.connections is %d; "
         "%d logs are kept open for writing",

@@ -8,13 +8,16 @@ Invariant: there are never more transports than there may be connections, whiche
 from __future__ import annotations
 
 import itertools
+import logging
 import secrets
 import socket as std_socket
 import time
 
+from radiator import limits
 from radiator.broker.broker import Broker
 from radiator.config import Config
 from radiator.errors import ProtocolError
+from radiator.server.addresses import neighbourhood
 from radiator.server.driver import Driver
 from radiator.server.farewell import Farewells
 from radiator.server.listener import Listener
@@ -24,6 +27,8 @@ from radiator.stomp import encoder
 from radiator.stomp.connection import ServerConnection
 from radiator.stomp.parser import ParserLimits, new_caches
 from radiator.tunnels.http import response
+
+log = logging.getLogger("radiator.server")
 
 
 class Door:
@@ -47,11 +52,14 @@ class Door:
 
     def accept(self, listener: Listener, sock: std_socket.socket, address: str) -> None:
         if len(self._driver.transports) >= self._connections_max:
-            self._turn_away(listener, sock)
+            self._turn_away(listener, sock, address)
             return
-        # Whoever knows it can send to the session's temporary queues, so it cannot be guessed.
-        name = f"{self._run_id}-{next(self._numbers)}-{secrets.token_hex(4)}"
-        session = self._broker.connect(name, address)
+        session = self._broker.connect(
+            f"{self._run_id}-{next(self._numbers)}",
+            secrets.token_hex(limits.SESSION_SECRET_BYTES),
+            address,
+            neighbourhood(address),
+        )
         connection = ServerConnection(self._parser_limits, self._caches, self._heart_beat)
         seconds = self._config.limits.connect_timeout_seconds
         tunnel = listener.tunnel()
@@ -60,7 +68,8 @@ class Door:
         else:
             TunnelledTransport(sock, session, connection, self._driver, seconds, tunnel)
 
-    def _turn_away(self, listener: Listener, sock: std_socket.socket) -> None:
+    def _turn_away(self, listener: Listener, sock: std_socket.socket, address: str) -> None:
+        self._broker.stats.turned_away += 1
         configured, most = self._config.limits.connections, self._connections_max
         why = (
             f", but only {most} fit into the open files that the system allows (ulimit -Hn)"
@@ -69,6 +78,15 @@ class Door:
         )
         detail = f"limits.connections in the YAML file is {configured}{why}."
         error = ProtocolError("too-many", "too many connections", detail)
+        self._broker.peer_log.line(
+            logging.WARNING,
+            "connections turned away",
+            neighbourhood(address),
+            "connection from %s turned away: too many connections. %s",
+            address,
+            detail,
+            logger=log,
+        )
         words = response(HTTP_UNAVAILABLE, f"{error}. {detail}") if listener.web else encoder.error(error)
         self._farewells.say(sock, words, listener.tls())
 

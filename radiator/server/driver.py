@@ -8,7 +8,8 @@ thread is at work new messages gather, and the next group takes them all: that i
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -21,17 +22,19 @@ from radiator.broker.destinations.feed import Read
 from radiator.broker.session import Session
 from radiator.server import departed
 from radiator.server.beats import Beats
-from radiator.server.group import Shortcut, run_jobs, split, sync_jobs
+from radiator.server.group import Shortcut, run_group
 from radiator.server.handshakes import Handshakes
 from radiator.server.pace import Pace, run_care
+from radiator.server.unfinished import Unfinished
 from radiator.server.visits import Visits
 from radiator.server.worker import Worker, give_up
+from radiator.storage.journal.checkpoint import Checkpoint
+from radiator.timers import NEVER_NS
 
 log = logging.getLogger("radiator.server")
 
 PUMPS_PER_TURN = 4  # then the sockets have their turn
-NEVER_NS = 1 << 62
-DEADLINE_SECONDS_MIN, DEADLINE_SECONDS_MAX = 0.001, 5.0  # a clock that is set forward is met after that
+DEADLINE_SECONDS_MIN, DEADLINE_SECONDS_MAX = 0.001, 5.0  # a wall clock that steps forward is met after that
 
 
 class Driver:
@@ -39,6 +42,7 @@ class Driver:
 
     def __init__(self) -> None:
         self.broker: Broker
+        self.unfinished: Unfinished
         self.transports: dict[Session, Any] = {}
         self.has_room = True  # new messages may be appended
         self.paused: dict[Any, None] = {}  # transports that are not read for now
@@ -52,9 +56,9 @@ class Driver:
         interval = SETTLE_INTERVAL_NS / clock.NS_PER_SECOND
         self._settle_timer = self._loop.timer(interval, interval)
         self._settling = False
-        self._deadline_ns = NEVER_NS  # what the timer below is set to
+        self._deadline_ns = clock.MonoNs(NEVER_NS)  # what the timer below is set to
         self._deadline_timer: Any = None
-        self._scheduled = False
+        self.scheduled = False  # there will be a turn
         self._turning = False
         self._again = self._loop.async_()  # a turn behind the next poll: callbacks that make callbacks run before it
         self._again.start(self._turn)
@@ -64,13 +68,19 @@ class Driver:
         self._shortcut = Shortcut()
         self._reads = Worker("radiator-read")
         self._care = Worker("radiator-care")
+        self._checkpoints = Worker("radiator-checkpoint")
         self._pace = Pace()
         self._caring = False
 
+    def attach(self, broker: Broker, look_seconds: float) -> None:
+        """Drive this broker; ``look_seconds``: how often ``look_at_paused`` is called."""
+        self.broker = broker
+        self.unfinished = Unfinished(broker.memory_watch, broker.config, look_seconds)
+
     def wake(self) -> None:
         """Have a turn at the end of this round of the loop."""
-        if not self._scheduled:
-            self._scheduled = True
+        if not self.scheduled:
+            self.scheduled = True
             if self._turning:
                 self._again.send()
             else:
@@ -79,7 +89,7 @@ class Driver:
     def outgoing(self, session: Session) -> None:
         """A session has bytes to send (``Broker``'s wake)."""
         self._outgoing[session] = None
-        if not self._scheduled:
+        if not (self.scheduled or self._turning):  # a turn sends what it brings
             self.wake()
 
     def closing(self, transport: Any) -> None:
@@ -93,17 +103,20 @@ class Driver:
             self.broker.disconnect(transport.session)
         self.transports.pop(transport.session, None)
         self.paused.pop(transport, None)
+        self.unfinished.forget(transport)
         if transport.heart_beat is not None:
             self.beats.drop()
         self.wake()
 
     def beat(self) -> None:
         """Send the heart-beats that are due and close the peers that have gone silent."""
-        self.beats.look(clock.monotonic_ns())
+        with self.measured():
+            self.beats.look(clock.monotonic_ns())
 
     def look_at_paused(self) -> None:
-        """Once a second: those that are not read cannot be judged by what comes."""
-        departed.look(self.paused)
+        """Once a tick: those that are not read cannot be judged by what comes."""
+        departed.look(self.broker, self.paused)
+        self.unfinished.look()
         now_ns = clock.monotonic_ns()
         for transport in list(self.paused):
             if transport.heart_beat is not None:
@@ -113,20 +126,34 @@ class Driver:
         """Something small that reads files: on the thread of reads. What it raises is our bug, and is logged."""
         self._reads.submit(partial(run_aside, work), lambda _: None)
 
+    @contextmanager
+    def measured(self) -> Iterator[None]:
+        """For a callback of the loop that does broker work: how long it takes is measured."""
+        start_ns = clock.monotonic_ns()
+        try:
+            yield
+        finally:
+            self.broker.budget.took(clock.monotonic_ns() - start_ns)
+
     def _turn(self) -> None:
         self._turning = True
+        now = clock.now()
         try:
-            self._move_on()
+            self._move_on(now)
         finally:
+            if self._outgoing:
+                self.wake()
             self._turning = False
+            self.broker.budget.took(clock.monotonic_ns() - now.mono)
 
-    def _move_on(self) -> None:
-        self._scheduled = False
-        self.visits.next_round()
+    def _move_on(self, now: clock.Now) -> None:
+        self.scheduled = False
+        start_ns = now.mono
         broker = self.broker
+        brought = False  # it did something that may have brought work for the disk
         if not self._committing:
             try:
-                jobs = broker.take(clock.now_ns(), apart=True)
+                jobs = broker.take(now)
             except Exception:
                 give_up()  # some of them would wait for ever
             if broker.dirty_sources and not self._settling:
@@ -136,20 +163,21 @@ class Driver:
                 if self._disk.idle:
                     self.idle.set()
             elif self._disk.idle and self._shortcut.allows(jobs, len(self.transports)):
-                self._committed(self._shortcut.run(jobs))  # what it brings leaves in this very turn
+                now = self._complete(self._shortcut.run(jobs))  # what it brings leaves in this very turn
+                brought = True
             else:
                 self._committing = True
                 self.idle.clear()
                 self._disk.submit(partial(self._run_group, jobs), self._committed)
         else:
-            broker.take_finished(clock.now_ns())
-        self._take_apart()
+            broker.take_finished(now)
         more = False
         if broker.ready.busy:
             for _ in range(PUMPS_PER_TURN):
                 more = broker.ready.pump()
-                if not more:
+                if not more or broker.budget.exhausted:
                     break
+                brought = self._flush() or brought  # what a run has made is freed before the next one is made
         for read in broker.take_reads():
             if read.job.finished:
                 self._read_done(read)
@@ -158,16 +186,9 @@ class Driver:
         if not self._caring and (care := broker.store.care.take()) is not None:
             self._caring = True
             self._care.submit(partial(run_care, care, self._pace), self._cared)
-        if self._outgoing:
-            outgoing, self._outgoing = self._outgoing, {}
-            transports = self.transports
-            for session in outgoing:
-                transport = transports.get(session)
-                if transport is not None:
-                    try:
-                        transport.flush()
-                    except Exception as error:
-                        transport.fail(error)
+        if (checkpoint := broker.store.checkpoints.take()) is not None:
+            self._checkpoints.submit(partial(run_checkpoint, checkpoint), self._checkpointed)
+        brought = self._flush() or brought
         if self._closing:
             for transport in list(self._closing):
                 try:
@@ -176,26 +197,42 @@ class Driver:
                     transport.fail(error)
                 if transport.closed:
                     del self._closing[transport]
-        self.has_room = broker.pending_bytes <= limits.PENDING_APPEND_BYTES_MAX
-        if self.paused:
-            for transport in list(self.paused):
-                try:
-                    transport.go_on()
-                except Exception as error:
-                    transport.fail(error)
-        if more or broker.dead_letters.waiting:
+        self.has_room = broker.pending_bytes <= limits.PENDING_APPEND_BYTES_MAX and not broker.store.checkpoints_behind
+        self.visits.begin_lines(start_ns)
+        for transport in list(self.paused):
+            try:
+                if transport.go_on() and self.visits.round_over:
+                    self.wake()
+                    break
+            except Exception as error:
+                transport.fail(error)
+        more |= self.visits.serve()
+        broker.budget.took(self.visits.next_round())
+        if (
+            more
+            or broker.ready.busy
+            or broker.dead_letters.waiting
+            or broker.background.waiting
+            or (brought and broker.unsettled)
+        ):
             self.wake()
         if min(broker.timing.next_ns, broker.throttle.next_ns) < self._deadline_ns:
-            self._meet_deadline(clock.now_ns())
+            self._meet_deadline(clock.now())
 
-    def _take_apart(self) -> None:
-        """What many logs have to do, one log at a time: a group that comes meanwhile waits for one of them at most."""
-        try:
-            units = self.broker.take_apart(clock.now_ns())
-        except Exception:
-            give_up()  # some of them would wait for ever
-        for unit in units:
-            self._disk.submit(partial(run_jobs, unit), self._completed, behind=True)
+    def _flush(self) -> bool:
+        """Send what sessions have. Returns whether there was something."""
+        if not self._outgoing:
+            return False
+        outgoing, self._outgoing = self._outgoing, {}
+        transports = self.transports
+        for session in outgoing:
+            transport = transports.get(session)
+            if transport is not None:
+                try:
+                    transport.flush()
+                except Exception as error:
+                    transport.fail(error)
+        return True
 
     def _settle(self) -> None:
         """Acks that were gathered are due."""
@@ -205,45 +242,46 @@ class Driver:
 
     def _run_group(self, jobs: list[Any]) -> list[Any]:
         """On the disk thread."""
-        for job in jobs:
-            job.write()
-        early, others = split(jobs)
-        if early:
-            self._disk.tell(self._completed, early)
-        return sync_jobs(others)
+        return run_group(jobs, partial(self._disk.tell, self._completed))
 
     def _committed(self, jobs: list[Any]) -> None:
         self._committing = False
         self._completed(jobs)
 
     def _completed(self, jobs: list[Any]) -> None:
-        now_ns = clock.now_ns()
-        try:
-            for job in jobs:
-                self.broker.completed(job, now_ns)
-        except Exception:
-            give_up()  # some of the group would wait for ever
-        self._meet_deadline(now_ns)
+        now = self._complete(jobs)
+        self.broker.budget.took(clock.monotonic_ns() - now.mono)
         self.wake()
 
-    def _meet_deadline(self, now_ns: int) -> None:
+    def _complete(self, jobs: list[Any]) -> clock.Now:
+        """Let what these jobs have done take effect. Returns the present time."""
+        now = clock.now()
+        try:
+            for job in jobs:
+                self.broker.completed(job, now)
+        except Exception:
+            give_up()  # some of the group would wait for ever
+        self._meet_deadline(now)
+        return now
+
+    def _meet_deadline(self, now: clock.Now) -> None:
         """An interval sync is due when its rule says, and not at the next tick: the interval is what may be lost. The
         same for a message that is to be delivered at a moment."""
-        deadline_ns = self.broker.next_deadline_ns(now_ns)
-        if deadline_ns is None or deadline_ns >= self._deadline_ns:
+        deadline_ns = self.broker.next_deadline_ns(now)
+        if deadline_ns >= self._deadline_ns:
             return
-        seconds = min((deadline_ns - now_ns) / clock.NS_PER_SECOND, DEADLINE_SECONDS_MAX)
+        seconds = min((deadline_ns - now.mono) / clock.NS_PER_SECOND, DEADLINE_SECONDS_MAX)
         self._stop_deadline_timer()
         self._deadline_ns = deadline_ns
         self._deadline_timer = self._loop.timer(max(seconds, DEADLINE_SECONDS_MIN))
         self._deadline_timer.start(self._deadline)
 
     def _deadline(self) -> None:
-        self._deadline_ns = NEVER_NS
-        now_ns = clock.now_ns()
-        with self.broker.bugs:
-            self.broker.tick(now_ns)
-        self._meet_deadline(now_ns)
+        self._deadline_ns = clock.MonoNs(NEVER_NS)
+        now = clock.now()
+        with self.measured(), self.broker.bugs:
+            self.broker.tick(now)
+        self._meet_deadline(now)
         self.wake()
 
     def _stop_deadline_timer(self) -> None:
@@ -253,13 +291,17 @@ class Driver:
             self._deadline_timer = None
 
     def _read_done(self, read: Read) -> None:
-        with self.broker.bugs:
+        with self.measured(), self.broker.bugs:
             self.broker.read_done(read)
         self.wake()
 
     def _cared(self, job: Any) -> None:
         self._caring = False
-        self.broker.care_done(job, clock.now_ns())
+        self.broker.care_done(job, clock.now())
+        self.wake()
+
+    def _checkpointed(self, checkpoint: Checkpoint) -> None:
+        self.broker.store.checkpoints.done(checkpoint)
         self.wake()
 
     def stop(self) -> None:
@@ -274,12 +316,19 @@ class Driver:
         self._reads.stop()
         self._pace.stopping = True
         self._care.stop()
+        self._checkpoints.stop()
 
 
 def run_read(read: Read) -> Read:
     """On the read thread."""
     read.run()
     return read
+
+
+def run_checkpoint(checkpoint: Checkpoint) -> Checkpoint:
+    """On the thread of checkpoints."""
+    checkpoint.run()
+    return checkpoint
 
 
 def run_aside(work: Callable[[], Any]) -> None:

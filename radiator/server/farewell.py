@@ -13,13 +13,15 @@ Invariant: no more than AT_ONCE_MAX are here, and none for longer than SECONDS.
 from __future__ import annotations
 
 import socket as std_socket
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import gevent
 
 from radiator import limits
 from radiator.server.handshakes import Handshakes
-from radiator.tunnels.tls import Tls
+
+if TYPE_CHECKING:
+    from radiator.tunnels.tls import Tls
 
 AT_ONCE_MAX: Final = 8  # a file descriptor each (``descriptors``)
 SECONDS: Final = 2.0

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final
 
-from radiator.clock import NS_PER_MS, NS_PER_SECOND
+from radiator.clock import NS_PER_MS, NS_PER_SECOND, MonoNs
 
 ENTRIES_MAX: Final = 10_000  # of each table: some megabytes
 FREE_OF_USER: Final = 3  # slips of the keyboard
@@ -44,7 +44,7 @@ class Guesses:
         self._records: OrderedDict[Key, _Record] = OrderedDict()
         self._homes: OrderedDict[Key, None] = OrderedDict()  # (user, host) of logins that were right
 
-    def wait_ns(self, user: str, host: str, now_ns: int) -> int | None:
+    def wait_ns(self, user: str, host: str, now_ns: MonoNs) -> int | None:
         """How long this try has to wait; None: it is refused. Tries that come meanwhile wait behind it."""
         records = [(key, record) for key in self._keys(user, host) if (record := self._record(key, now_ns)) is not None]
         start_ns = max([now_ns, *(record.open_ns for _, record in records)])
@@ -54,12 +54,12 @@ class Guesses:
             record.open_ns = start_ns + _delay_ns(key, record.failures)
         return start_ns - now_ns
 
-    def holds(self, user: str, host: str, now_ns: int) -> bool:
+    def holds(self, user: str, host: str, now_ns: MonoNs) -> bool:
         """Whether a try would have to wait now. Changes nothing."""
         records = [self._record(key, now_ns) for key in self._keys(user, host)]
         return any(record is not None and record.open_ns > now_ns for record in records)
 
-    def failed(self, user: str, host: str, now_ns: int) -> None:
+    def failed(self, user: str, host: str, now_ns: MonoNs) -> None:
         """That try was wrong."""
         for key in self._keys(user, host):
             record = self._record(key, now_ns)
@@ -84,9 +84,9 @@ class Guesses:
     def _keys(self, user: str, host: str) -> list[Key]:
         return [(user, host)] if (user, host) in self._homes else [("user", user, host), ("host", "", host)]
 
-    def _record(self, key: Key, now_ns: int) -> _Record | None:
+    def _record(self, key: Key, now_ns: MonoNs) -> _Record | None:
         record = self._records.get(key)
-        if record is not None and not 0 <= now_ns - record.last_ns < FORGET_NS:
+        if record is not None and now_ns - record.last_ns >= FORGET_NS:
             del self._records[key]
             return None
         return record

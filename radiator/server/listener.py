@@ -6,7 +6,8 @@ import errno
 import logging
 import socket as std_socket
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from gevent import socket
@@ -18,9 +19,11 @@ from radiator.errors import ConfigError
 from radiator.server import unix
 from radiator.server.certificates import Certificate
 from radiator.tunnels.both import Both
-from radiator.tunnels.tls import Tls
 from radiator.tunnels.tunnel import Tunnel
-from radiator.tunnels.websocket import ServerSocket
+
+if TYPE_CHECKING:
+    from radiator.tunnels.tls import Tls
+    from radiator.tunnels.websocket import ServerSocket
 
 log = logging.getLogger("radiator.server")
 
@@ -67,7 +70,8 @@ class Listener:
     ) -> None:
         self._accept = accept
         self._listen = listen
-        self._certificate = certificate
+        self._new_tls = None if certificate is None else _tls_of(certificate)
+        self._new_web = _web_of(listen) if listen.web else None
         self._path = listen.path if listen.scheme == "unix" else None
         self._socket = (
             unix.bind(listen.path, BACKLOG)
@@ -89,14 +93,14 @@ class Listener:
 
     def tls(self) -> Tls | None:
         """What encrypts a new connection, if that is to be."""
-        return None if self._certificate is None else Tls(self._certificate.context)
+        return None if self._new_tls is None else self._new_tls()
 
     def tunnel(self) -> Tunnel | None:
         """What the bytes of a new connection travel in; None: in nothing."""
         tls = self.tls()
-        if not self.web:
+        if self._new_web is None:
             return tls
-        web = ServerSocket(self._listen.path, self._listen.origins, secure=tls is not None)
+        web = self._new_web(secure=tls is not None)
         return web if tls is None else Both(tls, web)
 
     def start(self) -> None:
@@ -120,6 +124,20 @@ class Listener:
             sock.setsockopt(std_socket.IPPROTO_TCP, std_socket.TCP_KEEPINTVL, ASK_AGAIN_SECONDS)
             sock.setsockopt(std_socket.IPPROTO_TCP, std_socket.TCP_KEEPCNT, ASK_TIMES)
         self._accept(self, sock, f"{address[0]}:{address[1]}" if isinstance(address, tuple) else str(self._path))
+
+
+def _tls_of(certificate: Certificate) -> Callable[[], Tls]:
+    """Makes the TLS of a new connection. A broker without such a listener does not load OpenSSL."""
+    from radiator.tunnels.tls import Tls
+
+    return lambda: Tls(certificate.context)
+
+
+def _web_of(listen: Listen) -> Callable[..., ServerSocket]:
+    """Makes the WebSocket of a new connection. A broker without such a listener does not load wsproto."""
+    from radiator.tunnels.websocket import ServerSocket
+
+    return partial(ServerSocket, listen.path, listen.origins)
 
 
 def bind_tcp(host: str, port: int, key: str, url: str) -> Any:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("radiator.server")
 
 READ, WRITE = 1, 2  # libev's event bits
+FRAME_OVERHEAD_BYTES = 128  # of a frame in memory beside its bytes
 LATE_SECONDS = 1.0  # more for CONNECT, where something has come that is not read yet
 LINGER_SECONDS = 2.0  # how long a closing connection is read, so that its last frame arrives
 UNSENT_SECONDS_MAX = 10.0  # how long a closing connection may take to accept its last bytes
@@ -46,13 +47,18 @@ class Transport:
 
     __slots__ = (
         "_backlog",
+        "_calm_at",
         "_connection",
         "_driver",
         "_ended",
         "_ending",
         "_feeds_disk",
+        "_held_bytes",
+        "_in_line",
         "_paused",
+        "_pending_bytes",
         "_rest",
+        "_rest_bytes",
         "_reader",
         "_shut",
         "_timer",
@@ -80,9 +86,14 @@ class Transport:
         self._writer: Any = None
         self._shut = False  # our side has been shut down; what still comes is dropped
         self._paused = False  # not read: see _may_read
+        self._in_line = False  # not read until its turn has come: see Visits
+        self._calm_at = 0  # the round in which it counts no more as busy
         self._feeds_disk = False  # it has just sent something that goes to a disk that is behind
         self._unread = 0  # bytes in the kernel when a paused peer was last looked at
         self._rest: list[Frame] = []  # frames whose turn has not come: those before them were much work
+        self._rest_bytes = 0  # what these hold, at most
+        self._pending_bytes = 0  # of the frame that has not come whole
+        self._held_bytes = 0  # all that was last reported to ``Unfinished``
         self._ending = False  # its last frames are on their way out
         self._ended = False  # the peer sends no more, but may still read
         self.departing = False  # the same, found out while it is not read
@@ -98,60 +109,169 @@ class Transport:
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
+    @property
+    def origin(self) -> str:
+        """With whose connections it shares the time of the loop: the user's, or before the login the address's."""
+        return self.session.user or self.session.origin
+
     def _readable(self) -> None:
+        session = self.session
+        if self._driver.visits.begin_at_once(session.user or session.origin, self._calm_at):
+            self._visit()
+        else:
+            self._stand_in_line()
+
+    def take_turn(self) -> None:
+        """Go on after standing in line."""
+        self._in_line = False
+        if not (self.closed or self._paused):
+            self._driver.visits.begin(self.origin)
+            self._visit()
+            self._read_on()
+
+    def _stand_in_line(self) -> None:
+        """Read no more until ``take_turn``."""
+        if not (self._in_line or self.closed):
+            self._in_line = True
+            self._reader.stop()
+            self._driver.visits.stand_in_line(self)
+            self._driver.wake()
+
+    def _visit(self) -> None:
+        """Act on the frames that were left, and read on, until the visit that has begun is over or nothing more is
+        there."""
+        visits = self._driver.visits
         try:
-            visits = self._driver.visits.begin()
-            while not self.closed:
+            if self._rest:
+                self._act_on_rest()
+            while not (self.closed or self._paused or self._in_line):
                 size = visits.recv_bytes
                 data = self.sock.recv(size)
                 if not data:
                     self._peer_ended()
-                    return
+                    break
                 if self._shut:
-                    return
+                    break
                 self._received(data)
-                if self._paused or len(data) < size or visits.spent(len(data)):
-                    return
+                if len(data) < size:
+                    break
+                if visits.spent(len(data)):
+                    self._stand_in_line()
         except (BlockingIOError, InterruptedError):
-            return
+            pass
         except OSError as error:
             log.debug("session %s %s: %s", self.session.id, self.session.address, error)
             self.close()
         except Exception as error:
             self.fail(error)
+        finally:
+            visits.ended()
+        if self._in_line:
+            self._calm_at = visits.calm_at
+
+    def _read_on(self) -> None:
+        """Watch the socket again, unless something stands against it."""
+        if not (self.closed or self._paused or self._in_line or self._ended or self._reader.active):
+            self._reader.start(self._readable)
 
     def _received(self, data: bytes) -> None:
         session, connection, driver = self.session, self._connection, self._driver
+        if session.closing:  # nothing more is acted on
+            self._handled()
+            return
         if self.heart_beat is not None:
             self.heart_beat.received(clock.monotonic_ns())
         frames = connection.receive(data)
-        if frames and not session.closing:
+        pending_bytes = connection.pending_bytes
+        if frames:
             opening = not session.connected
             if opening:
                 self._opened()
-            self._rest += driver.broker.handle(session, frames, clock.now_ns())
+            left = driver.broker.handle(session, frames, clock.now())
+            if left:
+                self._rest += left
+                if len(left) < len(frames) or session.unfinished:
+                    self._go_on_in_turn()
             if opening and session.connected:
                 self._stop_timer()
             self._feeds_disk = not driver.has_room and any(map(goes_to_disk, frames))
+            if self._rest:
+                came = self._pending_bytes + len(data) - pending_bytes
+                self._rest_bytes += came + len(self._rest) * FRAME_OVERHEAD_BYTES
+        self._pending_bytes = pending_bytes
+        if pending_bytes or self._held_bytes or self._rest:
+            self._report(bool(frames))
         self._handled()
 
     def _handled(self) -> None:
         session, connection, driver = self.session, self._connection, self._driver
         if connection.failed is not None and not session.closing and not self._rest:
             self._not_understood(connection.failed)
-        driver.wake()
+        if not driver.scheduled:
+            driver.wake()
         if session.closing:
-            self._rest.clear()
             self._start_closing()
-        elif not self._may_read():
+        elif not (self._in_line or self._may_read()):
             self.pause()
 
-    def _may_read(self) -> bool:
-        """Not while it feeds a disk that is behind, does not read what it is sent, has frames that are not done with or
-        is not known yet; nor while the broker is being stopped. Acks, and what stays in memory, wait for no disk."""
+    def _act_on_rest(self) -> bool:
+        """Act on frames that were left. False if they wait, as before, for something that has not happened."""
+        session, driver = self.session, self._driver
+        if session.closing or not driver.has_room:
+            self._handled()
+            return False
+        before = len(self._rest)
+        rest, self._rest = self._rest, []  # whatever happens, no frame is acted on twice
+        self._rest = driver.broker.handle(session, rest, clock.now())
+        if not self._rest:
+            self._rest_bytes = 0
+        moved = len(self._rest) < before or session.unfinished or session.closing
+        if moved:
+            self._report(finished=True)
+            self._go_on_in_turn()
+        if moved or not self._paused:  # else nothing has changed, and another turn would find that again
+            self._handled()
+        return moved
+
+    def _go_on_in_turn(self) -> None:
+        """Frames were acted on: those that are left, if they wait for nothing but time, go on in their turn."""
+        session = self.session
+        if self._rest and session.hold is None and not (session.undecided or session.closing):
+            self._paused = False
+            self._driver.paused.pop(self, None)
+            self._stand_in_line()
+
+    def _holds(self) -> int:
+        """Bytes of frames that are not done with."""
+        return self._pending_bytes + self._rest_bytes
+
+    def _report(self, finished: bool) -> None:
+        """Have what is held counted in ``limits.memory``; it may be refused there."""
+        self._held_bytes = self._holds()
+        self._driver.unfinished.report(self, self._held_bytes, finished)
+
+    def could_go_on(self) -> bool:
+        """Whether nothing but memory stands against reading it.
+
+        It is not read while it feeds a disk that is behind, does not read what it is sent, has frames that are not done
+        with or is not known yet; nor while the broker is being stopped. Acks, and what stays in memory, wait for no
+        disk.
+        """
         driver, session = self._driver, self.session
         has_room = driver.has_room or not self._feeds_disk
         return has_room and not (session.choked or self._rest or session.undecided or driver.stopping)
+
+    def is_stalled(self) -> bool:
+        """Whether it holds a part of a frame, could be read, and nothing more of that has come."""
+        if self.closed or not self._pending_bytes or not self.could_go_on():
+            return False
+        try:
+            return kernel.unread_bytes(self.sock) == 0
+        except OSError:
+            return True
+
+    def _may_read(self) -> bool:
+        return self.could_go_on() and not (self._held_bytes and self._driver.unfinished.waits(self))
 
     def pause(self) -> None:
         """Read no more until ``go_on`` finds that nothing stands against it."""
@@ -163,11 +283,18 @@ class Transport:
     def _not_understood(self, error: ProtocolError) -> None:
         """The bytes are no frame: answer in the peer's language if it is another one, and close."""
         if error.code == "not-stomp":
-            log.info("session %s %s: %s", self.session.id, self.session.address, error.message)
+            self._driver.broker.stats.not_stomp += 1
+            self._log("connections that do not speak STOMP", error.message)
             self.session.send(self._connection.refusal())
             self.session.closing = True
         else:
             self._driver.broker.refuse(self.session, error, self._connection.failed_receipt)
+
+    def _log(self, kind: str, what: str) -> None:
+        session = self.session
+        self._driver.broker.peer_log.line(
+            logging.INFO, kind, session.origin, "session %s %s: %s", session.id, session.address, what, logger=log
+        )
 
     def _opened(self) -> None:
         connection, session = self._connection, self.session
@@ -182,24 +309,27 @@ class Transport:
             self.heart_beat = HeartBeat(send_ms, expect_ms, grace, clock.monotonic_ns())
             self._driver.beats.add(self)
 
-    def go_on(self) -> None:
-        """Each turn while paused: handle the frames that were left, and read on when nothing stands against it."""
+    def go_on(self) -> bool:
+        """Each turn while paused: act on the frames that were left, and read on when nothing stands against it.
+
+        Returns:
+            True if frames were acted on.
+        """
+        acted = False
         if self._rest and self._driver.has_room and not self.session.closing:
-            self._driver.visits.begin()
-            before = len(self._rest)
-            rest, self._rest = self._rest, []  # whatever happens, no frame is acted on twice
-            self._rest = self._driver.broker.handle(self.session, rest, clock.now_ns())
-            if self._rest and len(self._rest) == before and not (self.session.closing or self.session.unfinished):
-                return  # it waits, as before
-            if self._rest:  # who waits longer for the same comes first the next time
-                self._driver.paused.pop(self, None)
+            self._driver.visits.begin(self.origin)
+            acted = self._act_on_rest()
+            self._driver.visits.ended()
+            if not acted:
+                return False
+            if self._rest and self._paused:  # who waits longer for the same comes first the next time
+                del self._driver.paused[self]
                 self._driver.paused[self] = None
-            self._handled()
-        if self.session.closing or self._may_read():
+        if self._paused and (self.session.closing or self._may_read()):
             self._paused = False
             del self._driver.paused[self]
-            if not self._ended:
-                self._reader.start(self._readable)
+            self._read_on()
+        return acted
 
     def _connect_timed_out(self) -> None:
         late = kernel.unread_bytes(self.sock) and not self._paused  # it is we who are
@@ -236,7 +366,7 @@ class Transport:
             self.close()
             return
         if sent:
-            self._flushed(sent)
+            self._flushed(sent, in_turn=True)
         if sent < len(data):
             self._backlog.append(memoryview(data)[sent:])
             self._writer = gevent.get_hub().loop.io(self.sock.fileno(), WRITE)
@@ -263,21 +393,21 @@ class Transport:
         if self.session.closing:
             self._finish()
 
-    def _flushed(self, size: int) -> None:
+    def _flushed(self, size: int, in_turn: bool = False) -> None:
         driver = self._driver
         driver.broker.flushed(self.session, size)
         if self.heart_beat is not None:
             self.heart_beat.sent(clock.monotonic_ns())
-        if self._paused or driver.broker.ready.busy:
+        if not in_turn and (self._paused or driver.broker.ready.busy):  # a turn looks itself, behind all of them
             driver.wake()
 
-    def beat(self, now_ns: int) -> None:
-        """Look at the heart-beats: send one, or give a silent peer up. ``now_ns`` is monotonic."""
+    def beat(self, now_ns: clock.MonoNs) -> None:
+        """Look at the heart-beats: send one, or give a silent peer up."""
         heart_beat = self.heart_beat
         assert heart_beat is not None
         if self.session.closing:
             return  # that has timers of its own
-        if self._paused and self._may_speak():
+        if (self._paused or self._in_line) and self._may_speak():
             heart_beat.received(now_ns)
         if heart_beat.is_dead(now_ns) and not self._paused and kernel.unread_bytes(self.sock):
             heart_beat.received(now_ns)  # it is we who were late
@@ -288,8 +418,9 @@ class Transport:
 
     def _silent(self, heart_beat: HeartBeat) -> None:
         """Tell a peer that was silent for too long, if it takes what it is sent, and close."""
+        self._driver.broker.stats.silent += 1
         if self._backlog:
-            log.info("session %s %s: silent for too long; closed", self.session.id, self.session.address)
+            self._log("silent connections", "silent for too long; closed")
             self.close()
             return
         milliseconds = heart_beat.silence_ns // clock.NS_PER_MS
@@ -330,6 +461,10 @@ class Transport:
         if self._ending:
             return
         self._ending = True
+        self._rest.clear()
+        self._connection.discard()
+        self._pending_bytes = self._rest_bytes = self._held_bytes = 0
+        self._driver.unfinished.forget(self)
         self._set_timer(UNSENT_SECONDS_MAX, self.close)
         self._driver.closing(self)
 

@@ -72,9 +72,9 @@ class TunnelledTransport(Transport):
         if self._waits:
             self._look_further()
             return
-        super()._readable()
-        if not (self.closed or self._paused or self._ended):
-            self._reader.start(self._readable)
+        self._driver.visits.begin(self.origin)
+        self._visit()
+        self._read_on()
 
     def _received(self, data: bytes) -> None:
         tunnel, session = self._tunnel, self.session
@@ -89,6 +89,8 @@ class TunnelledTransport(Transport):
             super()._received(inner)
             if self.closed:
                 return
+        if tunnel.held_bytes or self._held_bytes:
+            self._report(finished=False)
         if tunnel.refusal is not None:
             self._refused(tunnel.refusal)
             return
@@ -99,30 +101,44 @@ class TunnelledTransport(Transport):
             self._driver.wake()
         self._look_for_end()
 
+    def _holds(self) -> int:
+        return super()._holds() + self._tunnel.held_bytes
+
     def _may_read(self) -> bool:
         return not self._tunnel.behind and super()._may_read()
 
-    def go_on(self) -> None:
+    def go_on(self) -> bool:
         """Each turn while paused. What came before the peer's farewell is still done."""
-        super().go_on()
+        acted = super().go_on()
         if self._tunnel.behind and self._paused and not self._waits and super()._may_read():
             self._waits = True
             self._driver.handshakes.wait(self)
         self._look_for_end()
+        return acted
 
     def _look_further(self) -> None:
         """Portion after portion for as long as a visit may take: a packet can be ten thousand messages of one byte."""
         self._waits = False
-        visits = self._driver.visits.begin(among=self._driver.handshakes.in_round)
+        visits = self._driver.visits
+        visits.begin(self.origin, among=self._driver.handshakes.in_round)
         try:
             while self._tunnel.behind and not self.session.closing and super()._may_read():
                 self._received(b"")
                 if visits.over():
                     break
             self._driver.wake()
-        except Exception:
-            log.exception("session %s: a bug of the broker; the connection is closed", self.session.id)
-            self.close()
+        except Exception as error:
+            self.fail(error)
+        finally:
+            visits.ended()
+
+    def take_turn(self) -> None:
+        """Go on after standing in line. What came before the peer's farewell may be done then."""
+        super().take_turn()
+        try:
+            self._look_for_end()
+        except Exception as error:
+            self.fail(error)
 
     def _look_for_end(self) -> None:
         if self._tunnel.ended and not (self._ended or self.closed or self._rest):
@@ -135,7 +151,8 @@ class TunnelledTransport(Transport):
             self.close()
             return
         words = f"{refusal.message}: {refusal.detail}"
-        log.info("session %s %s: %s", session.id, session.address, printable(words))
+        self._driver.broker.stats.not_stomp += 1
+        self._log("handshakes that failed", printable(words))
         answer = refusal.reply
         if refusal.speaks == "stomp":
             answer = encoder.error(ProtocolError("not-stomp", refusal.message, refusal.detail))
@@ -146,7 +163,8 @@ class TunnelledTransport(Transport):
         if self._tunnel.ready:
             super().refuse(error)
         elif not self.session.closing:
-            log.info("session %s %s: %s", self.session.id, self.session.address, error.message)
+            self._driver.broker.stats.not_stomp += 1
+            self._log(f"refused ({error.code})", error.message)
             status = HTTP_TIMEOUT if error.code == "timeout" else HTTP_UNAVAILABLE
             self._end_with(self._tunnel.decline(status, f"{error.message}. {error.detail}"))
 

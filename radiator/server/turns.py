@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -31,3 +32,20 @@ class Turns(Generic[T]):
         if line:
             self._lines[origin] = line
         return item
+
+    def take_all(self) -> list[T]:
+        """Everything that waits, origin by origin."""
+        return self.keep(lambda item: False)
+
+    def keep(self, wanted: Callable[[T], bool]) -> list[T]:
+        """Remove and return what is not wanted any more; the rest keeps its order."""
+        removed: list[T] = []
+        for origin, line in list(self._lines.items()):
+            kept: deque[T] = deque()
+            for item in line:
+                (kept if wanted(item) else removed).append(item)
+            if kept:
+                self._lines[origin] = kept
+            else:
+                del self._lines[origin]
+        return removed

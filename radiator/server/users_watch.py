@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from radiator.clock import NS_PER_SECOND
+from radiator.clock import NS_PER_SECOND, MonoNs
 from radiator.errors import ConfigError
 from radiator.server import users
 
@@ -30,7 +30,7 @@ Stamp = tuple[tuple[int, ...], ...]
 class UsersWatch:
     """``submit`` runs work on a thread of its own: logins may be waiting on others. Raises ConfigError."""
 
-    def __init__(self, path: str | None, submit: Submit | None, now_ns: int, changed: Callable[[], None]) -> None:
+    def __init__(self, path: str | None, submit: Submit | None, now_ns: MonoNs, changed: Callable[[], None]) -> None:
         self._path = path
         self._submit = submit
         self._changed = changed
@@ -41,9 +41,9 @@ class UsersWatch:
         self._looking = False
         self._asked = False  # SIGHUP came meanwhile
 
-    def tick(self, now_ns: int) -> None:
+    def tick(self, now_ns: MonoNs) -> None:
         """Look now and then whether a file has changed."""
-        if not 0 <= now_ns - self._looked_ns < LOOK_EVERY_NS:
+        if now_ns - self._looked_ns >= LOOK_EVERY_NS:
             self._looked_ns = now_ns
             if not self._looking:
                 self._start(self._stamp, self._seen)
@@ -79,11 +79,15 @@ class UsersWatch:
 def read(path: str | None, files: tuple[str, ...]) -> tuple[Stamp, users.UserTable]:
     """The users, and a stamp of their files that is not younger than what was read. ``files`` are those of last time.
     Raises ConfigError."""
+    if path is None:
+        return (), users.UserTable()
+    from radiator.server import users_file
+
     stamp = stamp_of(files)
-    table = users.load(path)
+    table = users_file.load(path)
     if table.files != files:
         stamp = stamp_of(table.files)
-        table = users.load(path)
+        table = users_file.load(path)
     return stamp, table
 
 

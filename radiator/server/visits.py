@@ -1,60 +1,203 @@
-"""How long one connection may keep the loop before the others have their turn.
+"""Which connection is visited when, and for how long.
 
-A round of the loop visits every connection that has bytes or frames left. What bounds a visit is time: a frame costs
-five microseconds or five hundred, and sixty thousand of them fit in one read. The busy share the time of a round, so
-that somebody else who sends one message waits for a round, however many they are.
+A visit reads a connection and acts on its frames. A round of the loop is a poll, the visits that it brings, and a turn
+of the driver. How long an honest client waits is how long a round takes, so each round has a bounded time for visits,
+and the connections of one origin (a user; before the login and for anonymous clients an address) share it:
 
-Knows: the clock. Must not know: sockets, frames.
+1. A connection that was not busy lately is visited at once when its bytes come, as long as its origin has used less
+   than the time of a round. A visit ends after ``VISIT_NS``. So short visits come before long work.
+2. A connection that had more to do than fits into a visit is busy. It stands in the line of its origin, as do those of
+   an origin that has used its time.
+3. At the end of each turn the lines are served for the time of a round by deficit round robin (Shreedhar and Varghese,
+   1995): each origin has the same time, however many connections it has, and its connections take turns.
+
+The time of a round is ``ROUND_NS``, or as long as turns take, up to ``ROUND_NS_MAX``. A turn that sends to many
+connections costs about the same for one message as for a hundred, so shorter visits between such turns would cost
+throughput; a round is no more than twice as long as its turn for it.
+
+Knows: the clock, and of a connection only what ``Visited`` says. Must not know: sockets, frames.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections import OrderedDict, deque
+from typing import Final, Protocol
 
 from radiator import clock, limits
 from radiator.clock import NS_PER_MS
 
-ROUND_NS: Final = 10 * NS_PER_MS  # of all that are busy: what is read together is stored and sent together
-VISIT_NS_MIN: Final = NS_PER_MS // 2
+ROUND_NS: Final = 5 * NS_PER_MS  # of visits of an origin, and of those in line, in a round: at least
+ROUND_NS_MAX: Final = 20 * NS_PER_MS  # the same, where turns take as long: see ``begin_lines``
+TURN_FADES: Final = 8  # a turn counts an eighth less with each that follows
+VISIT_NS: Final = NS_PER_MS
+CALM_ROUNDS: Final = 32  # a connection that was busy counts as busy for so many rounds more
 CROWD: Final = 4  # more that are busy at once are read in smaller pieces, as a piece is parsed as a whole
 CROWD_RECV_BYTES: Final = 8 * limits.KIB
+
+
+class Visited(Protocol):
+    """A connection."""
+
+    @property
+    def origin(self) -> str:
+        """With whose connections it shares time."""
+
+    def take_turn(self) -> None:
+        """Its turn has come: it is visited, and may stand in line again."""
+
+
+class _Line:
+    """Those of one origin that wait."""
+
+    __slots__ = ("credit_ns", "waiting")
+
+    def __init__(self) -> None:
+        self.credit_ns = 0
+        self.waiting: deque[Visited] = deque()
 
 
 class Visits:
     """Those of one driver."""
 
-    __slots__ = ("_busy", "_left", "_share_ns", "_until_ns", "recv_bytes")
+    __slots__ = (
+        "_began_ns", "_left", "_lines", "_longest_ns", "_origin", "_round", "_round_ns", "_round_until_ns", "_turn_ns",
+        "_until_ns", "_used_ns", "_waiting", "recv_bytes",
+    )  # fmt: skip
 
     def __init__(self) -> None:
-        self._busy = 0  # visits of this round that gave way
-        self._share_ns = ROUND_NS
+        self._origin = ""  # of the visit that began last
+        self._began_ns = 0
         self._until_ns = 0
+        self._longest_ns = 0  # visit of this round
         self._left = 0  # bytes
+        self._round = 0
+        self._used_ns: dict[str, int] = {}  # by origin: time of visits in this round
+        self._lines: OrderedDict[str, _Line] = OrderedDict()  # none of them empty; the first is next
+        self._waiting = 0  # in all lines
+        self._turn_ns = 0  # how long turns take: the longest lately
+        self._round_ns = ROUND_NS
+        self._round_until_ns = 0
         self.recv_bytes = limits.RECV_BYTES
 
-    def begin(self, among: int = 1) -> Visits:
-        """The next connection has its turn, one of so many that are known to have a turn in this round."""
-        self._until_ns = clock.monotonic_ns() + min(self._share_ns, ROUND_NS // among)
-        self._left = limits.RECV_VISIT_BYTES_MAX
-        return self
+    # --- one visit ----------------------------------------------------------------------------------------------------
 
-    def over(self) -> bool:
-        """True once it should give way, which it then does: it had more to do."""
-        if clock.monotonic_ns() <= self._until_ns:
+    def begin(self, origin: str, among: int = 1) -> None:
+        """A visit begins.
+
+        Args:
+            origin: Of the connection.
+            among: How many visits are known to follow one another in this round.
+        """
+        self._origin = origin
+        self._began_ns = now_ns = clock.monotonic_ns()
+        self._until_ns = now_ns + (VISIT_NS if among == 1 else min(VISIT_NS, ROUND_NS // among))
+        self._left = limits.RECV_VISIT_BYTES_MAX
+
+    def begin_at_once(self, origin: str, calm_at: int) -> bool:
+        """Begin a visit, unless the connection has to stand in line.
+
+        Args:
+            origin: Of the connection.
+            calm_at: What ``calm_at`` was when it was busy last; 0 if it never was.
+
+        Returns:
+            Whether the visit has begun.
+        """
+        if self._round < calm_at or self._used_ns.get(origin, 0) >= self._round_ns:
             return False
-        self._busy += 1
+        self._origin = origin  # from here on as in ``begin``
+        self._began_ns = now_ns = clock.monotonic_ns()
+        self._until_ns = now_ns + VISIT_NS
+        self._left = limits.RECV_VISIT_BYTES_MAX
         return True
 
-    def spent(self, size: int) -> bool:
-        """So many more bytes were read and done with. True if it gives way."""
-        self._left -= size
-        if self._left <= 0:
-            self._busy += 1
-            return True
-        return self.over()
+    def over(self) -> bool:
+        """True once this visit should end, with more to do."""
+        return clock.monotonic_ns() > self._until_ns
 
-    def next_round(self) -> None:
-        """Everybody has had a turn: those who had more to do share the time of the next one."""
-        busy, self._busy = self._busy, 0
-        self._share_ns = max(VISIT_NS_MIN, ROUND_NS // max(1, busy))
-        self.recv_bytes = limits.RECV_BYTES if busy <= CROWD else CROWD_RECV_BYTES
+    def spent(self, size: int) -> bool:
+        """Count ``size`` bytes that were read and acted upon. True once this visit should end."""
+        self._left -= size
+        return self._left <= 0 or self.over()
+
+    def ended(self) -> None:
+        """The visit that began last has ended: its time counts as used by its origin."""
+        took_ns = clock.monotonic_ns() - self._began_ns
+        used_ns, origin = self._used_ns, self._origin
+        used_ns[origin] = used_ns.get(origin, 0) + took_ns
+        if took_ns > self._longest_ns:
+            self._longest_ns = took_ns
+
+    # --- a round ------------------------------------------------------------------------------------------------------
+
+    @property
+    def calm_at(self) -> int:
+        """The round from which on a connection that is busy now counts as calm again."""
+        return self._round + CALM_ROUNDS
+
+    def stand_in_line(self, connection: Visited) -> None:
+        """Let a connection be visited when it is its turn. The caller sees to it that it stands in line once."""
+        origin = connection.origin
+        line = self._lines.get(origin)
+        if line is None:
+            line = self._lines[origin] = _Line()
+        line.waiting.append(connection)
+        self._waiting += 1
+
+    def next_round(self) -> int:
+        """End this round, and begin a new one with new time for every origin.
+
+        Returns:
+            How long the longest visit of this round took, in nanoseconds.
+        """
+        self._round += 1
+        self._used_ns.clear()
+        self.recv_bytes = limits.RECV_BYTES if self._waiting <= CROWD else CROWD_RECV_BYTES
+        longest_ns, self._longest_ns = self._longest_ns, 0
+        return longest_ns
+
+    def begin_lines(self, turn_began_ns: int) -> None:
+        """From now on the time for those who wait counts.
+
+        Args:
+            turn_began_ns: When the turn began that has just done everything else, by the monotonic clock.
+        """
+        now_ns = clock.monotonic_ns()
+        self._turn_ns = max(now_ns - turn_began_ns, self._turn_ns - self._turn_ns // TURN_FADES)
+        self._round_ns = min(max(ROUND_NS, self._turn_ns), ROUND_NS_MAX)
+        self._round_until_ns = now_ns + self._round_ns
+
+    @property
+    def round_over(self) -> bool:
+        """Whether the time for those who wait is used up in this round."""
+        return clock.monotonic_ns() >= self._round_until_ns
+
+    def serve(self) -> bool:
+        """Visit those in line until the time of this round is over, but one of them in any case.
+
+        Returns:
+            True if there are more.
+        """
+        lines = self._lines
+        if not lines:
+            return False
+        now_ns = clock.monotonic_ns()
+        while lines:
+            origin, line = next(iter(lines.items()))
+            if line.credit_ns <= 0:
+                line.credit_ns += VISIT_NS
+                lines.move_to_end(origin)
+                continue
+            waiting = line.waiting
+            while waiting and line.credit_ns > 0:
+                self._waiting -= 1
+                waiting.popleft().take_turn()
+                before_ns, now_ns = now_ns, clock.monotonic_ns()
+                line.credit_ns -= now_ns - before_ns
+                if now_ns >= self._round_until_ns:
+                    break
+            if not waiting:
+                del lines[origin]
+            if now_ns >= self._round_until_ns:
+                break
+        return bool(lines)

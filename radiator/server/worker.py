@@ -10,7 +10,7 @@ Ownership: whatever a piece of work touches belongs to this thread until its ``t
 from __future__ import annotations
 
 import logging
-import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -20,6 +20,8 @@ from typing import Any, NoReturn
 
 import gevent
 
+from radiator.server import logs
+
 log = logging.getLogger("radiator.server")
 
 Work = tuple[Callable[[], Any], Callable[[Any], None]]
@@ -28,33 +30,31 @@ Work = tuple[Callable[[], Any], Callable[[Any], None]]
 def give_up() -> NoReturn:
     """A bug of ours, on the way to the disk or back: nobody could tell any more what is stored and receipted, so the
     only honest way is to stop, loudly. A restart recovers."""
-    log.critical("disk work failed in an unforeseen way; stopping", exc_info=True)
-    logging.shutdown()
-    os._exit(70)
+    error = sys.exc_info()
+    logs.exit_after(lambda: log.critical("disk work failed in an unforeseen way; stopping", exc_info=error), 70)
 
 
 JOIN_SECONDS_MAX = 10.0
 
 
 class Worker:
-    """One thread; work is done in the order it was submitted, but for what can wait (``behind``)."""
+    """One thread; work is done in the order it was submitted."""
 
     def __init__(self, name: str) -> None:
         self._under_way = 0  # submitted, ``then`` not yet run
         self._todo: deque[Work] = deque()
-        self._behind: deque[Work] = deque()
         self._calls: SimpleQueue[bool] = SimpleQueue()  # True for each piece of work, False for the end
         self._done: deque[tuple[Callable[[Any], None], Any]] = deque()
         self._async = gevent.get_hub().loop.async_()
         self._async.start(self._deliver)
+        self._ending = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    def submit(self, work: Callable[[], Any], then: Callable[[Any], None], behind: bool = False) -> None:
-        """Run ``work()`` on the thread, then ``then(result)`` on the loop. ``work`` must not raise. What is ``behind``
-        is begun when there is nothing else to do."""
+    def submit(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        """Run ``work()`` on the thread, then ``then(result)`` on the loop. ``work`` must not raise."""
         self._under_way += 1
-        (self._behind if behind else self._todo).append((work, then))
+        self._todo.append((work, then))
         self._calls.put(True)
 
     @property
@@ -67,9 +67,15 @@ class Worker:
         self._done.append((then, result))
         self._async.send()
 
+    def end(self) -> None:
+        """Let the thread end after what was submitted, without waiting for it. ``stop`` is to follow."""
+        if not self._ending:
+            self._ending = True
+            self._calls.put(False)
+
     def stop(self, seconds: float = JOIN_SECONDS_MAX) -> None:
         """Let the thread end after what was submitted; waits for it, but not for a disk that hangs."""
-        self._calls.put(False)
+        self.end()
         self._thread.join(seconds)
         if self._thread.is_alive():
             log.error("%s is still at work after %.0f s; left behind", self._thread.name, seconds)
@@ -79,7 +85,7 @@ class Worker:
 
     def _run(self) -> None:
         while self._calls.get():
-            work, then = (self._todo or self._behind).popleft()
+            work, then = self._todo.popleft()
             try:
                 result = work()
             except BaseException:

@@ -21,17 +21,20 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyspark
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import TimestampType
 
 import radiator
+from radiator.errors import ConfigError
 from radiator.limits import MIB
 from radiator.spark.interrupt import uninterrupted_start
 from radiator.spark.java import use_java
 from radiator.spark.schema import select
 
 FORMAT = "radiator"
+PYSPARK_MIN = (4, 2)  # the first with pyspark.sql.streaming.datasource; setup.py requires the same
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
@@ -66,7 +69,8 @@ def get_session(
     log_level: str = "ERROR",
 ) -> SparkSession:
     """The running session as it is, but for what ``config`` says, or a new one; the format ``radiator`` is registered.
-    Raises JavaMissing."""
+    Raises JavaMissing, and ConfigError if pyspark is too old."""
+    require_pyspark()
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas", category=FutureWarning)
     with _environment():
         builder = SparkSession.builder.appName(app_name).master(master)
@@ -87,12 +91,24 @@ def get_session(
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``spark.read.format("radiator")`` known to a session. Once per session; again does no harm."""
+    """Make ``spark.read.format("radiator")`` known to a session. Once per session; again does no harm. Raises
+    ConfigError if pyspark is too old."""
+    require_pyspark()
     from radiator.spark.source import RadiatorSource
 
     spark.dataSource.register(RadiatorSource)
     # Without this setting Spark refuses a reader that can push filters down; ours only can where the option says so.
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+
+
+def require_pyspark() -> None:
+    """Raise ConfigError if the installed pyspark is older than ``PYSPARK_MIN``."""
+    version = pyspark.__version__
+    if tuple(map(int, version.split(".")[:2])) < PYSPARK_MIN:
+        wanted = ".".join(map(str, PYSPARK_MIN))
+        raise ConfigError(
+            f"pyspark {version} is installed, and radiator needs {wanted} or newer: pip install 'radiator[spark]'"
+        )
 
 
 def read(spark: SparkSession, path: str, *, columns: Iterable[str] | None = None, **options: Any) -> DataFrame:

@@ -18,16 +18,15 @@ Knows: the collector, malloc, pyspark's daemon. Must not know: what is read.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import sys
 import traceback
 from types import SimpleNamespace
 
+from radiator import malloc
 from radiator.limits import MIB
 
 KEPT_BYTES = 64 * MIB
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 _FREEZES = 2
 _tasks = 0
 
@@ -39,16 +38,7 @@ def settle() -> None:
         _tasks += 1
         gc.freeze()
         quiet()
-        _keep_memory()
-
-
-def _keep_memory() -> None:
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):  # another libc
-        return
-    mallopt(_M_MMAP_THRESHOLD, KEPT_BYTES // 2)  # the most that it takes
-    mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES)
+        malloc.keep_freed(KEPT_BYTES)  # the half of it is the most that a threshold of mmap may be
 
 
 def quiet() -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from radiator.clock import MonoNs
 from radiator.errors import ProtocolError
 from radiator.stomp import encoder
 from radiator.stomp.frames import Frame
@@ -86,6 +87,7 @@ class ServerConnection:
         self._mine = heart_beat
         self._first = b""
         self._blank_bytes = 0  # of line ends before the opening frame
+        self.pending_bytes = 0  # how much of an unfinished frame is held
         self.version: str | None = None  # settled by CONNECT
         self.failed: ProtocolError | None = None
         self.failed_receipt: bytes | None = None  # of the frame that failed, for its ERROR
@@ -100,25 +102,30 @@ class ServerConnection:
     def idle(self) -> bool:
         return self._parser.idle and not self._first
 
-    @property
-    def pending_bytes(self) -> int:
-        return self._parser.pending_bytes + len(self._first)
+    def discard(self) -> None:
+        """Give up the unfinished frame. Nothing may be received afterwards."""
+        self._parser.discard()
+        self.pending_bytes = len(self._first)
 
     def receive(self, data: bytes) -> list[Frame]:
         """The frames that ``data`` completes; the first one ever is CONNECT or STOMP. Look at ``failed`` afterwards."""
         if self.failed is not None:
             return []
+        parser = self._parser
         if self.version is None:
-            return self._open(data)
-        frames = self._parser.feed(data)
-        return self._checked(frames)
+            frames = self._open(data)
+            self.pending_bytes = parser.pending_bytes + len(self._first)
+            return frames
+        frames = parser.feed(data)
+        self.pending_bytes = parser.pending_bytes
+        return self._checked(frames) if parser.paused or parser.failed is not None else frames
 
     def connected_frame(self, headers: Iterable[tuple[str, str]] = ()) -> bytes:
         """The answer to the opening frame; ``headers`` such as ``session`` and ``server`` are added to it."""
         assert self.version is not None
         return encoder.connected(self.version, headers, self._mine)
 
-    def heart_beat_clock(self, grace: float, now_ns: int) -> HeartBeat:
+    def heart_beat_clock(self, grace: float, now_ns: MonoNs) -> HeartBeat:
         return HeartBeat(*self.heart_beat, grace, now_ns)
 
     def refusal(self) -> bytes:
@@ -227,7 +234,7 @@ class ClientConnection:
     def idle(self) -> bool:
         return self._parser.idle
 
-    def heart_beat_clock(self, grace: float, now_ns: int) -> HeartBeat:
+    def heart_beat_clock(self, grace: float, now_ns: MonoNs) -> HeartBeat:
         return HeartBeat(*self.heart_beat, grace, now_ns)
 
     # --- in ---------------------------------------------------------------------------------------------------------

@@ -5,11 +5,13 @@ Three forms of the same thing meet here:
 * *wire lines* of some version: ``name:value`` joined by LF, escaped as that version says (``Head.raw``);
 * *pairs*: decoded ``(name, value)`` in order, repeated names included;
 * the *stored block*: wire lines of STOMP 1.2, always escaped, without the headers that belong to a hop or to the
-  broker, each name once. It is what the log keeps, what a 1.2 subscriber is sent as it lies, and what Spark splits.
+  broker (``dlq-reason`` and the like too), each name once. It is what the log keeps, what a 1.2 subscriber is sent as
+  it lies, and what Spark splits.
 
-STOMP 1.0 has no escapes. What it cannot say (LF in a value; ``:`` or LF in a name) is replaced when a 1.0 peer is
-sent such a header: LF by a space, in names both by ``_``; so no header can be forged and no frame broken. A header
-without a value, which 1.0 does not know either, is left out: there are clients of 1.0 that it stops.
+STOMP 1.0 has no escapes, and 1.1 none for CR. What a version cannot say (``spec.UNSAYABLE``) is replaced when its peer
+is sent such a header: by a space in values, by ``_`` in names (there also ``:`` for 1.0). So no header can be forged
+and no frame broken, also where a client ends lines at a CR. A header without a value, which 1.0 does not know either,
+is left out: there are clients of 1.0 that it stops.
 """
 
 from __future__ import annotations
@@ -19,23 +21,30 @@ from collections.abc import Iterable
 
 from radiator.errors import ProtocolError
 from radiator.stomp.frames import Head
-from radiator.stomp.spec import ESCAPES, HOP_BY_HOP, RESERVED
+from radiator.stomp.spec import DEAD_LETTER, ESCAPES, HOP_BY_HOP, RESERVED, UNSAYABLE
 
-_TABLES = {version: str.maketrans(dict(table)) for version, table in ESCAPES.items()}
-_NEEDS_ESCAPE = {version: re.compile(f"[{re.escape(''.join(table))}]") for version, table in ESCAPES.items() if table}
+_VALUES = {
+    version: str.maketrans({**table, **dict.fromkeys(UNSAYABLE[version], " ")}) for version, table in ESCAPES.items()
+}
+_NAMES = {
+    version: str.maketrans({**table, **dict.fromkeys(UNSAYABLE[version], "_")}) for version, table in ESCAPES.items()
+}
+_NAMES["1.0"][ord(":")] = "_"
+_ODD = {version: re.compile(f"[{re.escape(''.join(map(chr, table)))}]") for version, table in _NAMES.items()}
 _UNESCAPE = {version: {wire: char for char, wire in table.items()} for version, table in ESCAPES.items()}
 _SEQUENCE = re.compile(r"\\(?s:.?)")
 
-_DROPPED = HOP_BY_HOP | RESERVED
+_DROPPED = HOP_BY_HOP | RESERVED | DEAD_LETTER
 
 
 def escape(text: str, version: str) -> str:
-    """The wire form of a header's value (and of its name, except in 1.0: see ``join``)."""
-    if version == "1.0":
-        return text.replace("\n", " ")
-    if _NEEDS_ESCAPE[version].search(text) is None:
-        return text
-    return text.translate(_TABLES[version])
+    """The wire form of a header's value."""
+    return text if _ODD[version].search(text) is None else text.translate(_VALUES[version])
+
+
+def escape_name(text: str, version: str) -> str:
+    """The wire form of a header's name."""
+    return text if _ODD[version].search(text) is None else text.translate(_NAMES[version])
 
 
 def unescape(text: str, version: str) -> str:
@@ -87,17 +96,12 @@ def pairs(raw: bytes, version: str, *, trim: bool = True) -> list[tuple[str, str
 
 def join(headers: Iterable[tuple[str, str]], version: str) -> str:
     """Wire lines of pairs, each with its LF in front (so that a command and its lines simply follow one another)."""
-    if version == "1.0":
-        return "".join([f"\n{_plain_name(name)}:{escape(value, version)}" for name, value in headers])
-    return "".join([f"\n{escape(name, version)}:{escape(value, version)}" for name, value in headers])
-
-
-def _plain_name(name: str) -> str:
-    return name.replace("\n", "_").replace(":", "_")
+    return "".join([f"\n{escape_name(name, version)}:{escape(value, version)}" for name, value in headers])
 
 
 def stored_block(head: Head) -> bytes:
-    """The block that the log keeps: STOMP 1.2 wire lines without hop-by-hop, reserved and repeated headers."""
+    """The block that the log keeps: STOMP 1.2 wire lines without the headers of the hop and of the broker, and
+    without repeated ones."""
     raw = head.raw
     if not raw:
         return b""

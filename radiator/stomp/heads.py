@@ -132,6 +132,10 @@ class HeadReader:
     def clean_receipt(self, receipt: bytes) -> bytes:
         """A receipt is echoed as it came, so it must be a header value that a peer of this version can be sent."""
         receipt = receipt.removesuffix(b"\r")
+        if b"\r" in receipt:
+            raise ProtocolError(
+                "bad-header", "a CR inside a receipt", f"expected a value without CR and LF, got {receipt[:200]!r}"
+            )
         if self.version == "1.0":
             receipt = receipt.strip(b" \t")
         pairs(b"receipt:" + receipt, self.version)

@@ -7,7 +7,7 @@ call the peer dead when it was silent for its interval times ``grace``. Any byte
 
 from __future__ import annotations
 
-from radiator.clock import NS_PER_MS
+from radiator.clock import NS_PER_MS, MonoNs
 
 _NEVER_NS = 1 << 62
 
@@ -24,27 +24,27 @@ class HeartBeat:
 
     __slots__ = ("last_received_ns", "last_sent_ns", "send_ns", "silence_ns")
 
-    def __init__(self, send_ms: int, expect_ms: int, grace: float, now_ns: int) -> None:
+    def __init__(self, send_ms: int, expect_ms: int, grace: float, now_ns: MonoNs) -> None:
         self.send_ns = send_ms * NS_PER_MS // 2  # of silence, then a beat is due
         self.silence_ns = int(expect_ms * NS_PER_MS * grace)  # of the peer, then it is dead
         self.last_sent_ns = now_ns
         self.last_received_ns = now_ns
 
-    def sent(self, now_ns: int) -> None:
+    def sent(self, now_ns: MonoNs) -> None:
         self.last_sent_ns = now_ns
 
-    def received(self, now_ns: int) -> None:
+    def received(self, now_ns: MonoNs) -> None:
         self.last_received_ns = now_ns
 
-    def should_send(self, now_ns: int) -> bool:
+    def should_send(self, now_ns: MonoNs) -> bool:
         return self.send_ns > 0 and now_ns - self.last_sent_ns >= self.send_ns
 
-    def is_dead(self, now_ns: int) -> bool:
+    def is_dead(self, now_ns: MonoNs) -> bool:
         return self.silence_ns > 0 and now_ns - self.last_received_ns > self.silence_ns
 
     @property
-    def next_check_ns(self) -> int:
+    def next_check_ns(self) -> MonoNs:
         """When to look again; far in the future if there is nothing to do."""
         send = self.last_sent_ns + self.send_ns if self.send_ns else _NEVER_NS
         dead = self.last_received_ns + self.silence_ns + 1 if self.silence_ns else _NEVER_NS
-        return min(send, dead)
+        return MonoNs(min(send, dead))

@@ -65,6 +65,7 @@ class Parser:
         # is in pending_head, and the pieces are of the body only.
         self._pieces: list[bytes] = []
         self._held = 0
+        self.pending_bytes = 0  # how much of an unfinished frame is held, with its head
         self._seam = b""
         self._wait = _WAIT_HEAD
         self._body_bytes_max = 0  # while waiting for a NUL
@@ -80,11 +81,6 @@ class Parser:
         self._reader = HeadReader(version, self._caches[version], self._limits.header_count_max)
 
     @property
-    def pending_bytes(self) -> int:
-        """How much of an unfinished frame is held."""
-        return self._held + (len(self.pending_head.raw) if self.pending_head is not None else 0)
-
-    @property
     def idle(self) -> bool:
         """Whether the stream stands between two frames."""
         return self._held == 0 and self.pending_head is None
@@ -97,29 +93,43 @@ class Parser:
             if not data:
                 return []
             seam = self._seam + data[:2]
-            self._pieces.append(data)
+            pieces = self._pieces
+            if pieces and len(pieces[-1]) + len(data) <= _limits.PIECE_BYTES_MIN:
+                pieces[-1] += data
+            else:
+                pieces.append(data)
             self._held += len(data)
+            self.pending_bytes += len(data)
             self._seam = data[-2:] if len(data) > 1 else seam[-2:]
             if self.paused or not self._worth_looking(seam, data):
                 return []
             data = self._take()
-        return self._parse(data)
+        frames: list[Frame] = []
+        try:
+            self._run(data, frames)
+        except ProtocolError as problem:
+            self._fail(problem)
+        return frames
+
+    def discard(self) -> None:
+        """Give up the unfinished frame. Nothing may be fed afterwards."""
+        self.pending_head = None
+        self._take()
 
     def resume(self, version: str) -> list[Frame]:
         """Go on after an opening frame, by the rules of ``version``; gives the frames that were waiting."""
         self.version = version
         self.paused = False
-        return self._parse(self._take())
-
-    def _parse(self, data: bytes) -> list[Frame]:
         frames: list[Frame] = []
         try:
-            self._run(data, frames)
+            self._run(self._take(), frames)
         except ProtocolError as problem:
-            self.failed = problem
-            self.pending_head = None
-            self._take()
+            self._fail(problem)
         return frames
+
+    def _fail(self, problem: ProtocolError) -> None:
+        self.failed = problem
+        self.discard()
 
     def _run(self, buf: bytes, frames: list[Frame]) -> None:
         find = buf.find
@@ -283,6 +293,7 @@ class Parser:
         self._wait = wait
         self._pieces = [rest] if rest else []
         self._held = len(rest)
+        self.pending_bytes = len(rest) + (0 if head is None else len(head.raw))
         self._seam = rest[-2:]
         self.pending_head = head
         self._pending_receipt = receipt
@@ -290,7 +301,7 @@ class Parser:
     def _take(self) -> bytes:
         data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         self._pieces = []
-        self._held = 0
+        self._held = self.pending_bytes = 0
         self._seam = b""
         return data
 

@@ -51,11 +51,28 @@ ESCAPES: Final[Mapping[str, Mapping[str, str]]] = {
     "1.2": {"\\": "\\\\", "\r": "\\r", "\n": "\\n", ":": "\\c"},
 }
 
+# Characters that a version has no escape for, and that end a line for some or all of its clients. They are never sent:
+# in a value a blank takes their place, in a name "_" (as for ":" in names of 1.0, which would begin the value).
+UNSAYABLE: Final[Mapping[str, str]] = {"1.0": "\r\n", "1.1": "\r", "1.2": ""}
+
 # Headers of SEND that end their life at the broker: they are about the hop, not about the message.
 HOP_BY_HOP: Final = frozenset({"destination", "content-length", "receipt", "transaction"})
 
 # Headers of SEND whose value is another one in each message: a header block with one of them will not come again.
 UNIQUE: Final = frozenset({"dedup-id", "sequence"})
+
+# Headers that the broker adds to a dead letter. Only the broker may write them; stripped from SEND before it is stored.
+DEAD_LETTER: Final = frozenset(
+    {
+        "dlq-reason",
+        "dlq-destination",
+        "dlq-subscription",
+        "dlq-deliveries",
+        "dlq-time",
+        "dlq-received",
+        "dlq-hops",
+    }
+)
 
 # Headers of MESSAGE that only the broker may write; stripped from SEND before it is stored.
 RESERVED: Final = frozenset(
@@ -71,6 +88,7 @@ RESERVED: Final = frozenset(
         "replayed",
         "replay-end",
         "gap",
+        "gap-removed",
         "start-adjusted",
     }
 )

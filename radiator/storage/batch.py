@@ -19,7 +19,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any
 
-from radiator.storage.format import MISSING, encode_batch
+from radiator.storage.dedup import Ids
+from radiator.storage.format import MISSING, TIME_MAX, encode_batch
 
 # What CPython spends beside the bytes themselves (measured with sys.getsizeof): for the budgets of caches.
 BATCH_OVERHEAD_BYTES = 1_200
@@ -210,6 +211,74 @@ class BatchBuilder:
             self.bodies,
             self.size_bytes - self.names_bytes,
         )
+
+
+class Run:
+    """Records for one partition that are appended together. What an append costs for each is paid while it is built."""
+
+    __slots__ = (
+        "bodies",
+        "blocks",
+        "event_ns",
+        "has_event",
+        "has_transmit",
+        "ids",
+        "names",
+        "size_bytes",
+        "sync",
+        "transmit_ns",
+        "body_bytes",
+    )
+
+    def __init__(self) -> None:
+        self.names: list[str] = []  # of the destinations, one for each record
+        self.blocks: list[bytes] = []
+        self.bodies: list[bytes] = []
+        self.event_ns: list[int] = []
+        self.transmit_ns: list[int] = []
+        self.has_event = False
+        self.has_transmit = False
+        self.size_bytes = 0  # of blocks and bodies
+        self.body_bytes = 0
+        self.sync = False  # some record asks for an fsync whatever the rule says
+        self.ids = Ids()  # of those records that have one
+
+    def __len__(self) -> int:
+        return len(self.blocks)
+
+    def add(self, destination: str, block: bytes, body: bytes, event_ns: int | None, transmit_ns: int | None) -> None:
+        """One record. Raises ValueError if a time does not fit 64 bits."""
+        for time_ns in (event_ns, transmit_ns):
+            if time_ns is not None and not MISSING < time_ns <= TIME_MAX:
+                raise ValueError(f"time {time_ns} does not fit 64 bits")
+        self.names.append(destination)
+        self.blocks.append(block)
+        self.bodies.append(body)
+        self.event_ns.append(MISSING if event_ns is None else event_ns)
+        self.transmit_ns.append(MISSING if transmit_ns is None else transmit_ns)
+        self.has_event |= event_ns is not None
+        self.has_transmit |= transmit_ns is not None
+        self.size_bytes += len(block) + len(body)
+        self.body_bytes += len(body)
+
+    def select(self, numbers: Sequence[int]) -> Run:
+        """A run of these records only; ``numbers`` rise."""
+        selected = Run()
+        identities = dict(zip(self.ids.numbers, self.ids.places, strict=True))
+        for number in numbers:
+            identity = identities.get(number)
+            if identity is not None:
+                selected.ids.add(identity, len(selected))
+            event_ns, transmit_ns = self.event_ns[number], self.transmit_ns[number]
+            selected.add(
+                self.names[number],
+                self.blocks[number],
+                self.bodies[number],
+                None if event_ns == MISSING else event_ns,
+                None if transmit_ns == MISSING else transmit_ns,
+            )
+        selected.sync = self.sync
+        return selected
 
 
 def densify(batch: RecordBatch) -> None:

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable
 from itertools import pairwise
 
 from radiator import limits
-from radiator.clock import NS_PER_SECOND
+from radiator.clock import NS_PER_SECOND, MonoNs, Now, WallNs
 from radiator.storage import dedup_file
 from radiator.storage.care_jobs import CareJob, Round, ScanJob, SegmentJob, SettledJob
 from radiator.storage.compaction import KeyOf
@@ -68,7 +68,7 @@ class State:
         self.seen: tuple[int, ...] = ()  # what a look saw that found nothing to do
         self.round: Round | None = None
         self.failures = 0
-        self.rest_until_ns = 0
+        self.rest_until_ns = MonoNs(0)
         self.oldest = 0
 
     def prune(self, oldest: int) -> None:
@@ -109,7 +109,7 @@ class Caretaker:
             self._ended(job)
         return None
 
-    def done(self, job: CareJob, now_ns: int) -> str:
+    def done(self, job: CareJob, now: Now) -> str:
         """A job came back. Returns what an operator should know, or nothing."""
         self._running = None
         partition, state = job.partition, self._states[job.partition]
@@ -121,7 +121,7 @@ class Caretaker:
             self.counts["failed"] += 1
             state.failures += 1
             rest_ns = min(REST_NS_MIN << min(state.failures - 1, 10), REST_NS_MAX)
-            state.rest_until_ns = now_ns + rest_ns
+            state.rest_until_ns = MonoNs(now.mono + rest_ns)
             self._give_up(partition, state)
             note = f"{job.error} (background work; tried again in {rest_ns // NS_PER_SECOND} s)"
         elif not job.stopped:
@@ -135,36 +135,35 @@ class Caretaker:
         self._ended(job)
         if not state.busy:
             self._cost = LOOK_COST_MAX
-            self._consider(partition, now_ns)
+            self._consider(partition, now)
         return note
 
-    def sweep(self, now_ns: int, partitions: Iterable[Partition]) -> None:
+    def sweep(self, now: Now, partitions: Iterable[Partition]) -> None:
         """Looks for what there is to do in these, and in those that are not done with. (A log that has had a second
         segment is not forgotten by its store, so no state is left over.)"""
         self._cost = LOOK_COST_MAX
         again, self._again = self._again, {}
         for partition in dict.fromkeys([*again, *partitions]):
             if isinstance(partition, FilePartition) and (len(partition.segments) > 1 or partition in self._states):
-                self._consider(partition, now_ns)
+                self._consider(partition, now)
 
     # --- what is to be done -------------------------------------------------------------------------------------------
 
-    def _consider(self, partition: FilePartition, now_ns: int) -> None:
+    def _consider(self, partition: FilePartition, now: Now) -> None:
         state = self._states.get(partition)
         if state is None:
             state = self._states[partition] = State()
         state.prune(partition.segments[0].base_offset if partition.segments else state.oldest)
-        if state.rest_until_ns - now_ns > REST_NS_MAX:
-            state.rest_until_ns = 0  # the clock was set back
-        if state.rest_until_ns > now_ns or state.round is not None:
+        resting = state.rest_until_ns > now.mono
+        if resting or state.round is not None:
             self._again[partition] = None
-        if state.busy or now_ns < state.rest_until_ns or not partition.at_ease or len(partition.segments) < 2:
+        if state.busy or resting or not partition.at_ease or len(partition.segments) < 2:
             return
-        if not (self._compact(partition, state, now_ns) or self._holes(partition, state, now_ns)):
+        if not (self._compact(partition, state, now.wall) or self._holes(partition, state, now.wall)):
             self._compress_or_merge(partition, state)
 
     def _sealed(
-        self, partition: FilePartition, state: State, removing_at_ns: int | None
+        self, partition: FilePartition, state: State, removing_at_ns: WallNs | None
     ) -> list[tuple[SegmentInfo, int]]:
         """(segment, where the next begins) of those that may be rewritten; so that something goes, if it does now."""
         end = partition.high_watermark
@@ -193,7 +192,7 @@ class Caretaker:
             if segment.base_offset not in done and segment.size_bytes >= bytes_min:
                 self._add(SegmentJob(partition, segment, end), state)
 
-    def _holes(self, partition: FilePartition, state: State, now_ns: int) -> bool:
+    def _holes(self, partition: FilePartition, state: State, now_ns: WallNs) -> bool:
         options, settled_in, needed = partition.options, partition.settled_in, partition.retain_from
         if not options.reclaim_acked or partition.history or needed is None or settled_in is None:
             state.look = None
@@ -228,7 +227,7 @@ class Caretaker:
             else:
                 state.left.pop(job.info.base_offset, None)
 
-    def _compact(self, partition: FilePartition, state: State, now_ns: int) -> bool:
+    def _compact(self, partition: FilePartition, state: State, now_ns: WallNs) -> bool:
         options = partition.options
         if options.compact_by is None or self.key_of is None or partition.retain_from is not None:
             return False

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from radiator import limits
+from radiator.clock import Now
 from radiator.errors import StorageError
 from radiator.storage import layout
 from radiator.storage.compaction import KeyOf, Keys, Replaced
@@ -46,7 +47,7 @@ class SettledJob(Job):
         except StorageError as error:
             self.error = error
 
-    def done(self, now_ns: int) -> None:
+    def done(self, now: Now) -> None:
         self.then(self)
 
 

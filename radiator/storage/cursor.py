@@ -5,7 +5,8 @@
 
 Acks above the floor are kept as intervals, never one by one, so a hole at the front with a million acks behind it is
 two numbers. ``delivered`` only ever rises as a hint: it lives in a shared mapping, survives SIGKILL without a system
-call, may be stale or wrong after a power cut, and means "may have been delivered" and nothing else.
+call, may be stale or wrong after a power cut, and means "may have been delivered" and nothing else. A queue that has
+skipped a message leaves ``delivered`` there, and gives what it hands out behind it a delivery count.
 
 Knows: offsets. Must not know: messages, subscriptions, files. Owned by the hub.
 Invariants: intervals are sorted, disjoint, not adjacent, and all above the floor, with ``settled_above`` offsets in
@@ -104,7 +105,8 @@ class Cursor:
 
     @property
     def delivered(self) -> int:
-        """What lies below may have been handed out."""
+        """Below this offset messages may have been handed out; at or above it those with a delivery count of 1 or more
+        were, and no others."""
         return self._slots[self._slot]
 
     @delivered.setter
@@ -118,7 +120,7 @@ class Cursor:
 
     def set_count(self, offset: int, count: int) -> None:
         if self._hints is not None and count:
-            self._hints.note(self._slot, offset, self._counts.get(offset), count)
+            self._hints.note(self._slot, offset, self._counts.get(offset), count, offset >= self.delivered)
         self._counts[offset] = count
         self._changed().counts[offset] = count
 
@@ -193,6 +195,15 @@ class Cursor:
         for place in range(bisect_right(self._stops, start), bisect_left(self._starts, stop)):
             found.append((max(start, self._starts[place]), min(stop, self._stops[place])))
         return found
+
+    def unsettled_in(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """The runs of unsettled offsets from ``start`` up to, not including, ``stop``, each as (start, stop)."""
+        for first, end in self.settled_in(start, stop):
+            if first > start:
+                yield start, first
+            start = end
+        if start < stop:
+            yield start, stop
 
     def unsettled_below(self, offset: int) -> tuple[int, int, int] | None:
         """The first and the last unsettled offset below ``offset``, and how many there are; None if there is none."""

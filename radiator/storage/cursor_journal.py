@@ -7,6 +7,8 @@
       3 acked    count u32, count x (start u64, stop u64)
       4 counts   count u32, count x (offset u64, deliveries u32)
       5 seek     floor u64 (read, and not written)
+      6 covers   entry u64: of a snapshot, whose cursors have all numbers up to ``cursor number`` that are not deleted,
+                 and the acks in all entries below ``entry`` of the data directory's journal
 
 An entry is what one group commit brought: all of it holds or none. The snapshot is one such entry behind a header of
 its own: magic 89 'RDC1' 0D 0A 1A, generation u64. Every record may be applied twice without harm.
@@ -26,8 +28,8 @@ SNAPSHOT_MAGIC = b"\x89RDC1\r\n\x1a"
 ENTRY = Struct("<8sII")
 SNAPSHOT = Struct("<8sQ")
 JOURNAL = "journal-"  # and a generation, 10 digits
-CREATE, DELETE, ACKED, COUNTS, SEEK = range(1, 6)
-KINDS = {CREATE: "create", DELETE: "delete", ACKED: "acked", COUNTS: "counts", SEEK: "seek"}
+CREATE, DELETE, ACKED, COUNTS, SEEK, COVERS = range(1, 7)
+KINDS = {CREATE: "create", DELETE: "delete", ACKED: "acked", COUNTS: "counts", SEEK: "seek", COVERS: "covers"}
 
 _RECORD = Struct("<BI")
 _CREATE = Struct("<BIIQH")
@@ -57,6 +59,10 @@ def acked(number: int, ranges: Iterable[tuple[int, int]]) -> bytes:
 def counts(number: int, deliveries: Mapping[int, int]) -> bytes:
     packed = [_COUNT.pack(offset, count) for offset, count in deliveries.items()]
     return _MANY.pack(COUNTS, number, len(packed)) + b"".join(packed)
+
+
+def covers(number: int, entry: int) -> bytes:
+    return _SEEK.pack(COVERS, number, entry)
 
 
 def entry(records: Iterable[bytes]) -> bytes:
@@ -127,7 +133,7 @@ def decode_records(records: bytes) -> Iterator[Record]:
             values = list(shape.iter_unpack(records[at : at + count * shape.size]))
             at += count * shape.size
             yield Record(kind, number, values=values)
-        elif kind == SEEK:
+        elif kind in (SEEK, COVERS):
             at += _SEEK.size
             yield Record(kind, number, floor=_U64.unpack_from(records, at - 8)[0])
         else:
@@ -139,6 +145,8 @@ def apply(records: bytes, states: dict[int, CursorState], deleted: set[int] | No
     ``deleted``: numbers of those that were there once."""
     for record in decode_records(records):
         state = states.get(record.number)
+        if record.kind == COVERS:
+            continue
         if record.kind == CREATE:
             if state is None or (state.name, state.partition) != (record.name, record.partition):
                 states[record.number] = CursorState(
@@ -193,33 +201,52 @@ def replay(data: bytes, states: dict[int, CursorState], deleted: set[int] | None
     return end, lost
 
 
-def redo(records: bytes, states: dict[int, CursorState], deleted: Container[int] = ()) -> None:
+def redo(records: bytes, states: dict[int, CursorState], deleted: Container[int] = (), known_to: int = 0) -> None:
     """Applies the acks of a transaction that was decided, and may or may not be in the journal. Each cursor comes with
-    its creation, in case that is lost. One that was ``deleted`` since, or that another has followed under its name or
-    its number, is passed over: the entry may be much older than the journal's end."""
+    its creation, in case that is lost. One that was deleted since, or that another has followed under its name or its
+    number, is passed over: the entry may be much older than the journal's end.
+
+    Args:
+        records: of the transaction.
+        states: the cursors, by number.
+        deleted: numbers of cursors that the journal says are deleted.
+        known_to: the highest number that had been given when the snapshot was written.
+    """
     found: dict[int, CursorState] = {}
     apply(records, found)
     latest = {(state.name, state.partition): number for number, state in states.items()}
     for number, state in found.items():
         known, called = states.get(number), (state.name, state.partition)
         if known is None:
-            if number not in deleted and latest.get(called, 0) < number:
+            if number > known_to and number not in deleted and latest.get(called, 0) < number:
                 states[number] = state
         elif (known.name, known.partition) == called:
             known.changes += state.changes
 
 
-def load_snapshot(data: bytes | None, states: dict[int, CursorState]) -> int | None:
-    """The generation of the journal that continues it; None if there is no snapshot, or it does not hold."""
+class Snapshot(NamedTuple):
+    """What a snapshot says beside the cursors."""
+
+    generation: int  # of the journal that continues it
+    known_to: int  # a cursor with a number up to this, and not in the snapshot, was deleted
+    entries_to: int  # the acks in entries of the data directory's journal below this are in it
+
+
+def load_snapshot(data: bytes | None, states: dict[int, CursorState]) -> Snapshot | None:
+    """None if there is no snapshot, or it does not hold."""
     if data is None or len(data) < SNAPSHOT.size:
         return None
     magic, generation = SNAPSHOT.unpack_from(data)
     records = read_entry(data, SNAPSHOT.size)
     if magic != SNAPSHOT_MAGIC or records is None:
         return None
+    known_to = entries_to = 0
     try:
         apply(records, states)
+        for record in decode_records(records):
+            if record.kind == COVERS:
+                known_to, entries_to = record.number, record.floor
     except error:
         states.clear()
         return None
-    return int(generation)
+    return Snapshot(int(generation), known_to, entries_to)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from radiator.storage import cursor_journal
-from radiator.storage.cursor_journal import CursorState
+from radiator.storage.cursor_journal import CursorState, Snapshot
 from radiator.storage.files import FileSystem, read_file, replace_file
 
 SNAPSHOT = "snapshot"
@@ -21,22 +21,27 @@ COPY = "snapshot.copy"
 
 
 class Found(NamedTuple):
-    generation: int | None  # of the journal that goes on from it; None: there is no snapshot that holds
+    snapshot: Snapshot | None  # None: there is none that holds
     states: dict[int, CursorState]
     damaged: bool  # something stands in the snapshot's place that does not hold
     copied: bool  # this is the copy
     alike: bool  # both hold the same
 
+    @property
+    def generation(self) -> int | None:
+        """Of the journal that goes on from it."""
+        return None if self.snapshot is None else self.snapshot.generation
+
 
 def read(fs: FileSystem, directory: str, newest_journal: int) -> Found:
     raw, copy = (read_file(fs, f"{directory}/{name}") for name in (SNAPSHOT, COPY))
     states: dict[int, CursorState] = {}
-    generation = cursor_journal.load_snapshot(raw, states)
-    if generation is not None:
-        return Found(generation, states, False, False, raw == copy)
-    generation = cursor_journal.load_snapshot(copy, states)
-    if generation is not None and generation >= newest_journal:
-        return Found(generation, states, raw is not None, True, False)
+    snapshot = cursor_journal.load_snapshot(raw, states)
+    if snapshot is not None:
+        return Found(snapshot, states, False, False, raw == copy)
+    snapshot = cursor_journal.load_snapshot(copy, states)
+    if snapshot is not None and snapshot.generation >= newest_journal:
+        return Found(snapshot, states, raw is not None, True, False)
     return Found(None, {}, raw is not None, False, False)
 
 

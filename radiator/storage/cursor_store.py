@@ -5,7 +5,9 @@
 What is written when: the changes of a turn at once, with the batches of the same turn. Synced when: at once if a
 receipt waits and its cursor's policy says always; else within SYNC_WITHIN_NS (an ACK without a receipt has been
 promised nothing: losing it in a power cut means a redelivery, not a loss).
-When the journal has grown beyond CURSOR_JOURNAL_BYTES_MAX a snapshot takes its place.
+When the journal has grown beyond CURSOR_JOURNAL_BYTES_MAX a snapshot takes its place. Each ``take()`` encodes some
+cursors for it (SLICE_BYTES) and the journal goes on, until all are encoded. Changes of cursors that are encoded already
+are added as the records that the journal gets too, so the snapshot has the state of the moment when it is taken.
 
 ``CursorStore`` belongs to the hub, its ``log`` (``cursor_log``) to the disk thread.
 """
@@ -16,6 +18,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from radiator import limits
+from radiator.clock import MonoNs, Now
 from radiator.errors import StorageError
 from radiator.storage import cursor_journal as journal
 from radiator.storage import cursor_snapshot
@@ -29,18 +32,19 @@ from radiator.storage.hints import Hints
 from radiator.storage.jobs import SHORT_BYTES_MAX, Job
 from radiator.storage.open_logs import Again, once
 from radiator.storage.options import SyncPolicy
+from radiator.timers import NEVER_NS
 
 SYNC_WITHIN_NS = 50_000_000
 RETRY_EVERY_NS = 2_000_000_000  # how soon a failed journal is made up for by a snapshot
-HELD_ATTEMPTS_MAX = 5  # then those who wait for a receipt are told that there is no room
 ALWAYS = SyncPolicy()
 DELIVERED = "delivered"
+SLICE_BYTES = 64 * limits.KIB  # of a snapshot, encoded in one turn: about 600 cursors, and one of any size
 
 
 class CursorJob(Job):
     """The changes of one turn, or a snapshot in their place."""
 
-    __slots__ = ("data", "generation", "lasting", "no_room", "store", "together")
+    __slots__ = ("created", "data", "generation", "lasting", "no_room", "snapshot", "store", "together")
 
     def __init__(
         self,
@@ -50,6 +54,7 @@ class CursorJob(Job):
         waiters: list[Any],
         needs_sync: bool,
         together: tuple[bytes, bytes] = (b"", b""),
+        snapshot: list[bytes] | None = None,
     ) -> None:
         super().__init__(None, needs_sync)
         self.store = store
@@ -57,8 +62,10 @@ class CursorJob(Job):
         # Records of acks in transactions over several files (``TransactionJob``), and of cursors that still are there.
         self.together, self.lasting = together
         self.generation = generation  # None: an entry; else a snapshot, and the journal that goes on from it
+        self.snapshot = snapshot or []  # its records
         self.waiters = waiters
         self.no_room = False  # that is why it failed
+        self.created = b""  # records of new cursors: as durable as the messages of their group
 
     @property
     def short(self) -> bool:
@@ -76,7 +83,7 @@ class CursorJob(Job):
         log = self.store.log
         try:
             if self.generation is not None:
-                log.replace(self.generation, self.data)
+                log.replace(self.generation, journal.snapshot(self.generation, self.snapshot))
             elif self.data:
                 log.append(self.data)
             if self.together and self.lasting:  # else it was not decided
@@ -91,8 +98,8 @@ class CursorJob(Job):
             except StorageError as error:
                 self.error, self.no_room = error, self.store.log.no_room
 
-    def done(self, now_ns: int) -> None:
-        self.store.written(self, now_ns)
+    def done(self, now: Now) -> None:
+        self.store.written(self, now.mono)
 
 
 class CursorStore:
@@ -106,15 +113,16 @@ class CursorStore:
         self.log = CursorLog(fs, directory, again)
         self.waiters: list[Any] = []  # who waits for what is dirty now; the next take() takes them along
         self.failed: StorageError | None = None
-        self.sync_due_ns: int | None = None
-        self._retry_due_ns: int | None = None
-        self._held = 0  # attempts for which receipts have been waiting for room
+        self.sync_due_ns: MonoNs | None = None
+        self._retry_due_ns: MonoNs | None = None
+        self._held = False  # receipts wait for room, until the next attempt
         self._cursors: dict[tuple[str, str], Cursor] = {}
         self._partitions: dict[str, list[str]] = {}  # by cursor name
         self._facts: dict[Cursor, tuple[int, int, str, str]] = {}  # number, slot, name, partition
         self._sync: dict[Cursor, SyncPolicy] = {}
         self._dirty: list[Cursor] = []
         self._records: list[bytes] = []  # creations and deletions, in order
+        self._created: list[bytes] = []  # of those: which the journal of the data directory gets, too
         self._next_number = 1
         self._together: list[tuple[Cursor, bytes]] = []  # acks in transactions over several files
         self._free_slots: list[int] = []
@@ -122,14 +130,18 @@ class CursorStore:
         self._slots: memoryview = memoryview(b"")
         self._hints = Hints(self._slots)
         self._journal_bytes = 0
+        self._ahead: list[bytes] = []  # records of the snapshot that is being encoded
+        self._unencoded: dict[Cursor, None] | None = None  # cursors that these lack; None: no snapshot is being encoded
         self._generation = 0  # of the journal
+        self.entries_to = 1  # acks in earlier entries of the data directory's journal are here
         self._unsynced = False  # something of an `always` cursor has been written and not synced
 
     # --- opening ------------------------------------------------------------------------------------------------------
 
-    def load(self, ends: Mapping[str, int], redo: Iterable[bytes] = ()) -> list[str]:
+    def load(self, ends: Mapping[str, int], redo: Iterable[tuple[int, bytes]] = (), next_entry: int = 1) -> list[str]:
         """Reads snapshot and journal; what was found wrong, in words. Before any other thread runs. ``redo``: acks of
-        transactions that were decided (``TransactionLog``).
+        transactions that were decided, by the numbers of their entries in the data directory's journal, which goes on
+        with ``next_entry``.
 
         ``ends`` has the next offset of every partition. A cursor beyond the end of its log (which lost it in a power
         cut, as its policy allows) is set back: those offsets will be given to new messages.
@@ -165,10 +177,13 @@ class CursorStore:
             notes.append(f"{self.log.path(generation)}: {lost} bytes damaged; acks in them will be redelivered")
         if data[end:].strip(b"\0"):
             notes.append(f"{self.log.path(generation)}: torn tail of {len(data) - end} bytes passed over")
-        self._next_number = max(deleted, default=0) + 1  # while the journal says deleted, nobody else has that number
-        for acks in redo:
-            fold = True
-            journal.redo(acks, states, deleted)
+        known_to, entries_to = (0, 0) if snapshot.snapshot is None else snapshot.snapshot[1:]
+        self._next_number = max([known_to, *deleted]) + 1  # none is given twice
+        self.entries_to = max(entries_to, next_entry)
+        for number, acks in redo:
+            if number >= entries_to:  # else what it settled may have been lost since, and its offsets given again
+                fold = True
+                journal.redo(acks, states, deleted, known_to)
         self._map_slots()
         counted = self._hints.counted.revive(generation)
         latest = {(state.name, state.partition): state for state in states.values()}
@@ -189,13 +204,15 @@ class CursorStore:
             # Folded into a snapshot: nothing of it hangs on pages that an earlier run failed to sync.
             self._generation = self._hints.counted.generation = self._generation + 1
             try:
-                self.log.replace(self._generation, self._snapshot())
+                while not self._encode_slice():
+                    pass
+                self.log.replace(self._generation, journal.snapshot(self._generation, self._encoded()))
                 self._hints.written()
             except StorageError as error:
                 if not self.log.no_room:
                     raise
                 notes.append(f"{error}; acks are not stored until there is room")
-                self.failed, self._held, self._retry_due_ns = error, 1, 0
+                self.failed, self._held, self._retry_due_ns = error, True, MonoNs(0)
         used = {facts[1] for facts in self._facts.values()}
         self._next_slot = max(used, default=-1) + 1
         self._free_slots = [slot for slot in range(self._next_slot) if slot not in used]
@@ -227,16 +244,18 @@ class CursorStore:
         counts = cursor.counts
         first, stop = self._hints.handed.revive(state.slot)
         stop = min(stop, end)
-        had = max((offset + 1 for offset, count in counts.items() if count), default=stop)
-        cursor.delivered = max(cursor.delivered, had, stop)
+        zeros = [offset for offset, count in counts.items() if not count]
+        had = [offset + 1 for offset, count in counts.items() if count]
+        had += [offset + 1 for offset, count in counted.items() if count > 1 and offset < end]
+        known = min(zeros, default=end)  # behind a message that nobody has had only counts tell
+        cursor.delivered = max(cursor.delivered, min(max([*had, stop]), known))
         fresh = max(cursor.delivered, cursor.ceiling)  # what is above goes out as new, and counts from there
-        void = [each for each, count in counts.items() if not count and (each >= fresh or first <= each < stop)]
+        void = [each for each in zeros if each >= fresh or (each < cursor.delivered and first <= each < stop)]
         for offset in void:
             del counts[offset]
         for offset, count in counted.items():
             if offset < end and not cursor.is_acked(offset):
                 counts[offset] = max(count, counts.get(offset, 0), key=later)
-                cursor.delivered = max(cursor.delivered, offset + 1)
         return bool(void or counted)
 
     def _add(self, cursor: Cursor, number: int, slot: int, name: str, partition: str) -> None:
@@ -244,6 +263,8 @@ class CursorStore:
         self._cursors[name, partition] = cursor
         self._partitions.setdefault(name, []).append(partition)
         self._facts[cursor] = (number, slot, name, partition)
+        if self._unencoded is not None:
+            self._unencoded[cursor] = None
 
     # --- the cursors --------------------------------------------------------------------------------------------------
 
@@ -263,7 +284,9 @@ class CursorStore:
             self._hints.forget(slot)
             self._add(cursor, self._next_number, slot, name, partition_name)
             cursor.delivered = start
-            self._records.append(journal.create(self._next_number, slot, start, name, partition_name))
+            created = journal.create(self._next_number, slot, start, name, partition_name)
+            self._records.append(created)
+            self._created.append(created)
             self._next_number += 1
         self._sync[cursor] = sync
         return cursor
@@ -274,7 +297,7 @@ class CursorStore:
 
     def hurry(self) -> None:
         """What was made or deleted is synced with the next take(), in the same group as the messages of that turn."""
-        self.sync_due_ns = 0
+        self.sync_due_ns = MonoNs(0)
 
     def get(self, name: str, partition_name: str) -> Cursor | None:
         return self._cursors.get((name, partition_name))
@@ -289,6 +312,11 @@ class CursorStore:
             if not self._partitions[name]:
                 del self._partitions[name]
             number, slot, _, _ = self._facts.pop(cursor)
+            if self._unencoded is not None:
+                if cursor in self._unencoded:
+                    del self._unencoded[cursor]
+                else:
+                    self._ahead.append(journal.delete(number))
             self._sync.pop(cursor, None)
             cursor.detach()
             self._records.append(journal.delete(number))
@@ -299,16 +327,10 @@ class CursorStore:
         return list(self._cursors)
 
     @property
-    def deadline_ns(self) -> int | None:
-        """When take() has something to do of itself."""
-        return min((due for due in (self.sync_due_ns, self._retry_due_ns) if due is not None), default=None)
-
-    def clock_went_back(self, now_ns: int) -> None:
-        """Deadlines that were counted from a later time are counted anew."""
-        if self.sync_due_ns is not None:
-            self.sync_due_ns = min(self.sync_due_ns, now_ns + SYNC_WITHIN_NS)
-        if self._retry_due_ns is not None:
-            self._retry_due_ns = min(self._retry_due_ns, now_ns + RETRY_EVERY_NS)
+    def deadline_ns(self) -> MonoNs:
+        """When take() has something to do of itself; NEVER_NS if nothing is planned."""
+        dues = (self.sync_due_ns, self._retry_due_ns)
+        return min((due for due in dues if due is not None), default=MonoNs(NEVER_NS))
 
     def together(self, cursor: Cursor, offsets: Iterable[int]) -> None:
         """These acks hold together with what else the next take() brings, or not at all. The cursor hears of them when
@@ -319,7 +341,7 @@ class CursorStore:
 
     # --- the turn -----------------------------------------------------------------------------------------------------
 
-    def take(self, now_ns: int) -> list[Job]:
+    def take(self, now_ns: MonoNs) -> list[Job]:
         """The changes of this turn as a job; none if there is nothing to do."""
         sync_now = self.sync_due_ns is not None and self.sync_due_ns <= now_ns
         retry = self._retry_due_ns is not None and self._retry_due_ns <= now_ns
@@ -339,54 +361,85 @@ class CursorStore:
             number = facts[0]
             if cursor not in self._sync or self._sync[cursor].always:
                 self._unsynced = True
+            changed = []
             if changes.counts:
-                records.append(journal.counts(number, changes.counts))
+                changed.append(journal.counts(number, changes.counts))
             if changes.ranges:
-                records.append(journal.acked(number, changes.ranges))
+                changed.append(journal.acked(number, changes.ranges))
+            records += changed
+            if self._unencoded is not None and cursor not in self._unencoded:
+                self._ahead += changed
         data = journal.entry(records) if records else b""
         acks, self._together = self._together, []
         together = b"".join(each for _, each in acks), b"".join(each for cursor, each in acks if cursor in self._facts)
         self._journal_bytes += len(data) + len(together[1])
-        if retry or self._journal_bytes > limits.CURSOR_JOURNAL_BYTES_MAX:
+        wanted = retry or self._journal_bytes > limits.CURSOR_JOURNAL_BYTES_MAX
+        if wanted and self._encode_slice():
             self._retry_due_ns = None
             self._journal_bytes = 0
             self._unsynced = False
             self._generation = self._hints.counted.generation = self._generation + 1
-            return [CursorJob(self, self._snapshot(), self._generation, waiters, bool(acks), together)]
+            return [
+                self._with_created(
+                    CursorJob(self, b"", self._generation, waiters, bool(acks), together, self._encoded())
+                )
+            ]
         needs_sync = sync_now or bool(acks) or (self._unsynced and bool(waiters))
         if needs_sync:
             self.sync_due_ns = None
             self._unsynced = False
-        return [CursorJob(self, data, None, waiters, needs_sync, together)]
+        return [self._with_created(CursorJob(self, data, None, waiters, needs_sync, together))]
 
-    def _snapshot(self) -> bytes:
-        records = []
-        for cursor, (number, slot, name, partition) in self._facts.items():
-            records.append(journal.create(number, slot, cursor.floor, name, partition))
+    def _with_created(self, job: CursorJob) -> CursorJob:
+        job.created, self._created = b"".join(self._created), []
+        return job
+
+    def _encode_slice(self) -> bool:
+        """Encode some more cursors for the snapshot, which begins with the first call.
+
+        Returns:
+            True once all are encoded.
+        """
+        if self._unencoded is None:
+            self._unencoded = dict.fromkeys(self._facts)
+        records, size = [], 0
+        while self._unencoded and size < SLICE_BYTES:
+            cursor, _ = self._unencoded.popitem()
+            number, slot, name, partition = self._facts[cursor]
+            record = journal.create(number, slot, cursor.floor, name, partition)
             if cursor.intervals:
-                records.append(journal.acked(number, cursor.intervals))
+                record += journal.acked(number, cursor.intervals)
             if cursor.counts:
-                records.append(journal.counts(number, cursor.counts))
-        return journal.snapshot(self._generation, records)
+                record += journal.counts(number, cursor.counts)
+            records.append(record)
+            size += len(record)
+        self._ahead.append(b"".join(records))
+        return not self._unencoded
 
-    def written(self, job: CursorJob, now_ns: int) -> None:
+    def _encoded(self) -> list[bytes]:
+        """The records of the snapshot, whose encoding is over."""
+        records, self._ahead, self._unencoded = self._ahead, [], None
+        records.append(journal.covers(self._next_number - 1, self.entries_to))
+        return records
+
+    def written(self, job: CursorJob, now_ns: MonoNs) -> None:
         """A job came back. While the journal is failed, acks work, but are neither stored nor receipted; a snapshot of
-        all cursors, tried now and then, makes up for what it has missed. Where it is only room that is missing,
-        receipts wait for some attempts: then nobody is refused an ack that is stored a second later."""
+        all cursors, tried every RETRY_EVERY_NS, makes up for what it has missed. Where only room is missing, receipts
+        wait for the next attempt: then no ack is refused that is stored a moment later."""
         if job.error is not None:
-            if job.no_room and self._held < HELD_ATTEMPTS_MAX:
-                self._held += job.generation is not None or not self._held
+            if job.no_room and (job.generation is None or not self._held):
+                self._held = True
                 self.waiters, job.waiters = job.waiters + self.waiters, []
             else:
-                self._held = 0
+                self._held = False
             self.failed = self.failed or job.error
             self.sync_due_ns = None
             if self._retry_due_ns is None:
-                self._retry_due_ns = now_ns + RETRY_EVERY_NS
+                self._retry_due_ns = MonoNs(now_ns + RETRY_EVERY_NS)
         elif job.generation is not None:
-            self.failed, self._held = None, 0
+            self.failed, self._held = None, False
         elif not job.needs_sync and job.data and self.sync_due_ns is None:
-            self.sync_due_ns = now_ns + SYNC_WITHIN_NS
+            self.sync_due_ns = MonoNs(now_ns + SYNC_WITHIN_NS)
         if self.failed is None:
             self._hints.written()
 

@@ -3,15 +3,18 @@
 Ids are kept in two *generations*, so that nothing has to be deleted one by one: a generation that is full (``count``
 ids, or its first one older than the window) becomes the previous one, and the previous one is forgotten. A look-up asks
 the time as well. So an id is known until it is exactly ``window_ns`` old, or until ``count`` others, at least, and
-twice as many, at most, have come after it.
+twice as many, at most, have come after it; ids of one transaction are not divided, so it may be theirs more.
 
 A generation is columns in the order of arrival, so of rising offsets: taking back the last offsets of a partition cuts
 their end off. Beside them stands an index with open addressing; it grows a few entries at each insertion, so that no
-single one is slow. 32 bytes an id in the columns, 18 at most in the index, 64 with what lists allocate ahead.
+single one is slow. The ids of a transaction come as a run with an index of its own, a dict, which serves until they
+are in the large one, a few at a time. 32 bytes an id in the columns, 18 at most in the index, 64 with what lists
+allocate ahead.
 
 Knows: ids, offsets, times. Must not know: headers, files (``dedup_file``), who asks.
 Invariants: offsets rise; at most two thirds of an index's slots are used, so that each search ends; slots that point
-behind the columns, or to another id, mean nothing (what was cut off leaves such).
+behind the columns, or to another id, mean nothing (what was cut off leaves such); an entry that is in no index is in a
+run that waits for it.
 Owned by the hub.
 """
 
@@ -20,8 +23,12 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
+from collections.abc import Iterator
+from itertools import repeat
 from struct import Struct
 from typing import Any, TypeAlias
+
+from radiator.clock import WallNs
 
 Columns: TypeAlias = "tuple[array[int], array[int], array[int], array[int]]"  # id in two halves, offset, receive time
 
@@ -31,11 +38,50 @@ MOVED_PER_ADD = 4  # a new index is twice as large, or more: it is complete long
 _HALVES = Struct("<QQ")
 
 
+class Ids:
+    """Ids of messages that are appended together, in the order of their offsets, each of them once."""
+
+    __slots__ = ("first", "numbers", "places", "second")
+
+    def __init__(self) -> None:
+        self.first = array("Q")
+        self.second = array("Q")
+        self.numbers = array("Q")  # of the messages, counted from the first of the run, which need not have an id
+        self.places: dict[bytes, int] = {}
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __contains__(self, identity: object) -> bool:
+        return identity in self.places
+
+    def add(self, identity: bytes, number: int) -> None:
+        """The id of message ``number``, which is above all others."""
+        first, second = _HALVES.unpack(identity)
+        self.places[identity] = len(self.numbers)
+        self.first.append(first)
+        self.second.append(second)
+        self.numbers.append(number)
+
+
 class Generation:
     """Ids in the order of arrival. ``salt`` (odd, 64 bits) is a secret of the process: it decides where an id stands in
     the index, so that nobody can choose ids that all stand at one place."""
 
-    __slots__ = ("_limit", "_moved", "_old", "_salt", "_slots", "_used", "first", "offsets", "receive_ns", "second")
+    __slots__ = (
+        "_limit",
+        "_moved",
+        "_old",
+        "_runs",
+        "_runs_moved",
+        "_salt",
+        "_slots",
+        "_used",
+        "first",
+        "offsets",
+        "receive_ns",
+        "second",
+    )
 
     def __init__(self, salt: int) -> None:
         self.first = array("Q")  # the halves of each id
@@ -47,6 +93,9 @@ class Generation:
         self._used = 0
         self._old = array("I")  # the index before the last growth, until its entries have moved
         self._moved = self._limit = 0
+        # Of those that are not in our index: the first entry, the one behind the last, and an index of their own.
+        self._runs: deque[tuple[int, int, dict[bytes, int]]] = deque()
+        self._runs_moved = 0  # entries of the first of these that are in ours
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -62,24 +111,66 @@ class Generation:
                 if found < entry - 1 < end and firsts[entry - 1] == first and seconds[entry - 1] == second:
                     found = entry - 1
                 place = (place + 1) & mask
+        if self._runs:
+            identity = _HALVES.pack(first, second)
+            for start, _, places in self._runs:
+                entry = start + places.get(identity, end)
+                if found < entry < end and firsts[entry] == first and seconds[entry] == second:
+                    found = entry
         return found
 
-    def add(self, first: int, second: int, offset: int, receive_ns: int) -> None:
+    def add(self, first: int, second: int, offset: int, receive_ns: WallNs) -> None:
         """One more id; ``offset`` is above all others. If it is there already, this one counts from now on."""
         self.first.append(first)
         self.second.append(second)
         self.offsets.append(offset)
         self.receive_ns.append(receive_ns)
         self._put(first, len(self.offsets))
+        self.move(MOVED_PER_ADD)
+
+    def extend(self, ids: Ids, offset: int, receive_ns: WallNs) -> None:
+        """Many more at once; ``offset`` is that of the first message of their run. ``move`` until nothing is
+        ``behind``."""
+        self._runs.append((len(self.offsets), len(self.offsets) + len(ids), ids.places))
+        self.first.extend(ids.first)
+        self.second.extend(ids.second)
+        self.offsets.extend(map(offset.__add__, ids.numbers))
+        self.receive_ns.extend(repeat(receive_ns, len(ids)))
+
+    @property
+    def behind(self) -> bool:
+        """True while there are entries that the index does not have."""
+        return bool(self._runs)
+
+    def move(self, entries: int) -> None:
+        """Go on with the growth of the index, or take up what it does not have: so many entries."""
         if self._moved < self._limit:
-            stop = min(self._moved + MOVED_PER_ADD, self._limit)
+            stop = min(self._moved + entries, self._limit)
             for entry in range(self._moved + 1, stop + 1):
                 self._put(self.first[entry - 1], entry)
             self._moved = stop
         elif len(self._old):
             self._old = array("I")
+            while self._runs and self._runs[0][1] <= self._limit:
+                self._runs.popleft()
+            self._runs_moved = 0
+        elif self._runs:
+            self._take_up(entries)
         elif 3 * self._used > 2 * len(self._slots):
             self._grow()
+
+    def _take_up(self, entries: int) -> None:
+        start, end, _ = self._runs[0]
+        if 3 * (self._used + end - start) > 2 * len(self._slots):
+            self._grow()  # it takes them up as well
+            return
+        first = start + self._runs_moved
+        for entry in range(first, min(first + entries, end)):
+            self._put(self.first[entry], entry + 1)
+        self._runs_moved += entries
+        if first + entries >= end:
+            self._runs.popleft()
+            self._runs_moved = 0
 
     def _put(self, first: int, entry: int) -> None:
         slots = self._slots
@@ -119,6 +210,13 @@ class Generation:
             del column[keep:]
         self._limit = min(self._limit, keep)
         self._moved = min(self._moved, keep)
+        while self._runs and self._runs[-1][1] > keep:
+            start, _, places = self._runs.pop()
+            if start < keep:
+                self._runs.append((start, keep, places))
+                break
+        if not self._runs:
+            self._runs_moved = 0
 
     def lose(self, low: int, high: int) -> None:
         """The ids of these offsets, the last one included, are as if they had never come."""
@@ -127,24 +225,27 @@ class Generation:
 
 
 class UnderWay:
-    """A batch with ids that is not yet committed: ``waiters`` hear when it is, or that it failed."""
+    """A batch with ids that is not yet committed: ``waiters`` hear when it is, or that it failed. ``synced``: it will
+    be synced by then."""
 
-    __slots__ = ("base_offset", "waiters")
+    __slots__ = ("base_offset", "synced", "waiters")
 
     def __init__(self, base_offset: int, waiters: list[Any]) -> None:
         self.base_offset = base_offset
         self.waiters = waiters
+        self.synced = False
 
 
 class Dedup:
     """What one partition remembers."""
 
-    __slots__ = ("_in_flight", "_salt", "added", "count", "current", "previous", "window_ns")
+    __slots__ = ("_in_flight", "_salt", "added", "count", "current", "previous", "taken_back", "window_ns")
 
     def __init__(self, window_ns: int, count: int, salt: int) -> None:
         self.window_ns = window_ns
         self.count = count
         self.added = 0  # ids that have come in this run
+        self.taken_back = 0  # how often some have gone again before their time
         self.current = Generation(salt)
         self.previous = Generation(salt)
         self._salt = salt
@@ -154,7 +255,7 @@ class Dedup:
         """Ids in memory, some of them maybe too old to count."""
         return len(self.previous) + len(self.current)
 
-    def find(self, identity: bytes, now_ns: int) -> int | None:
+    def find(self, identity: bytes, now_ns: WallNs) -> int | None:
         """The offset of the message with that id, if it came less than the window before ``now_ns``."""
         first, second = _HALVES.unpack(identity)
         for generation in (self.current, self.previous):
@@ -164,15 +265,40 @@ class Dedup:
                 return generation.offsets[number] if recent else None
         return None
 
-    def add(self, identity: bytes, offset: int, receive_ns: int) -> None:
+    def add(self, identity: bytes, offset: int, receive_ns: WallNs) -> None:
         """A message with that id was appended, at an offset above all others."""
+        self._begin(receive_ns)
+        first, second = _HALVES.unpack(identity)
+        self.current.add(first, second, offset, receive_ns)
+        self.added += 1
+
+    def _begin(self, receive_ns: WallNs) -> None:
+        """A new generation, if the current one is full."""
         current = self.current
         if len(current) and (len(current) >= self.count or receive_ns - current.receive_ns[0] >= self.window_ns):
             self.previous = current
-            current = self.current = Generation(self._salt)
-        first, second = _HALVES.unpack(identity)
-        current.add(first, second, offset, receive_ns)
-        self.added += 1
+            self.current = Generation(self._salt)
+
+    def extend(self, ids: Ids, offset: int, receive_ns: WallNs) -> None:
+        """Messages with these ids were appended together, the first one of the run at ``offset``."""
+        self._begin(receive_ns)
+        self.current.extend(ids, offset, receive_ns)
+        self.added += len(ids)
+
+    def index(self, entries: int) -> bool:
+        """Go on with what ``extend`` has left to do: so many entries. False if there is nothing left."""
+        for generation in (self.current, self.previous):
+            if generation.behind:
+                generation.move(entries)
+                return True
+        return False
+
+    def since(self, added: int) -> Iterator[bytes]:
+        """The ids that have come since ``added`` was that, and are known."""
+        count = self.added - added
+        for generation, most in ((self.current, count), (self.previous, count - len(self.current))):
+            start = max(0, len(generation) - max(0, most))
+            yield from map(_HALVES.pack, generation.first[start:], generation.second[start:])
 
     def columns(self, low: int, high: int) -> Columns:
         """The ids of these offsets."""
@@ -181,7 +307,7 @@ class Dedup:
             old.extend(new)
         return older
 
-    def restore(self, columns: Columns, now_ns: int) -> None:
+    def restore(self, columns: Columns, now_ns: WallNs) -> None:
         """What an earlier run remembered, as far as it still counts."""
         recent = bisect_right(columns[3], now_ns - self.window_ns)
         middle = max(len(columns[3]) - self.count, recent)
@@ -194,6 +320,7 @@ class Dedup:
 
     def forget(self, offset: int) -> None:
         """The offsets from there on were taken back."""
+        self.taken_back += 1
         self.current.forget(offset)
         self.previous.forget(offset)
         while self._in_flight and self._in_flight[-1].base_offset >= offset:
@@ -201,6 +328,7 @@ class Dedup:
 
     def lose(self, low: int, high: int) -> None:
         """The messages of these offsets, the last one included, are gone: sent again, they are to be stored."""
+        self.taken_back += 1
         self.current.lose(low, high)
         self.previous.lose(low, high)
 
@@ -214,6 +342,13 @@ class Dedup:
         while in_flight and in_flight[0].base_offset < high_watermark:
             in_flight.popleft()
         in_flight.append(UnderWay(base_offset, waiters))
+
+    def to_be_synced(self, waiters: list[Any]) -> None:
+        """The batch with these waiters will be synced before they are told."""
+        for batch in reversed(self._in_flight):
+            if batch.waiters is waiters:
+                batch.synced = True
+                return
 
     def in_flight_at(self, offset: int) -> UnderWay | None:
         """The batch under way that holds ``offset``."""

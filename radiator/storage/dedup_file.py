@@ -4,7 +4,7 @@ The file is *blocks*, written end to end behind the log: each says up to which o
 (``covered``), and brings the ids since the block before. It is not synced with each message. A start reads the blocks
 that hold, and looks for the ids of the rest in the log itself, from the covered offset on (``dedup_recovery``).
 
-    first id of a partition   the file is made, and synced, before the batch with that id is written
+    first id of a partition   the file is made, and synced, before the batch with that id is written, whatever the rule
     1,024 ids, 1 MiB of log   a block; 8 MiB of log, a new segment, the end: a block that is synced
     too large, or a failure   the whole file is written anew beside the old one, synced, renamed over it
 
@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 from radiator import limits
+from radiator.clock import Now, WallNs
 from radiator.storage import layout
 from radiator.storage.batch import RECORD_OVERHEAD_BYTES, RecordBatch
 from radiator.storage.dedup import Columns, Dedup
@@ -213,7 +214,7 @@ def seal(partition: FilePartition) -> None:
         partition.queue()
 
 
-def removable_to(partition: FilePartition, now_ns: int) -> int:
+def removable_to(partition: FilePartition, now_ns: WallNs) -> int:
     """Below this offset, where a segment begins, nothing of the log is needed to know its ids after a crash. What is,
     and could go as soon as the file has them, is asked for."""
     file, window_ns = partition.dedup_file, partition.options.dedup_window_ns
@@ -271,6 +272,7 @@ class DedupJob(Job):
     """One block at ``position``, or the whole file anew (``position`` None)."""
 
     __slots__ = ("before", "columns", "covered", "file", "position", "required")
+    before_entry = True
     partition: FilePartition
 
     def __init__(
@@ -292,6 +294,7 @@ class DedupJob(Job):
 
     def write(self) -> None:
         log = self.partition.log
+        log.remembers = True
         try:
             if self.position is None:
                 make_directories([log])
@@ -312,7 +315,7 @@ class DedupJob(Job):
             self.error = storage_error(layout.dedup_path(log.directory), "write or sync", error)
 
     def _replace(self) -> None:
-        log, synced = self.partition.log, not self.partition.options.sync.never
+        log, synced = self.partition.log, self.required or not self.partition.options.sync.never
         replace(log.fs, log.directory, self.covered, rows_of(self.columns), synced)
 
     def _add(self) -> None:
@@ -326,7 +329,7 @@ class DedupJob(Job):
         finally:
             fs.close(fd)
 
-    def done(self, now_ns: int) -> None:
+    def done(self, now: Now) -> None:
         self.file.written(self)
         if self.file.held and self.error is None:
             self.file.held = False
@@ -337,10 +340,12 @@ class ForgetJob(Job):
     """The rule says that nothing is remembered: the file goes, so that it is not believed later."""
 
     __slots__ = ()
+    before_entry = True
     partition: FilePartition
 
     def write(self) -> None:
         log = self.partition.log
+        log.remembers = False
         try:
             log.fs.remove(layout.dedup_path(log.directory))
             log.fs.sync_dir(log.directory)

@@ -46,7 +46,7 @@ def recover_all(
             lost.setdefault(directory, []).append((note.first_offset, note.last_offset))
     for partition in partitions:
         if isinstance(partition, FilePartition):
-            log, end, own_end = partition.log, partition.high_watermark, own_ends.get(partition.name, 0)
+            log, end, own_end = partition.log, partition.written_to, own_ends.get(partition.name, 0)
             gone = lost.get(partition.directory, [])
             found = recover(log, partition.segments, end, own_end, gone, identify, partition.postponed)
             if found is not None:

@@ -17,9 +17,11 @@ from collections.abc import Mapping
 from typing import Any
 from zlib import crc32
 
+from radiator.clock import MonoNs, Now
 from radiator.errors import StorageError
 from radiator.storage.files import FileSystem, read_file, replace_file, storage_error
 from radiator.storage.jobs import Job
+from radiator.timers import NEVER_NS
 
 HEAD = b"radiator subscriptions 1 "
 RETRY_EVERY_NS = 2_000_000_000
@@ -73,8 +75,8 @@ class DefinitionsJob(Job):
         except OSError as error:
             self.error = storage_error(keeper.path, "write the subscriptions", error)
 
-    def done(self, now_ns: int) -> None:
-        self._keeper.written(self, now_ns)
+    def done(self, now: Now) -> None:
+        self._keeper.written(self, now.mono)
 
 
 class Definitions:
@@ -95,7 +97,7 @@ class Definitions:
         self._unwritten: dict[str, int] = {}  # the number of the last put of what the file has not yet
         self._deletes = False
         self._under_way = 0
-        self._retry_due_ns: int | None = None
+        self._retry_due_ns: MonoNs | None = None
 
     def load(self) -> list[str]:
         """Reads the file; what was found wrong, in words. Before any other thread runs. Raises OSError."""
@@ -132,16 +134,11 @@ class Definitions:
         return key not in self._unwritten
 
     @property
-    def deadline_ns(self) -> int | None:
-        """When take() has something to do of itself."""
-        return self._retry_due_ns
+    def deadline_ns(self) -> MonoNs:
+        """When take() has something to do of itself; NEVER_NS if nothing is planned."""
+        return MonoNs(NEVER_NS) if self._retry_due_ns is None else self._retry_due_ns
 
-    def clock_went_back(self, now_ns: int) -> None:
-        """Deadlines that were counted from a later time are counted anew."""
-        if self._retry_due_ns is not None:
-            self._retry_due_ns = min(self._retry_due_ns, now_ns + RETRY_EVERY_NS)
-
-    def take(self, now_ns: int) -> tuple[list[Job], list[Job]]:
+    def take(self, now_ns: MonoNs) -> tuple[list[Job], list[Job]]:
         """What has to be done before the cursors of the same turn are written, and what after them: a name is deleted
         before its cursors, and made after them, so that a crash in between leaves no name without cursors."""
         retry = self._retry_due_ns is not None and self._retry_due_ns <= now_ns
@@ -152,7 +149,7 @@ class Definitions:
         self._under_way += 1
         return ([job], []) if first else ([], [job])
 
-    def written(self, job: DefinitionsJob, now_ns: int) -> None:
+    def written(self, job: DefinitionsJob, now_ns: MonoNs) -> None:
         """A job came back. One that failed is made up for by the next, tried now and then."""
         self._under_way -= 1
         self.failed = job.error
@@ -161,4 +158,4 @@ class Definitions:
             self._unwritten = {key: number for key, number in self._unwritten.items() if number > job.puts}
         else:
             self._dirty = True
-            self._retry_due_ns = now_ns + RETRY_EVERY_NS
+            self._retry_due_ns = MonoNs(now_ns + RETRY_EVERY_NS)

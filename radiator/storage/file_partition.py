@@ -13,15 +13,17 @@ from __future__ import annotations
 from typing import Any
 
 from radiator import limits
+from radiator.clock import MonoNs, Now, WallNs
 from radiator.errors import StorageError
 from radiator.storage import dedup_file
 from radiator.storage.batch import RecordBatch
 from radiator.storage.cold import Cold
 from radiator.storage.dedup_file import DedupFile
-from radiator.storage.jobs import AppendJob, ArchivedJob, CutJob, Job, RemoveJob, RetryJob, RollJob, SyncJob
+from radiator.storage.jobs import AppendJob, ArchivedJob, CutJob, Job, RemoveJob, RetryJob, RollJob, SyncJob, VainJob
+from radiator.storage.journal.checkpoint import Checkpoints
 from radiator.storage.log import Log
 from radiator.storage.options import PartitionOptions
-from radiator.storage.partition import IDLE, NEVER_NS, Agenda, Partition
+from radiator.storage.partition import IDLE, Agenda, Partition, Place
 from radiator.storage.reads import ReadJob
 from radiator.storage.recovery import Recovered
 from radiator.storage.reopen import Reopened
@@ -29,7 +31,18 @@ from radiator.storage.retention import held_back, many_commits, roll_due_ns, set
 from radiator.storage.segment import SegmentInfo
 from radiator.storage.tail import ColdCache, Tail
 
+NOWHERE = 1 << 63  # an offset
 RETRY_EVERY_NS = 2_000_000_000  # how soon a partition that failed takes messages again when the disk lets it
+
+
+class ToSync:
+    """Receipts that wait for a sync of what is written, or under way. ``offset``: the highest that they wait for."""
+
+    __slots__ = ("offset", "waiters")
+
+    def __init__(self) -> None:
+        self.offset = -1
+        self.waiters: list[Any] = []
 
 
 class FilePartition(Partition):
@@ -41,20 +54,21 @@ class FilePartition(Partition):
         "_cutting",
         "archive_error",
         "archive_known",
-        "_postponed",
+        "_under_way",
         "_reclaim_at",
         "_retain_from",
         "_retry_due_ns",
         "_retry_wanted",
         "_rolled_ns",
         "_size_due_bytes",
+        "_to_sync",
         "age_due_ns",
+        "checkpoints",
         "archived_to",
         "cold",
         "decided_to",
         "dedup_file",
         "log",
-        "owed",
         "retention_wanted",
         "rewriting",
         "roll_due_ns",
@@ -62,35 +76,47 @@ class FilePartition(Partition):
         "settlements",
         "sync_due_ns",
         "sync_wanted",
+        "synced_to",
         "undeleted",
+        "unwritten",
     )
 
     def __init__(
-        self, name: str, options: PartitionOptions, log: Log, tail: Tail, cold_cache: ColdCache, agenda: Agenda
+        self,
+        name: str,
+        options: PartitionOptions,
+        log: Log,
+        tail: Tail,
+        cold_cache: ColdCache,
+        agenda: Agenda,
+        checkpoints: Checkpoints,
     ) -> None:
-        self._reclaim_at = NEVER_NS  # where the oldest segment ends, if it may go as soon as it is settled
+        self.checkpoints = checkpoints  # of the store
+        self._reclaim_at = NOWHERE  # where the oldest segment ends, if it may go as soon as it is settled
         self._size_due_bytes: int | None = None  # of the active segment: then the oldest is to go
         self.settlements = 0  # how often cursors have moved
         super().__init__(name, options, log.fs, log.directory, tail, agenda)
+        self.synced_to = 0  # messages with an id below are known to be synced
+        self._to_sync = ToSync()  # the next sync is for these
         self.log = log
         self.rewriting: int | None = None  # base offset of the segment that the caretaker has
         self.archived_to = 0  # as of the last look
         self.archive_known = False  # that look was for the retention that comes next
         self.archive_error = ""
-        self._rolled_ns = 0  # the daily moment that was last met: no clock brings it back
+        self._rolled_ns = WallNs(0)  # the daily moment that was last met: no clock brings it back
         self.sync_wanted = self.roll_wanted = self.retention_wanted = False
-        self.sync_due_ns: int | None = None
-        self.roll_due_ns: int | None = None
-        self.age_due_ns: int | None = None
-        self._retry_due_ns: int | None = None
+        self.sync_due_ns: MonoNs | None = None
+        self.roll_due_ns: WallNs | None = None
+        self.age_due_ns: WallNs | None = None
+        self._retry_due_ns: MonoNs | None = None
         self._retry_wanted = False
-        # Of decided transactions: they will be there, at these offsets.
-        self._postponed: list[tuple[RecordBatch, list[Any]]] = []
-        self.decided_to = 0  # where the last batch of those ends
-        self.owed: list[RecordBatch] = []  # the last one, decided and written: in memory until it is synced
+        # In the journal, and not in the segment: they will be there, at these offsets.
+        self.unwritten: list[RecordBatch] = []
+        self._under_way: list[RecordBatch] = []  # of those: being written
+        self.decided_to = 0  # where the last batch that is in the journal ends
         self._cuts: list[tuple[int, int]] = []  # failed files, and how much of them is still of use
         self._cutting: set[int] = set()  # those whose job is under way
-        self._cut_due_ns: int | None = None
+        self._cut_due_ns: MonoNs | None = None
         self.dedup_file: DedupFile | None = None  # once there was an id
         self.undeleted: list[int] = []  # segments that could not be removed: they go first, or there would be holes
         self.cold = Cold(cold_cache)
@@ -114,7 +140,7 @@ class FilePartition(Partition):
         self.settlements += 1
         self._agenda.moved[self] = None
         if offset is not None and offset >= self._reclaim_at:
-            self._reclaim_at = NEVER_NS  # asked once; should it be held back, the sweep asks again
+            self._reclaim_at = NOWHERE  # asked once; should it be held back, the sweep asks again
             self.want_retention()
 
     def want_retention(self) -> None:
@@ -141,7 +167,8 @@ class FilePartition(Partition):
         self.whole = found.whole
         self.log_start_offset = found.segments[0].base_offset if found.segments else found.next_offset
         self.next_offset = self.high_watermark = found.next_offset
-        self.last_receive_ns = found.last_receive_ns
+        self.synced_to = self.log_start_offset if not found.segments else found.segments[-1].base_offset
+        self.last_receive_ns = WallNs(found.last_receive_ns)
 
     @property
     def makes_files(self) -> bool:  # type: ignore[override]
@@ -152,14 +179,15 @@ class FilePartition(Partition):
         self.begun = self.roll_wanted = True
         self.queue()
 
-    def take(self, now_ns: int, may_roll: bool = True) -> list[Job]:
+    def take(self, now: Now, may_roll: bool = True) -> list[Job]:
         """Closes what is open and turns it, and what tick() found due, into jobs."""
         self.queued = False
-        roll, self.roll_wanted = self.roll_wanted and may_roll, self.roll_wanted and not may_roll
+        roll = self.roll_wanted and may_roll and self.failed is None
+        self.roll_wanted = self.roll_wanted and not roll
         jobs = dedup_file.take(self)
-        if self._postponed and self.failed is None:
-            jobs += [self._decided_again(*each) for each in self._postponed]
-            self._postponed = []
+        if self.unwritten and self.failed is None:
+            jobs += [self._decided_again(each) for each in self.unwritten]
+            self._under_way, self.unwritten = self.unwritten, []
         builders = self._closed
         if self.open_batch is not IDLE:
             builders = [*builders, self.open_batch]
@@ -170,6 +198,8 @@ class FilePartition(Partition):
             atomic = max((place for place, builder in enumerate(builders) if builder.atomic), default=-1)
             for place, builder in enumerate(builders):
                 needs_sync = always or builder.sync_requested or place <= atomic
+                if needs_sync and self.dedup is not None:
+                    self.dedup.to_be_synced(builder.waiters)
                 job = AppendJob(self, builder.finish(), builder.waiters, needs_sync, roll)
                 job.atomic = place <= atomic  # and what stands before it: no decided offset may hang in the air
                 jobs.append(job)
@@ -177,11 +207,10 @@ class FilePartition(Partition):
         elif roll:
             jobs.append(RollJob(self, self.next_offset))
         if self.sync_wanted:
-            self.sync_wanted = False
-            jobs.append(SyncJob(self, needs_sync=True))
+            jobs += self._take_sync()
         if self._retry_wanted and may_roll:
             self._retry_wanted = False
-            jobs.append(RetryJob(self, self.tail.newest_first()[::-1] or self.owed))
+            jobs.append(RetryJob(self, self.tail.newest_first()[::-1]))
         if self._cuts and self._cut_due_ns is None:
             jobs += self.take_cuts()
         if self.retention_wanted:
@@ -190,26 +219,55 @@ class FilePartition(Partition):
                 jobs.append(ArchivedJob(self))
             else:
                 self.archive_known = False
-                bases = self.undeleted + to_drop(self, now_ns)
+                bases = self.undeleted + to_drop(self, now.wall)
                 if bases:
                     self.undeleted = []
                     self._agenda.removals.append(RemoveJob(self, bases))
         return jobs
 
-    def committed(self, job: AppendJob, now_ns: int) -> None:
+    def committed(self, job: AppendJob, now_ns: MonoNs) -> None:
         """An append came back: its records become visible, or the partition has failed."""
-        if job.error is None and self.failed is not None:  # an earlier batch of this group asked for a sync, in vain
+        if (
+            job.error is None and self.failed is not None and not job.decided
+        ):  # an earlier sync of this group has failed
             job.error = StorageError(str(self.failed))
-        if job.error is not None:
-            if job.decided:
-                self._postpone(job)
-            self.fail(job.error, now_ns)
-            if job.refused:
-                self._retry_wanted = True
-                self.queue()
+        if job.error is None or job.decided:
+            self._holds(job, now_ns)
+        if job.error is None:
+            self._written(job)
             return
+        self.roll_wanted |= job.roll
+        self.fail(job.error, now_ns)
+        if job.refused:
+            self._retry_wanted = True
+            self.queue()
+
+    def _holds(self, job: AppendJob, now_ns: MonoNs) -> None:
+        """What an append has brought is promised, and readers have it; its segment may not have it yet."""
         batch = job.batch
+        if job.again:
+            self._under_way.remove(batch)
+        if job.error is not None:
+            job.postponed = True
+            self.unwritten.append(batch)
+            self._agenda.postponing[self] = None
+        if job.again:
+            return
         assert batch.base_offset >= self.high_watermark
+        if len(batch.names) > 1 or batch.names[0] not in self.destinations:
+            self.destinations.update(batch.names)
+        self.high_watermark = batch.next_offset
+        if self.dedup is not None:
+            dedup_file.committed(self, batch)
+        if job.needs_sync and (job.covers or batch.base_offset <= self.synced_to):
+            self.synced_to = batch.next_offset
+        if self.sync_due_ns is None and not job.needs_sync and self.options.sync.interval_ns is not None:
+            self.sync_due_ns = MonoNs(now_ns + self.options.sync.interval_ns)
+            self._agenda.wake(self, self.sync_due_ns)
+
+    def _written(self, job: AppendJob) -> None:
+        """The segment has it."""
+        batch = job.batch
         if job.rolled:
             self.begin_segment(batch.base_offset, batch.receive_ns[0])
         segment = self.segments[-1]
@@ -221,48 +279,59 @@ class FilePartition(Partition):
         if self._size_due_bytes is not None and job.position > self._size_due_bytes:
             self._size_due_bytes = None
             self.want_retention()
-        if len(batch.names) > 1 or batch.names[0] not in self.destinations:
-            self.destinations.update(batch.names)
-        self.high_watermark = batch.next_offset
         self.tail.add(batch)
-        if self.dedup is not None:
-            dedup_file.committed(self, batch)
-        if job.decided and not self._postponed:
+        if job.again and not self.postponed:
             self._agenda.postponing.pop(self, None)
-        self.was_synced()  # what was deferred, before this was written
-        if job.deferred:
-            self.owed.append(batch)
-            self._agenda.owing[self] = None
-        elif self.sync_due_ns is None and not job.needs_sync and self.options.sync.interval_ns is not None:
-            self.sync_due_ns = now_ns + self.options.sync.interval_ns
-            self._agenda.wake(self, self.sync_due_ns)
 
-    def _postpone(self, job: AppendJob) -> None:
-        """It could not be written, and holds all the same: it keeps its offsets until it can be."""
-        job.postponed = True
-        waiters, job.waiters = job.waiters, job.waiters.copy()
-        waiters.clear()  # who comes from now on waits until it is written
-        self._postponed.append((job.batch, waiters))
-        self.decided_to = max(self.decided_to, job.batch.next_offset)
-        self._agenda.postponing[self] = None
+    def was_synced(self, end_offset: int) -> None:
+        """All below ``end_offset`` is safe."""
+        self.synced_to = max(self.synced_to, end_offset)
 
-    def was_synced(self) -> None:
-        """What was owed is safe."""
-        if self.owed:
-            self.owed = []
-            del self._agenda.owing[self]
+    def waiting_for(self, offset: int, synced: bool) -> Place | None:
+        if not (synced or self.options.sync.always):
+            return super().waiting_for(offset, synced)
+        if offset >= self.high_watermark:
+            under_way = None if self.dedup is None else self.dedup.in_flight_at(offset)
+            if under_way is None:
+                return None  # of an earlier run: the journal has it
+            builders = [each for each in (*self._closed, self.open_batch) if each.waiters is under_way.waiters]
+            if builders:
+                builders[0].sync_requested = True
+            if builders or under_way.synced:
+                return under_way
+        elif offset < self.synced_to:
+            return None
+        self._to_sync.offset = max(self._to_sync.offset, offset)
+        self.sync_wanted = True
+        self.queue()
+        return self._to_sync
+
+    def _take_sync(self) -> list[Job]:
+        """The sync that is due, for an interval or for those who wait for it."""
+        waiting, self._to_sync, self.sync_wanted = self._to_sync, ToSync(), False
+        jobs: list[Job] = [SyncJob(self)]
+        if waiting.offset >= self.high_watermark:  # what was under way could not be written
+            jobs.append(VainJob(self))
+            jobs[-1].error = StorageError(f"partition {self.name}: a repeated message was not stored the first time")
+        jobs[-1].waiters = waiting.waiters
+        return jobs
 
     @property
     def postponed(self) -> list[RecordBatch]:
         """Decided batches that wait to be written, in order."""
-        return [batch for batch, _ in self._postponed]
+        return [*self._under_way, *self.unwritten]
+
+    @property
+    def written_to(self) -> int:
+        """Where its segments end."""
+        return min((batch.base_offset for batch in self.postponed), default=self.high_watermark)
 
     @property
     def kept_to(self) -> int:
         return max(self.decided_to, self.high_watermark)
 
-    def _decided_again(self, batch: RecordBatch, waiters: list[Any]) -> AppendJob:
-        job = AppendJob(self, batch, waiters, True, False)
+    def _decided_again(self, batch: RecordBatch) -> AppendJob:
+        job = AppendJob(self, batch, [], True, False)
         job.decided = job.again = True
         return job
 
@@ -284,25 +353,28 @@ class FilePartition(Partition):
         if segments and options.roll_at_seconds is not None:
             since_ns = max(segments[-1].first_receive_ns, self._rolled_ns)
             self.roll_due_ns = roll_due_ns(since_ns, options.roll_at_seconds)
-        self._reclaim_at = segments[1].base_offset if len(segments) > 1 and options.reclaim_acked else NEVER_NS
+        self._reclaim_at = segments[1].base_offset if len(segments) > 1 and options.reclaim_acked else NOWHERE
         self._size_due_bytes = size_due_bytes(self)
         if len(segments) > 1 and options.retention_age_ns is not None:
-            self.age_due_ns = segments[0].last_receive_ns + options.retention_age_ns + 1
+            self.age_due_ns = WallNs(segments[0].last_receive_ns + options.retention_age_ns + 1)
         self._wake()
 
     def _wake(self) -> None:
-        dues = (self.sync_due_ns, self.roll_due_ns, self.age_due_ns, self._retry_due_ns, self._cut_due_ns)
-        if (deadline_ns := min((due for due in dues if due is not None), default=None)) is not None:
-            self._agenda.wake(self, deadline_ns)
+        for due_ns in (self.sync_due_ns, self._retry_due_ns, self._cut_due_ns):
+            if due_ns is not None:
+                self._agenda.wake(self, due_ns)
+        for wall_ns in (self.roll_due_ns, self.age_due_ns):
+            if wall_ns is not None:
+                self._agenda.wake_at_wall(self, wall_ns)
 
-    def fail(self, error: StorageError, now_ns: int) -> None:
+    def fail(self, error: StorageError, now_ns: MonoNs) -> None:
         super().fail(error, now_ns)
         self.roll_due_ns = None  # an interval's sync stays due: what is whole is still to be synced
         if self._retry_due_ns is None:
-            self._retry_due_ns = now_ns + RETRY_EVERY_NS
+            self._retry_due_ns = MonoNs(now_ns + RETRY_EVERY_NS)
             self._agenda.wake(self, self._retry_due_ns)
 
-    def retried(self, job: RetryJob, now_ns: int) -> None:
+    def retried(self, job: RetryJob, now_ns: MonoNs) -> None:
         """The disk was asked again."""
         if job.error is not None:
             self.fail(job.error, now_ns)
@@ -311,7 +383,7 @@ class FilePartition(Partition):
         self._agenda.failed.pop(self, None)
         self._agenda.moved[self] = None
         self.roll_wanted |= self.begun and not self.segments  # what was to be begun still is
-        if self._postponed or self.roll_wanted:
+        if self.unwritten or self.roll_wanted:
             self.queue()
         self._retry_due_ns = None  # set again if an append of the same group came back with the old error
         self._retry_wanted = False
@@ -319,7 +391,7 @@ class FilePartition(Partition):
             self._goes_on_in(job.reopened, now_ns)
         self.set_deadlines()
 
-    def _goes_on_in(self, found: Reopened, now_ns: int) -> None:
+    def _goes_on_in(self, found: Reopened, now_ns: MonoNs) -> None:
         """The active segment has failed, and another has taken its place or follows it."""
         first_receive_ns = self.last_receive_ns if found.first_receive_ns is None else found.first_receive_ns
         self.cold.hints.clear()
@@ -331,9 +403,10 @@ class FilePartition(Partition):
             if found.kept_bytes:
                 # Reads that are under way know the log as it was: they are given time to end.
                 self._cuts.append((failed.base_offset, found.kept_bytes))
-                self._cut_due_ns = now_ns + RETRY_EVERY_NS
+                self._cut_due_ns = MonoNs(now_ns + RETRY_EVERY_NS)
         self.begin_segment(found.base_offset, first_receive_ns)
         segment = self.segments[-1]
+        self.synced_to = self.high_watermark
         segment.size_bytes = found.size_bytes
         segment.last_receive_ns = max(segment.first_receive_ns, found.last_receive_ns)
 
@@ -353,6 +426,8 @@ class FilePartition(Partition):
         batch = self.tail.find(offset)
         if batch is None and offset >= self.log_start_offset:
             batch = self.cold.find(offset)
+        if batch is None and offset >= self.written_to:
+            batch = next((each for each in self.postponed if each.base_offset <= offset < each.next_offset), None)
         return batch
 
     def fetch(self, offset: int, bytes_max: int = limits.READ_CHUNK_BYTES) -> ReadJob:
@@ -368,33 +443,24 @@ class FilePartition(Partition):
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
-    def tick(self, now_ns: int) -> None:
+    def tick(self, now: Now) -> None:
         """Marks what is due; it happens in the next take()."""
-        if self.sync_due_ns is not None and self.sync_due_ns <= now_ns:
+        if self.sync_due_ns is not None and self.sync_due_ns <= now.mono:
             self.sync_due_ns = None
             self.sync_wanted = True
             self.queue()
-        if self.roll_due_ns is not None and self.roll_due_ns <= now_ns:
+        if self.roll_due_ns is not None and self.roll_due_ns <= now.wall:
             self._rolled_ns, self.roll_due_ns = self.roll_due_ns, None
             self.roll_wanted = self.segments[-1].size_bytes > 0 or self.open_batch is not IDLE
             self.queue()
-        if self._retry_due_ns is not None and self._retry_due_ns <= now_ns:
+        if self._retry_due_ns is not None and self._retry_due_ns <= now.mono:
             self._retry_due_ns = None
             self._retry_wanted = True
             self.queue()
-        if self._cut_due_ns is not None and self._cut_due_ns <= now_ns:
-            self._cut_due_ns = now_ns + RETRY_EVERY_NS if self.cold.pending else None
+        if self._cut_due_ns is not None and self._cut_due_ns <= now.mono:
+            self._cut_due_ns = MonoNs(now.mono + RETRY_EVERY_NS) if self.cold.pending else None
             self.queue()
-        if self.age_due_ns is not None and self.age_due_ns <= now_ns:
+        if self.age_due_ns is not None and self.age_due_ns <= now.wall:
             self.age_due_ns = None  # what is held back by retain_from is looked at again by the store's sweep
             self.want_retention()
-        self._wake()
-
-    def clock_went_back(self, now_ns: int) -> None:
-        if self.sync_due_ns is not None:
-            self.sync_due_ns = min(self.sync_due_ns, now_ns + (self.options.sync.interval_ns or 0))
-        if self._retry_due_ns is not None:
-            self._retry_due_ns = min(self._retry_due_ns, now_ns + RETRY_EVERY_NS)
-        if self._cut_due_ns is not None:
-            self._cut_due_ns = min(self._cut_due_ns, now_ns + RETRY_EVERY_NS)
         self._wake()

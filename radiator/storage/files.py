@@ -4,8 +4,11 @@ A test twin (``tests/storage/faults.py``) has the same verbs and drops unsynced 
 fills up. Verbs are as thin as they can be: errors are plain OSError (``storage_error`` turns one into a StorageError
 that names path and remedy), writes may be short (``write_all`` is the loop), positions are always given.
 
+A directory that this process has locked is entered for good: every path below it is looked up from the opened
+directory. If the directory is moved, its files are still found there, and no file is created under the old name.
+
 Knows: descriptors and paths. Must not know: what is in the files.
-Stateless, so every thread may use it; a descriptor belongs to the thread that opened it.
+No state but the locked directories, so every thread may use it; a descriptor belongs to the thread that opened it.
 """
 
 from __future__ import annotations
@@ -46,7 +49,7 @@ def storage_error(path: str, doing: str, error: OSError, remedy: str | None = No
 
 
 LOCK_TRIES = 3
-LOCK_AGAIN_SECONDS = 0.01  # whoever only asks for the holder is gone long before
+LOCK_AGAIN_SECONDS = 0.01  # ``held`` has a lock for a much shorter time
 
 
 class Facts(NamedTuple):
@@ -58,8 +61,27 @@ class Facts(NamedTuple):
     is_file: bool
 
 
+class DirectoryLock:
+    """A directory that this process has locked (``FileSystem.lock``).
+
+    Attributes:
+        path: the name under which the directory was opened.
+        fd: the opened directory, with the flock that keeps other processes out.
+        file_fd: the file LOCK in it, with a flock of its own.
+    """
+
+    __slots__ = ("fd", "file_fd", "path")
+
+    def __init__(self, path: str, fd: int, file_fd: int) -> None:
+        self.path = path
+        self.fd = fd
+        self.file_fd = file_fd
+
+
 class FileSystem:
     """The real one. Files are created 0600, directories 0700."""
+
+    _locks: tuple[DirectoryLock, ...] = ()
 
     # Those of the hot paths are the C functions themselves.
     pread = staticmethod(os.pread)  # (fd, size, position) -> bytes, fewer at the end of the file
@@ -70,10 +92,26 @@ class FileSystem:
 
     def open(self, path: str, create: bool = False) -> int:
         """For reading and writing."""
-        return os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), layout.FILE_MODE)
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        name, at = self._at(path)
+        return os.open(name, flags, layout.FILE_MODE, dir_fd=at)
 
     def open_read(self, path: str) -> int:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        name, at = self._at(path)
+        return os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=at)
+
+    def _at(self, path: str) -> tuple[str, int | None]:
+        """``path`` as a name and the directory to look it up in: a locked one, or None for the whole path."""
+        for lock in self._locks:
+            root = lock.path
+            if path.startswith(root) and path[len(root) : len(root) + 1] in ("", "/"):
+                return path[len(root) + 1 :] or ".", lock.fd
+        return path, None
+
+    def _named(self, path: str) -> tuple[str, int | None]:
+        """The same for what changes the name itself: that of a locked directory is in its parent."""
+        name, at = self._at(path)
+        return (path, None) if name == "." else (name, at)
 
     def entropy(self, size: int) -> bytes:
         """Bytes that nobody can guess."""
@@ -82,22 +120,30 @@ class FileSystem:
     def size(self, fd: int) -> int:
         return os.fstat(fd).st_size
 
+    def is_named(self, fd: int) -> bool:
+        """Whether the file still has a name: what is written to one that was removed is lost."""
+        return os.fstat(fd).st_nlink > 0
+
     def truncate(self, fd: int, size: int) -> None:
         os.ftruncate(fd, size)
 
     def rename(self, old: str, new: str) -> None:
-        os.replace(old, new)
+        (old_name, old_at), (new_name, new_at) = self._named(old), self._named(new)
+        os.replace(old_name, new_name, src_dir_fd=old_at, dst_dir_fd=new_at)
 
     def remove(self, path: str) -> None:
-        os.unlink(path)
+        name, at = self._named(path)
+        os.unlink(name, dir_fd=at)
 
     def rmdir(self, path: str) -> None:
         """An empty directory."""
-        os.rmdir(path)
+        name, at = self._named(path)
+        os.rmdir(name, dir_fd=at)
 
     def link(self, old: str, new: str) -> None:
         """A second name of the same file."""
-        os.link(old, new)
+        (old_name, old_at), (new_name, new_at) = self._named(old), self._named(new)
+        os.link(old_name, new_name, src_dir_fd=old_at, dst_dir_fd=new_at)
 
     def stamp(self, fd: int) -> tuple[int, int]:
         """(inode, time of the last write in nanoseconds): what differs if the file is another, or was written to."""
@@ -106,7 +152,8 @@ class FileSystem:
 
     def free_bytes(self, path: str) -> int:
         """Room that is left for us on the file system of ``path``."""
-        room = os.statvfs(path)
+        _, at = self._at(path)
+        room = os.statvfs(path if at is None else at)
         return room.f_bavail * room.f_frsize
 
     def pread_once(self, fd: int, size: int, position: int) -> bytes:
@@ -133,79 +180,137 @@ class FileSystem:
 
     def mkdir(self, path: str) -> None:
         """With parents; no error if it is there."""
+        name, at = self._at(path)
         try:
-            os.mkdir(path, layout.DIRECTORY_MODE)
+            os.mkdir(name, layout.DIRECTORY_MODE, dir_fd=at)
         except FileExistsError:
-            if not os.path.isdir(path):
+            if not stat.S_ISDIR(os.stat(name, dir_fd=at).st_mode):
                 raise
         except FileNotFoundError:
             self.mkdir(os.path.dirname(path))
-            os.mkdir(path, layout.DIRECTORY_MODE)
+            os.mkdir(name, layout.DIRECTORY_MODE, dir_fd=at)
 
     def listdir(self, path: str) -> list[str]:
         """Sorted; empty if there is no such directory."""
         try:
-            return sorted(os.listdir(path))
+            fd = self._open_dir(path)
         except FileNotFoundError:
             return []
+        try:
+            return sorted(os.listdir(fd))
+        finally:
+            os.close(fd)
 
     def sync_dir(self, path: str) -> None:
         """Names created, renamed and removed in this directory are on disk when this returns."""
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = self._open_dir(path)
         try:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+    def _open_dir(self, path: str) -> int:
+        name, at = self._at(path)
+        return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=at)
+
+    def ancestors(self, path: str) -> list[str]:
+        """Return the directories above ``path`` that are on its file system, the nearest first."""
+        found: list[str] = []
+        path = os.path.realpath(path)
+        device = os.stat(path).st_dev
+        while (parent := os.path.dirname(path)) != path and os.stat(parent).st_dev == device:
+            found.append(parent)
+            path = parent
+        return found
 
     def map(self, fd: int, size: int) -> memoryview:
         """A shared, writable view of the first ``size`` bytes, which must exist and be allocated (a hole on a full disk
         would be a SIGBUS). Stores survive the death of the process; they are not synced. Unmapped when released."""
         return memoryview(mmap.mmap(fd, size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE))
 
-    def lock(self, path: str) -> int:
-        """Takes the lock file and writes our pid into it; BlockingIOError if another process has it."""
-        fd = self.open(path, create=True)
+    def lock(self, directory: str) -> DirectoryLock:
+        """Lock ``directory``, which must exist, and enter it (see the top of the file).
+
+        The flock is on the directory itself, so removing or replacing a file in it sets no other process free. The
+        file LOCK is locked as well: it has the pid for people and tools, and between several machines on NFS a flock
+        excludes others only if it is on a file.
+
+        Raises:
+            BlockingIOError: another process has one of the two locks.
+            OSError: the directory or LOCK cannot be opened, or the directory was replaced meanwhile.
+        """
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        file_fd = -1
         try:
-            for tries in range(LOCK_TRIES):
-                try:
-                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if tries == LOCK_TRIES - 1:
-                        raise
-                    time.sleep(LOCK_AGAIN_SECONDS)
-            os.ftruncate(fd, 0)
-            os.pwrite(fd, b"%d\n" % os.getpid(), 0)
+            _flock(fd)
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+            file_fd = os.open(layout.LOCK, flags, layout.FILE_MODE, dir_fd=fd)
+            _flock(file_fd)
+            os.ftruncate(file_fd, 0)
+            os.pwrite(file_fd, b"%d\n" % os.getpid(), 0)
+            lock = DirectoryLock(directory, fd, file_fd)
+            if not self.in_place(lock):
+                raise FileNotFoundError(errno.ENOENT, "replaced while it was being opened", directory)
         except OSError:
             os.close(fd)
+            close_quietly(self, file_fd)
             raise
-        return fd
+        self._locks = (*self._locks, lock)
+        return lock
 
-    def held(self, path: str) -> bool:
-        """Whether a process holds that lock file. To ask, it is shared for a moment; nothing is written."""
+    def unlock(self, lock: DirectoryLock) -> None:
+        """Give a locked directory back; paths below it are looked up by name again."""
+        self._locks = tuple(each for each in self._locks if each is not lock)
+        os.close(lock.file_fd)
+        os.close(lock.fd)
+
+    def in_place(self, lock: DirectoryLock) -> bool:
+        """Whether the name of a locked directory still leads to that directory."""
         try:
-            fd = self.open_read(path)
-        except FileNotFoundError:
+            return os.path.samestat(os.stat(lock.path), os.fstat(lock.fd))
+        except OSError:
             return False
-        try:
-            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(fd)
+
+    def held(self, directory: str) -> bool:
+        """Whether a process has locked that directory. The locks are shared for a moment to see; nothing is written."""
+        for path in (directory, layout.lock_path(directory)):
+            try:
+                fd = self.open_read(path)
+            except FileNotFoundError:
+                continue
+            try:
+                fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+            finally:
+                os.close(fd)
         return False
 
     def facts(self, path: str) -> Facts | None:
         """None if there is nothing of that name. A symbolic link is neither a file nor a directory."""
         try:
-            found = os.lstat(path)
+            name, at = self._at(path)
+            found = os.stat(name, dir_fd=at, follow_symlinks=False)
         except FileNotFoundError:
             return None
         mode = found.st_mode
         return Facts(found.st_size, stat.S_IMODE(mode), stat.S_ISDIR(mode), stat.S_ISREG(mode))
 
     def chmod(self, path: str, mode: int) -> None:
-        os.chmod(path, mode)
+        name, at = self._at(path)
+        os.chmod(name, mode, dir_fd=at)
+
+
+def _flock(fd: int) -> None:
+    """Lock ``fd`` for this process alone. Raises BlockingIOError if another one has it for longer than ``held``."""
+    for tries in range(LOCK_TRIES):
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if tries == LOCK_TRIES - 1:
+                raise
+            time.sleep(LOCK_AGAIN_SECONDS)
 
 
 def write_all(fs: FileSystem, fd: int, pieces: Sequence[bytes | memoryview], position: int) -> int:
@@ -221,9 +326,25 @@ def write_all(fs: FileSystem, fd: int, pieces: Sequence[bytes | memoryview], pos
     return written
 
 
-def lock_holder(fs: FileSystem, path: str) -> str:
-    """The pid that stands in a lock file, or a word for what cannot be told."""
-    return (read_file(fs, path) or b"").decode("ascii", "replace").strip() or "unknown"
+def lock_holder(fs: FileSystem, directory: str) -> str:
+    """Return the pid that a locked directory's file LOCK contains, or "unknown"."""
+    return (read_file(fs, layout.lock_path(directory)) or b"").decode("ascii", "replace").strip() or "unknown"
+
+
+def sync_ancestors(fs: FileSystem, path: str) -> None:
+    """Sync the names of the directory ``path`` and of all directories above it, whoever has created them.
+
+    Of directories further up, those that this user may not read are left out: it has created nothing there.
+
+    Raises:
+        OSError: one of the directories cannot be synced.
+    """
+    for number, directory in enumerate(fs.ancestors(path)):
+        try:
+            fs.sync_dir(directory)
+        except PermissionError:
+            if number == 0:
+                raise
 
 
 @contextlib.contextmanager

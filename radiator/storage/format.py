@@ -93,6 +93,7 @@ __all__ = [
     "decode_times",
     "encode_batch",
     "find_magic",
+    "lower_times",
     "split_names",
     "trailer_len",
 ]
@@ -398,3 +399,33 @@ def _region(data: bytes, at: int, stored: int, offsets: array[int], packed: int)
     starts = iter(offsets)
     next(starts)
     return [region[start:stop] for start, stop in zip(offsets, starts, strict=False)]
+
+
+def lower_times(data: bytes, header: BatchHeader, latest_ns: int) -> tuple[bytes, int]:
+    """Lower the receive times of a whole batch that are later than a moment.
+
+    Args:
+        data: The bytes of the batch, its crc checked.
+        header: Its header.
+        latest_ns: The latest receive time that stays, in nanoseconds since 1970.
+
+    Returns: The batch with these times, of the same length and with new crcs, and the number of records that changed.
+    """
+    times = _column("q", data, HEADER_BYTES, 8 * header.records)
+    lowered = array("q", [min(time, latest_ns) for time in times])
+    low, high = min(header.min_receive_ns, latest_ns), min(header.max_receive_ns, latest_ns)
+    rest = bytearray(memoryview(data)[CRC_FROM:])
+    fixed = (header.records, header.flags, header.destination_count, header.names_len)
+    lengths = (header.headers_len, header.bodies_len, header.salt)
+    REST.pack_into(rest, 0, header.base_offset, low, high, *fixed, *lengths)
+    column = _bytes(lowered)
+    rest[HEADER_BYTES - CRC_FROM : HEADER_BYTES - CRC_FROM + len(column)] = column
+    if header.flags & PARTIAL_CRCS:
+        names_end = HEADER_BYTES - CRC_FROM + columns_len(header.records, header.flags) + ((header.names_len + 7) & ~7)
+        view = memoryview(rest)
+        behind_names = crc32(view[:names_end])
+        behind_headers = crc32(view[names_end : names_end + ((header.headers_len + 7) & ~7)], behind_names)
+        view.release()
+        TRAILER.pack_into(rest, len(rest) - TRAILER.size, behind_names, behind_headers)
+    prefix = PREFIX.pack(MAGIC, header.total_len, crc32(rest))
+    return prefix + bytes(rest), sum(time > latest_ns for time in times)

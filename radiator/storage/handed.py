@@ -1,6 +1,6 @@
 """Messages that nobody had had, as their cursor's stored counts say, and that a consumer has been given now.
 
-A message that was passed over while others behind it went out has a stored count of 0. Once it is handed out the count
+A message that was put off while others behind it went out has a stored count of 0. Once it is handed out the count
 is 1, but that is written a moment later, and its bytes may be gone by then. So what was handed out since then stands,
 as one range for each cursor, in the mapping that also holds ``delivered``: a store into it outlives the process. At
 the next start a stored 0 within the range is not believed.

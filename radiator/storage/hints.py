@@ -1,7 +1,8 @@
 """What the file ``delivered`` has beside the mark of each cursor: deliveries that the journal does not have yet.
 
-Two tables: messages that were passed over and have been handed out since (``handed``), and the counts of those that
-came again (``counted``). Invariant: what ``note`` was told and the journal has not got stands in one of them.
+Two tables: messages that were put off and have been handed out since (``handed``), and the counts of those that came
+again or lie ahead of the mark (``counted``). Invariant: what ``note`` was told and the journal has not got stands in
+one of them.
 """
 
 from __future__ import annotations
@@ -19,11 +20,19 @@ class Hints:
         self.handed = Handed(words)
         self.counted = Counted(words)
 
-    def note(self, slot: int, offset: int, before: int | None, count: int) -> None:
-        """This message is delivered, for the ``count``-th time; ``before``: its count until now, if any."""
-        if before == 0:
+    def note(self, slot: int, offset: int, before: int | None, count: int, ahead: bool) -> None:
+        """Note a delivery before the bytes of the message leave.
+
+        Args:
+            slot: Place of the cursor.
+            offset: Which message.
+            before: Its delivery count until now; None if it has none.
+            count: Its delivery count from now on.
+            ahead: True if ``delivered`` of the cursor does not cover the message, so that only the count tells.
+        """
+        if before == 0 and not ahead:
             self.handed.note(slot, offset)
-        if count > 1:
+        if count > 1 or ahead:
             self.counted.note(slot, offset, count)
 
     def take(self) -> None:

@@ -1,6 +1,6 @@
 """What storage asks the threads to do. The hub makes jobs, hands them over, and takes them back with ``done``.
 
-    hub          Store.take() -> [Job]  ......................................  job.done(now_ns), in order
+    hub          Store.take() -> [Job]  ......................................  job.done(now), in order
     disk thread                  every job.write(), then every job.sync() that needs it
 
 A group of jobs shares its syncs: ``sync`` of a file that a sync has just covered costs nothing, so "once per file"
@@ -11,16 +11,14 @@ A job belongs to one thread at a time: the hub until it is handed over, the disk
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from radiator.clock import Now
 from radiator.errors import StorageError
 from radiator.storage import archived, layout
-from radiator.storage.batch import RecordBatch, densify
+from radiator.storage.batch import RecordBatch
 from radiator.storage.files import storage_error
-from radiator.storage.log import Log
-from radiator.storage.open_logs import make_directories
 from radiator.storage.reopen import Reopened, cut, reopen
 
 if TYPE_CHECKING:
@@ -36,7 +34,7 @@ class Job:
 
     __slots__ = ("batch", "error", "needs_sync", "partition", "waiters")
     finished = False
-    indivisible = False  # it belongs to others of its group
+    before_entry = False  # it comes before the journal's entry of its group, and may refuse what that is about
     postponed = again = False  # it could not be done, and holds all the same; was so before (``AppendJob``)
     lost: Sequence[tuple[int, int]] = ()  # offsets, first and last, that were told as stored and are gone
     note = ""  # for the operator's log
@@ -70,8 +68,18 @@ class Job:
     def sync(self) -> None:
         """Disk thread."""
 
-    def done(self, now_ns: int) -> None:
+    def done(self, now: Now) -> None:
         """Hub: what was done becomes visible."""
+
+
+def run(jobs: list[Job]) -> list[Job]:
+    """Disk thread: one group commit. Everything is written in order, then synced; returns the jobs."""
+    for job in jobs:
+        job.write()
+    for job in jobs:
+        if job.needs_sync and job.error is None:
+            job.sync()
+    return jobs
 
 
 class FinishedJob(Job):
@@ -81,28 +89,15 @@ class FinishedJob(Job):
     finished = True
 
 
-class DirectoriesJob(Job):
-    """Logs that are new in this group: one sync makes all their directories safe."""
-
-    __slots__ = ("logs",)
-
-    def __init__(self, logs: list[Log]) -> None:
-        super().__init__()
-        self.logs = logs
-
-    def write(self) -> None:
-        with contextlib.suppress(OSError):  # each log will try for itself, and say what is wrong
-            make_directories(self.logs)
-
-
 class AppendJob(Job):
     """One batch of one partition."""
 
     __slots__ = (
         "again",
         "atomic",
+        "covers",
         "decided",
-        "deferred",
+        "direct",
         "pieces",
         "position",
         "postponed",
@@ -115,12 +110,13 @@ class AppendJob(Job):
     def __init__(
         self, partition: FilePartition, batch: RecordBatch, waiters: list[Any], needs_sync: bool, roll: bool
     ) -> None:
-        self.atomic = False  # part of a transaction over several files (``TransactionJob``)
-        self.decided = False  # whatever happens to this partition's files, this batch will be there
-        self.deferred = False  # decided, to be written now and synced later: the redo log has it until then
+        self.atomic = False  # part of a transaction over several logs
+        self.decided = False  # in the journal: whatever happens to this partition's files, this batch will be there
+        self.covers = False  # when it is synced, so is everything before it
+        self.direct = False  # it is large, so it passes the journal by, and is synced where it is written
         self.postponed = False  # decided, but could not be written yet
         self.again = False  # it was postponed before
-        self.refused = False  # its transaction could not be decided: nothing is wrong with this partition
+        self.refused = False  # the journal did not take it: nothing is wrong with this partition
         self.pieces: list[bytes] | None = None  # the batch, if it has been encoded already
         self.partition = partition
         self.batch: RecordBatch = batch
@@ -134,60 +130,95 @@ class AppendJob(Job):
     @property
     def short(self) -> bool:
         batch, partition = self.batch, self.partition
-        if (
-            self.roll
-            or self.atomic
-            or partition.owed
-            or len(batch.blocks) > SHORT_RECORDS_MAX
-            or batch.size_bytes > SHORT_BYTES_MAX
-        ):
+        if self.roll or self.atomic or len(batch.blocks) > SHORT_RECORDS_MAX or batch.size_bytes > SHORT_BYTES_MAX:
             return False
         segments = partition.segments  # no file is begun, now or by rolling
         return bool(segments) and segments[-1].size_bytes + 2 * SHORT_BYTES_MAX <= partition.options.segment_bytes
 
     def write(self) -> None:
-        if self.error is not None:  # its transaction could not be decided
+        if self.error is not None:  # it was refused
             return
-        log = self.partition.log
-        batch = self.batch
+        partition = self.partition
+        log = partition.log
         try:
-            if len(batch.blocks) >= DENSIFY_RECORDS_MIN:
-                densify(batch)
-            self.rolled = log.append(batch, self.needs_sync or self.deferred, self.roll, self.pieces)
+            stored = (self.needs_sync and not self.direct) or partition.options.sync.never
+            self.rolled = log.append(self.batch, stored, self.roll, self.pieces)
             self.position = log.position
-            if self.decided:  # a power cut must not leave what follows, and take this
-                log.defer()
         except StorageError as error:
             self.error = error
+            if self.decided:
+                partition.checkpoints.not_written(partition, self.batch)
+        else:
+            partition.checkpoints.written(partition, self.batch if self.again else None)
+        log.owes_sync |= self.needs_sync
+        self.covers = self.direct or not (log.left_out or log.inherited or partition.checkpoints.journal.doubtful)
+        log.left_out |= self.direct
 
     def sync(self) -> None:
-        if self.error is None:
+        if self.direct and self.error is None:
             try:
                 self.partition.log.sync()
             except StorageError as error:
                 self.error = error
 
-    def done(self, now_ns: int) -> None:
-        self.partition.committed(self, now_ns)
+    def done(self, now: Now) -> None:
+        self.partition.committed(self, now.mono)
 
 
 class SyncJob(Job):
-    """What was written is to be synced: an interval is over, or it was decided with others and this was left."""
+    """What was written is to be synced: an interval is over, or receipts wait for it."""
 
-    __slots__ = ()
+    __slots__ = ("_end_offset", "_journal")
     partition: FilePartition
+    what = "message"
+
+    def __init__(self, partition: FilePartition) -> None:
+        super().__init__(partition, needs_sync=True)
+        self._journal = partition.checkpoints.journal
+        self._end_offset = partition.high_watermark
+
+    @property
+    def refusals(self) -> int:
+        return len(self.waiters)
 
     def sync(self) -> None:
+        log, journal = self.partition.log, self._journal
         try:
-            self.partition.log.sync()
+            if journal.doubtful or log.left_out or log.inherited:
+                self._sync_segment()
+                return
+            try:
+                journal.sync()
+            except StorageError:
+                self._sync_segment()  # it has everything as well
+            else:
+                log.owes_sync = True
+                log.cover()
         except StorageError as error:
             self.error = error
 
-    def done(self, now_ns: int) -> None:
+    def _sync_segment(self) -> None:
+        log = self.partition.log
+        if log.next_offset < self._end_offset:
+            raise StorageError(f"partition {self.partition.name}: messages wait to be written ({log.failed})")
+        log.sync()
+
+    def done(self, now: Now) -> None:
         if self.error is not None:
-            self.partition.fail(self.error, now_ns)
+            self.partition.fail(self.error, now.mono)
         else:
-            self.partition.was_synced()
+            self.partition.was_synced(self._end_offset)
+
+
+class VainJob(Job):
+    """What receipts wait for will not come."""
+
+    __slots__ = ()
+    what = "message"
+
+    @property
+    def refusals(self) -> int:
+        return len(self.waiters)
 
 
 class RollJob(Job):
@@ -207,11 +238,11 @@ class RollJob(Job):
         except StorageError as error:
             self.error = error
 
-    def done(self, now_ns: int) -> None:
+    def done(self, now: Now) -> None:
         if self.error is not None:
-            self.partition.fail(self.error, now_ns)
+            self.partition.fail(self.error, now.mono)
         elif self.rolled:
-            self.partition.begin_segment(self.base_offset, now_ns)
+            self.partition.begin_segment(self.base_offset, now.wall)
 
 
 class RetryJob(Job):
@@ -223,7 +254,7 @@ class RetryJob(Job):
 
     def __init__(self, partition: FilePartition, recent: Sequence[RecordBatch]) -> None:
         super().__init__(partition)
-        self.next_offset = partition.high_watermark
+        self.next_offset = partition.written_to
         self.recent = recent
         self.reopened: Reopened | None = None
         self.lost = ()
@@ -233,7 +264,7 @@ class RetryJob(Job):
         log = self.partition.log
         try:
             if log.must_reopen(self.next_offset):
-                self.reopened = found = reopen(log, self.next_offset, self.recent)
+                self.reopened = found = reopen(log, self.next_offset, self.recent, self.partition.checkpoints.batches)
                 self.lost = found.lost
                 self.note = (
                     f"{log.directory}: goes on in segment {found.base_offset} after a failure; "
@@ -245,8 +276,8 @@ class RetryJob(Job):
             self.error = error
         self.recent = ()
 
-    def done(self, now_ns: int) -> None:
-        self.partition.retried(self, now_ns)
+    def done(self, now: Now) -> None:
+        self.partition.retried(self, now.mono)
 
 
 class CutJob(Job):
@@ -266,7 +297,7 @@ class CutJob(Job):
         except StorageError as error:
             self.error = error  # told, not fatal: it only takes space
 
-    def done(self, now_ns: int) -> None:
+    def done(self, now: Now) -> None:
         self.partition.was_cut(self.base_offset)
 
 
@@ -291,7 +322,7 @@ class RemoveJob(Job):
         except StorageError as error:
             self.error = error  # told, not fatal: the files stay until the next retention
 
-    def done(self, now_ns: int) -> None:
+    def done(self, now: Now) -> None:
         if self.error is not None:
             self.partition.undeleted = self.bases + self.partition.undeleted
 
@@ -315,7 +346,7 @@ class ArchivedJob(Job):
         except StorageError as error:
             self.error = error
 
-    def done(self, now_ns: int) -> None:
+    def done(self, now: Now) -> None:
         partition, text = self.partition, "" if self.error is None else str(self.error)
         if text == partition.archive_error:
             self.error = None  # told once

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
+from radiator.clock import Now
 from radiator.errors import StorageError
 from radiator.storage import layout
 from radiator.storage.files import storage_error
@@ -170,7 +171,7 @@ class LastJob:
                 self.starts[each.partition.name] = dict.fromkeys(each.keys, log.start)
             self.finished = True
 
-    def done(self, now_ns: int = 0) -> None:
+    def done(self, now: Now | None = None) -> None:
         """Hub; nothing to do, there for symmetry."""
 
     def run(self) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import logging
 
+from radiator.clock import Now
 from radiator.storage import layout
 from radiator.storage.cursor_store import CursorStore
 from radiator.storage.definitions import Entry, decode, encode
@@ -35,12 +36,12 @@ def load(fs: FileSystem, root: str) -> Entries | None:
     return None
 
 
-def replace(fs: FileSystem, root: str, entries: Entries, cursors: CursorStore, now_ns: int) -> None:
+def replace(fs: FileSystem, root: str, entries: Entries, cursors: CursorStore, now: Now) -> None:
     """These rules hold from now on, and the cursors that were made for them are there. Raises StorageError."""
-    for job in cursors.take(now_ns):
+    for job in cursors.take(now.mono):
         job.write()
         job.sync()
-        job.done(now_ns)
+        job.done(now)
     path = layout.last_rules_path(root)
     try:
         replace_file(fs, path, encode(entries, HEAD))

@@ -1,8 +1,9 @@
 """Names on disk: where things lie, how a name becomes a directory, and the little ``head`` file.
 
-    <data_dir>/LOCK                                              the broker's pid; readers need no lock
+    <data_dir>/LOCK                                              the broker's pid: see ``FileSystem.lock``
     <data_dir>/salt                                              what batches are known by: see ``salt``
-    <data_dir>/transactions                                      redo log: see ``transaction_log``
+    <data_dir>/journal/<number, 10 digits>.rjl                   what is being stored: see ``journal``
+    <data_dir>/transactions                                      of earlier versions: see ``transaction_log``
     <data_dir>/partitions/<encoded name>/<base, 20 digits>.rlog  segments
                                          <base, 20 digits>.idx   sparse index of a segment; a cache
                                          head                    end of what is synced; external readers stop here
@@ -31,6 +32,8 @@ from radiator import limits
 
 LOCK = "LOCK"
 SALT = "salt"
+JOURNAL = "journal"
+JOURNAL_SUFFIX = ".rjl"
 TRANSACTIONS = "transactions"
 DEDUP = "dedup"
 NEW_SUFFIX = ".new"  # of a file that is being written beside its place; left over from a crash: of no use
@@ -105,6 +108,21 @@ def salt_path(root: str) -> str:
 
 def transactions_path(root: str) -> str:
     return f"{root}/{TRANSACTIONS}"
+
+
+def journal_path(root: str) -> str:
+    return f"{root}/{JOURNAL}"
+
+
+def journal_file_path(directory: str, number: int) -> str:
+    return f"{directory}/{number:010d}{JOURNAL_SUFFIX}"
+
+
+def journal_file_number(name: str) -> int | None:
+    """The number of a file of the journal; None if that is no such name."""
+    digits = name.removesuffix(JOURNAL_SUFFIX)
+    ours = name.endswith(JOURNAL_SUFFIX) and len(digits) == 10 and digits.isascii() and digits.isdigit()
+    return int(digits) if ours else None
 
 
 def partitions_path(root: str) -> str:
@@ -226,6 +244,10 @@ def decode_head(data: bytes) -> Head | None:
 LISTED_AT = 40  # in the head file
 _LISTED = Struct("<III")  # bytes, crc of them, crc of the 8 bytes before it
 LISTED_BYTES = _LISTED.size
+SYNC_FAILED_AT = LISTED_AT + LISTED_BYTES  # in the head file
+SYNC_FAILED = b"\x01\0\0\0"  # a sync of the active segment has failed, and none has succeeded since
+SYNCED = bytes(len(SYNC_FAILED))
+HEAD_BYTES = SYNC_FAILED_AT + len(SYNC_FAILED)
 
 
 def encode_listed(listed: Listed) -> bytes:
@@ -241,3 +263,12 @@ def decode_listed(head: bytes) -> Listed | None:
     if check != crc32(head[LISTED_AT : LISTED_AT + 8]):
         return None
     return Listed(size_bytes, crc)
+
+
+def sync_failed(head: bytes) -> bool:
+    """Return whether a head file says that the last sync of the active segment has failed.
+
+    The operating system may hold what that sync should have written as if it were on disk, so that a later sync
+    succeeds and writes nothing: the segment has to be written once more before a sync of it means anything.
+    """
+    return head[SYNC_FAILED_AT:HEAD_BYTES] == SYNC_FAILED

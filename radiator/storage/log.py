@@ -1,22 +1,23 @@
-"""The writing end of one partition's files. Belongs to the disk thread, all of it, from the first job to the last (a
+"""The writing end of one partition's segments. Belongs to the disk thread, all of it, from the first job to the last (a
 loop that does a job itself has seen to it that the thread does nothing).
 
-    append: one pwritev        at a known position (the file's size is never asked: zeros may stand ahead)
-    sync:   one fdatasync      then the head file moves, through a shared mapping, with no system call
-    roll:   cut the zeros off, sync, next file, sync the directory
+    append: one pwritev        at a known position; the journal has the same bytes already (``journal``)
+            the head moves     through a shared mapping, with no system call, once what it covers is stored as promised
+    roll:   sync, next file
 
-Zeros ahead: while single small batches are synced one by one, the segment is grown in chunks of zeros, so that a sync
-has no file size to record; that takes 30 to 40 % off it (``docs/adr/``). Recovery takes a tail of zeros as a clean end.
-Index entries are buffered, and written when a sync has covered what they point to.
+No segment is synced on the way of a message: checkpoints do that, by the file's name. Index entries are buffered, and
+written when a sync has covered what they point to.
 
 Knows: bytes, positions, descriptors. Must not know: waiters, receipts, the hub's offsets, time.
 Invariants: ``position`` is the end of the last whole batch. After a write that found the disk full nothing more is
-written until ``retry`` finds room; what was whole before it is still synced, so that its group can be told. After any
-other failure (``file_failed``) the file is never written or synced again: ``reopen`` goes on in another one. At most
-OpenLogs.limit logs hold descriptors.
+written until ``retry`` finds room. After any other failure (``file_failed``) the file is never written or synced again:
+``reopen`` goes on in another one. At most OpenLogs.limit logs hold descriptors.
 """
 
 from __future__ import annotations
+
+import contextlib
+import errno
 
 from radiator import limits
 from radiator.errors import StorageError
@@ -27,21 +28,15 @@ from radiator.storage.index import IndexEntry
 from radiator.storage.open_logs import OpenLogs, make_directories
 from radiator.storage.options import PartitionOptions
 
-AHEAD_BYTES_MIN = 64 * 1024
-AHEAD_BYTES_MAX = 512 * 1024
-AHEAD_BATCH_BYTES_MAX = 32 * 1024  # larger batches pay for the size's change themselves
-AHEAD_AFTER = 8  # small synced batches in a row, so that a file that gets only a few stays small
-ZEROS = memoryview(bytes(AHEAD_BYTES_MAX))
 INDEX_ENTRIES_BUFFERED = 4  # a recovery walks as much of the log as this
+ASKED = bytes(64 * 1024)  # what a full disk must take before messages are
 
 
 class Log:
     """Segment files of one partition, as the disk thread sees them."""
 
     __slots__ = (
-        "ahead",
         "base_offset",
-        "deferred",
         "directory",
         "entries",
         "exists",
@@ -52,17 +47,21 @@ class Log:
         "head",
         "index_count",
         "indexed_position",
-        "made",
+        "inherited",
+        "left_out",
         "names",
+        "names_made",
+        "names_synced",
         "next_offset",
         "open_logs",
         "owes_sync",
         "options",
         "position",
+        "remembers",
         "salt",
-        "small_syncs",
         "synced",
         "synced_offset",
+        "suspect",
         "unreadable",
         "used",
     )
@@ -77,16 +76,18 @@ class Log:
         self.failed: StorageError | None = None
         self.file_failed = False  # then that is final for the file; a write that found the disk full may be repeated
         self.exists = False  # the directory does
-        self.made = -1  # base offset of the last file that was begun, its name synced
         self.base_offset = 0  # of the active segment
         self.next_offset = 0
         self.position = 0  # where the next batch goes
         self.synced = 0  # position up to which fdatasync has covered the active segment
         self.synced_offset = 0  # the offset that follows there
+        self.inherited = False  # an earlier run wrote the start of the active segment, and may not have synced it
+        self.remembers = False  # ids of messages: what they say is here must outlive a power cut
         self.owes_sync = False  # something was written that is to be synced, whatever the rule says
-        self.deferred = False  # the last batch is decided, and safe in the redo log only: nothing is written behind it
-        self.ahead = 0  # position up to which zeros have been written
-        self.small_syncs = 0
+        self.names_made = 1  # so far, in its directory, and the directory's own
+        self.names_synced = 0  # so many of them are on the disk
+        self.left_out = False  # of a checkpoint: the journal has not all that is not synced
+        self.suspect = False  # a sync of this file has failed
         self.unreadable = 0  # attempts to read a failed file that failed as well
         self.fd = -1
         self.head: memoryview | None = None
@@ -110,14 +111,21 @@ class Log:
         if self.failed is None:
             self.failed = error
 
-    def append(
-        self, batch: RecordBatch, will_sync: bool, roll: bool = False, pieces: list[bytes] | None = None
-    ) -> bool:
-        """Writes the batch; True if it is the first of its segment. Raises StorageError, until ``retry`` succeeds."""
+    def append(self, batch: RecordBatch, stored: bool, roll: bool = False, pieces: list[bytes] | None = None) -> bool:
+        """Writes the batch. Raises StorageError, until ``retry`` succeeds.
+
+        Args:
+            batch: the records.
+            stored: whether they are as safe as their rule asks for, so that readers of the files may have them; else
+                they are with the next ``cover``.
+            roll: begin a new segment with this batch.
+            pieces: the batch, if it has been encoded already.
+
+        Returns:
+            True if it is the first of its segment.
+        """
         if self.failed is not None:
             raise StorageError(str(self.failed))
-        if self.deferred:
-            self.sync()
         pieces = pieces or self.encode(batch)
         size, position = sum(map(len, pieces)), self.position
         try:
@@ -128,8 +136,6 @@ class Log:
                 self.open_logs.again(lambda: self._add_names(set(batch.names) - self.names.known))
             if self.fd < 0:
                 self._open(batch.base_offset)
-            if will_sync and position + size > self.ahead:
-                self._grow(position, size)
             if self.fs.pwritev(self.fd, pieces, position) != size:
                 write_all(self.fs, self.fd, pieces, position)
         except OSError as error:
@@ -140,31 +146,34 @@ class Log:
         self.position = position + size
         self.next_offset = batch.next_offset
         self.used = True
-        self.owes_sync |= will_sync
-        if not will_sync and self.options.sync.never:
-            self._covered()
+        if stored:
+            self.cover()
         return position == 0  # whatever failed between the first attempt and this one
-
-    def defer(self, deferred: bool = True) -> None:
-        """What was just appended is decided and not synced; or nothing is left of that."""
-        self.open_logs.deferring += deferred - self.deferred
-        self.deferred = deferred
 
     def sync(self) -> None:
         """Everything appended so far is on disk when this returns, and the head says so. Raises StorageError, and that
         is final for the file: the hub takes the offsets back, and the file holds them."""
         if self.file_failed:
             raise StorageError(str(self.failed))
-        if self.synced == self.position:
-            return
         try:
-            if self.fd < 0:
-                self._open(self.base_offset)
-            self._sync(self.fd)
-            self._covered()
+            if self.synced != self.position or self.inherited:
+                if self.fd < 0:
+                    self._open(self.base_offset)
+                self._sync(self.fd)
+            self.sync_names()
+            self.cover()
         except OSError as error:
-            self.file_failed = True
+            self._give_up_file()
             raise self.fail("sync", error) from error
+
+    def was_synced(self, base_offset: int, position: int, next_offset: int) -> None:
+        """A checkpoint has synced the segment that begins there up to ``position``."""
+        if self.base_offset != base_offset or self.file_failed or position < self.synced:
+            return  # it was sealed since, or synced further
+        self.synced, self.synced_offset, self.inherited = position, next_offset, False
+        self.owes_sync = self.owes_sync and position < self.position
+        if len(self.entries) >= INDEX_ENTRIES_BUFFERED:
+            self.write_index()
 
     def roll(self, next_offset: int) -> bool:
         """Seals the active segment, if it holds anything, and begins the next one; the first one if there is none."""
@@ -209,9 +218,7 @@ class Log:
         self.fd = -1
         self.fd = fs.open(layout.segment_path(self.directory, self.base_offset), create=new)
         self.map_head()
-        if new and self.made != self.base_offset:
-            fs.sync_dir(self.directory)
-            self.made = self.base_offset
+        self.names_made += new
 
     def map_head(self) -> None:
         """From now on this log counts among the open ones."""
@@ -228,12 +235,6 @@ class Log:
 
     def release(self) -> None:
         """Gives the descriptors back; the next append opens them again."""
-        if self.fd >= 0 and not self.file_failed and self.synced != self.position and self._syncs:
-            try:
-                self._sync(self.fd)  # a later sync through another descriptor might not hear of an error
-                self._covered()
-            except OSError as error:
-                self.fail("sync", error)
         close_quietly(self.fs, self.fd)
         self.fd = -1
         if self.head is not None:
@@ -241,12 +242,17 @@ class Log:
             self.head = None
 
     def close(self) -> None:
-        """The clean end: zeros cut off, synced, index complete."""
+        """The clean end: synced, its names too, and the index complete. Raises StorageError."""
         try:
-            if not self.file_failed and (self.fd >= 0 or self.ahead > self.position or self.synced != self.position):
+            unsynced = self.synced != self.position or (self.inherited and self.owes_sync)
+            if not self.file_failed and (self.fd >= 0 or unsynced):
                 if self.fd < 0:
                     self._open(self.base_offset)
                 self._seal()
+            elif not self.file_failed:
+                self.write_index()
+            with contextlib.suppress(FileNotFoundError):  # somebody has removed its directory
+                self.sync_names()
         except OSError as error:
             raise self.fail("close", error) from error
         finally:
@@ -258,38 +264,75 @@ class Log:
         self._seal()
         close_quietly(self.fs, self.fd)
         self.fd = -1
+        self.sync_names()  # a start that finds the next segment must find this one
         self._begin(next_offset)
+
+    def sync_names(self) -> None:
+        """Those of its files and of its directory are on the disk. Raises OSError."""
+        if self.names_synced < self.names_made and self.exists:
+            self.fs.sync_dir(self.directory)
+            self.fs.sync_dir(self.directory.rpartition("/")[0])
+            self.names_synced = self.names_made
 
     def _begin(self, base_offset: int) -> None:
         self.base_offset = self.next_offset = self.synced_offset = base_offset
-        self.position = self.synced = self.ahead = self.index_count = self.small_syncs = self.unreadable = 0
-        self.defer(False)
+        self.position = self.synced = self.index_count = self.unreadable = 0
+        self.inherited = self.left_out = self.suspect = False
         self.entries = []
         self.indexed_position = -limits.INDEX_INTERVAL_BYTES
 
     def _seal(self) -> None:
-        if self.ahead > self.position or self.failed is not None:
+        if self.failed is not None:
             self.fs.truncate(self.fd, self.position)
-            self.ahead = 0
-        if self._syncs:
+        if self.syncs or self.remembers:  # a sealed segment is not read by a start: it would not see what is missing
             self._sync(self.fd)
-        self._covered()
+        self.cover()
         self.write_index()
 
     @property
-    def _syncs(self) -> bool:
+    def syncs(self) -> bool:
+        """Whether anything here is to be synced at all."""
         return self.owes_sync or not self.options.sync.never
 
     def _sync(self, fd: int) -> None:
         self.open_logs.syncs += 1
         try:
             self.fs.fdatasync(fd)
+            self.check_file(self.base_offset)
         except OSError:
-            self.file_failed = True
+            self.suspect_file(self.base_offset)
+            self._give_up_file()
             raise
         self.synced, self.synced_offset = self.position, self.next_offset
-        self.owes_sync = False
-        self.defer(False)
+        self.owes_sync = self.inherited = self.left_out = False
+
+    def _give_up_file(self) -> None:
+        self.file_failed = True
+        if self.inherited:  # what the earlier run wrote may be what could not be synced
+            self.synced, self.synced_offset = 0, self.base_offset
+
+    def sync_has_failed(self, error: OSError) -> StorageError:
+        """A checkpoint could not sync the active segment; returns what is to be raised."""
+        self._give_up_file()
+        return self.fail("sync", error)
+
+    def check_file(self, base_offset: int) -> None:
+        """Any thread. Raises OSError if a sync of that segment has failed: then one that succeeds says nothing."""
+        if self.suspect and base_offset == self.base_offset:
+            raise OSError(errno.EIO, "an earlier sync of this file has failed")
+
+    def suspect_file(self, base_offset: int) -> None:
+        """A sync of that segment has failed. Any thread. Should the process be killed before the log goes on in another
+        file, the next start must not believe what the kernel still has."""
+        if base_offset != self.base_offset:
+            return  # it was sealed, and synced
+        self.suspect = True
+        with contextlib.suppress(OSError):
+            fd = self.fs.open(layout.head_path(self.directory))
+            try:
+                write_all(self.fs, fd, [layout.SYNC_FAILED], layout.SYNC_FAILED_AT)
+            finally:
+                self.fs.close(fd)
 
     def retry(self, next_offset: int) -> None:
         """After a write that found no room: if there is some again, the log goes on behind its last whole batch."""
@@ -299,15 +342,12 @@ class Log:
         try:
             if self.fd >= 0:
                 self.fs.truncate(self.fd, self.position)
-                write_all(self.fs, self.fd, [ZEROS[:AHEAD_BYTES_MIN]], self.position)
+                write_all(self.fs, self.fd, [ASKED], self.position)
                 self.fs.truncate(self.fd, self.position)
-                if self.synced != self.position and self._syncs:
-                    self._sync(self.fd)  # as in ``release``
         except OSError as error:
             raise self.fail("write", error) from error
         close_quietly(self.fs, self.fd)  # opened anew: what was under way when the disk was full is then complete
         self.fd = -1
-        self.ahead = self.small_syncs = 0
         self.failed = None
 
     def must_reopen(self, next_offset: int) -> bool:
@@ -315,28 +355,25 @@ class Log:
         told (it ends at ``next_offset``)."""
         return self.failed is not None and (self.file_failed or self.next_offset != next_offset)
 
-    def goes_on_in(
-        self, fd: int, base_offset: int, position: int, next_offset: int, ahead: int, entries: list[IndexEntry]
-    ) -> None:
+    def goes_on_in(self, fd: int, base_offset: int, position: int, next_offset: int, entries: list[IndexEntry]) -> None:
         """The active segment is another file, all of it synced, its name too (``reopen``)."""
         close_quietly(self.fs, self.fd)
         self._begin(base_offset)
         self.fd = fd
         self.position = self.synced = position
         self.next_offset = self.synced_offset = next_offset
-        self.ahead = ahead
         self.entries = entries
         if entries:
             self.indexed_position = entries[-1].position
         self.failed = None
-        self.file_failed = False
-        self._covered()
+        self.file_failed = self.suspect = False
+        self.cover()
 
     def fail(self, doing: str, error: OSError) -> StorageError:
         """Nothing more is appended until ``retry`` or ``reopen``; returns what is to be raised."""
         path = layout.segment_path(self.directory, self.base_offset)
         if error.errno not in NO_ROOM:
-            self.file_failed = True
+            self._give_up_file()
         elif doing == "write" and self.fd >= 0:
             try:
                 self.fs.truncate(self.fd, self.position)  # no half record is left, if the disk still lets us
@@ -347,13 +384,12 @@ class Log:
 
     # --- parts --------------------------------------------------------------------------------------------------------
 
-    def _covered(self) -> None:
+    def cover(self) -> None:
         """What has been appended is as safe as the rule makes it: readers of the files may have it."""
         if self.head is not None:
-            data = layout.encode_head(self.base_offset, self.position, self.next_offset) + self.names.vouched
+            end = layout.encode_head(self.base_offset, self.position, self.next_offset)
+            data = end + self.names.vouched + (layout.SYNC_FAILED if self.suspect else layout.SYNCED)
             self.head[: len(data)] = data
-        if len(self.entries) >= INDEX_ENTRIES_BUFFERED:
-            self.write_index()
 
     def write_index(self) -> None:
         if not self.entries:
@@ -373,26 +409,8 @@ class Log:
         self.index_count += len(self.entries)
         self.entries.clear()
 
-    def _grow(self, position: int, size: int) -> None:
-        """Zeros ahead of the next batch, as much as the segment has grown so far, within bounds."""
-        if size > AHEAD_BATCH_BYTES_MAX:
-            self.small_syncs = 0
-            return
-        self.small_syncs += 1
-        if self.small_syncs < AHEAD_AFTER:
-            return
-        start = max(position, self.ahead)
-        length = min(max(position, AHEAD_BYTES_MIN), AHEAD_BYTES_MAX, self.options.segment_bytes - start)
-        if length < size:
-            return
-        try:
-            self.ahead = start + self.fs.pwritev(self.fd, [ZEROS[:length]], start)
-        except OSError:
-            self.small_syncs = -1_000  # a full disk: the batch itself may still fit
-
     def _add_names(self, new: set[str]) -> None:
         """Destinations that are new here."""
         make_directories([self])
-        sync = not self.options.sync.never
-        if self.names.add(self.fs, layout.names_path(self.directory), new, sync) and sync and self.position:
-            self.fs.sync_dir(self.directory)  # else the segment that comes next syncs the name as well
+        self.names.add(self.fs, layout.names_path(self.directory), new, False)
+        self.names_made += 1

@@ -4,7 +4,8 @@ take() commits at once, so its jobs are finished when they are made. What goes, 
 
     settled     what lies below ``retain_from`` goes as soon as that moves (but not if the log keeps ``history``)
     retention   by the rule's age and count; by its size, or MEMORY_PARTITION_BYTES_MAX
-    budget      all memory partitions of a store together: the oldest batch goes first, whichever partition it is in
+    budget      all memory partitions of a store together, within limits.memory: the oldest batch goes first, whichever
+                partition it is in
 
 Nothing at or above ``retain_from`` is ever dropped: where all that is left is still needed, appends are refused. Only
 what tells an operator why may go past the budget (``append_past_budget``), never past the partition's own bound.
@@ -18,7 +19,9 @@ from heapq import heappop, heappush, heapreplace
 from itertools import count
 
 from radiator import limits
+from radiator.clock import Now, WallNs
 from radiator.errors import MemoryFull
+from radiator.memory import MemoryShare
 from radiator.storage.batch import densify
 from radiator.storage.files import FileSystem
 from radiator.storage.jobs import DENSIFY_RECORDS_MIN, FinishedJob, Job
@@ -29,17 +32,26 @@ from radiator.storage.tail import Budget, Tail
 
 
 class MemoryBudget(Budget):
-    """Bytes of all memory partitions of a store. It knows who may have something to give; ``evict`` finds out."""
+    """Bytes of all memory partitions of a store. It knows who may have something to give; ``evict`` finds out.
 
-    __slots__ = ("_givers", "_numbers")
+    Args:
+        share: the share of ``limits.memory`` that these bytes are counted in.
+    """
 
-    def __init__(self, bytes_max: int) -> None:
-        super().__init__(bytes_max)
+    __slots__ = ("_givers", "_numbers", "share")
+
+    def __init__(self, share: MemoryShare) -> None:
+        super().__init__(share.bytes_max)
+        self.share = share
         self._givers: list[tuple[int, int, MemoryPartition]] = []  # a heap by the age of the oldest batch, or less
         self._numbers = count()  # of offers
 
     def added(self, tail: Tail, end: int, cost: int) -> None:
+        self.resize(cost)
+
+    def resize(self, cost: int) -> None:
         self.bytes += cost
+        self.share.add(cost)
 
     def offer(self, partition: MemoryPartition) -> None:
         """This one may have something that nobody needs."""
@@ -50,7 +62,7 @@ class MemoryBudget(Budget):
 
     def evict(self) -> None:
         givers = self._givers
-        while self.bytes > self.bytes_max and givers:
+        while self.share.full and givers:
             since_ns, number, partition = givers[0]
             spare_since_ns = partition.spare_since_ns
             if spare_since_ns is None:
@@ -116,14 +128,13 @@ class MemoryPartition(Partition):
                     "consume it, or give its rule `store: file` or a larger `retention: {size: ...}`",
                     everywhere=False,
                 )
-        budget = self.budget
-        if budget.bytes > budget.bytes_max:
-            budget.evict()
-            if budget.bytes > budget.bytes_max and not self._past_budget:
+        share = self.budget.share
+        if share.account.bytes > share.together_bytes_max:  # ``share.full``, without a call for each message
+            self.budget.evict()
+            if share.full and not self._past_budget:
                 raise MemoryFull(
-                    f"memory partition {self.name}: all memory partitions together are full "
-                    f"(limits.memory: {budget.bytes_max} bytes), all of it is still needed; consume it, or say "
-                    "`store: file`",
+                    f"memory partition {self.name}: all memory partitions together are full, what they hold is still "
+                    f"needed: {share.usage()}; consume it, or say `store: file`",
                     everywhere=True,
                 )
 
@@ -132,7 +143,7 @@ class MemoryPartition(Partition):
         """What it holds, with what is appended and not taken."""
         return self.tail.bytes + sum(each.size_bytes for each in (*self._closed, self.open_batch))
 
-    def append_past_budget(self, destination: str, block: bytes, body: bytes, receive_ns: int) -> int:
+    def append_past_budget(self, destination: str, block: bytes, body: bytes, receive_ns: WallNs) -> int:
         """As ``append``, also while all memory partitions together are full: the caller sees to it that this is
         little. Raises StorageError if this one alone is."""
         self._past_budget = True
@@ -144,7 +155,7 @@ class MemoryPartition(Partition):
     def want_retention(self) -> None:
         self.queue()
 
-    def take(self, now_ns: int, may_roll: bool = True) -> list[Job]:
+    def take(self, now: Now, may_roll: bool = True) -> list[Job]:
         self.queued = False
         builders = self._closed if self.open_batch is IDLE else [*self._closed, self.open_batch]
         self.open_batch, self._closed = IDLE, []
@@ -159,7 +170,7 @@ class MemoryPartition(Partition):
             self.tail.add(batch)
             self.high_watermark = batch.next_offset
             jobs.append(job)
-        self.trim(now_ns)
+        self.trim(now.wall)
         self.budget.offer(self)
         self.budget.evict()
         return jobs
@@ -180,7 +191,7 @@ class MemoryPartition(Partition):
         if batch is not None:
             self.drop_before(batch.next_offset)
 
-    def trim(self, now_ns: int) -> None:
+    def trim(self, now_ns: WallNs) -> None:
         """Drops what retention no longer keeps: by count to the record, else by whole batches."""
         tail, options = self.tail, self.options
         if self._gone:
@@ -199,12 +210,12 @@ class MemoryPartition(Partition):
             self.drop_before(batch.next_offset)
             batch = tail.oldest()
         if batch is not None and options.retention_age_ns is not None:
-            deadline_ns = batch.receive_ns[-1] + options.retention_age_ns + 1
+            deadline_ns = WallNs(batch.receive_ns[-1] + options.retention_age_ns + 1)
             if deadline_ns > now_ns:  # else only ``retain_from`` keeps it, and that tells when it moves
-                self._agenda.wake(self, deadline_ns)
+                self._agenda.wake_at_wall(self, deadline_ns)
 
-    def tick(self, now_ns: int) -> None:
-        self.trim(now_ns)
+    def tick(self, now: Now) -> None:
+        self.trim(now.wall)
 
     def fetch(self, offset: int, bytes_max: int = limits.READ_CHUNK_BYTES) -> ReadJob:
         """Finished when made: what is not in memory is nowhere."""

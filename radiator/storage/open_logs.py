@@ -2,8 +2,7 @@
 
 Knows: which logs are open, in the order in which they were opened. Must not know: files. Disk thread only, but for the
 count of syncs, which the hub may read. Invariants: at most ``limit`` logs are open, one more while another is opening;
-when the process has no descriptor left, logs are closed before anything is refused. Those whose sync is deferred come
-on top of that: to close one would be to sync it in the middle of a group.
+when the process has no descriptor left, logs are closed before anything is refused.
 """
 
 from __future__ import annotations
@@ -30,17 +29,16 @@ def once(work: Callable[[], None]) -> None:
 class OpenLogs:
     """Bounds the descriptors: when too many logs are open, the one that has not been used for longest is closed."""
 
-    __slots__ = ("deferring", "limit", "queue", "syncs")
+    __slots__ = ("limit", "queue", "syncs")
 
     def __init__(self, limit: int = limits.OPEN_LOGS_MAX) -> None:
         self.limit = limit
         self.syncs = 0  # made so far, for metrics (the hub may read it)
-        self.deferring = 0  # logs whose sync is deferred
         self.queue: deque[Log] = deque()
 
     def opened(self, log: Log) -> None:
         self.queue.append(log)
-        while len(self.queue) > self.limit + min(self.deferring, limits.DEFERRING_FACTOR * self.limit):
+        while len(self.queue) > self.limit:
             self._release_oldest(log)
 
     def again(self, work: Callable[[], None]) -> None:
@@ -58,20 +56,16 @@ class OpenLogs:
 
     def _release_oldest(self, besides: Log | None = None) -> None:
         queue = self.queue
-        spared = 2 * len(queue)  # then also those that owe a sync
-        while (oldest := queue.popleft()) is besides or oldest.used or (oldest.deferred and spared > 0):
+        while (oldest := queue.popleft()) is besides or oldest.used:
             oldest.used = False  # a second chance
-            spared -= 1
             queue.append(oldest)
         oldest.release()
 
 
 def make_directories(logs: list[Log]) -> None:
-    """Those that are not there yet, with one sync for all. Raises OSError."""
-    wanted = [log for log in logs if not log.exists]
-    for log in wanted:
-        log.fs.mkdir(log.directory)
-    for parent in {log.directory.rpartition("/")[0] for log in wanted}:
-        wanted[0].fs.sync_dir(parent)
-    for log in wanted:
-        log.exists = True
+    """Those that are not there yet. The next checkpoint syncs their names. Raises OSError."""
+    for log in logs:
+        if not log.exists:
+            log.fs.mkdir(log.directory)
+            log.exists = True
+            log.names_made += 1

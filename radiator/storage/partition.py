@@ -19,27 +19,35 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from heapq import heapify, heappop, heappush
-from itertools import count
+from typing import Any, Protocol
 
 from radiator import limits
+from radiator.clock import MonoNs, Now, WallNs
 from radiator.errors import StorageError
-from radiator.storage.batch import BatchBuilder, RecordBatch
-from radiator.storage.dedup import Dedup, UnderWay
+from radiator.storage.batch import BatchBuilder, RecordBatch, Run
+from radiator.storage.dedup import Dedup
 from radiator.storage.files import FileSystem
 from radiator.storage.format import MISSING, TIME_MAX
 from radiator.storage.jobs import Job
+from radiator.storage.moment import Moment
 from radiator.storage.options import PartitionOptions
 from radiator.storage.reads import PositionJob, ReadJob, last_in_memory, time_in_memory
 from radiator.storage.segment import SegmentInfo
 from radiator.storage.tail import Tail
+from radiator.timers import NEVER_NS, Timers
 
 RECORDS_MAX = limits.BATCH_RECORDS_MAX
 BYTES_MAX = limits.BATCH_BYTES_MAX
 NAMES_MAX = limits.BATCH_NAMES_MAX
 
-NEVER_NS = 1 << 63
-STALE_MAX = 64  # stale timers that are not worth a clean-up
+
+class Place(Protocol):
+    """Where receipts wait."""
+
+    @property
+    def waiters(self) -> list[Any]:
+        """Each is told how it ended."""
+
 
 IDLE = BatchBuilder(-1)  # stands in open_batch while nothing is open
 IDLE.waiters = ()  # type: ignore[assignment]  # nothing may wait here
@@ -48,59 +56,45 @@ IDLE.waiters = ()  # type: ignore[assignment]  # nothing may wait here
 class Agenda:
     """What the partitions of one store tell it: take() must come by, tick() must come by at a time. Hub only.
 
-    Of each partition one deadline counts: the earliest that it has asked for since it was last met.
+    Of each partition one deadline counts on each clock: the earliest that it has asked for since it was last met.
     """
 
-    __slots__ = ("_armed", "_numbers", "dirty", "failed", "moved", "owing", "postponing", "removals", "timers")
+    __slots__ = ("_mono", "_wall", "dirty", "failed", "moments", "moved", "postponing", "removals")
 
     def __init__(self) -> None:
-        self.owing: dict[Partition, None] = {}  # those with decided batches that are written, and not synced yet
         self.postponing: dict[Partition, None] = {}  # those that hold decided batches back
         self.failed: dict[Partition, None] = {}  # those that refuse messages
         self.moved: dict[
             Partition, None
         ] = {}  # those of which something may go that could not when they were last swept
         self.dirty: list[Partition] = []
+        self.moments: dict[Moment, None] = {}  # somebody asks where logs ended then
         self.removals: list[Job] = []  # which come after everything else of a turn, and after its syncs
-        self.timers: list[tuple[int, int, Partition]] = []  # a heap; what is not in _armed as well is stale
-        self._armed: dict[Partition, int] = {}
-        self._numbers = count()  # of timers: what is due at one time comes in the order in which it was asked for
+        self._mono: Timers[MonoNs, Partition] = Timers()
+        self._wall: Timers[WallNs, Partition] = Timers()
 
-    def wake(self, partition: Partition, deadline_ns: int) -> None:
+    def wake(self, partition: Partition, deadline_ns: MonoNs) -> None:
         """tick() must come by then, or before."""
-        if self._armed.get(partition, NEVER_NS) <= deadline_ns:
-            return
-        self._armed[partition] = deadline_ns
-        heappush(self.timers, (deadline_ns, next(self._numbers), partition))
-        if len(self.timers) > 2 * len(self._armed) + STALE_MAX:
-            self.timers[:] = [(due_ns, next(self._numbers), each) for each, due_ns in self._armed.items()]
-            heapify(self.timers)
+        self._mono.at(deadline_ns, partition)
 
-    def due(self, now_ns: int) -> list[Partition]:
+    def wake_at_wall(self, partition: Partition, deadline_ns: WallNs) -> None:
+        """tick() must come when the wall clock shows ``deadline_ns``, or before."""
+        self._wall.at(deadline_ns, partition)
+
+    def due(self, now: Now) -> list[Partition]:
         """Those whose time has come. Whoever wants more time to be told of asks for it again."""
-        found = []
-        while self.timers and self.timers[0][0] <= now_ns:
-            deadline_ns, _, partition = heappop(self.timers)
-            if self._armed.get(partition) == deadline_ns:
-                del self._armed[partition]
-                found.append(partition)
-        return found
+        return list(dict.fromkeys([*self._mono.due(now.mono), *self._wall.due(now.wall)]))
 
-    def next_ns(self) -> int | None:
-        """When the next one's time comes."""
-        timers = self.timers
-        while timers and self._armed.get(timers[0][2]) != timers[0][0]:
-            heappop(timers)
-        return timers[0][0] if timers else None
+    def next_ns(self, now: Now) -> MonoNs:
+        """When the next one's time comes, if no clock steps; NEVER_NS: nothing is planned."""
+        wall_ns, next_ns = self._wall.next_ns, self._mono.next_ns
+        return next_ns if wall_ns == NEVER_NS else min(next_ns, MonoNs(wall_ns - now.wall + now.mono))
 
     def forget(self, partition: Partition) -> None:
-        self._armed.pop(partition, None)
+        self._mono.forget(partition)
+        self._wall.forget(partition)
         self.failed.pop(partition, None)
         self.moved.pop(partition, None)
-
-    def clock_went_back(self, now_ns: int) -> None:
-        for partition in list(self._armed):
-            partition.clock_went_back(now_ns)
 
 
 class Partition(ABC):
@@ -147,7 +141,7 @@ class Partition(ABC):
         self.log_start_offset = 0
         self.next_offset = 0  # to be assigned next
         self.high_watermark = 0  # readers stop here
-        self.last_receive_ns = 0
+        self.last_receive_ns = WallNs(0)
         self.segments: list[SegmentInfo] = []  # the last one is active; empty in memory and before the first batch
         self.destinations: set[str] = set()  # everything stored here, as far as it is known
         self.whole = True  # ``destinations`` is: nobody else's messages can be here
@@ -172,7 +166,7 @@ class Partition(ABC):
         destination: str,
         block: bytes,
         body: bytes,
-        receive_ns: int,
+        receive_ns: WallNs,
         event_ns: int | None = None,
         transmit_ns: int | None = None,
     ) -> int:
@@ -216,6 +210,56 @@ class Partition(ABC):
         self.next_offset = offset + 1
         return offset
 
+    def extend(self, run: Run, receive_ns: WallNs) -> int:
+        """Adds the records of a run, as ``append`` does for each. Returns the first offset. Raises StorageError if the
+        partition has failed."""
+        first, count = self.next_offset, len(run)
+        names = dict.fromkeys(run.names)
+        size = run.size_bytes + sum(map(len, names))
+        builder = self.open_batch
+        if (
+            builder is IDLE
+            or builder.size_bytes + size > BYTES_MAX
+            or len(builder.blocks) + count > RECORDS_MAX
+            or len(builder.ids) + len(names) > NAMES_MAX
+        ):
+            builder = self._begin()
+            first = self.next_offset
+        if size > BYTES_MAX or count > RECORDS_MAX or len(names) > NAMES_MAX:
+            identities = dict(zip(run.ids.numbers, run.ids.places, strict=True))
+            for name, block, body, event_ns, transmit_ns in zip(
+                run.names, run.blocks, run.bodies, run.event_ns, run.transmit_ns, strict=True
+            ):
+                event = None if event_ns == MISSING else event_ns
+                self.append(name, block, body, receive_ns, event, None if transmit_ns == MISSING else transmit_ns)
+                if identities and (identity := identities.get(self.next_offset - 1 - first)) is not None:
+                    self.remember(identity, self.next_offset - 1)
+            self.open_batch.sync_requested |= run.sync
+            return first
+        ids = builder.ids
+        for name in names:
+            if name not in ids:
+                ids[name] = len(ids)
+                builder.names_bytes += len(name)
+                builder.size_bytes += len(name)
+        self.last_receive_ns = max(receive_ns, self.last_receive_ns)
+        builder.receive_ns.extend([self.last_receive_ns] * count)
+        builder.event_ns.extend(run.event_ns)
+        builder.transmit_ns.extend(run.transmit_ns)
+        builder.has_event |= run.has_event
+        builder.has_transmit |= run.has_transmit
+        builder.destination_ids.extend(map(ids.__getitem__, run.names))
+        builder.blocks.extend(run.blocks)
+        builder.bodies.extend(run.bodies)
+        builder.size_bytes += run.size_bytes
+        builder.sync_requested |= run.sync
+        self.next_offset += count
+        if run.ids:
+            dedup = self._remembering()
+            dedup.extend(run.ids, first, self.last_receive_ns)
+            dedup.appended(builder.base_offset, builder.waiters, self.high_watermark)
+        return first
+
     def make_room(self, records: int, size_bytes: int) -> None:
         """The next ``records`` of together ``size_bytes`` go into one batch, which is all or nothing on disk."""
         builder = self.open_batch
@@ -227,13 +271,6 @@ class Partition(ABC):
             self._closed.append(builder)
             self.open_batch = IDLE  # none is begun yet: an empty one must not be left if nothing follows
 
-    def bind(self, offset: int) -> bool:
-        """The batch with that offset becomes part of a transaction over several files; False if it was taken before."""
-        batches = [each for each in (*self._closed, self.open_batch) if each is not IDLE and each.base_offset <= offset]
-        if batches:
-            batches[-1].atomic = True
-        return bool(batches)
-
     def check(self) -> None:
         """Raises StorageError if appends are refused now."""
         if self.failed is not None:
@@ -244,6 +281,8 @@ class Partition(ABC):
         self.check()
         if self.open_batch is not IDLE:
             self._closed.append(self.open_batch)
+        for moment in self._agenda.moments:
+            moment.begins(self)
         self.open_batch = BatchBuilder(self.next_offset)
         self.queue()
         return self.open_batch
@@ -254,7 +293,7 @@ class Partition(ABC):
             self.queued = True
             self._dirty.append(self)
 
-    def fail(self, error: StorageError, now_ns: int) -> None:
+    def fail(self, error: StorageError, now_ns: MonoNs) -> None:
         """Appends are refused from now on, until the disk has been asked again: for room, or for another file. What is
         queued comes back from take() as jobs, to fail as well."""
         if self.failed is None:
@@ -268,13 +307,22 @@ class Partition(ABC):
         if self.dedup is not None:
             self.dedup.forget(self.next_offset)
 
-    def first_of(self, identity: bytes, now_ns: int) -> int | None:
+    def first_of(self, identity: bytes, now_ns: WallNs) -> int | None:
         """The offset of a message of that identity, if one came within the window."""
         dedup = self.dedup
         return None if dedup is None else dedup.find(identity, max(now_ns, self.last_receive_ns))
 
-    def in_flight_at(self, offset: int) -> UnderWay | None:
-        """The batch with a message that ``first_of`` has found at ``offset``; None if that is committed."""
+    def waiting_for(self, offset: int, synced: bool) -> Place | None:
+        """Return where a receipt for a message that ``first_of`` has found waits, None if it need not wait.
+
+        Args:
+            offset: the message's.
+            synced: whether the message must be synced, and not only written, even if the rule says less.
+
+        Returns:
+            Something with a list ``waiters``. What is in the list is told when the message is written, or synced if
+            the rule or ``synced`` says so, or that it cannot be.
+        """
         if offset < self.high_watermark or self.dedup is None:
             return None
         return self.dedup.in_flight_at(offset)
@@ -285,11 +333,14 @@ class Partition(ABC):
 
     def remember(self, identity: bytes, offset: int) -> None:
         """The message just appended, at ``offset``, is the one of that identity."""
-        dedup = self.dedup
-        if dedup is None:
-            dedup = self.dedup = self.new_dedup()
+        dedup = self._remembering()
         dedup.add(identity, offset, self.last_receive_ns)
         dedup.appended(self.open_batch.base_offset, self.open_batch.waiters, self.high_watermark)
+
+    def _remembering(self) -> Dedup:
+        if self.dedup is None:
+            self.dedup = self.new_dedup()
+        return self.dedup
 
     @property
     def untaken(self) -> int:
@@ -317,7 +368,7 @@ class Partition(ABC):
         """The batch in memory that holds ``offset``; None if it is not in memory (or not there at all)."""
         return self.tail.find(offset)
 
-    def offset_for_time(self, receive_ns: int) -> PositionJob:
+    def offset_for_time(self, receive_ns: WallNs) -> PositionJob:
         """Where the first record with a receive time of ``receive_ns`` or later stands; the high watermark if none."""
         job = PositionJob(self, receive_ns=receive_ns)
         time_in_memory(job, self)
@@ -343,9 +394,6 @@ class Partition(ABC):
         self.log_start_offset = max(self.log_start_offset, offset)
         self.tail.drop_below(offset)
 
-    def clock_went_back(self, now_ns: int) -> None:  # noqa: B027 - in memory there are none
-        """Deadlines that were counted from a later time are counted anew."""
-
     @abstractmethod
     def set_options(self, options: PartitionOptions) -> None:
         """What the rule says from now on."""
@@ -362,11 +410,11 @@ class Partition(ABC):
     makes_files = False  # whether the next take() brings a job that begins a file
 
     @abstractmethod
-    def take(self, now_ns: int, may_roll: bool = True) -> list[Job]:
+    def take(self, now: Now, may_roll: bool = True) -> list[Job]:
         """Everything there is to write, as jobs."""
 
     @abstractmethod
-    def tick(self, now_ns: int) -> None:
+    def tick(self, now: Now) -> None:
         """Mark what is due."""
 
     @abstractmethod

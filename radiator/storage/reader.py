@@ -132,6 +132,21 @@ def stored_partition(fs: FileSystem, name: str, directory: str) -> StoredPartiti
     return StoredPartition(name, directory, tuple(segments), start, head.next_offset)
 
 
+def removed_on_purpose(fs: FileSystem, path: str) -> bool:
+    """Return whether the broker has removed the segment file ``path``, which is gone.
+
+    Retention and reclaiming delete the oldest segments first and never the last one. So a segment older than all that
+    are left was removed by them; one between others, or the last, was lost.
+
+    Raises:
+        OSError: the directory cannot be read.
+    """
+    directory, _, name = path.rpartition("/")
+    bases = [base for base in map(layout.segment_base, fs.listdir(directory)) if base is not None]
+    base = layout.segment_base(name)
+    return base is not None and bool(bases) and base < min(bases)
+
+
 def _first_header(window: Window) -> tuple[int | None, bool]:
     """What it says of the segment: the first receive-time, and whether records were removed."""
     try:
@@ -244,36 +259,43 @@ def _only_zeros(window: Window, position: int, size: int) -> bool:
 def batches(
     partition: StoredPartition,
     start_offset: int = 0,
-    on_gap: Callable[[int, int], None] | None = None,
+    on_gap: Callable[[int, int, bool], None] | None = None,
     fs: FileSystem | None = None,
     bytes_max: int = limits.READ_CHUNK_BYTES,
 ) -> Iterator[RecordBatch]:
     """The committed records from ``start_offset`` on, small batches merged. The first batch may begin before it, and
     the last one end behind ``partition.next_offset`` if its segment was rewritten since the listing.
-    ``on_gap(first, last)`` hears of offsets that are lost; of those that were removed on purpose nobody hears."""
+    ``on_gap(first, last, removed)`` is called for offsets that cannot be read: those that are lost, and with
+    ``removed`` those of segments that the broker has removed since the listing. It is not called for what was removed
+    before, or inside a segment."""
     fs = fs or FileSystem()
     expected = max(start_offset, partition.log_start_offset)
     for segment in partition.segments:
         if segment.end_offset <= expected:
             continue
-        for batch in _segment_records(fs, segment, expected, bytes_max):
+        try:
+            fd = fs.open_read(segment.path)
+        except FileNotFoundError:
+            if on_gap is not None:
+                on_gap(expected, segment.end_offset - 1, removed_on_purpose(fs, segment.path))
+            expected = segment.end_offset
+            continue
+        for batch in _segment_records(fs, fd, segment, expected, bytes_max):
             if batch.base_offset > expected and on_gap is not None:
-                on_gap(expected, batch.base_offset - 1)
+                on_gap(expected, batch.base_offset - 1, False)
             expected = batch.next_offset
             yield batch
         if expected < segment.end_offset:
             if on_gap is not None:
-                on_gap(expected, segment.end_offset - 1)
+                on_gap(expected, segment.end_offset - 1, False)
             expected = segment.end_offset
     if expected < partition.next_offset and on_gap is not None:  # no segment is left of it
-        on_gap(expected, partition.next_offset - 1)
+        on_gap(expected, partition.next_offset - 1, False)
 
 
-def _segment_records(fs: FileSystem, segment: StoredSegment, offset: int, bytes_max: int) -> Iterator[RecordBatch]:
-    try:
-        fd = fs.open_read(segment.path)
-    except FileNotFoundError:
-        return  # taken by retention meanwhile: told as a gap
+def _segment_records(
+    fs: FileSystem, fd: int, segment: StoredSegment, offset: int, bytes_max: int
+) -> Iterator[RecordBatch]:
     try:
         window = Window(fs, fd, bytes_max, segment.path)
         entries = load_index(fs, segment.path.rpartition("/")[0], segment.base_offset)
@@ -348,7 +370,8 @@ def list_cursors(root: str, fs: FileSystem | None = None) -> list[StoredCursor]:
     fs = fs or FileSystem()
     directory = layout.cursors_path(root)
     journals = cursor_journal.generations(fs.listdir(directory))
-    generation, states, *_ = cursor_snapshot.read(fs, directory, max(journals, default=0))
+    snapshot = cursor_snapshot.read(fs, directory, max(journals, default=0))
+    generation, states = snapshot.generation, snapshot.states
     data = read_file(fs, f"{directory}/{cursor_journal.JOURNAL}{generation or 0:010d}")
     if data:
         cursor_journal.replay(data, states)

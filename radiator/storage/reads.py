@@ -15,6 +15,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from radiator.clock import Now
 from radiator.errors import StorageError
 from radiator.storage import layout
 from radiator.storage.batch import RecordBatch, densify
@@ -160,7 +161,7 @@ class ReadJob:
     def _end_of_segment(self) -> int:
         return self.end_offset if self.following is None else min(self.following, self.end_offset)
 
-    def done(self, now_ns: int = 0) -> None:
+    def done(self, now: Now | None = None) -> None:
         """Hub: the result goes to the cold cache, where ``read`` finds it."""
         partition = self.partition
         if self.skip_to is not None and self.skip_to < partition.log_start_offset:
@@ -215,7 +216,7 @@ class PositionJob:
             self.error = type(error)(f"{self.directory}: {error}")
         self.finished = True
 
-    def done(self, now_ns: int = 0) -> None:
+    def done(self, now: Now | None = None) -> None:
         """Hub; nothing to do, there for symmetry."""
 
     def _run_time(self) -> None:

@@ -23,13 +23,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Protocol
 
 from radiator import limits
 from radiator.storage import archived, layout, names_recovery, salt
-from radiator.storage.files import FileSystem, read_file, read_fully, storage_error, suppress_no_room, write_all
+from radiator.storage.files import (
+    FileSystem,
+    read_file,
+    read_fully,
+    storage_error,
+    suppress_no_room,
+    write_all,
+)
 from radiator.storage.format import HEADER_BYTES, SPARSE, BatchHeader, DamagedBatch, split_names
 from radiator.storage.index import ENTRY_BYTES, IndexEntry
-from radiator.storage.log import INDEX_ENTRIES_BUFFERED, Log
+from radiator.storage.log import Log
 from radiator.storage.names_recovery import Allowance, names_of
 from radiator.storage.segment import (
     SegmentInfo,
@@ -72,12 +80,37 @@ class Recovered:
     whole: bool = True  # these are all whose messages may be here
 
 
-def recover(log: Log, notes: list[RecoveryNote], allowance: Allowance | None = None) -> Recovered:
+class Journal(Protocol):
+    """What the journal has of the logs."""
+
+    def next_batch(self, partition: str, start: int, end: int) -> bytes | None:
+        """The first batch of that log that lies between these two offsets, as it stands in a segment."""
+
+    def has(self, partition: str, offset: int, end: int) -> bool:
+        """Whether everything of this log from ``offset`` up to ``end`` is there."""
+
+
+class NoJournal:
+    """Where there is none."""
+
+    def next_batch(self, partition: str, start: int, end: int) -> bytes | None:
+        """Nothing."""
+        return None
+
+    def has(self, partition: str, offset: int, end: int) -> bool:
+        """Only what is nothing."""
+        return offset >= end
+
+
+def recover(
+    log: Log, notes: list[RecoveryNote], allowance: Allowance | None = None, journal: Journal | None = None
+) -> Recovered:
     """Brings one partition's files in order and ``log`` to the place where it goes on. ``allowance``: how much may be
-    read to find out which destinations are stored here. Raises StorageError."""
+    read to find out which destinations are stored here; ``journal``: what it has, a segment need not
+    have. Raises StorageError."""
     fs, directory = log.fs, log.directory
     try:
-        recovered = _recover(fs, log, notes, allowance or Allowance())
+        recovered = _recover(fs, log, notes, allowance or Allowance(), journal or NoJournal())
         if archived.lower(fs, directory, recovered.next_offset):
             text = f"an archive has more than this log, which has lost its end and goes on at {recovered.next_offset}"
             notes.append(RecoveryNote(layout.archived_path(directory), text, "archived"))
@@ -86,7 +119,7 @@ def recover(log: Log, notes: list[RecoveryNote], allowance: Allowance | None = N
         raise storage_error(directory, "recover", error) from error
 
 
-def _recover(fs: FileSystem, log: Log, notes: list[RecoveryNote], allowance: Allowance) -> Recovered:
+def _recover(fs: FileSystem, log: Log, notes: list[RecoveryNote], allowance: Allowance, journal: Journal) -> Recovered:
     directory = log.directory
     files = fs.listdir(directory)
     bases = sorted(base for base in map(layout.segment_base, files) if base is not None)
@@ -95,17 +128,19 @@ def _recover(fs: FileSystem, log: Log, notes: list[RecoveryNote], allowance: All
     for name in [each for each in files if each.endswith(layout.NEW_SUFFIX)]:
         fs.remove(f"{directory}/{name}")  # never took its place: what it was to replace is still there
     log.exists = True
+    log.remembers = layout.DEDUP in files
     raw = read_file(fs, layout.head_path(directory)) or b""
     head = layout.decode_head(raw) or layout.Head(0, 0, 0)
     listed = names_recovery.load(log, raw)
     destinations = set(listed.names)
     if not bases:
-        log.next_offset = log.synced_offset = head.next_offset
-        if head.next_offset:
-            notes.append(_gone(directory, 0, head.next_offset))
-        return Recovered([], head.next_offset, 0, destinations)
+        end = 0 if journal.has(log.names.own_name, 0, head.next_offset) else head.next_offset
+        log.next_offset = log.synced_offset = end
+        if end:
+            notes.append(_gone(directory, 0, end))
+        return Recovered([], end, 0, destinations)
     segments = _sealed_segments(fs, directory, bases)
-    active, last_receive_ns, start = _walk_active(fs, log, bases[-1], head, destinations, notes)
+    active, last_receive_ns, start = _walk_active(fs, log, bases[-1], head, destinations, notes, journal)
     if not active.size_bytes and segments:
         last_receive_ns = _last_receive_ns(fs, directory, segments[-1])
         active.first_receive_ns = active.last_receive_ns = last_receive_ns
@@ -115,8 +150,6 @@ def _recover(fs: FileSystem, log: Log, notes: list[RecoveryNote], allowance: All
     if reason := names_recovery.settle(log, listed, unread, destinations, allowance):
         notes.append(RecoveryNote(layout.names_path(directory), reason, "names"))
     _confirm(fs, log, layout.segment_path(directory, bases[-1]), head, raw)
-    if len(log.entries) >= INDEX_ENTRIES_BUFFERED:
-        log.write_index()  # so that the next start need not walk again
     return Recovered(segments, log.next_offset, last_receive_ns, destinations, log.names.whole)
 
 
@@ -190,7 +223,13 @@ def _last_receive_ns(fs: FileSystem, directory: str, segment: SegmentInfo) -> in
 
 
 def _walk_active(
-    fs: FileSystem, log: Log, base: int, head: layout.Head, destinations: set[str], notes: list[RecoveryNote]
+    fs: FileSystem,
+    log: Log,
+    base: int,
+    head: layout.Head,
+    destinations: set[str],
+    notes: list[RecoveryNote],
+    journal: Journal,
 ) -> tuple[SegmentInfo, int, int]:
     """Walks the active segment to its end, cuts off what is torn, and sets ``log`` there. Returns its facts, the latest
     receive time, and where the walk began."""
@@ -223,6 +262,16 @@ def _walk_active(
                 header, search, reason = None, position + 8, str(damage)
             if header is None or header.base_offset != expected:
                 found = find_batch(window, search, size, expected)
+                if found is None and journal.has(log.names.own_name, expected, expected + 1):
+                    fs.truncate(fd, position)  # what the journal has from here on is appended again
+                    break
+                mended = b""  # no sync had covered it, or it was damaged since
+                if found is not None:
+                    mended = journal.next_batch(log.names.own_name, expected, found[1].base_offset) or b""
+                if found is not None and 0 < len(mended) <= found[0] - position:
+                    write_all(fs, fd, [mended], position)
+                    window.forget()
+                    continue
                 if found is None and head.segment_base == base and position < head.position <= size:
                     notes.append(_middle(path, position, head.position, expected, head.next_offset))
                     position, expected = head.position, max(expected, head.next_offset)
@@ -253,13 +302,12 @@ def _walk_active(
         sparse = begun is not None and bool(begun.flags & SPARSE)
     finally:
         fs.close(fd)
-    if head.next_offset > expected:
+    if head.next_offset > expected and not journal.has(log.names.own_name, expected, head.next_offset):
         notes.append(_gone(path, expected, head.next_offset))
         expected = head.next_offset
     if position:  # as it was begun, should the key have been lost since
         log.salt = salt.first_of(fs, path) or log.salt
     log.base_offset, log.position, log.next_offset = base, position, expected
-    log.ahead = 0
     log.entries, log.index_count, log.indexed_position = more, len(entries), indexed
     _cut_index(fs, directory, base, len(entries))
     return SegmentInfo(base, first, latest, position, sparse), latest, begun_at
@@ -320,17 +368,20 @@ def _cut_index(fs: FileSystem, directory: str, base: int, count: int) -> None:
 
 
 def _confirm(fs: FileSystem, log: Log, path: str, head: layout.Head, raw: bytes) -> None:
-    """What is found is what readers will get, so it must be safe, and the head says where it ends.
+    """What is found is what readers will get, and the head says where it ends.
 
     Bytes behind the old head were never covered by a sync that succeeded. If one failed, the kernel may hold them as
-    clean pages that are not on disk: a sync alone would say yes and write nothing. So they are written once more.
+    clean pages that are not on disk: a sync alone would say yes and write nothing. So they are written once more. What
+    an earlier run has written and not tried to sync, under ``never``, is synced when a receipt needs it
+    (``Log.inherited``).
     """
     wanted = layout.Head(log.base_offset, log.position, log.next_offset)
-    if head != wanted:
+    failed = layout.sync_failed(raw)
+    if head != wanted or failed:
         fd = fs.open(path)
         try:
-            known = head.segment_base == log.base_offset and head.position <= log.position
-            position = head.position if known else 0
+            known = head.segment_base == log.base_offset and not failed
+            position = min(head.position, log.position) if known else 0
             while position < log.position:
                 data = read_fully(fs, fd, min(SCAN_BYTES, log.position - position), position)
                 position += write_all(fs, fd, [data], position)
@@ -339,10 +390,11 @@ def _confirm(fs: FileSystem, log: Log, path: str, head: layout.Head, raw: bytes)
             fs.close(fd)
         fs.sync_dir(log.directory)
     data = (layout.encode_head(*wanted) + log.names.vouched).ljust(layout.HEAD_FILE_BYTES, b"\0")
-    if raw[: layout.LISTED_AT + layout.LISTED_BYTES] != data[: layout.LISTED_AT + layout.LISTED_BYTES]:
+    if raw[: layout.HEAD_BYTES] != data[: layout.HEAD_BYTES]:
         with suppress_no_room():  # then readers walk
             _write_head(fs, log.directory, data)
     log.synced, log.synced_offset = log.position, log.next_offset
+    log.inherited = log.position > 0
 
 
 def _write_head(fs: FileSystem, directory: str, data: bytes) -> None:

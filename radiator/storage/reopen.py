@@ -1,10 +1,10 @@
 """Going on after a file has failed: the log continues in a new segment, in the same run.
 
 A sync that failed is reported once; what it should have written the kernel then holds as clean, or forgets. So nothing
-behind the last sync that succeeded counts as stored, whatever a later sync says. What the hub has *told* of that (under
-an interval or ``never``: receipted, seen by readers) is read back by crc, or taken from the tail in memory, and written
-into a file that has not failed. What it has not told (the group whose sync failed: refused) is left out; its offsets
-are given again.
+behind the last sync that succeeded counts as stored, whatever a later sync says. What the hub has *told* of that
+(receipted, seen by readers) is read back by crc, or taken from the tail in memory or from the journal, and written into
+a file that has not failed. What it has not told is left out: the journal refused it, and its offsets are given again,
+or has it, and then it is appended again.
 
     <first doubtful offset>.rlog.new     written, synced     a crash here: the old file is all there is, as before
     renamed to .rlog, directory synced                       from here on whatever the old file holds at or behind this
@@ -13,8 +13,8 @@ are given again.
     head moves                                               external readers follow
     the old file is cut (``cut``, later) where it was synced   for tidiness only
 
-If any step fails the next attempt does all of them again. What can neither be read back nor is in memory is lost: its
-offsets are told and not given again.
+If any step fails the next attempt does all of them again. What can neither be read back nor is in memory or in the
+journal is lost: its offsets are told and not given again.
 
 Knows: bytes of segments, batches. Must not know: waiters, time. Disk thread only.
 """
@@ -22,7 +22,7 @@ Knows: bytes of segments, batches. Must not know: waiters, time. Disk thread onl
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -30,9 +30,9 @@ from radiator import limits
 from radiator.storage import layout
 from radiator.storage.batch import RecordBatch
 from radiator.storage.files import close_quietly, storage_error, write_all
-from radiator.storage.format import DamagedBatch, UnknownVersion, encode_batch
+from radiator.storage.format import DamagedBatch, UnknownVersion, decode, encode_batch
 from radiator.storage.index import IndexEntry
-from radiator.storage.log import AHEAD_BYTES_MIN, ZEROS, Log
+from radiator.storage.log import ASKED, Log
 from radiator.storage.open_logs import make_directories
 from radiator.storage.segment import Window, batch_at, find_batch, last_offset
 
@@ -62,12 +62,24 @@ class Reopened:
     last_receive_ns: int = 0
     saved: int = 0  # records that are in the new file
     lost: list[tuple[int, int]] = field(default_factory=list)  # offsets, first and last
-    unreadable: OSError | None = None  # the failed file could not be read: maybe it can the next time
+    unreadable: OSError | None = None  # the failed file or the journal could not be read: maybe they can the next time
 
 
-def reopen(log: Log, end_offset: int, recent: Sequence[RecordBatch]) -> Reopened:
-    """The log goes on in a new segment with everything below ``end_offset`` that can still be had; ``recent`` is what
-    is in memory of it, in order. Raises StorageError; then everything is as before."""
+Stored = Callable[[str, int, int], Iterator[bytes]]  # partition, first offset, end; raises OSError
+
+
+def reopen(log: Log, end_offset: int, recent: Sequence[RecordBatch], stored: Stored) -> Reopened:
+    """The log goes on in a new segment with everything below ``end_offset`` that can still be had.
+
+    Args:
+        log: whose file has failed.
+        end_offset: where it ends, as has been told.
+        recent: what is in memory of it, in order.
+        stored: the batches that the journal has.
+
+    Raises:
+        StorageError: then everything is as before.
+    """
     fs, doubtful = log.fs, log.synced_offset
     found = Reopened(log.base_offset, log.synced)
     path = layout.segment_path(log.directory, doubtful) + layout.NEW_SUFFIX
@@ -77,12 +89,13 @@ def reopen(log: Log, end_offset: int, recent: Sequence[RecordBatch]) -> Reopened
         with contextlib.suppress(FileNotFoundError):
             fs.remove(path)
         fd = fs.open(path, create=True)
-        entries, position = _write(log, fd, end_offset, recent, found)
+        entries, position = _write(log, fd, end_offset, recent, stored, found)
         if found.lost and found.unreadable is not None:
             log.unreadable += 1
             if log.unreadable < READ_ATTEMPTS_MAX:
                 raise found.unreadable
-        ahead = position + write_all(fs, fd, [ZEROS[:AHEAD_BYTES_MIN]], position)  # the disk is asked, in any case
+        write_all(fs, fd, [ASKED], position)  # the disk is asked, in any case
+        fs.truncate(fd, position)
         fs.fdatasync(fd)
         log.open_logs.syncs += 1
         log.map_head()
@@ -90,14 +103,15 @@ def reopen(log: Log, end_offset: int, recent: Sequence[RecordBatch]) -> Reopened
         with contextlib.suppress(FileNotFoundError):
             fs.remove(layout.index_path(log.directory, found.base_offset))
         fs.rename(path, layout.segment_path(log.directory, found.base_offset))
-        fs.sync_dir(log.directory)
+        log.names_made += 1
+        log.sync_names()
     except OSError as error:
         close_quietly(fs, fd)
         with contextlib.suppress(OSError):
             fs.remove(path)
         raise log.fail("go on in a new segment after a failure", error) from error
     found.size_bytes = position
-    log.goes_on_in(fd, found.base_offset, position, end_offset, ahead, entries)
+    log.goes_on_in(fd, found.base_offset, position, end_offset, entries)
     return found
 
 
@@ -119,13 +133,13 @@ def cut(log: Log, base_offset: int, size_bytes: int) -> None:
 
 
 def _write(
-    log: Log, fd: int, end_offset: int, recent: Sequence[RecordBatch], found: Reopened
+    log: Log, fd: int, end_offset: int, recent: Sequence[RecordBatch], stored: Stored, found: Reopened
 ) -> tuple[list[IndexEntry], int]:
     """Copies what can be had; returns index entries and the end."""
     entries: list[IndexEntry] = []
     expected, position, written = log.synced_offset, 0, 0
     waiting: list[bytes] = []
-    for piece in _pieces(log, end_offset, recent, found):
+    for piece in _pieces(log, end_offset, recent, stored, found):
         if piece.base_offset > expected:
             found.lost.append((expected, piece.base_offset - 1))
         expected = piece.next_offset
@@ -147,16 +161,36 @@ def _write(
     return entries, position
 
 
-def _pieces(log: Log, end_offset: int, recent: Sequence[RecordBatch], found: Reopened) -> Iterator[Piece]:
-    """The doubtful records in order: from the failed file, else from memory."""
-    expected = log.synced_offset
-    if expected == end_offset:
+def _pieces(
+    log: Log, end_offset: int, recent: Sequence[RecordBatch], stored: Stored, found: Reopened
+) -> Iterator[Piece]:
+    """The doubtful records in order: from the failed file, else from memory, else from the journal."""
+    if log.synced_offset == end_offset:
         return
-    for piece in _from_file(log, expected, end_offset, found):
-        yield from _from_memory(log, recent, expected, piece.base_offset)
+
+    def from_journal(start: int, end: int) -> Iterator[Piece]:
+        try:
+            for data in stored(log.names.own_name, start, end):
+                yield from _from_memory(log, [RecordBatch(*decode(data)[1])], start, end)
+        except OSError as error:
+            found.unreadable = error
+
+    from_file = _from_file(log, log.synced_offset, end_offset, found)
+    pieces = _filled(from_file, log.synced_offset, end_offset, lambda *gap: _from_memory(log, recent, *gap))
+    yield from _filled(pieces, log.synced_offset, end_offset, from_journal)
+
+
+def _filled(
+    pieces: Iterator[Piece], start: int, end: int, others: Callable[[int, int], Iterator[Piece]]
+) -> Iterator[Piece]:
+    """The pieces, and what ``others`` has of the offsets between them."""
+    for piece in pieces:
+        if piece.base_offset > start:
+            yield from others(start, piece.base_offset)
         yield piece
-        expected = piece.next_offset
-    yield from _from_memory(log, recent, expected, end_offset)
+        start = piece.next_offset
+    if start < end:
+        yield from others(start, end)
 
 
 def _from_file(log: Log, expected: int, end_offset: int, found: Reopened) -> Iterator[Piece]:

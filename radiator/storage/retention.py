@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from radiator import limits
-from radiator.clock import NS_PER_SECOND
+from radiator.clock import NS_PER_SECOND, WallNs
 from radiator.storage import dedup_file
 
 if TYPE_CHECKING:
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 DAY_NS = 86_400 * NS_PER_SECOND
 
 
-def roll_due_ns(first_receive_ns: int, roll_at_seconds: int) -> int:
+def roll_due_ns(first_receive_ns: int, roll_at_seconds: int) -> WallNs:
     """The first daily moment (UTC) after the segment's first record."""
     shift = roll_at_seconds * NS_PER_SECOND
-    return (first_receive_ns - shift) // DAY_NS * DAY_NS + DAY_NS + shift
+    return WallNs((first_receive_ns - shift) // DAY_NS * DAY_NS + DAY_NS + shift)
 
 
-def to_drop(partition: FilePartition, now_ns: int) -> list[int]:
+def to_drop(partition: FilePartition, now_ns: WallNs) -> list[int]:
     """Takes what is due out of the hub's view and returns the base offsets of the segments to delete."""
     options, segments, needed = partition.options, partition.segments, partition.retain_from
     age, size_max, count_max = options.retention_age_ns, options.retention_bytes, options.retention_count

@@ -106,6 +106,11 @@ class Window:
             return 0
         return place
 
+    def forget(self) -> None:
+        """The file has changed."""
+        self.data = b""
+        self.vetted = frozenset()
+
     @property
     def salts(self) -> frozenset[int]:
         """Only these may stand in a header of this segment; empty: it cannot be told."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 
+from radiator.clock import MonoNs
 from radiator.storage.partition import Agenda, Partition
 
 EVERY_NS = 10_000_000_000
@@ -23,14 +24,14 @@ class Sweep:
     def __init__(self, partitions: Mapping[str, Partition], agenda: Agenda) -> None:
         self._partitions = partitions
         self._agenda = agenda
-        self._due_ns = 0
+        self._due_ns = MonoNs(0)
         self._todo: deque[Partition] = deque()
         self._others: deque[Partition] = deque()  # whose turn is still to come
 
-    def take(self, now_ns: int) -> list[Partition]:
+    def take(self, now_ns: MonoNs) -> list[Partition]:
         """Those to look at in this tick."""
         if now_ns >= self._due_ns and not self._todo:
-            self._due_ns = now_ns + EVERY_NS
+            self._due_ns = MonoNs(now_ns + EVERY_NS)
             self._begin()
         few = min(len(self._todo), TICK_PARTITIONS_MAX)
         found = [self._todo.popleft() for _ in range(few)]
@@ -43,6 +44,3 @@ class Sweep:
         for _ in range(min(len(self._others), OTHERS_MAX)):
             wanted[self._others.popleft()] = None
         self._todo.extend(wanted)
-
-    def clock_went_back(self, now_ns: int) -> None:
-        self._due_ns = min(self._due_ns, now_ns + EVERY_NS)

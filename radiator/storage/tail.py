@@ -105,7 +105,8 @@ class Tail:
             del batches[:start], self.bases[:start]
             start = 0
         self.start = start
-        self._more(-freed)
+        if freed:
+            self._more(-freed)
 
     def cut_below(self, offset: int) -> None:
         """Forgets what is below ``offset``: of a batch that reaches over it, too."""
@@ -119,7 +120,7 @@ class Tail:
 
     def _more(self, cost: int) -> None:
         self.bytes += cost
-        self.budget.bytes += cost
+        self.budget.resize(cost)
 
     def oldest(self) -> RecordBatch | None:
         return self.batches[self.start] if self.start < len(self.batches) else None
@@ -142,12 +143,16 @@ class Budget:
     def added(self, tail: Tail, end: int, cost: int) -> None:
         """A batch has joined a tail."""
         self.order.append((tail, end))
-        self.bytes += cost
+        self.resize(cost)
         if self.bytes > self.bytes_max:
             self.evict()
         elif len(self.order) > self.compact_at:  # retention drops batches without telling
             self.order = deque(entry for entry in self.order if entry[0].base_before(entry[1]))
             self.compact_at = 2 * len(self.order) + COMPACT_AT
+
+    def resize(self, cost: int) -> None:
+        """The tails hold ``cost`` bytes more, or fewer if it is negative."""
+        self.bytes += cost
 
     def evict(self) -> None:
         order = self.order

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from radiator.tunnels.tls import Tls
-from radiator.tunnels.tunnel import Refusal
-from radiator.tunnels.websocket import WebSocket
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from radiator.tunnels.tls import Tls
+    from radiator.tunnels.tunnel import Refusal
+    from radiator.tunnels.websocket import WebSocket
 
 
 class Both:
@@ -25,6 +28,10 @@ class Both:
     @property
     def behind(self) -> bool:
         return self._inner.behind or self._outer.behind
+
+    @property
+    def held_bytes(self) -> int:
+        return self._outer.held_bytes + self._inner.held_bytes
 
     @property
     def refusal(self) -> Refusal | None:

@@ -49,6 +49,10 @@ class Tls:
         if not server_side:
             self._shake_hands()
 
+    @property
+    def held_bytes(self) -> int:
+        return self._in.pending + len(self._first or b"")
+
     def receive(self, data: bytes) -> bytes:
         if self.refusal is not None or self.ended:
             return b""

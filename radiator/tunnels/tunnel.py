@@ -45,6 +45,10 @@ class Tunnel(Protocol):
         """It has not looked at all that came."""
 
     @property
+    def held_bytes(self) -> int:
+        """How much of what came is held: an unfinished record or head, or what it has not looked at."""
+
+    @property
     def refusal(self) -> Refusal | None: ...
 
     @property

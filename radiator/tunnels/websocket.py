@@ -22,7 +22,7 @@ from wsproto.utilities import LocalProtocolError
 
 from radiator.limits import TUNNEL_STEPS
 from radiator.tunnels.http import HEAD_BYTES_MAX, Head, parse_head, response
-from radiator.tunnels.origins import let_in
+from radiator.tunnels.origins import Origins, let_in
 from radiator.tunnels.tunnel import SNIFF_BYTES, TLS_ALERT, Refusal, spoken
 
 SUBPROTOCOLS = ("v12.stomp", "v11.stomp", "v10.stomp", "stomp")  # the first of them that the client offers
@@ -48,6 +48,8 @@ class WebSocket(ABC):
         self._said = b""  # the peer's end of the opening, until it goes out
         self._ping: bytes | bytearray | None = None  # to be answered
         self._code = 0  # of an end that is our wish
+        self._head = b""  # of the peer, until it is whole
+        self._unseen_bytes = 0  # given while it was behind, at most
         self.ready = False
         self.ended = False
         self.behind = False
@@ -57,6 +59,10 @@ class WebSocket(ABC):
     @abstractmethod
     def receive(self, data: bytes) -> bytes:
         """STOMP's bytes out of what has come: each end opens in its own way."""
+
+    @property
+    def held_bytes(self) -> int:
+        return len(self._head) + self._unseen_bytes
 
     def outgoing(self) -> bytes:
         return b""
@@ -124,6 +130,7 @@ class WebSocket(ABC):
                     break
         except LocalProtocolError:
             pass  # it goes on after its Close frame
+        self._unseen_bytes = max(self._unseen_bytes, len(data)) if self.behind else 0
         return b"".join(pieces)
 
     def _fault(self, code: int, words: str) -> None:
@@ -134,12 +141,11 @@ class WebSocket(ABC):
 class ServerSocket(WebSocket):
     """The broker's end. ``path`` is the only one that is served, empty: any; ``secure``: it travels in TLS."""
 
-    def __init__(self, path: str, origins: tuple[str, ...] | None, *, secure: bool) -> None:
+    def __init__(self, path: str, origins: Origins, *, secure: bool) -> None:
         super().__init__(ConnectionType.SERVER)
         self._path = path
         self._origins = origins
         self._secure = secure
-        self._head: bytes = b""
 
     def receive(self, data: bytes) -> bytes:
         if self.refusal is not None or self.ended:
@@ -236,7 +242,6 @@ class ClientSocket(WebSocket):
     def __init__(self, host: str, path: str, subprotocols: tuple[str, ...] = SUBPROTOCOLS[:3]) -> None:
         super().__init__(ConnectionType.CLIENT)
         self._key = base64.b64encode(os.urandom(16)).decode()
-        self._head = b""
         self._said = (
             f"GET {path or '/'} HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
             f"Sec-WebSocket-Key: {self._key}\r\nSec-WebSocket-Version: 13\r\n"

@@ -21,16 +21,17 @@ from dataclasses import dataclass
 from hashlib import sha256
 from zlib import crc32
 
+from radiator.clock import WallNs
 from radiator.errors import StorageError
 from radiator.storage import archived, dedup_file, index, layout, names
-from radiator.storage.files import FileSystem, close_quietly, lock_holder, read_file, storage_error
+from radiator.storage.files import DirectoryLock, FileSystem, lock_holder, read_file, storage_error
 from radiator.storage.format import DamagedBatch
 from radiator.storage.layout import Head
 from radiator.storage.reader import StoredPartition, list_partitions, stored_partition
 from radiator.storage.segment import Window, batch_at, load_index
 from radiator.upkeep import manifest as manifests
 from radiator.upkeep.copying import Copier, remove_tree
-from radiator.upkeep.cut import Cut, find_cut
+from radiator.upkeep.cut import Cut, find_cut, segment_bases
 from radiator.upkeep.manifest import CopiedFile, CopiedPartition, Manifest
 
 PARTIAL = ".partial"
@@ -41,6 +42,7 @@ NOT_COPIED = {
     layout.SALT,
     layout.PARTITIONS,
     layout.CURSORS,
+    layout.JOURNAL,
     layout.TRANSACTIONS,
     layout.SCHEMAS,
     layout.SUBSCRIPTIONS,
@@ -77,7 +79,7 @@ def back_up(
     root: str,
     target: str,
     *,
-    now_ns: int,
+    now_ns: WallNs,
     version: str,
     since: str | None = None,
     pace: Callable[[int], None] | None = None,
@@ -90,7 +92,7 @@ def back_up(
     if f"{target}/".startswith(f"{root}/"):
         raise StorageError(f"{target}: lies inside the data directory {root}, and would be a part of what it copies")
     parent, _, name = target.rpartition("/")
-    lock, partial = -1, target + PARTIAL
+    lock, partial = None, target + PARTIAL
     try:
         previous = _previous(fs, since, root)
         if name in fs.listdir(parent or "/"):
@@ -111,7 +113,8 @@ def back_up(
         remedy = "free space there, or give the backup another place; nothing of it was kept" if full else None
         raise storage_error(error.filename or target, "make the backup", error, remedy) from error
     finally:
-        close_quietly(fs, lock)
+        if lock is not None:
+            fs.unlock(lock)
 
 
 def _previous(fs: FileSystem, since: str | None, root: str) -> Previous | None:
@@ -128,16 +131,15 @@ def store_digest(fs: FileSystem, root: str) -> str:
     return sha256(read_file(fs, layout.salt_path(root)) or b"").hexdigest()
 
 
-def _begin(fs: FileSystem, partial: str) -> int:
+def _begin(fs: FileSystem, partial: str) -> DirectoryLock:
     """Makes the directory of an unfinished backup, in place of what an interrupted one left; returns its lock."""
-    path = layout.lock_path(partial)
     if fs.listdir(partial) and layout.LOCK not in fs.listdir(partial):
         raise StorageError(f"{partial}: exists, and is not what an interrupted backup leaves; remove or rename it")
     fs.mkdir(partial)
     try:
-        lock = fs.lock(path)
+        lock = fs.lock(partial)
     except BlockingIOError:
-        holder = lock_holder(fs, path)
+        holder = lock_holder(fs, partial)
         raise StorageError(f"{partial}: another backup is being written there (process {holder})") from None
     for name in fs.listdir(partial):
         if name != layout.LOCK:
@@ -157,9 +159,10 @@ class _Backup:
         self.left_out: list[str] = []
         self.copied_bytes = self.linked_bytes = 0
         self.whole = True
+        self.decided: dict[str, int] = {}  # where logs will end by the journal that the copy has
 
     def run(
-        self, now_ns: int, version: str, pause: Callable[[], None], planned: Callable[[int], None] | None
+        self, now_ns: WallNs, version: str, pause: Callable[[], None], planned: Callable[[int], None] | None
     ) -> BackupMade:
         fs, partial = self.fs, self.partial
         store = store_digest(fs, self.root)
@@ -173,19 +176,19 @@ class _Backup:
         if key is not None:
             self._write(layout.SALT, key)
         fs.mkdir(layout.partitions_path(partial))
-        self.whole = cut.whole
+        self.whole, self.decided = cut.whole, cut.decided
         copied = [self._partition(stored, cut.heads[stored.name]) for stored in partitions]
         for name in sorted(cut.decided.keys() - cut.heads.keys()):
             fs.mkdir(layout.partition_path(partial, name))
-            copied.append(CopiedPartition(name, 0, 0, 0))
+            copied.append(CopiedPartition(name, 0, cut.decided[name], 0))
         cursors = cut.cursors
-        ends = {each.name: max(each.next_offset, cut.decided.get(each.name, 0)) for each in copied}
-        cursors.limit({each.name: (each.first_offset, ends[each.name]) for each in copied})
+        cursors.limit({each.name: (each.first_offset, each.next_offset) for each in copied})
         fs.mkdir(layout.cursors_path(partial))
         for name, data in cursors.files():
             self._write(f"{layout.CURSORS}/{name}", data)
-        if cut.redo:
-            self._write(layout.TRANSACTIONS, cut.redo)
+        if cut.journal:
+            fs.mkdir(layout.journal_path(partial))
+            self._write(layout.journal_file_path(layout.JOURNAL, 1), cut.journal)
         if subscriptions is not None:
             self._write(layout.SUBSCRIPTIONS, subscriptions)
         if last_rules is not None:
@@ -200,7 +203,7 @@ class _Backup:
 
     def _room(self, partitions: list[StoredPartition], cut: Cut, planned: Callable[[int], None] | None) -> None:
         """Refuses what cannot fit before the first byte."""
-        total = sum(stored.size_bytes for stored in partitions) + cut.cursors.size_bytes + len(cut.redo)
+        total = sum(stored.size_bytes for stored in partitions) + cut.cursors.size_bytes + len(cut.journal)
         needed = total + HEADROOM_BYTES
         for stored in partitions:
             for segment in stored.segments[:-1]:
@@ -231,7 +234,8 @@ class _Backup:
             head = _end(stored)
         copied: dict[int, CopiedFile] = {}
         for _ in range(TRIES_MAX):
-            bases = [each.base_offset for each in stored.segments if head and each.base_offset <= head.segment_base]
+            there = segment_bases(fs, stored.directory)
+            bases = [base for base in there if head and base <= head.segment_base]
             try:
                 for base in bases:
                     if base not in copied:
@@ -239,8 +243,8 @@ class _Backup:
                 break
             except (FileNotFoundError, _Changed) as change:
                 stored = stored_partition(fs, stored.name, stored.directory)
-                there = head and head.segment_base in [each.base_offset for each in stored.segments]
-                if not there or isinstance(change, _Changed):
+                gone = head is None or head.segment_base not in segment_bases(fs, stored.directory)
+                if gone or isinstance(change, _Changed):
                     head = _end(stored)
                     self.whole = False  # another moment than that of the other logs
         else:
@@ -251,7 +255,7 @@ class _Backup:
         self.files += copied.values()
         self._small_files(stored, bases, copied, head)
         start = bases[0] if bases else stored.next_offset
-        end = head.next_offset if head else stored.next_offset
+        end = max(head.next_offset if head else stored.next_offset, self.decided.get(stored.name, 0))
         return CopiedPartition(stored.name, start, end, sum(file.size_bytes for file in copied.values()))
 
     def _segment(self, stored: StoredPartition, base: int, head: Head | None) -> CopiedFile:
@@ -260,7 +264,7 @@ class _Backup:
         try:
             before, size, mtime_ns = fs.stamp(fd), fs.size(fd), fs.stamp(fd)[1]
             if head is not None and base == head.segment_base:
-                if not self._holds(stored_partition(fs, stored.name, stored.directory), head, fd):
+                if not self._holds(stored.directory, head, fd):
                     raise _Changed
                 size, mtime_ns = head.position, 0
             elif (known := self.known.get(path)) is not None and known.size_bytes == size:
@@ -288,12 +292,12 @@ class _Backup:
                 return False
             raise
 
-    def _holds(self, now: StoredPartition, head: Head, fd: int) -> bool:
+    def _holds(self, directory: str, head: Head, fd: int) -> bool:
         """Whether the open segment is still the file of which ``head`` spoke. Nothing but the broker's appends touches
         an active segment; one that was sealed meanwhile may have been written anew, and its positions are others."""
-        if now.segments and now.segments[-1].base_offset == head.segment_base:
-            return now.segments[-1].size_bytes >= head.position
         size = self.fs.size(fd)
+        if segment_bases(self.fs, directory)[-1:] == [head.segment_base]:
+            return size >= head.position
         if size <= head.position:
             return size == head.position
         try:

@@ -37,8 +37,8 @@ def run(fs: FileSystem, root: str, logs: Mapping[str, tuple[int, int]] | None) -
         raw = read_file(fs, path)
         listed = fs.listdir(directory)
         newest = max(cursor_journal.generations(listed), default=0)
-        found, states, broken, copied, alike = cursor_snapshot.read(fs, directory, newest)
-        generation = found if found is not None else newest
+        snapshot, states, broken, copied, alike = cursor_snapshot.read(fs, directory, newest)
+        generation = snapshot.generation if snapshot is not None else newest
         journal_path = f"{directory}/{cursor_journal.JOURNAL}{generation:010d}"
         journal = read_file(fs, journal_path) or b""
         unsorted = [state for state in states.values() if _unsorted(state)]
@@ -53,7 +53,7 @@ def run(fs: FileSystem, root: str, logs: Mapping[str, tuple[int, int]] | None) -
         pass  # the copy is written first: beside a broker the snapshot may follow in a moment
     elif copied:
         yield Finding("copy", path, f"missing; {remedy}")
-    elif found is not None and not alike and COPY in listed:  # one from a backup has none until its first start
+    elif snapshot is not None and not alike and COPY in listed:  # one from a backup has none until its first start
         yield Finding("copy", f"{directory}/{COPY}", "is not what it is a copy of; the next start writes it anew")
     elif raw is None and generation:
         text = f"missing, but the journal is of generation {generation}; cursors that only it knew start again"

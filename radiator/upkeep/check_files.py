@@ -1,7 +1,7 @@
 """fsck's look at the small files beside the logs: ``dedup`` and ``archived`` of a partition, ``transactions``,
-``subscriptions``, ``last_rules``.
+the journal, ``subscriptions``, ``last_rules``.
 
-Knows: these five. Must not know: segments. No state: any thread, any process.
+Knows: these six. Must not know: segments. No state: any thread, any process.
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ from radiator.errors import StorageError
 from radiator.storage import archived, dedup_file, definitions, layout, transaction_log
 from radiator.storage import last_rules as last_rules_file
 from radiator.storage.files import FileSystem, read_file
+from radiator.storage.journal.format import FILE_HEADER_BYTES
+from radiator.storage.journal.reading import JournalFiles
 from radiator.upkeep.findings import Finding
 
 
-def run(fs: FileSystem, directory: str, end: int, live: bool) -> Iterator[Finding]:
-    """``end``: the offset at which the log of the partition ends; beside a running broker it may have gone on."""
-    yield from _ids(fs, layout.dedup_path(directory), end, live)
+def run(fs: FileSystem, directory: str, end: int, live: bool, latest_ns: int | None = None) -> Iterator[Finding]:
+    """``end``: the offset at which the log of the partition ends; beside a running broker it may have gone on.
+    ``latest_ns``: a later receive time is a finding."""
+    yield from _ids(fs, layout.dedup_path(directory), end, live, latest_ns)
     path = layout.archived_path(directory)
     try:
         below = archived.read(fs, directory)
@@ -42,6 +45,28 @@ def transactions(fs: FileSystem, root: str) -> Iterator[Finding]:
     elif data.strip(b"\0"):
         text = "no entry holds: what was being written was never decided"
         yield Finding("tail", path, text, 0, len(data))
+
+
+def journal(fs: FileSystem, root: str) -> Iterator[Finding]:
+    """What a kill has left of the journal. Not beside a running broker: there it changes with each group commit."""
+    files = JournalFiles(fs, root)
+    if not files:
+        return
+    count = sum(1 for _ in files.entries())
+    for path in files.unread:
+        yield Finding(
+            "journal",
+            path,
+            "no file of a journal, or its head is damaged; a start passes it over",
+            0,
+            FILE_HEADER_BYTES,
+        )
+    for path, first, last, start, end in files.gaps:
+        text = f"entries {first} to {last} do not hold or are not there; a start goes on behind them"
+        yield Finding("journal", path, text, start, end)
+    if count:
+        text = f"{count} entries that are decided: the next start makes up for what is not in its place yet"
+        yield Finding("decided", files.directory, text)
 
 
 def subscriptions(fs: FileSystem, root: str) -> Iterator[Finding]:
@@ -68,7 +93,24 @@ def last_rules(fs: FileSystem, root: str) -> Iterator[Finding]:
             yield Finding("last_rules", path, text, 0, len(data))
 
 
-def _ids(fs: FileSystem, path: str, end: int, live: bool) -> Iterator[Finding]:
+def needed_by_archive(fs: FileSystem, directory: str, first: int) -> str | None:
+    """Return why the receive times of a log, from the offset ``first`` on, must stay; None if they need not.
+
+    An archive has the times as well: a log with others would be taken for another log.
+    """
+    try:
+        archived_to = archived.read(fs, directory)
+    except StorageError as error:
+        return str(error)
+    if archived_to <= first:
+        return None
+    return (
+        f"offsets {first} to {archived_to - 1} are in an archive with these times. To go on without that archive, "
+        f"remove {layout.archived_path(directory)}, lower the times, and archive into another directory"
+    )
+
+
+def _ids(fs: FileSystem, path: str, end: int, live: bool, latest_ns: int | None) -> Iterator[Finding]:
     data = read_file(fs, path)
     if data is None:
         return
@@ -85,5 +127,9 @@ def _ids(fs: FileSystem, path: str, end: int, live: bool) -> Iterator[Finding]:
     _, _, offsets, times = dedup_file.columns_of(found.rows)
     if any(low >= high for low, high in pairwise(offsets)) or any(low > high for low, high in pairwise(times)):
         yield Finding("ids", path, "offsets or receive times do not rise")
+    if latest_ns is not None and (late := sum(time > latest_ns for time in times)):
+        yield Finding(
+            "future", path, f"{late} message ids have a receive time in the future: they are remembered longer"
+        )
     if not live and max([found.covered or 0, *offsets[-1:]]) > end:
         yield Finding("ids", path, f"knows ids up to offset {found.covered}, but the log ends at {end}")

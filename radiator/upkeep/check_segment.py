@@ -221,7 +221,7 @@ class Walk:
             if not data:
                 break
             at += len(data)
-        self._note("zeros", f"{size - position} bytes of zeros ahead of the next batch", position, size)
+        self._note("zeros", f"{size - position} bytes of zeros behind the last batch", position, size)
         return size + 1
 
     # --- batches ------------------------------------------------------------------------------------------------------

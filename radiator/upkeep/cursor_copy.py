@@ -14,11 +14,12 @@ from radiator.errors import StorageError
 from radiator.storage import cursor_journal as journal
 from radiator.storage.counted import counts_in
 from radiator.storage.cursor import Cursor
-from radiator.storage.cursor_journal import JOURNAL, CursorState
+from radiator.storage.cursor_journal import JOURNAL, CursorState, Snapshot
 from radiator.storage.cursor_snapshot import SNAPSHOT
 from radiator.storage.cursor_store import DELIVERED
 from radiator.storage.files import FileSystem, read_file
 from radiator.storage.handed import MARKS_BYTES, U64_BYTES, range_of
+from radiator.storage.journal.format import Entry
 from radiator.upkeep.manifest import CopiedCursor
 
 TRIES_MAX = 100  # each finds that the broker has just replaced the snapshot, which it does after 16 MiB of acks
@@ -30,45 +31,53 @@ def read_cursors(fs: FileSystem, directory: str) -> CursorCopy:
         delivered = read_file(fs, f"{directory}/{DELIVERED}") or b""
         states: dict[int, CursorState] = {}
         snapshot = read_file(fs, f"{directory}/{SNAPSHOT}")
-        generation = journal.load_snapshot(snapshot, states)
-        if snapshot is not None and generation is None:
+        found = journal.load_snapshot(snapshot, states)
+        if snapshot is not None and found is None:
             raise StorageError(
                 f"{directory}/{SNAPSHOT}: damaged; a backup made now would lose cursors. "
                 "Restart the broker, which keeps what can be kept, and then back up"
             )
-        data = read_file(fs, f"{directory}/{JOURNAL}{generation or 0:010d}")
+        found, deleted = found or Snapshot(0, 0, 0), set[int]()
+        data = read_file(fs, f"{directory}/{JOURNAL}{found.generation:010d}")
         if data is not None:
-            journal.replay(data, states)
+            journal.replay(data, states, deleted)
         if read_file(fs, f"{directory}/{SNAPSHOT}") == snapshot:  # else the journal was of another generation
-            return CursorCopy(generation or 0, states, delivered)
+            known_to = max([found.known_to, *states, *deleted])
+            return CursorCopy(found._replace(known_to=known_to), states, delivered)
     raise StorageError(f"{directory}: the snapshot changes faster than it can be read")
 
 
 class CursorCopy:
-    def __init__(self, generation: int, states: dict[int, CursorState], delivered: bytes) -> None:
-        self.generation = generation
+    def __init__(self, snapshot: Snapshot, states: dict[int, CursorState], delivered: bytes) -> None:
+        self._snapshot = snapshot  # ``known_to``: the highest number that had been given, now
         latest = {(state.name, state.partition): state for state in states.values()}
         for state in latest.values():
             start, stop = range_of(delivered, state.slot)
             state.counts = {each: count for each, count in state.counts.items() if count or not start <= each < stop}
         states_by_slot = {state.slot: state for state in latest.values()}
-        for slot, offset, count, _ in counts_in(delivered, generation):
+        for slot, offset, count, _ in counts_in(delivered, snapshot.generation):
             if slot in states_by_slot:
                 counts = states_by_slot[slot].counts
                 counts[offset] = max(count, counts.get(offset, 0))
         self._cursors = [(state, cursor_of(state, 1 << 63)) for state in latest.values()]
         self._delivered = bytearray(delivered[:MARKS_BYTES])
 
-    def holds(self, acks: bytes) -> bool:
-        """Whether these are among them: records of the journal, each cursor with its creation."""
+    def holds(self, entry: Entry) -> bool:
+        """Whether the acks of an entry of the data directory's journal are among them, or of a cursor that was deleted
+        since."""
+        if entry.number < self._snapshot.entries_to:
+            return True
         asked: dict[int, CursorState] = {}
-        journal.apply(acks, asked)
-        known = {(state.name, state.partition): cursor for state, cursor in self._cursors}
-        return all(
-            (cursor := known.get((state.name, state.partition))) is not None
-            and all(_settled(cursor, start, stop) for start, stop in state.changes)
-            for state in asked.values()
-        )
+        journal.apply(entry.acks, asked)
+        known = {(state.name, state.partition): (state.number, cursor) for state, cursor in self._cursors}
+        for state in asked.values():
+            number, cursor = known.get((state.name, state.partition), (0, None))
+            if cursor is None or number != state.number:
+                if state.number > self._snapshot.known_to:
+                    return False
+            elif not all(_settled(cursor, start, stop) for start, stop in state.changes):
+                return False
+        return True
 
     def limit(self, logs: Mapping[str, tuple[int, int]]) -> None:
         """Nothing is settled at or above the end of its log; a log that is not there ends at 0. What lies below its
@@ -91,7 +100,8 @@ class CursorCopy:
                 records.append(journal.acked(state.number, cursor.intervals))
             if cursor.counts:
                 records.append(journal.counts(state.number, cursor.counts))
-        yield SNAPSHOT, journal.snapshot(self.generation, records)
+        records.append(journal.covers(self._snapshot.known_to, 1))  # what is to be added has a journal of its own
+        yield SNAPSHOT, journal.snapshot(self._snapshot.generation, records)
         used = (len(self._delivered.rstrip(b"\0")) + U64_BYTES - 1) & -U64_BYTES  # the store makes it whole again
         if used:
             yield DELIVERED, bytes(self._delivered[:used])

@@ -1,12 +1,14 @@
-"""Where a copy of a store ends: one moment for all cursors and logs, found beside a running broker.
+"""The moment that a backup copies: where the cursors stood and each log ended, and what the journal has beyond that.
 
-A transaction over several files is decided by an entry of the redo log, then written everywhere. So if the redo log is
-the same before and after the cursors and all heads were read, every batch it holds had been written before, and every
-ACK is in the cursors that were read, then no transaction is in the copy in part. Otherwise: look again. A transaction
-that is decided and stays unwritten (the disk is full, the journal of the cursors has failed, the broker was killed) is
-copied with its entry: whoever opens the copy completes it.
+Cursors and heads are read one after the other, while group commits go on. What was decided meanwhile may be there in
+part: a transaction in one log and not in another, or without its acks. So the journal is read behind them, and the copy
+gets a journal of its own, with all batches above the heads that were read, and all acks that are not in the cursors.
+Whoever opens the copy completes it from there, as after a crash. Batches that have passed the journal by are in their
+segment before anything that follows them is in the journal: up to there that segment is copied.
 
-Knows: heads, cursors, the redo log. Must not know: segments. One thread, any process.
+Files of the journal that a checkpoint has released meanwhile would be missing: then all is read again.
+
+Knows: heads, cursors, the journal, where batches end. Must not know: how they are copied. One thread, any process.
 """
 
 from __future__ import annotations
@@ -14,45 +16,128 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from radiator.storage import layout
-from radiator.storage.files import FileSystem, read_file
-from radiator.storage.format import HEADER_BYTES, DamagedBatch, decode_header
+from radiator.storage import layout, transaction_log
+from radiator.storage.files import FileSystem
+from radiator.storage.journal.format import (
+    PREFIX_BYTES,
+    SALT_BYTES,
+    Entry,
+    EntryBuilder,
+    FileHeader,
+    Part,
+    encode_file_header,
+)
+from radiator.storage.journal.reading import JournalFiles, end_of
 from radiator.storage.layout import Head
 from radiator.storage.reader import read_head
-from radiator.storage.transaction_log import Entry, decode_entries
+from radiator.storage.segment import Window, last_offset, whole_batches
 from radiator.upkeep.cursor_copy import CursorCopy, read_cursors
 
-TRIES_MAX = 200  # a try takes as long as reading the heads; with ``pause`` between them this is about a second
-UNWRITTEN_TRIES = 100  # of these: after that, a decided transaction is not going to be written soon
+TRIES_MAX = 10  # a checkpoint is made every few seconds at most
 
 
 @dataclass(frozen=True)
 class Cut:
     cursors: CursorCopy
     heads: dict[str, Head | None]  # by partition, if anything is committed there; None: the file is lost or damaged
-    redo: bytes  # the redo log, where something in it has not been written; else empty
+    journal: bytes  # a file of a journal with what is decided and is above the heads; empty: nothing is
     decided: dict[str, int]  # the partitions that it names, which must be there for it, and where they end by it
     whole: bool  # each transaction is in it as a whole or not at all
 
 
 def find_cut(fs: FileSystem, root: str, pause: Callable[[], None]) -> Cut:
     """Raises OSError, StorageError."""
-    for number in range(TRIES_MAX):
-        redo = read_file(fs, layout.transactions_path(root)) or b""
-        entries = decode_entries(redo)
-        written = _written(fs, root, entries)
-        if written or number >= UNWRITTEN_TRIES:
-            cursors, heads = _read(fs, root)
-            written = written and all(cursors.holds(entry.acks) for entry in entries)
-            if (written or number >= UNWRITTEN_TRIES) and _same(fs, root, redo):
-                decided = {} if written else _ends(entries)
-                return Cut(cursors, heads, b"" if written else redo, decided, True)
+    for _ in range(TRIES_MAX):
+        oldest = _oldest(fs, root)
+        cursors, heads = _read(fs, root)
+        try:
+            missing = _missing(fs, root, cursors, heads)
+        except FileNotFoundError:
+            missing = None
+        if missing is not None and _oldest(fs, root) == oldest:
+            ends: dict[str, int] = {}
+            for entry in missing:
+                ends.update({part.partition: end_of(part) for part in entry.parts})
+            return Cut(cursors, heads, _encoded(fs, missing), ends, True)
         pause()
     return Cut(*_read(fs, root), b"", {}, False)
 
 
-def _same(fs: FileSystem, root: str, redo: bytes) -> bool:
-    return (read_file(fs, layout.transactions_path(root)) or b"") == redo
+def _oldest(fs: FileSystem, root: str) -> int | None:
+    """The lowest number of a file of the journal. A file that was released keeps its number, and what is in it, until
+    it is used again, or the next one is released."""
+    numbers = map(layout.journal_file_number, fs.listdir(layout.journal_path(root)))
+    return min((number for number in numbers if number is not None), default=None)
+
+
+def _missing(fs: FileSystem, root: str, cursors: CursorCopy, heads: dict[str, Head | None]) -> list[Entry]:
+    """What the journal has, and these cursors, and the logs below these heads, have not.
+
+    That is more than what is there in part: of a transaction whose parts could not all be written, a checkpoint leaves
+    in the journal only those that wait, and nothing tells them from a group that was decided a moment ago.
+    """
+    ends = {name: 0 if head is None else head.next_offset for name, head in heads.items()}
+    found: list[Entry] = []
+    for entry in [*transaction_log.load(fs, root), *JournalFiles(fs, root).entries()]:
+        above: list[Part] = []
+        for part in entry.parts:
+            name, end = part.partition, end_of(part)
+            if end <= ends.get(name, 0):
+                continue
+            if part.header.base_offset > ends.get(name, 0):
+                reached = _reached(fs, layout.partition_path(root, name), heads.get(name), part.header.base_offset)
+                heads.update({} if reached is None else {name: reached})
+            ends[name] = end
+            above.append(part._replace(data=memoryview(bytes(part.data))))  # without the rest of its file
+        acks = b"" if cursors.holds(entry) else entry.acks
+        if above or acks:
+            found.append(entry._replace(parts=above, acks=acks))
+    return found
+
+
+def _reached(fs: FileSystem, directory: str, head: Head | None, offset: int) -> Head | None:
+    """The place behind ``head`` where a log has everything below ``offset``; None if its segments do not have it."""
+    head = head or Head(0, 0, 0)
+    expected = head.next_offset
+    for base in segment_bases(fs, directory):
+        if base < head.segment_base:
+            continue
+        path = layout.segment_path(directory, base)
+        fd = fs.open_read(path)
+        try:
+            window = Window(fs, fd, path=path)
+            position = head.position if base == head.segment_base else 0
+            for place, header in whole_batches(window, position, fs.size(fd), expected):
+                if header.base_offset != expected or expected >= offset:
+                    return None
+                expected = last_offset(window, place, header) + 1
+                if expected == offset:
+                    return Head(base, place + header.total_len, offset)
+        finally:
+            fs.close(fd)
+    return None
+
+
+def segment_bases(fs: FileSystem, directory: str) -> list[int]:
+    """Of all segments of a partition, also of those that lie behind its head."""
+    return sorted(base for name in fs.listdir(directory) if (base := layout.segment_base(name)) is not None)
+
+
+def _encoded(fs: FileSystem, entries: list[Entry]) -> bytes:
+    if not entries:
+        return b""
+    salt = int.from_bytes(fs.entropy(SALT_BYTES), "little")
+    pieces = [encode_file_header(FileHeader(1, 1, 1, salt))]
+    for number, entry in enumerate(entries, 1):
+        builder = EntryBuilder()
+        for part in entry.parts:
+            builder.add_batch(
+                part.partition.encode(), [bytes(part.data[:PREFIX_BYTES]), bytes(part.data[PREFIX_BYTES:])]
+            )
+        if entry.acks:
+            builder.add_acks(entry.acks)
+        pieces.append(builder.encode(number, 1, salt))
+    return b"".join(pieces)
 
 
 def _read(fs: FileSystem, root: str) -> tuple[CursorCopy, dict[str, Head | None]]:
@@ -63,34 +148,8 @@ def _read(fs: FileSystem, root: str) -> tuple[CursorCopy, dict[str, Head | None]
         try:
             name = layout.decode_name(encoded)
             head, raw = read_head(fs, directory)
-            if head or (any(raw) if raw is not None else _has_segments(fs, directory)):
+            if head or (any(raw) if raw is not None else segment_bases(fs, directory)):
                 heads[name] = head
         except (ValueError, NotADirectoryError):
             continue  # not ours
     return cursors, heads
-
-
-def _has_segments(fs: FileSystem, directory: str) -> bool:
-    return any(layout.segment_base(name) is not None for name in fs.listdir(directory))
-
-
-def _written(fs: FileSystem, root: str, entries: list[Entry]) -> bool:
-    """Whether every batch of these is below its partition's head."""
-    for name, end in _ends(entries).items():
-        head, _ = read_head(fs, layout.partition_path(root, name))
-        if end and (head is None or head.next_offset < end):
-            return False
-    return True
-
-
-def _ends(entries: list[Entry]) -> dict[str, int]:
-    """Where the last batch of these ends in each partition; what is settled up to there stays settled."""
-    ends: dict[str, int] = {}
-    for entry in entries:
-        for name, batch in entry.batches:
-            try:
-                header = decode_header(bytes(batch[:HEADER_BYTES]))
-                ends[name] = header.base_offset + header.records
-            except DamagedBatch:
-                ends.setdefault(name, 0)
-    return ends

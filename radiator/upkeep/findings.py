@@ -25,9 +25,10 @@ KINDS: dict[str, tuple[str, str]] = {
     "head": (DAMAGE, "`head` is missing or damaged, or does not fit the segments"),
     "snapshot": (DAMAGE, "the snapshot of the cursors and its copy are missing or cannot be read"),
     "copy": (WARNING, "the snapshot of the cursors or its copy is missing or damaged; the other one is used"),
-    "journal": (DAMAGE, "entries in the middle of the cursors' journal cannot be read"),
+    "journal": (DAMAGE, "entries in the middle of the journal, or of that of the cursors, cannot be read"),
     "quarantined": (WARNING, "damage, or a gap, that an earlier repair has put aside: readers are told of it"),
     "times": (WARNING, "a receive time that falls: a replay by time may begin too late"),
+    "future": (WARNING, "receive times later than now, or than `--latest`: new messages get the last of them"),
     "key": (WARNING, "`salt` is missing or damaged; the next start makes a new one"),
     "salt": (WARNING, "a batch that has not its partition's salt: behind damage it would not be found"),
     "torn": (WARNING, "a torn batch at the end, never committed: the next start cuts it off"),
@@ -50,9 +51,12 @@ KINDS: dict[str, tuple[str, str]] = {
     ),
     "foreign": (NOTE, "not of this store; left alone"),
     "kept": (NOTE, "a damaged file that an earlier start has put aside"),
-    "tail": (NOTE, "the end of the cursors' journal, of `dedup` or `transactions` is torn: it was never promised"),
-    "decided": (NOTE, "transactions that may not be everywhere yet: the next start makes up for that"),
-    "zeros": (NOTE, "zeros written ahead of the next batch: the broker was killed, or runs"),
+    "tail": (
+        NOTE,
+        "the end of the cursors' journal, of `dedup` or `transactions` is torn: it was never promised",
+    ),
+    "decided": (NOTE, "entries of the journal that may not be everywhere yet: the next start makes up for that"),
+    "zeros": (NOTE, "zeros behind the last batch: an earlier version wrote them ahead, or the power has failed"),
     "uncommitted": (NOTE, "whole batches behind `head`, without receipt: the next start keeps them"),
 }
 

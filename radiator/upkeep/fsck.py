@@ -14,15 +14,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from itertools import zip_longest
 
 from radiator import limits
+from radiator.clock import NS_PER_SECOND
 from radiator.errors import StorageError
 from radiator.storage import index, layout, names, salt
 from radiator.storage.files import FileSystem, close_quietly, read_file, read_fully
 from radiator.storage.format import split_names
 from radiator.storage.index import IndexEntry
 from radiator.storage.reader import read_head
+from radiator.storage.segment import Window, locate_time
 from radiator.upkeep import check_cursors, check_files
 from radiator.upkeep.check_segment import CHUNK_BYTES, Committed, Walk
 from radiator.upkeep.findings import Finding, SegmentCheck, span
@@ -30,7 +33,7 @@ from radiator.upkeep.findings import Finding, SegmentCheck, span
 LEFTOVERS = (".tmp", ".new")
 LOOK_AGAIN_SECONDS = (0.05, 0.2, 0.5)  # pauses before further looks at a partition of a running broker
 ROOT_FILES = {layout.LOCK, layout.SALT, layout.TRANSACTIONS, layout.SUBSCRIPTIONS, layout.LAST_RULES, layout.MIRROR}
-ROOT_DIRECTORIES = {layout.PARTITIONS, layout.CURSORS, layout.QUARANTINE, layout.SCHEMAS}
+ROOT_DIRECTORIES = {layout.JOURNAL, layout.PARTITIONS, layout.CURSORS, layout.QUARANTINE, layout.SCHEMAS}
 PARTITION_FILES = {layout.HEAD, layout.NAMES, layout.DEDUP, layout.ARCHIVED}
 
 
@@ -58,10 +61,12 @@ class PartitionCheck:
     findings: list[Finding] = field(default_factory=list)
     segments: list[SegmentCheck] = field(default_factory=list)
     destinations: set[str] = field(default_factory=set)
+    first_late: int | None = None  # the first offset with a receive time later than is allowed
 
 
 class Fsck:
-    """One run over the store in ``root``. ``on_bytes`` hears how many bytes have been read since the last time."""
+    """One run over the store in ``root``. ``on_bytes`` hears how many bytes have been read since the last time.
+    ``latest_ns``: a later receive time is a finding; None: no receive time is."""
 
     def __init__(
         self,
@@ -69,11 +74,13 @@ class Fsck:
         fs: FileSystem | None = None,
         on_bytes: Callable[[int], None] | None = None,
         live: bool | None = None,
+        latest_ns: int | None = None,
     ) -> None:
         self.root = root
+        self.latest_ns = latest_ns
         self.fs = fs or FileSystem()
         self.counts = Counts()
-        self.live = self.fs.held(layout.lock_path(root)) if live is None else live
+        self.live = self.fs.held(root) if live is None else live
         self.checked: list[PartitionCheck] = []
         self._on_bytes = on_bytes or (lambda count: None)
 
@@ -107,6 +114,7 @@ class Fsck:
             logs = {each.name: (each.first_offset, each.next_offset) for each in self.checked}
             if not self.live:
                 yield from check_files.transactions(self.fs, self.root)
+                yield from check_files.journal(self.fs, self.root)
             yield from check_files.subscriptions(self.fs, self.root)
             yield from check_files.last_rules(self.fs, self.root)
             try:
@@ -142,6 +150,9 @@ class Fsck:
             why = "a new key is made; what the old one has marked is known by the first header of its segment"
             yield Finding("key", layout.salt_path(self.root), f"{text}; {why}", 0, len(key or b""))
         yield from self._listed(self.root, listed, ROOT_FILES, ROOT_DIRECTORIES)
+        journal = layout.journal_path(self.root)
+        names = self.fs.listdir(journal)
+        yield from self._listed(journal, names, {n for n in names if layout.journal_file_number(n) is not None}, set())
         root = layout.partitions_path(self.root)
         for encoded in self.fs.listdir(root):
             facts = self.fs.facts(f"{root}/{encoded}")
@@ -224,7 +235,38 @@ class Fsck:
             name for segment in found.segments for names in segment.dictionaries for name in split_names(names)
         }
         self._names(found)
-        found.findings += check_files.run(fs, directory, found.next_offset, self.live)
+        self._future(found)
+        found.findings += check_files.run(fs, directory, found.next_offset, self.live, self.latest_ns)
+
+    def _future(self, found: PartitionCheck) -> None:
+        """Receive times that are later than is allowed."""
+        if self.latest_ns is None:
+            return
+        for segment in found.segments:
+            if segment.latest_ns > self.latest_ns:
+                found.first_late = self._first_late(segment)
+                if found.first_late is not None:
+                    break
+        else:
+            return
+        first, last_ns = found.first_late, found.segments[-1].latest_ns
+        text = (
+            f"receive times from offset {first} on are later than {_utc(self.latest_ns)}, the last is {_utc(last_ns)}: "
+        )
+        if reason := check_files.needed_by_archive(self.fs, found.directory, first):
+            text += f"they must stay, because {reason}"
+        else:
+            text += "`--repair --latest` lowers them"
+        found.findings.append(Finding("future", found.directory, text, first_offset=first))
+
+    def _first_late(self, segment: SegmentCheck) -> int | None:
+        assert self.latest_ns is not None
+        fd = self.fs.open_read(segment.path)
+        try:
+            window = Window(self.fs, fd, CHUNK_BYTES, segment.path)
+            return locate_time(window, [], self.latest_ns + 1, segment.next_offset)
+        finally:
+            self.fs.close(fd)
 
     def _no_head(self, found: PartitionCheck, raw: bytes | None, bases: list[int]) -> None:
         if any(self._size(found.directory, base) for base in bases) or (raw is not None and any(raw)):
@@ -364,6 +406,11 @@ def known(fs: FileSystem, root: str, finding: Finding) -> Finding:
     text = f"{finding.text}; put aside in {path}"
     place = (finding.start, finding.end, finding.first_offset, finding.last_offset)
     return Finding("quarantined", finding.path, text, *place)
+
+
+def _utc(ns: int) -> str:
+    seconds, rest = divmod(ns, NS_PER_SECOND)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:09d}Z"
 
 
 def _unreadable(path: str, error: OSError) -> Finding:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from radiator.clock import Now
 from radiator.errors import StorageError
 from radiator.storage import dedup_file, layout
 from radiator.storage.cursor import Cursor
@@ -43,7 +44,7 @@ def purge(
     destination: str,
     cursor_name: str,
     queue: bool,
-    now_ns: int,
+    now: Now,
     fs: FileSystem | None = None,
     identify: Identify | None = None,
 ) -> list[Purged]:
@@ -53,7 +54,7 @@ def purge(
     store = Store(root, fs or FileSystem(), identify=identify)
     store.acquire(REMEDY)
     try:
-        store.open(now_ns)
+        store.open(now)
     except StorageError:
         store.release()
         raise

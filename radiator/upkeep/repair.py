@@ -4,7 +4,8 @@
     2  lists of destinations and indexes that are wrong are written anew, leftovers removed, modes narrowed
     3  the store is opened as a broker opens it (``recovery``): torn tails cut, heads and the cursors' snapshot written;
        cursors are set behind what is gone from the start of their logs
-    4  check again; gaps that only show now are marked as known
+    4  the store is closed, so that nothing of it is in the journal alone
+    5  check again; gaps that only show now are marked as known
 
 Nothing that holds a message is ever removed or changed, but for what a start cuts off: bytes behind the last whole
 batch, which were never committed. Where ``head`` is lost nobody knows that, so then they are copied aside as well.
@@ -18,6 +19,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from radiator.clock import Now
 from radiator.storage import index, layout, names
 from radiator.storage.dedup_recovery import Identify
 from radiator.storage.files import FileSystem, read_file, read_fully, replace_file, storage_error, write_all
@@ -38,7 +40,7 @@ BY_OPENING = {
     "uncommitted": "whole batches behind head kept and committed",
     "snapshot": "a snapshot of the cursors written anew",
     "copy": "a snapshot of the cursors written anew",
-    "journal": "a snapshot of the cursors written anew",
+    "journal": "what could be read of it is in its place",
     "decided": "what was decided is everywhere",
     "tail": "what was torn is passed over",
     "ids": "ids brought in order",
@@ -54,14 +56,16 @@ class Repair:
     def __init__(
         self,
         root: str,
-        now_ns: int,
+        now: Now,
         fs: FileSystem | None = None,
         on_bytes: Callable[[int], None] | None = None,
         identify: Identify | None = None,
+        latest_ns: int | None = None,
     ) -> None:
         self.root = root
+        self._latest_ns = latest_ns
         self.fs = fs or FileSystem()
-        self._now_ns = now_ns
+        self._now = now
         self._on_bytes = on_bytes
         self._store = Store(root, self.fs, identify=identify)
         self._opened = False
@@ -80,7 +84,7 @@ class Repair:
 
     def check(self) -> tuple[Fsck, list[Finding]]:
         """A look at everything; what ``run`` needs."""
-        fsck = Fsck(self.root, self.fs, self._on_bytes, live=False)
+        fsck = Fsck(self.root, self.fs, self._on_bytes, live=False, latest_ns=self._latest_ns)
         return fsck, list(fsck.run())
 
     def run(self, fsck: Fsck, findings: list[Finding]) -> Iterator[str]:
@@ -103,17 +107,22 @@ class Repair:
                 self._do(finding.path, "change the mode", self.fs.chmod, finding.path, mode)
                 yield f"{finding.path}: mode {mode:04o}"
         self._opened = True
-        for note in self._store.open(self._now_ns, Allowance(EVERYTHING)):
+        for note in self._store.open(self._now, Allowance(EVERYTHING)):
             if note.kind == "torn":
                 yield str(note)
         yield from self._missing()
         for path, kind in {(finding.path, finding.kind): None for finding in findings if finding.kind in BY_OPENING}:
             yield f"{path}: {BY_OPENING[kind]}"
         for partition in fsck.checked:
-            if partition.next_offset and not partition.segments:
+            opened = self._store.partitions.get(partition.name)
+            if partition.next_offset and opened is not None and not opened.segments:
                 begin = (empty_log, self.fs, partition.directory, partition.next_offset)
                 self._do(partition.directory, "begin a segment", *begin)
                 yield f"{partition.directory}: begun anew at offset {partition.next_offset}"
+        self._opened = False
+        self._store.close()
+        self._store = Store(self.root, self.fs)
+        self._store.acquire(REMEDY)
 
     def _missing(self) -> Iterator[str]:
         """Queues go on behind what is gone from the start of their logs."""
@@ -123,11 +132,11 @@ class Repair:
             if partition is not None and cursor is not None and cursor.floor < partition.log_start_offset:
                 cursor.ack_range(cursor.floor, partition.log_start_offset)
                 yield f"{layout.partition_path(self.root, partition_name)}: {name} goes on at offset {cursor.floor}"
-        jobs = cursors.take(self._now_ns)
+        jobs = cursors.take(self._now.mono)
         for job in jobs:
             job.write()
             job.sync()
-            job.done(self._now_ns)
+            job.done(self._now)
             if job.error is not None:
                 raise job.error
 

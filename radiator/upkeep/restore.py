@@ -1,8 +1,8 @@
 """Reading a backup back: is every file what the manifest says, and a data directory made of them.
 
 Everything is verified before the first byte is written, and once more while it is copied. The files are gathered under
-one name beside their places, and take them at the end, the partitions last; LOCK is held meanwhile. So a broker never
-finds a part of a store, and an interrupted restore can be repeated.
+one name beside their places, and take them at the end, the partitions last; the directory is locked meanwhile. So a
+broker never finds a part of a store, and an interrupted restore can be repeated.
 
 Knows: manifests, files. Must not know: what is in the files. One thread, any process.
 """
@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from radiator.errors import StorageError
 from radiator.storage import layout
-from radiator.storage.files import FileSystem, close_quietly, lock_holder, storage_error
+from radiator.storage.files import FileSystem, lock_holder, storage_error, sync_ancestors
 from radiator.upkeep import manifest as manifests
 from radiator.upkeep.copying import Copier, remove_tree
 from radiator.upkeep.manifest import CopiedFile, DamagedBackup, Manifest
@@ -22,6 +22,7 @@ from radiator.upkeep.manifest import CopiedFile, DamagedBackup, Manifest
 GATHERED = "restore.partial"  # in the data directory, while it is being filled
 TOP = (  # in this order
     layout.SALT,
+    layout.JOURNAL,
     layout.TRANSACTIONS,
     layout.SCHEMAS,
     layout.SUBSCRIPTIONS,
@@ -78,16 +79,16 @@ def restore(
     if found:
         raise StorageError(f"{root}: not empty ({', '.join(found[:3])}); a backup is restored into a new directory")
     manifest = verify(fs, backup, copier, planned and (lambda size: planned(2 * size)))
-    lock, path = -1, layout.lock_path(root)
+    lock = None
     try:
         free = fs.free_bytes(root.rpartition("/")[0] or "/")
         if manifest.size_bytes > free:
             raise StorageError(f"{root}: the backup has {manifest.size_bytes} bytes, and there is room for {free}")
         fs.mkdir(root)
         try:
-            lock = fs.lock(path)
+            lock = fs.lock(root)
         except BlockingIOError:
-            holder = lock_holder(fs, path)
+            holder = lock_holder(fs, root)
             raise StorageError(f"{root}: in use by process {holder}; choose another directory") from None
         gathered = f"{root}/{GATHERED}"
         for name in OURS if begun else ():
@@ -99,13 +100,14 @@ def restore(
                 fs.rename(f"{gathered}/{name}", f"{root}/{name}")
         fs.rmdir(gathered)
         fs.sync_dir(root)
-        fs.sync_dir(root.rpartition("/")[0] or "/")
+        sync_ancestors(fs, root)
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         remedy = "free space there, and start again with the same command" if full else None
         raise storage_error(error.filename or root, "restore", error, remedy) from error
     finally:
-        close_quietly(fs, lock)
+        if lock is not None:
+            fs.unlock(lock)
     return manifest
 
 

@@ -30,6 +30,8 @@ from radiator.storage import (
 from radiator.storage.counted import WORDS, counts_in
 from radiator.storage.handed import MARKS_BYTES, PAIRS_END_BYTES, U64_BYTES, range_of
 from radiator.storage.header import HEADER_BYTES, DamagedBatch, decode_header
+from radiator.storage.journal import format as journal_format
+from radiator.storage.journal.format import Entry
 
 _NAME = Struct("<II")
 _U64 = Struct("<Q")
@@ -156,6 +158,8 @@ def _records(records: bytes, at: int, end: int) -> Iterator[Line]:
                 values |= {"name": record.name, "partition": record.partition, "slot": record.slot}
             if record.kind in (cursor_journal.CREATE, cursor_journal.SEEK):
                 values["floor"] = record.floor
+            if record.kind == cursor_journal.COVERS:
+                values = {"cursors_to": record.number, "entries_to": record.floor}
             if record.kind == cursor_journal.ACKED:
                 values["intervals"] = [list(each) for each in record.values]
             if record.kind == cursor_journal.COUNTS:
@@ -165,26 +169,54 @@ def _records(records: bytes, at: int, end: int) -> Iterator[Line]:
         yield _bad(at, end, "records that are none, though the crc holds")
 
 
+def read_journal_file(data: bytes) -> Iterator[Line]:
+    """The head of a file of the journal, and each entry that holds. What stands behind the last one is left over from
+    an earlier use of the file, or the torn end of this one: nothing tells the two apart."""
+    header = journal_format.decode_file_header(data)
+    if header is None:
+        yield _bad(0, min(len(data), journal_format.FILE_HEADER_BYTES), "no file of a journal")
+        return
+    at, expected = journal_format.FILE_HEADER_BYTES, header.first_entry
+    yield Line(0, at, "journal", {**header._asdict(), "salt": f"{header.salt:016x}"})
+    view = memoryview(data)
+    while at < len(data):
+        entry = journal_format.decode_entry(view, at, header.salt)
+        if entry is None or entry.number != expected:
+            entry = journal_format.find_entry(view, at, expected, header.salt)
+        if entry is None:
+            if data[at:].strip(b"\0"):
+                yield Line(at, len(data), "left over", {})
+            return
+        if entry.start > at:
+            yield _bad(at, entry.start, "an entry that does not hold")
+        yield from _parts(entry, "number")
+        at, expected = entry.end, entry.number + 1
+
+
 def read_transactions(data: bytes) -> Iterator[Line]:
-    """Each entry that holds; those that an earlier time left behind the last one are told as such."""
+    """Each entry of the redo log that holds; those that an earlier time left behind the last one are told as such."""
     at, expected = 0, None
     while at < len(data):
-        found = transaction_log.read_entry(data, at)
-        if found is None:
+        entry = transaction_log.decode_entry(data, at)
+        if entry is None:
             following = _aligned(data, transaction_log.MAGIC, at + 1)
             if data[at:following].strip(b"\0"):
                 yield _bad(at, following, "an entry that does not hold")
             at = following
             continue
-        serial, end, entry = found
-        left_over = expected is not None and serial != expected
-        yield Line(at, end, "left over" if left_over else "entry", {"serial": serial})
-        if not left_over:
-            expected = serial + 1
-            for partition, batch in entry.batches:
-                yield Line(at, end, "batch", {"partition": partition, **_batch(batch)})
-            yield from _records(entry.acks, at, end)
-        at = end
+        if expected in (None, entry.number):
+            expected = entry.number + 1
+            yield from _parts(entry, "serial")
+        else:
+            yield Line(at, entry.end, "left over", {"serial": entry.number})
+        at = entry.end
+
+
+def _parts(entry: Entry, number: str) -> Iterator[Line]:
+    yield Line(entry.start, entry.end, "entry", {number: entry.number})
+    for part in entry.parts:
+        yield Line(entry.start, entry.end, "batch", {"partition": part.partition, **_batch(part.data)})
+    yield from _records(entry.acks, entry.start, entry.end)
 
 
 def read_last_rules(data: bytes) -> Iterator[Line]:
@@ -267,7 +299,8 @@ FILES: list[tuple[str, str, Reader]] = [
     (r"archived", "how far an archive is", read_archived),
     (r"salt", "key of the salts", read_salt),
     (r"LOCK", "lock", read_lock),
-    (r"transactions", "redo log of transactions", read_transactions),
+    (r"\d{10}\.rjl", "file of the journal", read_journal_file),
+    (r"transactions", "redo log of transactions, of an earlier version", read_transactions),
     (r"subscriptions(\.damaged)?", "what named subscriptions are about", read_subscriptions),
     (r"mirror", "a mirror writes here", read_words),
     (r"last_rules", "who had a fan_out in the last run", read_last_rules),

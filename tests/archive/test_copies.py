@@ -19,6 +19,7 @@ from radiator.storage.files import FileSystem
 from radiator.storage.layout import partition_path
 from tests.archive.killing import EAGER
 from tests.archive.stores import check_exact, fill, more
+from tests.clocks import both
 from tests.running import BrokerProcess
 from tests.spark.stores import START_NS
 
@@ -57,9 +58,9 @@ def test_a_mirrors_copy_is_not_marked_until_a_broker_has_it(
         connection.send("/topic/a", b"x", receipt=True)
     broker.stop()
     copy = Copy(str(broker.data))
-    copy.open(START_NS)
+    copy.open(both(START_NS))
     copy.add("p", Record(0, "/topic/p", START_NS, None, None, b"", b"x"))
-    copy.close(START_NS)
+    copy.close(both(START_NS))
     root = str(broker.data)
     assert kind_of_copy(FileSystem(), root) == "a mirror's copy"
     told: list[str] = []

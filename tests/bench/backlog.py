@@ -25,6 +25,7 @@ from radiator.clock import now_ns
 from radiator.storage.files import FileSystem
 from radiator.storage.options import PartitionOptions, SyncPolicy
 from radiator.storage.store import Store
+from tests.clocks import both
 from tests.running import BrokerProcess
 from tests.server.wire import rss_kib
 
@@ -39,7 +40,7 @@ SERVED_MESSAGES = 300_000
 def build(data: Path, messages: int) -> None:
     """A store with that many messages in each log."""
     store = Store(str(data), FileSystem())
-    store.open(now_ns())
+    store.open(both(now_ns()))
     for name, size in BODIES.items():
         partition = store.partition(name, PartitionOptions(sync=SyncPolicy(None)))
         body = b"x" * size
@@ -47,9 +48,9 @@ def build(data: Path, messages: int) -> None:
             at = now_ns()
             for _ in range(min(BATCH_MESSAGES, messages - start)):
                 partition.append(name, b"content-type:text/plain", body, at)
-            for job in store.take(at):
+            for job in store.take(both(at)):
                 job.write()
-                job.done(at)
+                job.done(both(at))
                 assert job.error is None, job.error
     store.close()
 

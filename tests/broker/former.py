@@ -49,6 +49,11 @@ def take_all(world: World, name: str = NAME, **headers: str) -> list[str]:
 
 def rows(world: World) -> list[dict[str, Any]]:
     """What ``cursors.ls`` says."""
-    asked = Ask(world.broker, world.connect().session, "", None, world.now)
-    told: list[dict[str, Any]] = cursor_orders.ls(world.broker, asked)["cursors"]
-    return told
+    asked = Ask(world.broker, world.connect().session, "", None, world.time)
+    steps = cursor_orders.ls(world.broker, asked)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            told: list[dict[str, Any]] = end.value["cursors"]
+            return told

@@ -21,15 +21,17 @@ from radiator.broker.bugs import Bugs
 from radiator.broker.publishing.idempotence import identify
 from radiator.broker.queues.rota import spent
 from radiator.broker.session import Session, SessionLimits
-from radiator.clock import NS_PER_SECOND
+from radiator.clock import NS_PER_SECOND, MonoNs, Now, WallNs
 from radiator.config import Config
 from radiator.config.load import load_text
+from radiator.memory import MemoryAccount
 from radiator.routing.rules import Rules
 from radiator.stomp.connection import ClientConnection, ServerConnection
 from radiator.stomp.encoder import encode
 from radiator.stomp.frames import Frame
 from radiator.stomp.parser import ParserLimits, new_caches
 from radiator.storage.store import Store
+from tests.clocks import both
 from tests.storage.faults import FaultyFileSystem
 
 NOW = 1_700_000_000 * NS_PER_SECOND
@@ -48,7 +50,8 @@ class Client:
 
     def __init__(self, world: World, version: str = "1.2", **headers: str) -> None:
         self.world = world
-        self.session: Session = world.broker.connect(f"s{next(world.numbers)}", "test")
+        number = next(world.numbers)
+        self.session: Session = world.broker.connect(f"s{number}", f"{number:032x}", "test")
         self.server = ServerConnection(world.parser_limits, world.caches, (0, 0))
         self.end = ClientConnection(versions=(version,))
         self.inbox: list[Frame] = []
@@ -86,7 +89,7 @@ class Client:
         none, or all still wait."""
         frames, self.rest = self.rest, []
         if frames and not self.session.closing:
-            self.rest = self.world.broker.handle(self.session, frames, self.world.now)
+            self.rest = self.world.broker.handle(self.session, frames, self.world.time)
             return self.session.closing or self.session.unfinished or len(self.rest) < len(frames)
         return False
 
@@ -169,7 +172,7 @@ class World:
         self.config: Config = load_text(config)
         self.fs: Any = fs if fs is not None else FaultyFileSystem()
         self.root = root
-        self.now = NOW
+        self._time = both(NOW)
         self.numbers = count(1)
         self.clients: list[Client] = []
         self.jobs: list[Any] = []
@@ -183,6 +186,35 @@ class World:
         self.pump_hook: Callable[[], None] | None = None
         self.start()
 
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def time(self) -> Now:
+        """Both clocks."""
+        return self._time
+
+    @property
+    def now(self) -> WallNs:
+        """The wall clock. Set to a later moment, time has passed; set to an earlier one, the wall clock has stepped."""
+        return self._time.wall
+
+    @now.setter
+    def now(self, wall_ns: int) -> None:
+        passed_ns = max(0, wall_ns - self._time.wall)
+        self._time = Now(WallNs(wall_ns), MonoNs(self._time.mono + passed_ns))
+
+    def step(self, seconds: float) -> None:
+        """The wall clock steps: no time passes."""
+        self._time = Now(WallNs(self._time.wall + int(seconds * NS_PER_SECOND)), self._time.mono)
+
+    def wall_at(self, mono_ns: int) -> int:
+        """What the wall clock will show when the monotonic clock shows ``mono_ns``, if it does not step."""
+        return self._time.wall + mono_ns - self._time.mono
+
+    def until(self, mono_ns: int) -> None:
+        """Time passes until the monotonic clock shows ``mono_ns``."""
+        self.now = max(self.now, self.wall_at(mono_ns))
+
     # --- life and death -----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
@@ -190,8 +222,9 @@ class World:
         self.caches = new_caches()
         self.clients.clear()
         self.jobs.clear()
-        self.store = Store(self.root, self.fs, identify=identify, **self.store_options)
-        self.notes = self.store.open(self.now)
+        memory = MemoryAccount(self.config.limits.memory)
+        self.store = Store(self.root, self.fs, identify=identify, memory=memory, **self.store_options)
+        self.notes = self.store.open(self.time)
         self.woken: dict[Session, None] = {}
         self.broker = Broker(self.config, Rules(self.config), self.store, lambda session: self._woken(session))
         self.broker.bugs = Loud(self.broker.stats)
@@ -232,10 +265,10 @@ class World:
 
     # --- the steps of a turn ------------------------------------------------------------------------------------------
 
-    def take(self, apart: bool = False) -> list[Any]:
-        """The group of disk work of this turn; ``apart``: without what the broker's ``take_apart`` has."""
+    def take(self) -> list[Any]:
+        """The group of disk work of this turn."""
         assert not self.jobs, "one group at a time"
-        self.jobs = self.broker.take(self.now, apart)
+        self.jobs = self.broker.take(self.time)
         return self.jobs
 
     def write(self) -> None:
@@ -250,7 +283,7 @@ class World:
     def completed(self) -> None:
         jobs, self.jobs = self.jobs, []
         for job in jobs:
-            self.broker.completed(job, self.now)
+            self.broker.completed(job, self.time)
 
     def commit(self) -> bool:
         """Take, write, sync, completed; False if there was nothing."""
@@ -270,6 +303,14 @@ class World:
             self.broker.read_done(read)
         return bool(reads)
 
+    def checkpoint(self) -> bool:
+        """Make the checkpoint that is due."""
+        checkpoint = self.store.checkpoints.take()
+        if checkpoint is not None:
+            checkpoint.run(threads=1)
+            self.store.checkpoints.done(checkpoint)
+        return checkpoint is not None
+
     def pump(self) -> bool:
         busy: bool = self.broker.ready.busy
         self.broker.ready.pump()
@@ -283,14 +324,15 @@ class World:
         """Turns, until nothing moves any more."""
         for _ in range(TURNS_MAX):
             worked = self.commit()
-            worked |= self.broker.dead_letters.waiting
+            worked |= self.broker.dead_letters.waiting or bool(self.broker.background.waiting)
+            worked |= self.checkpoint()
             worked |= self.reads()
             worked |= self.pump()
             worked |= self.flush()
             worked |= sum(client.go_on() for client in self.clients if client.rest) > 0
             if not worked and self._waits_for_another():
-                self.now = max(self.now, self.broker.timing.next_ns)
-                self.broker.tick(self.now)
+                self.until(self.broker.timing.next_ns)
+                self.broker.tick(self.time)
                 continue
             if not worked and not self.broker.dirty_sources:
                 self.nothing_is_overlooked()
@@ -310,7 +352,7 @@ class World:
     def tick(self, seconds: float = 1.0) -> None:
         """Time passes, and what that brings is done."""
         self.now += int(seconds * NS_PER_SECOND)
-        self.broker.tick(self.now)
+        self.broker.tick(self.time)
         self.settle()
 
     def care(self, seconds: float = 20) -> int:
@@ -319,7 +361,7 @@ class World:
         jobs = 0
         while (job := self.store.care.take()) is not None:
             job.run(lambda: True)
-            self.broker.care_done(job, self.now)
+            self.broker.care_done(job, self.time)
             self.settle()
             jobs += 1
         return jobs
@@ -330,7 +372,7 @@ class World:
         """Whatever has something to hand out is where its queue looks."""
         for queue in self._queues():
             for source in queue.sources:
-                others = source.idle and not source.returned and source.parked is None
+                others = source.idle and not source.returned and source.skipped is None
                 assert spent(source) or others or source in queue.rota, queue.name
 
     def holds_nothing(self) -> None:

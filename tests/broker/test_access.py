@@ -265,7 +265,7 @@ def test_nothing_behind_connect_is_acted_upon_before_it_is_known_whose_it_is(wor
     client.say("CONNECT", accept_version="1.2", host="test", login="alice", passcode="secret")
     client.publish("/queue/a", "1", receipt="r")
     client.say("SUBSCRIBE", destination="/queue/a", id="0", ack="auto")
-    world.broker.handle(client.session, [], world.now)
+    world.broker.handle(client.session, [], world.time)
     assert not client.take()
     assert not world.broker.destinations
     asking = door.waiting[0]
@@ -327,5 +327,26 @@ def test_who_may_not_read_any_more_what_it_is_subscribed_to_is_disconnected(worl
 
 def test_who_is_no_user_any_more_is_disconnected(world: World) -> None:
     client = user(world, read="#")
-    world.broker.access.changed(lambda session: None)
+    world.broker.access.changed(lambda session: ProtocolError("denied", "gone"))
     assert client.error() == "denied"
+
+
+def test_many_who_are_no_users_any_more_are_given_nothing_more_and_what_they_hold_goes_back_turn_by_turn(
+    world: World,
+) -> None:
+    clients = [user(world, read="#", write="#") for _ in range(100)]
+    for client in clients:
+        client.subscribe("/topic/a", ack="auto")
+        client.subscribe("/topic/b", id="b", ack="auto")
+    access, budget = world.broker.access, world.broker.budget
+    access.changed(lambda session: ProtocolError("denied", "gone"))
+    world.connect().publish("/topic/a", "secret")
+    world.settle()
+    assert not any(client.messages() for client in clients)
+    assert {client.error() for client in clients} == {"denied"}
+    turns = 1
+    while access.release_some():
+        turns += 1
+        assert budget.spent <= budget.most + 100, "and one step"
+    assert turns > 3
+    assert not any(client.session.subscriptions for client in clients)

@@ -36,7 +36,7 @@ def test_receipts_before_the_failure_are_kept_and_those_behind_it_are_not_sent(w
     client.publish(T, "1", receipt="1")
     world.commit()
     client.publish("/topic/b", "2", receipt="2")
-    world.fs.fail("fdatasync", 2)  # logs that are new come last in a group
+    world.fs.fail("fdatasync")
     client.publish(T, "3", receipt="3")
     world.settle()
     assert client.receipts() == ["1"]
@@ -79,18 +79,18 @@ def test_what_a_client_held_goes_back_when_its_commit_fails(world: World) -> Non
 
 def test_a_failed_log_refuses_and_the_others_go_on(world: World) -> None:
     client = world.connect()
-    client.publish(T, "m", receipt="r")
-    world.fs.fail("fdatasync")
+    world.fs.fail("pwritev", under="/partitions/")
+    client.publish(T, "in the journal", receipt="r")
     world.settle()
-    assert client.error() == "storage"
-    client = world.connect()
+    assert client.receipts() == ["r"]
     client.publish(T, "again", receipt="r")
     world.settle()
     assert client.error() == "storage"
     client = world.connect()
     client.publish("/topic/b", "m", receipt="r")
+    client.subscribe(T, ack="auto", start_position="first")
     world.settle()
-    assert client.receipts() == ["r"]
+    assert client.receipts() == ["r"] and client.bodies() == ["in the journal"]
 
 
 def test_after_a_failed_sync_a_restart_recovers_what_was_promised(world: World) -> None:
@@ -116,7 +116,7 @@ def test_a_full_disk_refuses_with_words_and_what_was_there_can_be_read(world: Wo
     client.publish(T, "1", receipt="1")
     world.settle()
     world.fs.capacity = sum(len(node.cache) for node in world.fs.nodes.values()) + 100
-    client.publish(T, "x" * 10_000, receipt="2")
+    client.publish(T, "x" * 100_000, receipt="2")
     world.settle()
     assert client.receipts() == ["1"]
     (error,) = client.take("ERROR")
@@ -125,6 +125,23 @@ def test_a_full_disk_refuses_with_words_and_what_was_there_can_be_read(world: Wo
     reader.subscribe(T, ack="auto", start_position="first")
     world.settle()
     assert reader.bodies() == ["1"]
+
+
+def test_on_a_full_disk_what_has_found_room_in_the_journal_is_delivered(world: World) -> None:
+    client = world.connect()
+    client.publish(T, "1", receipt="1")
+    world.settle()
+    world.fs.fill()
+    client.publish(T, "x" * 10_000, receipt="2")
+    world.settle()
+    assert client.receipts() == ["1", "2"]
+    client.publish(T, "x" * 10_000, receipt="3")
+    client.flush()
+    assert client.error() == "storage"
+    reader = world.connect()
+    reader.subscribe(T, ack="auto", start_position="first")
+    world.settle()
+    assert reader.bodies() == ["1", "x" * 10_000]
 
 
 def test_a_failed_cursor_journal_is_told_to_those_who_asked(world: World) -> None:
@@ -451,11 +468,11 @@ def test_births_are_the_more_work_the_more_patterns_they_join_and_not_the_more_t
     for number in range(0 if patterns == "none" else 300):
         text = "/topic/*" if patterns == "all" else f"/topic/x{number}.*"
         watcher.subscribe(text, id=str(number), ack="auto")
-    expected = heavy(client, [("SEND", {"destination": f"/topic/{number}"}) for number in range(50)])
+    expected = heavy(client, [("SEND", {"destination": f"/topic/{number}"}) for number in range(20)])
     world.commit()
     client.flush()
     first = client.receipts()
-    assert 0 < len(first) < 10 if patterns == "all" else len(first) == 50
+    assert 0 < len(first) < 10 if patterns == "all" else len(first) == 20
     world.settle()
     assert [*first, *client.receipts()] == expected
 
@@ -467,7 +484,7 @@ def test_a_list_of_patterns_is_as_much_work_as_it_looks_at() -> None:
     lists = [",".join(f"/topic/x{each}.{number}.*" for each in range(20)) for number in range(5)]
     heavy(client, [("SUBSCRIBE", {"id": str(index), "destination": text}) for index, text in enumerate(lists)])
     assert not client.rest
-    assert world.broker.work < 1_000
+    assert world.broker.budget.spent < 1_000
 
 
 def test_a_burst_that_is_cut_short_by_an_error_or_the_end_leaves_nothing_behind() -> None:
@@ -617,7 +634,7 @@ def test_a_turn_without_work_costs_nothing(world: World) -> None:
         client.publish(T, "m")
     world.settle()
     assert not world.broker.ready.busy
-    assert world.broker.take(world.now) == []
+    assert world.broker.take(world.time) == []
     assert world.broker.take_reads() == []
 
 

@@ -8,8 +8,9 @@ from random import Random
 import pytest
 
 from radiator.clock import NS_PER_SECOND
-from radiator.storage.options import PartitionOptions, SyncPolicy
+from radiator.storage.options import PartitionOptions
 from tests.broker.harness import NOW, World
+from tests.clocks import stepped
 from tests.storage.driving import ALWAYS, answer, commit, opened, put, read_all
 from tests.storage.faults import FaultyFileSystem
 
@@ -69,26 +70,6 @@ def test_what_was_just_received_is_within_the_last_minute(step: int) -> None:
     assert client.bodies() == ["live"]
 
 
-@pytest.mark.parametrize("steps", STEPS.values(), ids=STEPS)
-def test_an_interval_is_kept_and_no_sync_waits_for_an_hour(steps: list[int]) -> None:
-    fs = FaultyFileSystem()
-    store, _ = opened(fs)
-    partition = store.partition("q", PartitionOptions(sync=SyncPolicy(NS_PER_SECOND)))
-    now = NOW
-    for step in [0, *steps, 0]:
-        now += step
-        store.tick(now)
-        put(partition, b"x", at=now)
-        commit(store, now)
-        due = store.next_deadline_ns(now)
-        assert due is not None and due <= now + NS_PER_SECOND
-        now += NS_PER_SECOND
-        before = fs.calls["fdatasync"]
-        store.tick(now)
-        commit(store, now)
-        assert fs.calls["fdatasync"] > before
-
-
 @pytest.mark.parametrize("restarted", [False, True])
 @pytest.mark.parametrize("step", [HOUR, -HOUR])
 def test_retention_by_age_takes_nothing_that_is_younger_by_the_clock_and_goes_on(step: int, restarted: bool) -> None:
@@ -100,6 +81,7 @@ def test_retention_by_age_takes_nothing_that_is_younger_by_the_clock_and_goes_on
     now, latest, born = NOW, NOW, dict[int, int]()
     for number in range(80):
         now += HOUR // 10 + (step if number == 40 else 0)
+        clocks = stepped(NOW + (number + 1) * HOUR // 10, step if number >= 40 else 0)
         latest = max(latest, now)
         if number == 60 and restarted:
             fs.kill()
@@ -107,9 +89,9 @@ def test_retention_by_age_takes_nothing_that_is_younger_by_the_clock_and_goes_on
             partition = store.partition("q", options)
         (offset,) = put(partition, b"x" * 300, at=now)
         born[offset] = now
-        store.tick(now)
-        commit(store, now)
-        commit(store, now)
+        store.tick(clocks)
+        commit(store, clocks)
+        commit(store, clocks)
         kept = read_all(partition)
         assert {offset for offset, at in born.items() if at >= latest - 2 * HOUR} <= set(kept)
     assert len(kept) < 40, "and retention still works"
@@ -126,12 +108,13 @@ def test_a_segment_rolls_at_its_time_of_day_once_although_the_clock_has_stepped(
     commit(store, now)
     now += step
     bases = []
-    for _ in range(5 * 60):
+    for minute in range(5 * 60):
         now += HOUR // 60
+        clocks = stepped(midnight - 2 * HOUR + (minute + 1) * HOUR // 60, step)
         if not now // (HOUR // 60) % 10:
             put(partition, b"x", at=now)
-        store.tick(now)
-        commit(store, now)
+        store.tick(clocks)
+        commit(store, clocks)
         bases.append(partition.segments[-1].base_offset)
     assert len(set(bases)) == 2, "the day that ended, and the one that began"
     begun = partition.segments[-1].first_receive_ns

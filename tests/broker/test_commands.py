@@ -11,7 +11,7 @@ from radiator.broker.session import SessionLimits
 from radiator.clock import NS_PER_SECOND
 from radiator.errors import ERROR_CODES
 from radiator.stomp.encoder import encode
-from radiator.stomp.spec import CLIENT_COMMANDS, RESERVED, VERSIONS
+from radiator.stomp.spec import CLIENT_COMMANDS, DEAD_LETTER, RESERVED, VERSIONS
 from tests.broker.harness import NOW, Client, World
 
 Q, T = "/queue/a", "/topic/a"
@@ -169,11 +169,11 @@ def test_one_message_can_ask_for_the_sync_whatever_the_rule(policy: str) -> None
     client = world.connect()
     client.publish(T, "m", receipt="r", durability="fsync")
     world.take()
-    world.write()
     assert client.receipts() == []
     before = world.fs.calls["fdatasync"]
+    world.write()
     world.sync()
-    assert world.fs.calls["fdatasync"] > before
+    assert world.fs.calls["fdatasync"] == before + 1
     world.completed()
     assert client.receipts() == ["r"]
 
@@ -298,6 +298,22 @@ def test_headers_reach_every_version(world: World, version: str, to: str) -> Non
 def test_a_client_cannot_write_the_brokers_headers(world: World, name: str) -> None:
     headers = echo(world, **{name.replace("-", "_"): "forged"})
     assert headers.get(name) != "forged"
+
+
+@pytest.mark.parametrize("name", sorted(DEAD_LETTER))
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_client_cannot_write_the_headers_of_a_dead_letter(world: World, name: str, version: str) -> None:
+    client = world.connect(version)
+    client.subscribe(T, ack="auto")
+    headers = {name.replace("-", "_"): "forged", "own": "a:b"}
+    client.publish(T, "at once", **headers)
+    client.say("BEGIN", transaction="t")
+    client.publish(T, "in a transaction", transaction="t", **headers)
+    client.say("COMMIT", transaction="t")
+    world.settle()
+    messages = client.messages()
+    assert [name in message.headers for message in messages] == [False, False]
+    assert all(message.headers["own"] for message in messages)
 
 
 def test_hop_by_hop_headers_are_not_carried(world: World) -> None:

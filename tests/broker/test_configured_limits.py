@@ -29,7 +29,7 @@ def refusal(client: Client) -> tuple[str, str]:
 
 def test_a_session_has_the_configured_limits() -> None:
     configured = load_text(CONFIG).limits
-    assert SessionLimits.of(configured) == SessionLimits(4096, 3, 2, 2, 1024)
+    assert SessionLimits.of(configured) == SessionLimits(4096, 3, 2, 200_000, 1_000_000, 2, 1024)
 
 
 def test_without_a_file_a_session_has_its_defaults() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from radiator import limits
 from tests.broker.harness import World
 
 PARTS = "destinations: [{match: /queue/a, partitions: 2, prefetch: 10}]"
@@ -56,3 +57,40 @@ def test_the_next_one_waits_for_what_the_last_one_has_not_been_sent_yet(config: 
     assert other.bodies() == []  # "1" is still on its way to the first
     world.settle()
     assert (first.bodies(), other.bodies()) == (["1"], ["2"])
+
+
+@pytest.mark.parametrize("ack", ["client", "client-individual"])
+def test_it_begins_once_a_client_has_acknowledged_that_fills_its_window_from_another_queue(ack: str) -> None:
+    world = World()
+    first, alone, sender = world.connect(), world.connect(), world.connect()
+    first.subscribe("/queue/b", id="b", ack=ack)
+    first.subscribe("/queue/a", id="a", ack=ack)
+    sender.publish("/queue/a", "a1", "a2")
+    world.settle()
+    (message,) = first.messages()
+    sender.publish("/queue/b", "b1")
+    alone.subscribe("/queue/a", exclusive="true")
+    world.settle()
+    assert alone.messages() == []
+    first.ack(message)
+    world.settle()
+    assert (first.bodies(), alone.bodies()) == (["b1"], ["a2"])
+
+
+@pytest.mark.parametrize("on_unacked", ["requeue", "delete", "dead_letter, dead_letter: /queue/dead"])
+def test_it_begins_once_all_is_given_back_by_a_consumer_that_leaves_over_several_turns(
+    monkeypatch: pytest.MonkeyPatch, on_unacked: str
+) -> None:
+    monkeypatch.setattr(limits, "TURN_WORK", 1)
+    world = World(f"destinations: [{{match: /queue/a, prefetch: 10, on_unacked: {on_unacked}}}]")
+    first, alone, sender = world.connect(), world.connect(), world.connect()
+    first.subscribe("/queue/a")
+    sender.publish("/queue/a", "1")
+    world.settle()
+    alone.subscribe("/queue/a", exclusive="true")
+    sender.publish("/queue/a", "2")
+    world.settle()
+    assert alone.messages() == []
+    first.drop()
+    world.settle()
+    assert alone.bodies() == (["1", "2"] if on_unacked == "requeue" else ["2"])

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from radiator import limits
 from radiator.broker.admin import readiness
 from radiator.errors import ProtocolError
 from radiator.storage import cursor_log
@@ -35,13 +36,22 @@ def test_a_failed_sync_is_answered_at_once_and_makes_the_broker_unready() -> Non
     client = failing(world)
     assert not client.receipts() and client.error() == "storage"
     ((reason),) = readiness.reasons(world.broker)
-    assert reason.startswith("partition /queue/a: ") and "cannot sync" in reason
-    assert readiness.figures(world.broker)["store"]["partitions_failed"] == 1
+    assert reason.startswith("journal: ") and "cannot sync" in reason
+    world.tick(2.5)
+    world.settle()
+    assert readiness.reasons(world.broker) == [], "without another message"
 
 
 def test_sends_to_a_failed_partition_get_an_error_without_waiting_and_others_go_on() -> None:
     world = World()
-    failing(world)
+    client = world.connect()
+    world.fs.fail("pwritev", under="/partitions/")
+    client.publish(A, "kept", receipt="0")
+    world.settle()
+    assert client.receipts() == ["0"], "the journal has it"
+    (reason,) = readiness.reasons(world.broker)
+    assert reason.startswith("partition /queue/a: ") and "cannot write" in reason
+    assert readiness.figures(world.broker)["store"]["partitions_failed"] == 1
     client = world.connect()
     client.publish(A, "again", receipt="2")
     client.flush()
@@ -92,15 +102,19 @@ def test_a_reader_goes_on_over_the_failure_as_if_nothing_had_happened() -> None:
 
 
 def test_what_is_lost_is_counted_logged_and_told_as_a_gap(caplog: Any) -> None:
-    world = World("destinations: [{match: '/topic/>', fsync: 1s}]", tail_bytes_max=1)
+    """Memory has forgotten it, the file could not be synced nor read back, and the journal's file was deleted."""
+    world = World("destinations: [{match: '/topic/>', fsync: 1s}]", tail_bytes_max=1, journal_file_bytes=1)
     client = world.connect()
     for number in range(5):
         client.publish("/topic/t", str(number))
-        world.settle()
-    world.fs.fail("fdatasync")
-    world.tick(1.5)
+    world.commit()
+    world.fs.fail("fdatasync", under="/partitions/")
     path = "/data/partitions/%2Ftopic%2Ft/00000000000000000000.rlog"
+    client.publish("/topic/other", "a file of the journal is full")
+    world.settle()
     world.fs.evict(path)
+    for name in sorted(each for each in world.fs.nodes if "/journal/" in each)[:-1]:
+        del world.fs.nodes[name]
     world.tick(2.5)
     assert world.broker.stats.lost_to_failures == 5
     assert "/topic/t: offsets 0 to 4 are lost" in caplog.text
@@ -134,7 +148,7 @@ def test_a_journal_of_cursors_that_failed_makes_it_unready_until_a_snapshot_make
 
 def test_with_too_little_room_it_is_not_ready_and_says_which_key_changes_that() -> None:
     world = World()
-    world.broker.disk_full = ProtocolError("storage", "too little disk space is free", "See disk.min_free.")
+    world.broker.files_refused = ProtocolError("storage", "too little disk space is free", "See disk.min_free.")
     assert readiness.reasons(world.broker) == ["too little disk space is free: See disk.min_free."]
 
 
@@ -165,6 +179,10 @@ def test_on_a_full_disk_sends_are_refused_while_a_backlog_is_consumed_and_acked(
     consumer.ack(first, receipt="first")
     world.settle()
     fill_up(world)
+    client = world.connect()
+    client.publish(A, "in the journal", receipt="s")
+    world.settle()
+    assert client.receipts() == ["s"]
     for number in range(299):
         client = world.connect()
         client.publish(A, "y" * 20_000, receipt="s")
@@ -179,7 +197,7 @@ def test_on_a_full_disk_sends_are_refused_while_a_backlog_is_consumed_and_acked(
     consumer = world.connect()
     consumer.subscribe(A)
     world.settle()
-    assert consumer.bodies() == []
+    assert consumer.bodies() == ["in the journal"]
 
 
 def test_an_ack_that_finds_no_room_waits_for_some_and_is_then_receipted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,22 +222,43 @@ def test_an_ack_that_finds_no_room_waits_for_some_and_is_then_receipted(monkeypa
     assert [body[:4].strip() for body in consumer.bodies()] == ["3", "4"]
 
 
-def test_nobody_waits_for_room_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ack_that_finds_no_room_is_refused_after_one_more_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cursor_log, "ZEROS", b"")
+    world = World()
+    backlog(world, 5).drop()
+    fill_up(world)
+    for _ in range(2):  # and so is the next one
+        consumer = world.connect()
+        consumer.subscribe(A)
+        world.settle()
+        consumer.ack(consumer.messages()[0], receipt="r")
+        world.settle()
+        assert not consumer.session.closing
+        world.tick(2.1)
+        assert consumer.error() == "storage" and consumer.session.closing
+    world.fs.capacity = None
+    world.tick(2.1)
+    assert readiness.reasons(world.broker) == []
+    consumer = world.connect()
+    consumer.subscribe(A, prefetch_count=10)
+    world.settle()
+    assert [body[:4].strip() for body in consumer.bodies()] == ["2", "3", "4"], "a refused ack holds all the same"
+
+
+def test_an_ack_whose_snapshot_finds_no_room_waits_for_the_next_attempt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first thing that finds no room is a snapshot, as the journal has grown long."""
+    monkeypatch.setattr(limits, "CURSOR_JOURNAL_BYTES_MAX", 0)
     world = World()
     consumer = backlog(world, 2)
     fill_up(world)
     consumer.ack(consumer.messages()[0], receipt="r")
     world.settle()
-    seconds = 0
-    while not consumer.session.closing:
-        world.tick(1)
-        seconds += 1
-        assert seconds < 15
-    assert seconds > 5 and consumer.error() == "storage"
+    assert consumer.receipts() == [] and not consumer.session.closing
     world.fs.capacity = None
-    world.tick(2.5)
-    assert readiness.reasons(world.broker) == []
+    world.tick(2.1)
+    assert consumer.receipts() == ["r"]
 
 
 def test_when_there_is_room_again_sends_are_taken_within_five_seconds_and_nothing_is_torn() -> None:

@@ -110,7 +110,7 @@ def test_what_is_gone_is_free_without_the_collector(act: Visit) -> None:
 @pytest.mark.parametrize("act", VISITS)
 def test_nothing_grows_with_what_has_been(act: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("radiator.routing.rules.POLICIES_MAX", 5)
-    monkeypatch.setattr("radiator.broker.due.timing.LEFT_MAX", 5)
+    monkeypatch.setattr("radiator.timers.STALE_MAX", 5)
     world = World(CONFIG)
     for number in range(20):
         visit(world, act, number)

@@ -194,3 +194,21 @@ def test_the_order_of_each_key_is_kept_whatever_members_do(seed: int) -> None:
         take()
     assert sorted(number for numbers in done.values() for number in numbers) == list(range(sent))
     assert all(numbers == sorted(numbers) for numbers in done.values())
+
+
+def test_a_partition_moves_when_its_last_owner_has_acknowledged_and_works_for_another_group_next() -> None:
+    world = World("destinations: [{match: /topic/clicks, partitions: 2, partition_by: 'header:key'}]")
+    first, sender = world.connect(), world.connect()
+    first.subscribe("/topic/other", id="other", group="other")
+    first.subscribe(T, group="g")
+    for body in "123":
+        sender.publish(T, body, key="k0")
+    world.settle()
+    (held,) = first.messages()
+    assert held.headers["partition"] == "/topic/clicks-1"  # of two the one that moves
+    sender.publish("/topic/other", "next")
+    second = member(world, prefetch_count="100")
+    assert second.bodies() == []
+    first.ack(held)
+    world.settle()
+    assert (first.bodies(), second.bodies()) == (["next"], ["2", "3"])

@@ -141,7 +141,7 @@ def test_a_full_disk_refuses_new_messages_and_knows_the_old_ones() -> None:
     client = world.connect()
     send(client, "x", dedup_id="x")
     world.settle()
-    world.broker.disk_full = ProtocolError("storage", "full")
+    world.broker.files_refused = ProtocolError("storage", "full")
     client.take()
     send(client, "x", dedup_id="x")
     world.settle()

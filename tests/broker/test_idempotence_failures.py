@@ -246,10 +246,8 @@ def test_a_commit_that_repeats_a_message_under_way_holds_with_it(taken: bool) ->
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
 def test_a_commit_fails_as_a_whole_with_the_message_under_way_that_it_repeats(code: int) -> None:
     world, sender, worker = under_way(taken=True)
-    for job in world.jobs:
-        if job.batch is not None:
-            world.fs.fail("pwritev", 1, code)
-        job.write()
+    world.fs.fail("pwritev", 1, code, under="/journal/")
+    world.write()
     world.sync()
     world.completed()
     world.settle()
@@ -260,18 +258,17 @@ def test_a_commit_fails_as_a_whole_with_the_message_under_way_that_it_repeats(co
     assert there(world) == NOT_DONE
 
 
-def test_a_repeated_message_that_is_not_taken_yet_becomes_part_of_the_transaction() -> None:
-    """Its file cannot be written: it is decided with the rest, and kept."""
+def test_a_commit_that_repeats_a_message_that_cannot_be_written_does_nothing() -> None:
     world, sender, worker = under_way(taken=False)
-    for job in world.take():
-        if job.batch is not None and job.partition.name == "/topic/a":
-            world.fs.fail("pwritev", 1, errno.ENOSPC)
-        job.write()
+    world.take()
+    world.fs.fail("pwritev", 1, errno.ENOSPC, under="/journal/")
+    world.write()
     world.sync()
     world.completed()
+    world.settle()
+    assert (sender.error(), worker.error()) == ("storage", "storage")
     world.tick(3)
-    assert (sender.receipts(), worker.receipts()) == (["first"], ["c"])
-    assert there(world) == DONE
+    assert there(world) == NOT_DONE
 
 
 @pytest.mark.parametrize("end", ["kill", "power_cut"])
@@ -279,13 +276,14 @@ def test_a_repeated_message_that_is_not_taken_yet_becomes_part_of_the_transactio
 def test_a_crash_at_any_step_leaves_all_of_a_commit_with_a_repeat_or_nothing(taken: bool, end: str) -> None:
     outcomes = []
     for stop in range(100):
-        world, _, _ = under_way(taken)
+        world, _, worker = under_way(taken)
         left = stop
         while left >= 0 and (jobs := world.jobs or world.take()):
             steps = [*(job.write for job in jobs), *(job.sync for job in jobs if job.needs_sync), world.completed]
             for step in steps[:left]:
                 step()
             left -= len(steps)
+            worker.go_on()
         finished = left >= 0
         getattr(world, end)()
         found = there(world)
@@ -305,7 +303,7 @@ def test_the_ids_of_a_purged_topic_are_known_within_their_window() -> None:
     world = World()
     publish(world, *range(5), destination=topic)
     world.fs.kill()
-    purge("/data", topic, "", False, world.now, world.fs, identify=identify)
+    purge("/data", topic, "", False, world.time, world.fs, identify=identify)
     world.fs.kill()
     world.start()
     client = world.connect()

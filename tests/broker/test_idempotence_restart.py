@@ -150,7 +150,7 @@ def test_a_block_that_cannot_be_written_costs_no_message_and_is_made_up_for() ->
     publish(world, *range(500))
     part: Any = world.store.partitions[QUEUE]
     part.dedup_file.wanted = True
-    world.fs.fail("fdatasync")  # of the block; the log's comes after it
+    world.fs.fail("fdatasync", under="/dedup")
     publish(world, *range(500, 510))
     assert part.dedup_file.stale
     part.dedup_file.wanted = True
@@ -376,13 +376,15 @@ def test_transactions_that_only_the_redo_log_has_are_remembered(monkeypatch: pyt
 
 
 def test_a_message_that_a_failed_file_took_is_stored_when_it_comes_again() -> None:
-    """It was receipted after the write, as the rule says; then the sync failed, and it could not be read back."""
+    """It was receipted after the write, as the rule says; then syncs failed, and nothing could read it back."""
     world = World("defaults: {fsync: 50ms}", tail_bytes_max=1)
     for number in range(10):
         publish(world, number)
     segment = world.fs.nodes[layout.segment_path(layout.partition_path("/data", QUEUE), 0)].cache
-    segment[segment.index(b"dedup-id:5")] ^= 1
-    world.fs.fail("fdatasync")
+    journal = world.fs.nodes["/data/journal/0000000001.rjl"].cache
+    for cache in (segment, journal):
+        cache[cache.index(b"dedup-id:5")] ^= 1
+    world.fs.fail("fdatasync", times=2)
     for _ in range(5):
         world.tick(1)
     assert world.store.partitions[QUEUE].failed is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from radiator.broker.subscriptions import joining
+from radiator import limits
 from tests.broker.harness import Client, World, bodies
 
 RULES = """
@@ -17,7 +17,7 @@ COUNT = 12
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(joining, "STEPS_A_VISIT", 2)
+    monkeypatch.setattr(limits, "TURN_WORK", 15)
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def begun(world: World, destination: str, **headers: str) -> Client:
     """A client whose SUBSCRIBE has joined some, and not all."""
     client = world.connect()
     client.subscribe(destination, ack="auto", receipt="r", **headers)
-    assert client.rest and client.session.joining is not None
+    assert client.rest and client.session.steps is not None
     assert client.session.subscriptions["0"].destinations
     return client
 
@@ -46,7 +46,7 @@ def test_it_reads_from_one_moment_on_and_says_nothing_before_all_have_joined(wor
     for number in range(COUNT):
         sender.publish(f"/topic/{number}", f"new {number}")
     sender.publish("/topic/born", "born")
-    world.broker.take(world.now)
+    world.broker.take(world.time)
     world.broker.ready.pump()
     client.flush()
     assert not client.inbox
@@ -116,4 +116,4 @@ def test_frames_behind_it_wait_for_it(world: World) -> None:
 def test_few_destinations_are_joined_in_one_visit(world: World) -> None:
     client = world.connect()
     client.subscribe("/topic/#", ack="auto", receipt="r")
-    assert not client.rest and client.session.joining is None
+    assert not client.rest and client.session.steps is None

@@ -74,7 +74,7 @@ def test_what_stands_behind_it_waits_too_and_nobody_else_does() -> None:
 def test_after_its_time_it_is_told_that_the_queue_is_full() -> None:
     world = World(BLOCK)
     sender = blocked(world, "1", "2", "3")
-    assert world.broker.throttle.next_ns == world.now + 10 * 10**9
+    assert world.broker.throttle.next_ns == world.time.mono + 10 * 10**9
     world.tick(9.9)
     assert not sender.session.closing
     world.tick(0.2)

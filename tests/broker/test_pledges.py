@@ -139,6 +139,19 @@ def test_what_two_transactions_acknowledge_goes_back_when_none_of_them_is_open()
 # --- what is not held any more ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("ack", ["client", "client-individual"])
+def test_the_time_runs_for_what_was_given_back_outside_of_the_transaction_and_comes_again(ack: str) -> None:
+    world, client, (message,) = holding(ack=ack)
+    work(client, message)
+    client.nack(message)
+    world.settle()
+    (again,) = client.messages()
+    assert again.headers["delivery-count"] == "2"
+    world.tick(11)
+    (third,) = client.messages()
+    assert third.headers["delivery-count"] == "3"
+
+
 def unsubscribes(world: World, client: Client) -> None:
     client.say("UNSUBSCRIBE", id="0")
 
@@ -332,3 +345,13 @@ def test_the_end_of_a_replay_is_never_late() -> None:
     work(client, end)
     commit(client)
     assert_done(world, client)
+
+
+def test_what_a_transaction_refuses_and_then_acknowledges_has_to_be_held_too() -> None:
+    _, client, (message,) = holding()
+    client.nack(message, transaction="t")
+    work(client, message)
+    client.say("UNSUBSCRIBE", id="0")
+    client.world.settle()
+    commit(client)
+    assert client.error() == "bad-ack"

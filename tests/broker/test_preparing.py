@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import errno
-from collections import deque
-from typing import Any
 
 import pytest
 
 from radiator import limits
-from radiator.broker import preparing
 from radiator.clock import NS_PER_SECOND
-from radiator.server.group import run_jobs
 from radiator.storage import store as store_module
 from radiator.storage.jobs import AppendJob, RollJob
 from tests.broker.harness import Client, World, bodies
@@ -63,7 +59,7 @@ def test_no_group_commit_makes_many_files_and_all_messages_are_written_in_one() 
 
 
 def test_destinations_are_born_in_portions_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preparing, "BIRTHS_WORK", 40)
+    monkeypatch.setattr(limits, "TURN_WORK", 250)
     world = World()
     client = committing(world)
     assert 0 < len(world.broker.destinations) < 10
@@ -129,58 +125,19 @@ def test_a_subscription_that_goes_while_files_are_made_leaves_its_log_to_who_sen
     assert stored(world) == [str(number) for number in range(FILES)]
 
 
-def apart(world: World, units: deque[list[Any]]) -> None:
-    """A group, and one unit, as the driver and the disk thread have them."""
-    jobs = run_jobs(world.broker.take(world.now, apart=True))
-    units += world.broker.take_apart(world.now)
-    for job in [*jobs, *(run_jobs(units.popleft()) if units else [])]:
-        world.broker.completed(job, world.now)
-
-
 def test_a_file_for_which_there_was_no_room_for_a_moment_is_made_when_there_is() -> None:
-    world, units = World(), deque[list[Any]]()
+    world = World()
     client = committing(world)
-    apart(world, units)
+    world.commit()
     world.fs.fail("open", 1, errno.ENOSPC)
-    apart(world, units)
+    world.commit()
     assert world.store.failures()
     world.now += 3 * NS_PER_SECOND
-    world.broker.tick(world.now)
+    world.broker.tick(world.time)
     while world.store.failures():
-        apart(world, units)
+        world.commit()
     for _ in range(2 * FILES):
         client.go_on()
-        apart(world, units)
+        world.commit()
     assert client.receipts() == ["done"]
     assert stored(world) == [str(number) for number in range(FILES)]
-
-
-def committed(client: Client, number: int, names: list[str]) -> None:
-    client.say("BEGIN", transaction="t")
-    for name in names:
-        client.publish(name, str(number), transaction="t")
-    client.say("COMMIT", transaction="t", receipt=str(number))
-
-
-def test_who_commits_to_many_logs_is_not_kept_waiting_by_those_who_commit_to_some_of_them() -> None:
-    world, units = World(), deque[list[Any]]()
-    names = [f"/queue/{number}" for number in range(2 * limits.TOGETHER_SYNCED_MAX + 2)]
-    for name in names:
-        world.connect().publish(name, "first")
-        world.settle()
-    half = len(names) // 2
-    clients = {world.connect(): part for part in (names[:half], names[half:], names)}
-    *others, last = clients
-    for number in range(200):
-        if number == 2:
-            committed(last, 0, names)
-        for client in others:
-            client.go_on()
-            client.flush()
-            if number == 0 or client.receipts():
-                committed(client, number, clients[client])
-        apart(world, units)
-        last.go_on()
-        if last.receipts():
-            return
-    raise AssertionError("its turn never comes")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from radiator.broker.destinations.temporary import without_secret
 from radiator.limits import KIB
 from radiator.stomp.frames import Frame
 from tests.broker.harness import Client, World
@@ -49,7 +50,7 @@ def unread() -> tuple[World, Client, Client, str]:
     requester.say("UNSUBSCRIBE", id="/temp-queue/answers")
     requester.subscribe("/temp-queue/answers", id="slow", ack="client")
     world.settle()
-    world.store.partitions[name].bytes_max = 64 * KIB  # type: ignore[attr-defined]
+    world.store.partitions[without_secret(name)].bytes_max = 64 * KIB  # type: ignore[attr-defined]
     return world, requester, responder, name
 
 

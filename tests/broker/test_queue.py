@@ -136,6 +136,46 @@ def test_a_window_of_one_is_served_in_turn_from_all_queues(world: World) -> None
     assert served == list("abcabcabc")
 
 
+@pytest.mark.parametrize("window", [1, 2])
+def test_the_queue_that_was_served_while_it_was_alone_comes_behind_those_that_join_later(
+    world: World, window: int
+) -> None:
+    names = "abc"
+    for name in names:
+        fill(world, 6, f"/queue/{name}")
+    client = world.connect(max_in_flight=str(window))
+    held, served = [], []
+    for name in names:
+        client.subscribe(f"/queue/{name}", id=name)
+        world.settle()
+        held += client.messages()
+    assert [each.headers["destination"][-1] for each in held] == ["a"] * window
+    for _ in range(9):
+        message = held.pop(0)
+        served.append(message.headers["destination"][-1])
+        client.ack(message)
+        world.settle()
+        held += client.messages()
+    assert served == list("a" * window + "bcabcabcabc")[:9]
+
+
+def test_a_queue_whose_consumer_is_gone_leaves_the_turns_of_the_others_as_they_were(world: World) -> None:
+    for name in "abc":
+        fill(world, 6, f"/queue/{name}")
+    client = world.connect()
+    for name in "abc":
+        client.subscribe(f"/queue/{name}", id=name)
+    served = []
+    for number in range(6):
+        world.settle()
+        (message,) = client.messages()
+        served.append(message.headers["destination"][-1])
+        if number == 2:
+            client.say("UNSUBSCRIBE", id="a")
+        client.ack(message)
+    assert served == list("abcbcb")
+
+
 def test_a_queue_that_is_always_full_does_not_starve_the_others(world: World) -> None:
     client = world.connect()
     client.subscribe("/queue/busy", id="busy")
@@ -289,7 +329,7 @@ def test_a_first_delivery_is_not_marked(world: World) -> None:
     world.settle()
     (message,) = client.messages()
     assert "redelivered" not in message.headers
-    assert "delivery-count" not in message.headers
+    assert message.headers["delivery-count"] == "1"
 
 
 @pytest.mark.parametrize("ending", ["drop", "unsubscribe", "disconnect", "error"])

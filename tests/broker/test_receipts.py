@@ -287,23 +287,6 @@ def test_whoever_asks_once_is_told_of_all_that_was_sent(command: str) -> None:
     assert reader.bodies() == ["x"]
 
 
-def test_a_log_that_begins_a_file_apart_holds_the_receipt_of_one_behind_it_back() -> None:
-    world = World()
-    client = world.connect()
-    client.publish("/queue/old", "first")
-    world.settle()
-    client.publish("/queue/new", "x")
-    client.say("SEND", "y", destination="/queue/old", receipt="r")
-    world.take(apart=True)
-    world.write()
-    world.sync()
-    world.completed()
-    world.flush()
-    assert client.receipts() == []
-    world.settle()
-    assert client.receipts() == ["r"]
-
-
 def test_a_commit_without_a_receipt_is_meant_too() -> None:
     world = World()
     client = world.connect()

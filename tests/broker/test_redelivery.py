@@ -6,6 +6,7 @@ import pytest
 
 from radiator.broker.queues.terms import Terms
 from radiator.clock import NS_PER_MS, NS_PER_SECOND
+from radiator.stomp.spec import VERSIONS
 from tests.broker.harness import Client, World
 
 
@@ -53,7 +54,7 @@ def pauses(world: World, most: int, step_ns: int = NS_PER_MS) -> list[int]:
         world.settle()
         start = world.now
         if not client.inbox:
-            world.now = max(world.now, world.broker.timing.next_ns)
+            world.until(world.broker.timing.next_ns)
             world.tick(0)
         found.append(round((world.now - start) / step_ns))
     return found
@@ -411,3 +412,39 @@ def test_a_consumer_that_never_answers_does_not_get_the_message_for_ever() -> No
     client.subscribe("/queue/dead", id="d", prefetch_count=5)
     world.settle()
     assert [each.headers["dlq-reason"] for each in client.messages()] == ["max-deliveries"]
+
+
+@pytest.mark.parametrize("ack", ["auto", "client", "client-individual"])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_delivery_says_how_many_there_were(ack: str, version: str) -> None:
+    world = World()
+    queue, named, group, topic = (world.connect(version) for _ in range(4))
+    queue.subscribe("/queue/a", ack=ack, prefetch_count="10")
+    named.subscribe("/topic/a", ack=ack, subscription_name="n")
+    group.subscribe("/topic/a", ack=ack, group="g", prefetch_count="10")
+    topic.subscribe("/topic/a", ack=ack)
+    for name in ("/queue/a", "/topic/a"):
+        queue.publish(name, "1", "2")
+    world.settle()
+    for client in (queue, named, group):
+        assert [message.headers["delivery-count"] for message in client.messages()] == ["1", "1"]
+    assert [message.headers.get("delivery-count") for message in topic.messages()] == [None, None]
+    queue.drop()
+    named.drop()
+    world.settle()
+    back = world.connect(version)
+    back.subscribe("/queue/a", ack="client-individual", prefetch_count="10")
+    back.subscribe("/topic/a", id="n", ack="client-individual", subscription_name="n")
+    world.settle()
+    counts = [message.headers["delivery-count"] for message in back.messages()]
+    assert counts == ([] if ack == "auto" else ["2"] * 4)
+
+
+def test_a_look_at_a_queue_counts_nothing() -> None:
+    world = World()
+    client = world.connect()
+    client.publish("/queue/a", "1")
+    client.subscribe("/queue/a", id="look", ack="auto", browser="true")
+    world.settle()
+    (message, *_) = client.messages()
+    assert message.body == b"1" and "delivery-count" not in message.headers

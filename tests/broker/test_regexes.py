@@ -7,7 +7,6 @@ import sys
 import pytest
 
 from radiator import limits
-from radiator.broker.subscriptions import searching
 from radiator.errors import ConfigError
 from radiator.routing.rights import Rights
 from tests.broker.harness import Client, World, bodies
@@ -130,7 +129,7 @@ def test_there_is_an_end_to_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_search_among_many_names_lets_others_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(searching, "STEPS_A_VISIT", 200)
+    monkeypatch.setattr(limits, "TURN_WORK", 50)
     world = World(ON)
     send(world, *(f"/topic/{number}" for number in range(100)))
     client, other = world.connect(), world.connect()
@@ -144,7 +143,7 @@ def test_a_search_among_many_names_lets_others_in_between(monkeypatch: pytest.Mo
     assert client.receipts() == []
     world.settle()
     assert client.receipts() == ["r", "behind"]
-    assert bodies(client.messages()) == ["behind"]
+    assert bodies(client.messages()) == ["born meanwhile", "behind"]
     send(world, "/topic/200", "/topic/98", "/topic/99")
     assert sorted(bodies(client.messages())) == ["/topic/200", "/topic/98"]
 

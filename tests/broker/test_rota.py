@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from unittest.mock import patch
 
-from radiator.broker.named.names import JOIN_WORK
+from radiator.broker.named.named_queue import BEGIN_UNITS, CLOSE_UNITS
 from radiator.broker.queues.queue import Queue
 from radiator.broker.queues.source import QueueSource
 from tests.broker.harness import World
@@ -78,6 +78,6 @@ def test_topics_that_a_name_joins_are_work_that_lets_others_have_their_turn(worl
         fill(world, 1, f"/topic/{index}")
     client = world.connect()
     client.subscribe("/topic/>", subscription_name="me")
-    assert world.broker.work >= JOIN_WORK * TOPICS
+    assert world.broker.budget.spent >= BEGIN_UNITS * TOPICS
     client.say("UNSUBSCRIBE", id="0", subscription_name="me")
-    assert world.broker.work >= JOIN_WORK * TOPICS
+    assert world.broker.budget.spent >= CLOSE_UNITS * TOPICS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from radiator.broker.subscriptions import searching
+from radiator import limits
 from radiator.routing.index import NameIndex
 from radiator.routing.pattern import Pattern
 from tests.broker.harness import World, bodies
@@ -24,7 +24,7 @@ def with_names(count: int) -> World:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(searching, "STEPS_A_VISIT", 200)
+    monkeypatch.setattr(limits, "TURN_WORK", 50)
 
 
 @pytest.mark.usefixtures("small")
@@ -72,7 +72,7 @@ def test_names_that_are_born_or_go_between_two_portions_are_seen_as_they_are() -
     other.publish("/topic/many.late", "2")
     other.publish("/topic/none", "3")
     world.settle()
-    assert bodies(client.messages()) == ["2", "3"]
+    assert bodies(client.messages()) == ["1", "2", "3"]
 
 
 def test_the_index_stops_where_it_is_told_to() -> None:

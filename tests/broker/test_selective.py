@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heapify
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from radiator import limits
-from radiator.broker.queues import parked
+from radiator.broker.admin import readiness
+from radiator.broker.queues import ready, selective, selectors
+from radiator.broker.queues.queue import Queue
+from radiator.broker.queues.selection import Selection
 from radiator.stomp.frames import Frame
 from tests.broker.harness import Client, World, bodies
 
@@ -19,6 +23,12 @@ def send(client: Client, *sent: str) -> None:
     """``red1`` has the header ``colour:red``."""
     for body in sent:
         client.publish("/queue/a", body, colour=body.rstrip("0123456789"))
+
+
+def queue_of(world: World, name: str = "/queue/a") -> Queue:
+    queue = world.broker.destinations[name].queue
+    assert queue is not None
+    return queue
 
 
 def take_all(world: World, client: Client) -> list[str]:
@@ -136,7 +146,7 @@ def test_what_a_lost_consumer_held_is_parked_until_somebody_wants_it(world: Worl
     assert [(frame.body, frame.headers.get("delivery-count")) for frame in frames] == [
         (b"red1", "2"),
         (b"red2", "2"),
-        (b"red3", None),
+        (b"red3", "1"),
     ]
 
 
@@ -197,29 +207,65 @@ def test_what_expires_while_it_is_parked_is_not_delivered(world: World) -> None:
     assert take_all(world, other) == ["blue2"]
 
 
-def test_the_look_ahead_is_bounded_and_goes_on_when_there_is_room(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "PARKED_MAX", 5)
+def test_a_consumer_does_not_starve_behind_any_number_of_messages_that_nobody_wants(world: World) -> None:
     client, other = world.connect(), world.connect()
     client.subscribe("/queue/a", selector="colour = 'red'")
-    send(client, *[f"blue{number}" for number in range(8)], "red1")
+    send(client, *["blue"] * 10_500, "red1")
+    assert take_all(world, client) == ["red1"]
+    (source,) = queue_of(world).sources
+    assert (len(source.skipped), source.skipped.runs.runs) == (10_500, 1)
+    other.subscribe("/queue/a", selector="colour LIKE 'b%'", prefetch_count=400)
     world.settle()
-    assert client.messages() == []
-    (source,) = world.broker.destinations["/queue/a"].queue.sources
-    assert len(source.parked) == 5
+    assert other.bodies() == ["blue"] * 400
+
+
+def test_a_queue_that_has_skipped_all_it_may_says_so_and_goes_on_when_some_are_taken(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(limits, "SKIPPED_RUNS_MAX", 5)
+    client, other = world.connect(), world.connect()
+    client.subscribe("/queue/a", selector="colour = 'red'")
+    for number in range(8):
+        send(client, f"blue{number}", f"red{number}")
+    assert take_all(world, client) == [f"red{number}" for number in range(4)]
+    (source,) = queue_of(world).sources
+    assert source.skipped.runs.runs == 5
+    (held_back,) = readiness.held_back(world.broker)
+    assert "/queue/a" in held_back and "5 messages" in held_back
+    assert readiness.figures(world.broker)["now"]["stopped_by_selectors"] == 1
+    assert world.broker.stats.selectors_stopped == 1
+    assert [record.message for record in caplog.records if "skipped 5 messages" in record.message] == [held_back]
     other.subscribe("/queue/a", selector="colour = 'blue'", prefetch_count=4)
     world.settle()
     assert other.bodies() == [f"blue{number}" for number in range(4)]
-    assert client.bodies() == ["red1"]
+    assert take_all(world, client) == [f"red{number}" for number in range(4, 8)]
+    assert readiness.held_back(world.broker) == []
 
 
-def test_more_than_may_be_passed_over_come_back_and_each_costs_the_same(
+def test_all_queues_together_skip_no_more_than_they_may_but_each_some(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rebuilt = []
-    monkeypatch.setattr(parked, "heapify", lambda heap: (rebuilt.append(len(heap)), heapify(heap)))
-    monkeypatch.setattr(limits, "PARKED_MAX", 5)
+    monkeypatch.setattr(limits, "SKIPPED_RUNS_ALL_MAX", 6)
+    monkeypatch.setattr(limits, "SKIPPED_RUNS_OWN", 2)
+    client = world.connect()
+    for name in "abcd":
+        client.subscribe(f"/queue/{name}", id=name, selector="colour = 'red'", prefetch_count=100)
+        for number in range(8):
+            client.publish(f"/queue/{name}", f"blue{number}", colour="blue")
+            client.publish(f"/queue/{name}", f"red{number}", colour="red")
+        world.settle()
+    runs = [queue_of(world, f"/queue/{name}").sources[0].skipped.runs.runs for name in "abcd"]
+    assert runs == [6, 2, 2, 2]
+    for name in "abcd":
+        client.say("UNSUBSCRIBE", id=name)
+        client.subscribe(f"/queue/{name}", id=name, ack="auto")
+    world.settle()
+    assert len(client.messages()) == 64 + sum(count - 1 for count in runs)  # what it held comes again
+    assert world.broker.timing.skipping.runs == 0
+
+
+def test_what_comes_back_is_skipped_and_found_again_in_its_order(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SKIPPED_FOUND_MAX", 5)
     lost, client = world.connect(), world.connect()
     lost.subscribe("/queue/a", prefetch_count=1_000)
     send(client, *[f"blue{number}" for number in range(300)], "red1")
@@ -229,14 +275,203 @@ def test_more_than_may_be_passed_over_come_back_and_each_costs_the_same(
     lost.drop()
     world.settle()
     assert client.bodies() == ["red1"]
-    assert sum(rebuilt) < 300
     other = world.connect()
     other.subscribe("/queue/a", selector="colour = 'blue'", prefetch_count=1_000)
     world.settle()
     assert other.bodies() == [f"blue{number}" for number in range(300)]
 
 
-def test_the_oldest_that_is_dropped_may_be_parked() -> None:
+@pytest.mark.parametrize("end", ["restart", "kill"])
+@pytest.mark.parametrize("second", [{}, {"selector": "colour = 'blue'"}])
+def test_what_was_skipped_is_not_counted_as_delivered_by_a_start(end: str, second: dict[str, str]) -> None:
+    world = World("defaults: {redeliver: {max: 1}, dead_letter: /queue/dead}")
+    client = world.connect()
+    client.subscribe("/queue/a", selector="colour = 'red'", prefetch_count=3)
+    for number in range(20):
+        send(client, f"blue{number}", f"red{number}")
+    world.settle()
+    held = client.messages()
+    client.ack(held[1])
+    world.settle()
+    assert len(client.messages()) == 1
+    getattr(world, end)()
+    (source,) = queue_of(world).sources
+    assert (len(source.skipped), source.skipped.runs.runs) == (3, 3)  # and the first, which is stored as such
+    client = world.connect()
+    client.subscribe("/queue/a", prefetch_count=100, **second)
+    world.settle()
+    frames = client.messages()
+    assert not any("redelivered" in frame.headers for frame in frames)
+    blue = [frame.body.decode() for frame in frames if frame.headers["colour"] == "blue"]
+    assert blue == [f"blue{number}" for number in range(20)]
+    client.subscribe("/queue/dead", id="dead", ack="auto")
+    world.settle()
+    assert sorted(client.bodies()) == ["red0", "red2", "red3"]  # these were with a consumer
+
+
+# --- what it costs ----------------------------------------------------------------------------------------------------
+
+
+class Work:
+    """Selectors that were evaluated, and records that were looked at for a selector."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.evaluated = self.records = 0
+        holds, evaluate, values = Selection.holds, Selection._evaluate, selectors.values
+
+        def counting_holds(selection: Selection, row: Any) -> bool:
+            self.evaluated += 1
+            return holds(selection, row)
+
+        def counting_evaluate(selection: Selection, wire: Any, batch: Any, start: int, stop: int) -> bytes:
+            self.evaluated += stop - start
+            return evaluate(selection, wire, batch, start, stop)
+
+        def counting_values(wire: Any, batch: Any, start: int, stop: int, name: str) -> Any:
+            self.records += stop - start
+            return values(wire, batch, start, stop, name)
+
+        monkeypatch.setattr(Selection, "holds", counting_holds)
+        monkeypatch.setattr(Selection, "_evaluate", counting_evaluate)
+        monkeypatch.setattr(selectors, "values", counting_values)
+
+
+def test_a_message_finds_the_consumer_with_its_correlation_id_without_asking_the_others(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    takers = [world.connect() for _ in range(100)]
+    for number, taker in enumerate(takers):
+        more = " AND type = 'reply'" if number % 2 else ""
+        taker.subscribe("/queue/a", selector=f"JMSCorrelationID = 'c{number}'{more}", prefetch_count=5)
+    world.settle()
+    work, sender = Work(monkeypatch), world.connect()
+    for number in [*range(100), *range(100)]:
+        sender.publish("/queue/a", "x", correlation_id=f"c{number}", type="reply")
+        world.settle()
+    assert [taker.bodies() for taker in takers] == [["x", "x"]] * 100
+    assert work.evaluated == 100  # those that say more than the id, each for its own messages
+    assert work.records <= 300
+
+
+def test_each_new_selector_is_evaluated_once_for_what_waits_and_nobody_elses_is(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, sender = world.connect(), world.connect()
+    client.subscribe("/queue/a", id="first", selector="colour LIKE 'r%'")
+    send(sender, *[f"blue{number}" for number in range(300)])
+    world.settle()
+    work = Work(monkeypatch)
+    for number in range(10):
+        client.subscribe("/queue/a", id=str(number), selector=f"colour LIKE 'z{number}%'")
+        world.settle()
+        assert work.evaluated == 300 * (number + 1)
+    client.say("UNSUBSCRIBE", id="3")
+    world.settle()
+    client.say("UNSUBSCRIBE", id="first")
+    world.settle()
+    assert work.evaluated == 3_000
+    send(sender, "blue")
+    world.settle()
+    assert work.evaluated == 3_009
+
+
+def test_selectors_that_come_together_read_what_waits_together(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    client, sender = world.connect(), world.connect()
+    send(sender, *[f"blue{number}" for number in range(500)], "red")
+    world.settle()
+    work = Work(monkeypatch)
+    for number in range(900):
+        client.subscribe("/queue/a", id=str(number), selector=f"colour = 'z{number}'")
+    world.settle()
+    assert work.evaluated == 0
+    assert work.records <= 2 * 501
+    work.records = 0
+    client.subscribe("/queue/a", id="red", selector="colour = 'red'")
+    world.settle()
+    assert client.bodies() == ["red"]
+    assert work.records <= 501
+    work.records = 0
+    client.drop()
+    world.settle()
+    assert (work.evaluated, work.records) == (0, 0)
+
+
+@pytest.mark.parametrize("selector", ["colour = 'z{}'", "colour LIKE 'z{}%'", "colour = 'blue' AND size = {}"])
+def test_no_turn_evaluates_more_than_its_budget(world: World, monkeypatch: pytest.MonkeyPatch, selector: str) -> None:
+    client, sender = world.connect(), world.connect()
+    for _ in range(400):
+        send(sender, "blue")
+        world.settle()  # a batch each
+    for number in range(300):
+        client.subscribe("/queue/a", id=str(number), selector=selector.format(number))
+    spent = []
+    pump = Queue.pump
+
+    def counting(queue: Queue, *args: Any) -> int:
+        before = Selection.spent_chars
+        found = pump(queue, *args)
+        spent.append(Selection.spent_chars - before)
+        return found
+
+    monkeypatch.setattr(Queue, "pump", counting)
+    world.settle()
+    one = 300 * (16 + len(selector)) + 32  # a record for all of them
+    assert max(spent) <= limits.SELECTOR_RUN_CHARS + one
+    assert world.broker.budget.peak <= limits.TURN_WORK + (limits.SELECTOR_RUN_CHARS + one) // ready.CHARS_A_UNIT
+
+
+@pytest.mark.parametrize("waiting", [0, 3])
+def test_a_queue_takes_so_many_selectors_and_no_more(
+    world: World, monkeypatch: pytest.MonkeyPatch, waiting: int
+) -> None:
+    monkeypatch.setattr(limits, "SELECTORS_PER_QUEUE_MAX", 3)
+    sender, first, second = world.connect(), world.connect(), world.connect()
+    send(sender, *["green"] * waiting)
+    for number in range(3):
+        first.subscribe("/queue/a", id=str(number), selector=f"colour = 'z{number}'")
+    second.subscribe("/queue/a", id="same", selector="colour='z1'")
+    world.settle()
+    assert not second.take("ERROR")
+    second.subscribe("/queue/a", id="more", selector="colour = 'more'")
+    (frame,) = second.take("ERROR")
+    assert frame.headers["error-code"] == "too-many" and "/queue/a" in frame.headers["message"]
+    assert b"3 is the limit" in frame.body
+    first.say("UNSUBSCRIBE", id="0")
+    third = world.connect()
+    third.subscribe("/queue/a", selector="colour = 'more'")
+    world.settle()
+    assert not third.take("ERROR")
+
+
+def test_a_queue_takes_selectors_that_each_message_is_evaluated_with_up_to_a_limit(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "SELECTOR_QUEUE_CHARS_MAX", 300)
+    client = world.connect()
+    for number in range(50):
+        client.subscribe("/queue/a", id=f"equal{number}", selector=f"colour = 'c{number}' AND size > 3")
+    world.settle()
+    assert not client.take("ERROR")
+    for number in range(9):
+        client.subscribe("/queue/a", id=f"like{number}", selector=f"colour LIKE 'c{number}%'")
+    (frame,) = client.take("ERROR")
+    assert frame.headers["error-code"] == "too-many"
+    assert b"300 is the limit" in frame.body
+
+
+def test_a_pattern_meets_the_limit_when_the_queue_is_born(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SELECTORS_PER_QUEUE_MAX", 2)
+    clients = [world.connect() for _ in range(3)]
+    for number, client in enumerate(clients):
+        client.subscribe("/queue/*", selector=f"colour = 'c{number}'")
+    sender = world.connect()
+    sender.publish("/queue/a", "x", colour="c1")
+    world.settle()
+    assert [len(client.take("ERROR")) for client in clients] == [0, 0, 1]
+    assert clients[1].bodies() == ["x"]
+
+
+def test_the_oldest_that_is_dropped_may_be_skipped() -> None:
     world = World("destinations: [{match: '/queue/*', max_messages: 3, on_full: drop_oldest}]")
     client, other = world.connect(), world.connect()
     client.subscribe("/queue/a", selector="colour = 'red'")
@@ -286,8 +521,15 @@ def wants(selector: str | None, colour: str, n: int) -> bool:
     return truths[SELECTORS.index(selector)]
 
 
-@given(st.lists(actions, max_size=40), st.integers(0, 1))
-def test_any_history_gives_each_message_to_one_who_wants_it_and_loses_none(history: list[tuple], shared: int) -> None:
+@given(st.lists(actions, max_size=40), st.integers(0, 1), st.sampled_from([1, 2, 256]))
+def test_any_history_gives_each_message_to_one_who_wants_it_and_loses_none(
+    history: list[tuple], shared: int, found_max: int
+) -> None:
+    with patch.object(limits, "SKIPPED_FOUND_MAX", found_max):
+        play(history, shared)
+
+
+def play(history: list[tuple], shared: int) -> None:
     world = World("destinations: [{match: '/queue/*', partition: all}]" if shared else "")
     producer = world.connect()
     consumers: list[tuple[Client, str | None, int, list[Frame]]] = []
@@ -298,8 +540,13 @@ def test_any_history_gives_each_message_to_one_who_wants_it_and_loses_none(histo
 
     def hear() -> None:
         world.settle()
+        latest = []  # that each has heard now
         for client, selector, _, held in consumers:
-            for frame in client.messages():
+            heard = client.messages()
+            numbers = [int(frame.headers["n"]) for frame in heard]
+            assert numbers == sorted(numbers)  # also of what came back
+            latest.append(max(numbers, default=0))
+            for frame in heard:
                 assert wants(selector, frame.headers["colour"], int(frame.headers["n"]))
                 if "redelivered" not in frame.headers and held:
                     fresh = [each for each in held if "redelivered" not in each.headers]
@@ -309,8 +556,10 @@ def test_any_history_gives_each_message_to_one_who_wants_it_and_loses_none(histo
         assert len(set(everywhere)) == len(everywhere)
         assert not set(everywhere) & set(acked)
         waiting = set(sent) - set(acked) - set(everywhere) - refused
-        for _, selector, window, held in consumers:  # nobody with credit waits for what it wants
-            assert len(held) >= window or not any(wants(selector, colours[each], int(each)) for each in waiting)
+        for (_, selector, window, held), last in zip(consumers, latest, strict=True):
+            wanted = [int(each) for each in waiting if wants(selector, colours[each], int(each))]
+            assert len(held) >= window or not wanted  # nobody with credit waits for what it wants
+            assert min(wanted, default=last) >= last  # nor gets a later one before it
 
     for action in history:
         if action[0] == "send":
@@ -341,3 +590,62 @@ def test_any_history_gives_each_message_to_one_who_wants_it_and_loses_none(histo
     last.subscribe("/queue/a", prefetch_count=1_000)
     world.tick(600)
     assert sorted(last.bodies(), key=int) == sorted(set(sent) - set(acked), key=int)
+
+
+def test_a_consumer_that_shares_its_window_gets_what_comes_after_it_has_acknowledged_all(world: World) -> None:
+    client, other, sender = world.connect(), world.connect(), world.connect()
+    client.subscribe("/queue/a", selector="colour = 'red'")
+    send(sender, "red1")
+    world.settle()
+    (message,) = client.messages()
+    send(sender, "red2")
+    world.settle()
+    other.subscribe("/queue/a", ack="auto")
+    world.settle()
+    assert other.bodies() == ["red2"]
+    other.say("DISCONNECT", receipt="bye")
+    world.settle()
+    client.ack(message)
+    world.settle()
+    send(sender, "red3")
+    assert take_all(world, client) == ["red3"]
+
+
+@pytest.mark.parametrize("where", ["on disk", "in memory"])
+def test_what_was_skipped_is_not_delivered_before_earlier_messages_that_came_back(
+    monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    if where == "on disk":
+        monkeypatch.setattr(limits, "READ_CHUNK_BYTES", 1)  # one batch at a time
+        world = World(tail_bytes_max=1)
+    else:
+        monkeypatch.setattr(selective, "AGAIN_MAX", 1)
+        world = World()
+    lost, client, sender = world.connect(), world.connect(), world.connect()
+    client.subscribe("/queue/a", ack="client", prefetch_count=4)
+    lost.subscribe("/queue/a", selector="colour = 'red'", prefetch_count=10)
+    for batch in (["blue1", "blue2", "blue3", "blue4"], ["red1"], ["red2", "blue5"]):
+        send(sender, *batch)
+        world.settle()
+    *_, last = client.messages()
+    assert lost.bodies() == ["red1", "red2"]
+    lost.drop()
+    world.settle()
+    client.ack(last)
+    world.settle()
+    assert client.bodies() == ["red1", "red2", "blue5"]
+
+
+def test_what_comes_back_is_delivered_before_later_messages_that_were_found_before(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "SKIPPED_FOUND_MAX", 2)
+    lost, blue, red = (world.connect() for _ in range(3))
+    lost.subscribe("/queue/a")
+    blue.subscribe("/queue/a", selector="colour = 'blue'")
+    red.subscribe("/queue/a", selector="colour = 'red'")
+    send(red, "blue1", "blue2", "blue3", "blue4")
+    world.settle()
+    assert lost.bodies() == ["blue1"]
+    lost.drop()
+    assert take_all(world, blue) == ["blue2", "blue1", "blue3", "blue4"]

@@ -26,7 +26,9 @@ class Source:
 
 def new(outbox: int = 100) -> tuple[Session, list[Session]]:
     woken: list[Session] = []
-    session = Session("s1", SessionLimits(outbox=outbox), woken.append, lambda each, error, receipt: each.fail(error))
+    session = Session(
+        "s1", "secret", SessionLimits(outbox=outbox), woken.append, lambda each, error, receipt: each.fail(error)
+    )
     return session, woken
 
 

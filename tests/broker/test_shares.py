@@ -62,10 +62,10 @@ def work(
                     busy_until[index] += pause[2]
                 serial += 1
                 heappush(answers, (busy_until[index], index, serial))
-        planned_ns = world.broker.timing.next_ns
+        planned_ns = world.wall_at(world.broker.timing.next_ns)
         if not answers or planned_ns < answers[0][0]:
             world.now = max(world.now, planned_ns)
-            world.broker.tick(world.now)
+            world.broker.tick(world.time)
         else:
             world.now, index, _ = heappop(answers)
             message = held[index].pop(0)
@@ -129,8 +129,8 @@ def test_one_that_does_not_answer_is_waited_for_a_moment_and_not_again() -> None
         messages = client.messages()
         if not messages:
             waits += 1
-            world.now = world.broker.timing.next_ns
-            world.broker.tick(world.now)
+            world.until(world.broker.timing.next_ns)
+            world.broker.tick(world.time)
         for message in messages:
             client.ack(message)
             taken += 1

@@ -48,7 +48,7 @@ FILES = sorted(path for path in lived()[0].fs.nodes if not path.endswith(".rlog"
 
 def test_the_store_has_every_kind_of_file() -> None:
     kinds = {path.rpartition("/")[2] for path in FILES}
-    assert {"LOCK", "salt", "head", "delivered", "transactions", "dedup"} <= kinds, kinds
+    assert {"LOCK", "salt", "head", "delivered", "0000000001.rjl", "dedup"} <= kinds, kinds
 
 
 @pytest.mark.parametrize("how", ["deleted", "zeroed", "garbage", "cut", "empty", "flipped"])
@@ -138,7 +138,7 @@ def consumed_by_a(world: World) -> None:
         world.tick(12)
         while job := world.store.care.take():
             job.run(lambda: True)
-            world.store.care.done(job, world.now)
+            world.store.care.done(job, world.time)
     assert len(client.bodies()) == 21
 
 

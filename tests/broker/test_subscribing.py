@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from radiator.broker.session import SessionLimits
+from radiator.broker.subscriptions.joined import JOINED_BYTES
 from tests.broker.harness import Client, World
 
 SHARED = "destinations: [{match: '/topic/w.>', partition: shared}, {match: '/queue/w.>', partition: shared}]"
@@ -352,3 +353,93 @@ def test_a_temporary_queue_that_holds_a_message_or_is_looked_at_makes_no_room() 
     client.subscribe("/temp-queue/held", id="h", ack="auto")
     world.settle()
     assert sorted(client.bodies()) == ["kept", "seen"]
+
+
+# --- limits.memory ----------------------------------------------------------------------------------------------------
+
+
+def test_subscriptions_of_all_clients_are_bounded_by_limits_memory() -> None:
+    world = World("limits: {memory: 1MiB}")
+    selector = " OR ".join(f"h{number} = 'zzzzzzzzzz'" for number in range(90))
+    quiet = world.connect()
+    quiet.subscribe("/topic/a", ack="auto")
+    clients: list[Client] = []
+    while not clients or not clients[-1].session.closing:
+        clients.append(world.connect())
+        for number in range(10):
+            if not clients[-1].session.closing:
+                clients[-1].subscribe("/topic/a", id=str(number), ack="auto", selector=selector)
+    (error,) = clients[-1].take("ERROR")
+    assert error.headers["error-code"] == "full" and b"limits.memory" in error.body
+    account = world.broker.memory
+    assert account.bytes <= account.bytes_max and len(clients) < 5
+    quiet.publish("/topic/a", "goes on")
+    world.settle()
+    assert quiet.bodies() == ["goes on"]
+    for client in clients:
+        client.drop()
+    quiet.say("UNSUBSCRIBE", id="0")
+    world.settle()
+    assert account.bytes == 0
+
+
+def test_destinations_that_a_wildcard_takes_part_in_are_counted_until_it_ends() -> None:
+    world = World("limits: {memory: 1MiB}")
+    client, sender = world.connect(), world.connect()
+    sender.publish("/topic/w.0", "x")
+    client.subscribe("/topic/w.*", ack="auto")
+    before = world.broker.memory.bytes
+    for number in range(1, 100):
+        sender.publish(f"/topic/w.{number}", "x")
+    world.settle()
+    assert world.broker.memory.bytes == before + 99 * JOINED_BYTES
+    client.say("UNSUBSCRIBE", id="0")
+    world.settle()
+    assert world.broker.memory.bytes == 0
+
+
+def test_what_a_subscription_half_joined_has_counted_is_given_back_when_its_session_dies() -> None:
+    world = World(f"limits: {{memory: 4MiB}}\n{SHARED}")
+    sender, client = world.connect(), world.connect()
+    for number in range(2_500):
+        sender.publish(f"/topic/w.{number}", "x")
+    world.settle()
+    assert world.broker.memory.bytes == 0
+    world.broker.budget.most = 100
+    client.subscribe("/topic/w.*", ack="auto")
+    (subscription,) = client.session.subscriptions.values()
+    assert subscription.joining and 0 < len(subscription.destinations) < 2_500
+    assert world.broker.memory.bytes > JOINED_BYTES * len(subscription.destinations)
+    client.drop()
+    assert subscription.closed and not subscription.left and world.broker.memory.bytes > 0
+    world.settle()
+    assert subscription.left and world.broker.memory.bytes == 0
+
+
+def test_a_wildcard_that_there_is_no_memory_for_is_refused_and_leaves_nothing_behind() -> None:
+    world = World(f"limits: {{memory: 1MiB}}\n{SHARED}")
+    sender, client = world.connect(), world.connect()
+    for number in range(2_500):
+        sender.publish(f"/topic/w.{number}", "x")
+    client.subscribe("/topic/w.*", ack="auto")
+    world.settle()
+    (error,) = client.take("ERROR")
+    assert error.headers["error-code"] == "full" and b"limits.memory" in error.body
+    assert world.broker.memory.bytes == 0 and world.broker.joined.count == 0
+    assert all(each.subscribers == 0 for each in world.broker.destinations.values())
+
+
+def test_topics_of_a_durable_name_are_counted_until_it_is_deleted() -> None:
+    world = World()
+    sender, client = world.connect(), world.connect(**{"client-id": "c"})
+    for number in range(10):
+        sender.publish(f"/topic/w.{number}", "x")
+    client.subscribe("/topic/w.*", **{"activemq.subscriptionName": "name"})
+    world.settle()
+    client.drop()
+    world.settle()
+    assert world.broker.memory.bytes == 10 * JOINED_BYTES
+    again = world.connect(**{"client-id": "c"})
+    again.say("UNSUBSCRIBE", id="0", **{"activemq.subscriptionName": "name"})
+    world.settle()
+    assert world.broker.memory.bytes == 0

@@ -56,7 +56,7 @@ def test_the_receipt_of_commit_waits_for_the_disk(world: World) -> None:
     assert client.receipts() == []
     world.sync()
     first, *rest = world.jobs
-    world.broker.completed(first, world.now)
+    world.broker.completed(first, world.time)
     client.flush()
     assert client.receipts() == []
     world.jobs = rest
@@ -311,7 +311,7 @@ def test_low_disk_space_refuses_transactions_too(world: World) -> None:
     client = world.connect()
     client.say("BEGIN", transaction="t")
     client.publish(Q, "1", transaction="t")
-    world.broker.disk_full = ProtocolError("storage", "too little disk space is free to store the message")
+    world.broker.files_refused = ProtocolError("storage", "too little disk space is free to store the message")
     client.say("COMMIT", transaction="t", receipt="c")
     world.settle()
     assert client.error() == "storage"
@@ -361,3 +361,140 @@ def test_a_message_of_a_transaction_that_a_full_queue_drops_is_not_receipted_twi
     assert client.receipts() == ["1", "2", "c"]
     assert world.broker.stats.dropped_newest == 1
     assert consumer(world).bodies() == ["kept"]
+
+
+# --- limits.transaction_timeout ---------------------------------------------------------------------------------------
+
+
+def with_open_ack(world: World) -> tuple[Client, Client]:
+    """A client that has acknowledged a message in a transaction and does not end it, and one that waits for one."""
+    worker, other = world.connect(), world.connect()
+    for client in (worker, other):
+        client.subscribe(Q)
+    world.settle()
+    other.publish(Q, "work")
+    world.settle()
+    (message,) = worker.messages()
+    worker.say("BEGIN", transaction="t")
+    worker.ack(message, transaction="t")
+    world.settle()
+    return worker, other
+
+
+def test_a_transaction_that_is_not_ended_in_time_ends_and_what_it_acknowledged_goes_to_others() -> None:
+    world = World("limits: {transaction_timeout: 60s}")
+    worker, other = with_open_ack(world)
+    world.tick(59)
+    world.settle()
+    assert not worker.session.closing and not other.messages()
+    world.tick(2)
+    world.settle()
+    (error,) = worker.take("ERROR")
+    assert error.headers["error-code"] == "timeout" and b"limits.transaction_timeout" in error.body
+    assert other.bodies() == ["work"]
+    assert world.broker.stats.transactions_timed_out == 1
+
+
+def test_frames_in_a_transaction_win_it_no_time_and_a_new_one_has_its_own() -> None:
+    world = World("limits: {transaction_timeout: 60s}")
+    client = world.connect()
+    for _ in range(3):
+        client.say("BEGIN", transaction="t")
+        world.tick(50)
+        client.publish(Q, "1", transaction="t")
+        client.say("COMMIT", transaction="t", receipt="c")
+        world.settle()
+        assert client.receipts() == ["c"]
+    client.say("BEGIN", transaction="t")
+    world.tick(50)
+    client.publish(Q, "1", transaction="t")
+    world.tick(11)
+    assert client.error() == "timeout"
+
+
+def test_without_a_time_limit_a_transaction_may_stay_open() -> None:
+    world = World("limits: {transaction_timeout: none}")
+    worker, other = with_open_ack(world)
+    world.tick(1_000_000)
+    world.settle()
+    assert not worker.session.closing and not other.messages()
+
+
+def test_a_commit_that_has_to_wait_does_not_time_out() -> None:
+    world = World(
+        "limits: {transaction_timeout: 60s}\n"
+        f"destinations: [{{match: {Q}, max_messages: 1, on_full: block, block_timeout: none}}]"
+    )
+    client = world.connect()
+    client.publish(Q, "first")
+    client.say("BEGIN", transaction="t")
+    client.publish(Q, "second", transaction="t")
+    client.say("COMMIT", transaction="t", receipt="c")
+    world.tick(1_000)
+    world.settle()
+    assert not client.session.closing and client.receipts() == []
+    taker = consumer(world)
+    world.settle()
+    assert client.receipts() == ["c"] and taker.bodies() == ["first", "second"]
+
+
+# --- limits.memory ----------------------------------------------------------------------------------------------------
+
+MIB = 1024 * 1024
+
+
+def fill(world: World) -> list[Client]:
+    """Open transactions that hold as much as they may, and of whom the last was refused."""
+    clients = []
+    while not clients or not clients[-1].session.closing:
+        clients.append(world.connect())
+        clients[-1].say("BEGIN", transaction="t")
+        clients[-1].publish(Q, "x" * 500_000, transaction="t")
+    return clients
+
+
+def test_open_transactions_of_all_clients_are_bounded_by_limits_memory() -> None:
+    world = World("limits: {memory: 4MiB}")
+    *clients, refused = fill(world)
+    account = world.broker.memory
+    assert len(clients) == 7 and account.bytes <= account.bytes_max
+    (error,) = refused.take("ERROR")
+    assert error.headers["error-code"] == "full" and b"limits.memory in the YAML file is 4194304" in error.body
+    assert world.broker.stats.memory_refusals == 1
+    quiet = world.connect()
+    quiet.publish(Q, "goes on", receipt="r")
+    world.settle()
+    assert quiet.receipts() == ["r"]
+
+
+def test_a_transaction_gives_its_memory_back_however_it_ends() -> None:
+    world = World("limits: {memory: 4MiB}")
+    *clients, _ = fill(world)
+    clients[0].say("COMMIT", transaction="t")
+    clients[1].say("ABORT", transaction="t")
+    clients[2].say("DISCONNECT")
+    clients[3].say("NONSENSE")
+    for client in clients[4:]:
+        client.drop()
+    world.settle()
+    assert world.broker.memory.shares["transactions"].bytes == world.broker.memory.bytes == 0
+    assert len(fill(world)) == 8
+
+
+def test_consumers_make_room_with_transactions_while_messages_fill_the_memory() -> None:
+    world = World("limits: {memory: 1MiB}\ndestinations: [{match: '/queue/m', store: memory}]")
+    sender, worker = world.connect(), world.connect()
+    worker.subscribe("/queue/m")
+    for _ in range(20):
+        sender.publish("/queue/m", "x" * 100_000)
+        world.settle()
+    assert sender.rest
+    for _ in range(20):
+        (message,) = worker.messages()
+        worker.say("BEGIN", transaction="t")
+        worker.ack(message, transaction="t")
+        worker.publish("/queue/out", "x" * 1_000, transaction="t")
+        worker.say("COMMIT", transaction="t", receipt="c")
+        world.settle()
+        assert worker.receipts() == ["c"]
+    assert not sender.rest

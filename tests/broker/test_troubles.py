@@ -60,22 +60,27 @@ def test_a_partition_that_refuses_sends_costs_a_line_and_not_one_for_each_messag
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = World()
-    world.fs.fail("fdatasync")
+    first = world.connect()
+    first.publish(A, "kept", receipt="r")
+    world.settle()
+    world.fs.fail("pwritev", under="/partitions/")
+    first.publish(A, "in the journal", receipt="s")
+    world.settle()
+    assert first.receipts() == ["r", "s"]
     for number in range(15):
         client = world.connect()
         client.publish(A, "m", receipt=str(number))
         world.settle()
         assert client.error() == "storage"
     (line,) = told(caplog)
-    assert "cannot sync" in line and "%2Fqueue%2Fa" in line
+    assert "cannot write" in line and "%2Fqueue%2Fa" in line
     world.tick(2.5)
     world.tick(1)
     lines = told(caplog)
     assert f"storage: {A}: well again; 15 were refused in the meantime" in lines
     assert not [line for line in lines if "still so" in line]
-    world.fs.fail("fdatasync")
-    client = world.connect()
-    client.publish(A, "m", receipt="again")
+    world.fs.fail("pwritev", under="/partitions/")
+    first.publish(A, "in the journal, too")
     world.settle()
     assert len(told(caplog)) == 1, "a new failure is told at once"
 

@@ -47,9 +47,13 @@ def test_a_long_list_of_names_is_a_visit_of_its_own() -> None:
     world.settle()
     headers = [("destination", "/radiator/admin"), ("reply-to", "/temp-queue/a")]
     client.say_bytes(3 * encode("SEND", headers, b'{"do": "destinations.ls"}', "1.2"))
-    assert len(client.rest) == 2
-    client.go_on()
-    assert len(client.rest) == 1
+    visits = 0
+    for left in (3, 2, 1):
+        assert len(client.rest) == left
+        while len(client.rest) == left:
+            client.go_on()
+            visits += 1
+    assert visits > 3
 
 
 @pytest.mark.parametrize("kind", ["topic", "queue"])
@@ -59,6 +63,7 @@ def test_many_long_selectors_are_not_all_asked_in_one_go(kind: str) -> None:
     for number, client in enumerate(clients):
         selector = " OR ".join(f"kind LIKE '%{number}x{each}%'" for each in range(90)) + " OR kind = 'wanted'"
         client.subscribe(f"/{kind}/{number if kind == 'queue' else 'all'}", ack="auto", selector=selector)
+    world.settle()
     producer = world.connect()
     for each in range(10):
         for number in range(30) if kind == "queue" else [0]:
@@ -70,7 +75,7 @@ def test_many_long_selectors_are_not_all_asked_in_one_go(kind: str) -> None:
     while world.broker.ready.busy:
         world.broker.ready.pump()
         served.append(sum(bool(client.session.outbox) for client in clients))
-    assert 0 < served[0] < 10
+    assert all(after - before < 10 for before, after in zip([0, *served], served, strict=False))
     assert served[-1] == 30
     assert all(client.bodies() == ["9"] for client in clients)
 
@@ -79,7 +84,6 @@ def test_frames_that_are_late_come_again() -> None:
     world = World()
     client = world.connect()
     world.broker.late = lambda: True
-    world.broker.work = 0
     client.say_bytes(b"".join(encode("SEND", [("destination", "/topic/a"), ("receipt", str(n))]) for n in range(20)))
     assert 0 < len(client.rest) < 20
     world.broker.late = bool

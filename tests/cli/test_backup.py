@@ -20,12 +20,12 @@ from tests.running import BrokerProcess
 StartBroker = Callable[..., BrokerProcess]
 KEPT = """
 version: 1
-defaults: {segment: {size: 64KiB}, retention: {acked: keep}}
+defaults: {segment: {size: 64KiB}, retention: {acked: keep}, merge_commits: false}
 destinations:
   - match: /topic/brief
     retention: {size: 128KiB}
 """
-REWRITTEN = KEPT.replace("{acked: keep}}", "{acked: reclaim}, compress: zstd}")
+REWRITTEN = KEPT.replace("{acked: keep}, merge_commits: false}", "{acked: reclaim}, compress: zstd}")
 BACKUPS = 4
 
 

@@ -11,6 +11,7 @@ import pytest
 from radiator.cli.main import run
 from radiator.client import connect
 from tests.running import BrokerProcess
+from tests.storage.driving import ALWAYS, NOW, commit, opened
 
 CONFIG = "destinations: [{match: '/queue/work.*', dead_letter: '/queue/dead.{1}', redeliver: {max: 2, delay: 0ms}}]"
 
@@ -63,7 +64,7 @@ def test_replay_sends_back_and_takes_away(broker: BrokerProcess, capfd: Any) -> 
     before = lying(broker.address, "/queue/dead.x")
     one = before[1]
     done = json.loads(said(capfd, "dlq", "replay", "/queue/dead.x", "--id", one.id, "--json").out)
-    assert done == {"queue": "/queue/dead.x", "replayed": 1, "left": 0, "to": {"/queue/work.x": 1}}
+    assert done == {"queue": "/queue/dead.x", "replayed": 1, "left": 0, "refused": 0, "to": {"/queue/work.x": 1}}
     (back,) = lying(broker.address, "/queue/work.x")
     assert back.body == one.body and back.headers["colour"] == "red"
     assert not [name for name in back.headers if name.startswith("dlq-")]
@@ -93,6 +94,53 @@ def test_drop_takes_away(broker: BrokerProcess, capfd: Any) -> None:
 )
 def test_what_cannot_be_done_is_told(broker: BrokerProcess, args: list[str], code: int, capfd: Any) -> None:
     assert said(capfd, "dlq", *args, code=code).err.startswith("radiator: ")
+
+
+# --- messages that are no dead letters --------------------------------------------------------------------------------
+
+FORGED = {"dlq-reason": "rejected", "dlq-destination": "/queue/payments", "dlq-time": "1", "dlq-deliveries": "3"}
+
+
+def test_a_message_that_a_client_sent_there_is_refused_by_name_and_the_others_go_back(
+    broker: BrokerProcess, capfd: Any
+) -> None:
+    letters = len(lying(broker.address, "/queue/dead.x"))
+    with connect(broker.address) as client:
+        client.send("/queue/dead.x", b"pay me", FORGED, receipt=True)
+    (forged,) = [each for each in lying(broker.address, "/queue/dead.x") if each.body == b"pay me"]
+    assert not [name for name in forged.headers if name.startswith("dlq-")]
+    (queue,) = json.loads(said(capfd, "dlq", "ls", "--json").out)["queues"]
+    assert queue["origins"] == {"/queue/work.x": letters, "unknown": 1}
+    assert "no dead letter" in said(capfd, "dlq", "show", "/queue/dead.x").out
+    done = said(capfd, "dlq", "replay", "/queue/dead.x", "--all", "--json", code=1)
+    result = json.loads(done.out)
+    assert (result["replayed"], result["refused"]) == (letters, 1) and forged.id in done.err
+    assert lying(broker.address, "/queue/payments") == []
+    assert [each.id for each in lying(broker.address, "/queue/dead.x")] == [forged.id]
+    said(capfd, "dlq", "replay", "/queue/dead.x", "--id", forged.id, code=1)
+    assert (
+        "1 to /queue/looked-at"
+        in said(capfd, "dlq", "replay", "/queue/dead.x", "--id", forged.id, "--to", "/queue/looked-at").out
+    )
+
+
+def test_a_forged_message_in_a_store_of_an_earlier_version_is_refused_too(
+    start_broker: Any, monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
+    broker = start_broker(CONFIG)
+    assert broker.stop() == 0
+    store, _ = opened(root=str(broker.data))
+    block = "\n".join(f"{name}:{value}" for name, value in FORGED.items()).encode()
+    store.partition("/queue/dead.x", ALWAYS).append("/queue/dead.x", block, b"pay me", NOW)
+    commit(store)
+    store.close()
+    broker.start()
+    monkeypatch.setenv("RADIATOR_URL", broker.address)
+    (forged,) = lying(broker.address, "/queue/dead.x")
+    assert forged.headers["dlq-destination"] == "/queue/payments", "it was stored so"
+    assert "no dead letter" in said(capfd, "dlq", "show", "/queue/dead.x").out
+    assert forged.id in said(capfd, "dlq", "replay", "/queue/dead.x", "--all", code=1).err
+    assert lying(broker.address, "/queue/payments") == []
 
 
 # --- letters of named subscriptions -----------------------------------------------------------------------------------

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from radiator.cli.main import run
-from radiator.storage import archived, layout, transaction_log
+from radiator.storage import archived, layout
 from radiator.storage.dedup_file import encode_block
 from radiator.storage.files import FileSystem
+from radiator.storage.format import decode_header
 from radiator.upkeep.show import FILES, reader_of
+from tests.storage import former_redo_log
 from tests.storage.driving import ALWAYS, NOW, commit, opened, put
 
 
@@ -73,17 +75,19 @@ def test_the_files_of_the_cursors_are_shown(root: Path, capfd: pytest.CaptureFix
     (delivered,) = lines(root / "cursors" / "delivered", capfd)
     assert (delivered["slot"], delivered["offset"]) == (0, 4)
     opened(root=str(root))[0].close()
-    snapshot, _, create, acked, counts = lines(root / "cursors" / "snapshot", capfd)
+    snapshot, _, create, acked, counts, covers = lines(root / "cursors" / "snapshot", capfd)
+    assert (covers["what"], covers["cursors_to"], covers["entries_to"]) == ("covers", 1, 1)
     assert snapshot["generation"] == 1 and create["floor"] == 1 and acked["intervals"] == [[2, 3]]
     assert run(["dump", str(root / "cursors" / "snapshot")]) == 0
     assert "acked cursor=1 intervals=2:3" in capfd.readouterr().out
 
 
 def test_the_redo_log_of_transactions_is_shown(root: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    batch = (root / "partitions" / "shared" / f"{0:020}.rlog").read_bytes()[:30_200]
-    part = transaction_log.encode_batch_part("shared", [batch])
+    segment = (root / "partitions" / "shared" / f"{0:020}.rlog").read_bytes()
+    batch = segment[: decode_header(segment).total_len]
+    part = former_redo_log.encode_batch_part("shared", [batch])
     path = Path(layout.transactions_path(str(root)))
-    entries = [transaction_log.encode_entry(serial, [part]) for serial in (7, 8, 3)]
+    entries = [former_redo_log.encode_entry(serial, [part]) for serial in (7, 8, 3)]
     path.write_bytes(b"".join(entries) + bytes(80))
     found = lines(path, capfd)
     assert [(each["what"], each.get("serial")) for each in found] == [
@@ -92,6 +96,37 @@ def test_the_redo_log_of_transactions_is_shown(root: Path, capfd: pytest.Capture
     assert (found[1]["partition"], found[1]["base_offset"], found[1]["records"]) == ("shared", 0, 1)
     flip(path, 40)
     assert [each.get("serial") for each in lines(path, capfd, 6) if each.get("what") == "entry"] == [8]
+
+
+def test_a_file_of_the_journal_is_shown(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    store, _ = opened(root=str(tmp_path))
+    logs = [store.partition(name, ALWAYS) for name in ("shared", "other")]
+    cursor = store.cursors.open("c", "shared", 0)
+    for number in range(3):
+        for log in logs:
+            put(log, b"%d" % number)
+        store.together(logs, [(cursor, [number])], lambda holds: None)
+        commit(store)
+    path = Path(layout.journal_file_path(layout.journal_path(str(tmp_path)), 1))
+    head, *found = lines(path, capfd)
+    assert (head["what"], head["number"], head["first_entry"], head["epoch"]) == ("journal", 1, 1, 1)
+    brought = ["entry", "batch", "batch", "create", "acked"]
+    assert [each["what"] for each in found] == [*brought, "create", *brought, *brought], (
+        "the cursor is new in the first"
+    )
+    second = found[len(brought) + 1]
+    assert [each["number"] for each in found if each["what"] == "entry"] == [1, 2, 3]
+    assert [each["partition"] for each in found if each["what"] == "batch"] == ["shared", "other"] * 3
+    path.write_bytes(path.read_bytes()[: found[-1]["end"]] + b"of an earlier use")
+    assert lines(path, capfd)[-1]["what"] == "left over"
+    flip(path, second["start"] + 50)
+    told = lines(path, capfd, 6)
+    assert [each["number"] for each in told if each.get("what") == "entry"] == [1, 3]
+    (damage,) = [each["damage"] for each in told if "damage" in each]
+    assert (damage["position"], damage["end"]) == (second["start"], second["end"])
+    flip(path, 9)
+    assert len(lines(path, capfd, 6)) == 1
+    store.close()
 
 
 def test_ids_and_how_far_an_archive_is_are_shown(root: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,9 @@ import pytest
 
 from radiator.cli.main import run
 from radiator.client import connect
+from radiator.clock import NS_PER_SECOND, now_ns
 from radiator.storage import layout
+from radiator.storage.reader import batches, list_partitions
 from radiator.upkeep.findings import KINDS
 from tests.cli.test_main import section
 from tests.running import BrokerProcess
@@ -120,6 +122,36 @@ def test_beside_a_broker_under_load_nothing_is_found_and_repair_is_refused(
     broker.kill()
     assert run(["fsck", "--data", str(broker.data)]) == 0
     assert "0 partitions" not in capfd.readouterr().out
+
+
+def test_receive_times_in_the_future_are_shown_and_lowered_on_request(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    data = str(tmp_path / "data")
+    store, _ = opened(root=data)
+    partition = store.partition("/queue/jobs", ALWAYS)
+    ahead_ns = now_ns() + 365 * 86_400 * NS_PER_SECOND
+    for at in (1_000, ahead_ns, ahead_ns):
+        put(partition, b"job", destination="/queue/jobs", at=at)
+        commit(store)
+    store.close()
+
+    def times() -> list[int]:
+        (stored,) = list_partitions(data)
+        return [time for batch in batches(stored) for time in batch.receive_ns]
+
+    for arguments in ([], ["--latest", "now"], ["--repair"]):
+        assert run(["fsck", "--data", data, "--json", *arguments]) == 0
+        found = [line for line in lines(capfd) if "kind" in line]
+        assert {line["kind"] for line in found} == {"future"}
+        assert found[-1]["first_offset"] == 1 and "`--repair --latest` lowers them" in found[-1]["text"]
+    assert times() == [1_000, ahead_ns, ahead_ns]
+    assert run(["fsck", "--data", data, "--repair", "--latest", "2020-01-01"]) == 0
+    assert "2 receive times lowered" in capfd.readouterr().out
+    assert times() == [1_000] + 2 * [1_577_836_800 * NS_PER_SECOND]
+    assert run(["fsck", "--data", data, "--json"]) == 0 and len(lines(capfd)) == 1
+    assert run(["fsck", "--data", data, "--latest", "tomorrow"]) == 2
+    assert "expected now, a time such as" in capfd.readouterr().err
 
 
 def test_the_document_has_every_kind_of_finding() -> None:

@@ -17,6 +17,7 @@ from radiator.storage.files import FileSystem
 from radiator.storage.store import PartitionOptions, Store
 from tests.bench import records
 from tests.bench.records import LOGS, START_NS, compress_sealed, merge_sealed, write_store
+from tests.clocks import both
 
 pytestmark = pytest.mark.spark
 
@@ -40,7 +41,7 @@ def test_the_store_is_whole_and_the_storage_opens_it(
     assert {len(row["headers"]) for row in rows} == {4} and {len(row["tags"]) for row in rows} == {2}
     found = Counter(row["partition"] for row in rows)
     store = Store(root, FileSystem())
-    store.open(START_NS)
+    store.open(both(START_NS))
     assert {name: store.partition(name, PartitionOptions()).high_watermark for name in LOGS} == found
     store.close()
 

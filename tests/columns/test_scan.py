@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from radiator.columns.scan import Loss, SegmentRange
+from radiator.storage import layout
 from radiator.storage.format import MAGIC, UnknownVersion, encode_batch
 from tests.columns.segments import Placed, read_rows, whole, write_segment
 from tests.formats.newer import flagged, newer
@@ -159,13 +160,19 @@ def test_a_missing_batch_is_a_loss(tmp_path: Path) -> None:
     assert "offset 9 stands where offset 4 was expected" in losses[0].reason
 
 
-def test_a_segment_that_retention_took_is_a_loss_that_says_so(tmp_path: Path) -> None:
-    path, placed = segment(tmp_path)
-    wanted = whole(path, placed)
-    path.unlink()
+@pytest.mark.parametrize(
+    ("others", "removed"), [((), False), ((90,), True), ((90, 180), True), ((0, 180), False), ((0,), False)]
+)
+def test_a_segment_that_is_gone_was_removed_if_only_newer_ones_are_left(
+    tmp_path: Path, others: tuple[int, ...], removed: bool
+) -> None:
+    wanted = SegmentRange("p", layout.segment_path(str(tmp_path), 45), 0, 4096, 45, 90)
+    for base in others:
+        Path(layout.segment_path(str(tmp_path), base)).touch()
     offsets, (loss,) = offsets_and_losses(wanted)
-    assert offsets == []
-    assert "retention has removed it" in str(loss)
+    assert offsets == [] and lost([loss]) == list(range(45, 90))
+    assert loss.removed == removed
+    assert ("retention has removed it, or all in it was settled" in str(loss)) == removed
 
 
 def test_a_newer_format_is_refused_whatever_the_options_say(tmp_path: Path) -> None:

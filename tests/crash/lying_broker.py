@@ -12,13 +12,14 @@ import threading
 import time
 from typing import Any
 
-from radiator.broker import commands
+from radiator.broker.committing import commit
 from radiator.cli.main import main
 from radiator.server.driver import Driver
 from radiator.server.group import Shortcut
 from radiator.storage.cursor_store import CursorJob
 from radiator.storage.files import FileSystem
 from radiator.storage.jobs import AppendJob
+from radiator.storage.journal.group import GroupJob
 
 LATE_SECONDS = 0.02
 
@@ -39,7 +40,7 @@ def receipts_before_the_write() -> None:
 
     def lie(self: Driver, jobs: list[Any]) -> list[Any]:
         known = all(job.partition is not None and job.partition.segments for job in jobs if job.batch is not None)
-        if known and not any(job.indivisible for job in jobs):
+        if known and not any(isinstance(job, GroupJob) and job.is_transaction for job in jobs):
             late.put((self, jobs))
             return jobs
         late.join()
@@ -66,7 +67,7 @@ def deliveries_without_a_mark() -> None:
 def transactions_file_by_file() -> None:
     """A COMMIT goes to each of its files as if there were no others. Writes are slow, for the kill to come between."""
 
-    def apart(_broker: Any, _partitions: Any, _under_way: Any, acked: dict[Any, list[int]]) -> list[Any]:
+    def apart(_broker: Any, _partitions: Any, acked: dict[Any, list[int]]) -> list[Any]:
         for source, offsets in acked.items():
             source.settle(offsets)
         return []
@@ -77,7 +78,7 @@ def transactions_file_by_file() -> None:
 
     honest = AppendJob.write
     AppendJob.write = slow  # type: ignore[method-assign]
-    commands._settle_together = apart
+    commit._settle_together = apart
 
 
 LIES = {

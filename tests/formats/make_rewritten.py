@@ -15,6 +15,7 @@ from radiator.storage import layout
 from radiator.storage.files import FileSystem
 from radiator.storage.options import PartitionOptions
 from radiator.storage.store import Store
+from tests.clocks import both
 from tests.formats.make_sample import START
 from tests.storage.driving import commit
 from tests.storage.rewriting import rewritten
@@ -30,7 +31,7 @@ def main() -> None:
     shutil.copytree(HERE / "v1", root)
     expected: list[list[Any]] = json.loads((root / "expected.json").read_text("utf-8"))
     store = Store(str(root), FileSystem())
-    store.open(START)
+    store.open(both(START))
     log = store.partition(LOG, PartitionOptions(segment_bytes=1_600))
     for number in range(20):
         at, block, body = START + 1_000 * number, b"tag-level:info", b"line %d " % number * 20

@@ -14,6 +14,7 @@ from radiator.storage.files import FileSystem
 from radiator.storage.format import FORMAT_VERSION
 from radiator.storage.options import PartitionOptions
 from radiator.storage.store import Store
+from tests.clocks import both
 from tests.storage.driving import commit
 
 START = 1_700_000_000_000_000_000
@@ -23,7 +24,7 @@ def main() -> None:
     root = Path(__file__).parent / f"v{FORMAT_VERSION}"
     shutil.rmtree(root, ignore_errors=True)
     store = Store(str(root), FileSystem())
-    store.open(START)
+    store.open(both(START))
     expected = []
 
     def add(
@@ -50,7 +51,7 @@ def main() -> None:
     commit(store)
     store.close()
     store = Store(str(root), FileSystem())  # folds the journal into a snapshot, and begins another
-    store.open(START)
+    store.open(both(START))
     store.cursors.open("queue:/queue/orders", "/queue/orders", 0).ack([3])
     store.cursors.open("durable", "weather-ä", 4)
     commit(store)

@@ -24,6 +24,7 @@ from radiator.storage.format import (
     decode_header,
 )
 from radiator.storage.store import Store
+from tests.clocks import both
 from tests.formats.newer import newer
 
 HERE = Path(__file__).parent
@@ -73,7 +74,7 @@ def test_it_can_be_read_from_outside(sample: tuple[Path, list[list[Any]]]) -> No
     root, expected = sample
     found = []
     for partition in reader.list_partitions(str(root)):
-        for batch in reader.batches(partition, on_gap=lambda first, last: pytest.fail(f"gap {first} to {last}")):
+        for batch in reader.batches(partition, on_gap=lambda first, last, _: pytest.fail(f"gap {first} to {last}")):
             found += facts(partition.name, batch)
     assert sorted(found) == expected
     assert [(each.name, each.floor, each.intervals, each.counts) for each in reader.list_cursors(str(root))] == [
@@ -85,7 +86,7 @@ def test_it_can_be_read_from_outside(sample: tuple[Path, list[list[Any]]]) -> No
 def test_a_broker_takes_it_over_and_goes_on(sample: tuple[Path, list[list[Any]]]) -> None:
     root, expected = sample
     store = Store(str(root), FileSystem())
-    notes = store.open(0)
+    notes = store.open(both(0))
     assert [note.kind for note in notes if note.kind != "foreign"] == []
     found = []
     for name, partition in store.partitions.items():
@@ -131,7 +132,7 @@ def test_a_newer_version_is_refused_by_every_reader_and_nothing_is_changed(
     path.write_bytes({"first": coming + data[header.total_len :], "last": data + coming, "alone": coming}[where])
     before = {each: each.read_bytes() for each in root.rglob("*.rlog")}
     with pytest.raises(UnknownVersion, match=f"orders.*version {FORMAT_VERSION + 1}.*newer one"):
-        Store(str(root), FileSystem()).open(0)
+        Store(str(root), FileSystem()).open(both(0))
     assert before == {each: each.read_bytes() for each in root.rglob("*.rlog")}
 
 
@@ -144,7 +145,7 @@ def test_a_flipped_version_digit_refuses_nothing(sample: tuple[Path, list[list[A
             copy = root.with_name(f"copy-{bit}-{path.stem}-{path.parent.name}")
             shutil.copytree(root, copy)
             store = Store(str(copy), FileSystem())
-            store.open(0)
+            store.open(both(0))
             store.close()
             shutil.rmtree(copy)
         path.write_bytes(whole)

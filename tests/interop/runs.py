@@ -17,7 +17,7 @@ from argon2 import PasswordHasher
 
 from tests.certificates import Authority
 from tests.interop import scenarios
-from tests.interop.clients import CLIENTS, PROGRAMS, REQUIRED, WEBSOCKET, Client
+from tests.interop.clients import CLIENTS, PROGRAMS, REQUIRED, WEBSOCKET, Client, why_missing
 from tests.interop.driver import Connection, Driver, DriverError, Endpoint
 from tests.interop.tap import Tap
 from tests.running import BrokerProcess, free_port
@@ -43,6 +43,10 @@ class Case(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.client.name}-{self.transport}-{self.version}"
+
+    @property
+    def missing(self) -> str:
+        return why_missing(self.client, self.transport)
 
 
 def cases() -> list[Case]:
@@ -159,6 +163,7 @@ class Runs:
         self._pool.shutdown(cancel_futures=True)
 
 
-def must_be_here(client: Client) -> None:
-    if client.missing:
-        (pytest.fail if REQUIRED else pytest.skip)(client.missing)
+def must_be_here(client: Client, transport: str) -> None:
+    """Skip the test, or let it fail where no client may be missing, if the client cannot be run over the transport."""
+    if why := why_missing(client, transport):
+        (pytest.fail if REQUIRED else pytest.skip)(why)

@@ -1,7 +1,7 @@
 """Clients of other makes, unchanged, against a real broker: each client, transport and version does every scenario.
 
-Each scenario is a test. A client that is not installed is skipped and says so; with RADIATOR_INTEROP=require it is a
-failure.
+Each scenario is a test. A client that is not installed, or lacks what it needs for a transport, is skipped there; the
+reason says what is missing; with RADIATOR_INTEROP=require it is a failure.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     wanted: dict[Case, list[str]] = {}
     for item in request.session.items:
         parameters = getattr(getattr(item, "callspec", None), "params", {})
-        if item.path == request.path and "case" in parameters and not parameters["case"].client.missing:
+        if item.path == request.path and "case" in parameters and not parameters["case"].missing:
             wanted.setdefault(parameters["case"], []).append(parameters["name"])
     place = Place(tmp_path_factory.mktemp("interop"), wanted)
     place.broker.start()
@@ -33,7 +33,7 @@ def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     ("case", "name"), [pytest.param(case, name, id=f"{case}-{name}") for case in cases() for name in todo(case)]
 )
 def test_a_client_can(case: Case, name: str, request: pytest.FixtureRequest) -> None:
-    must_be_here(case.client)
+    must_be_here(case.client, case.transport)
     wrong = request.getfixturevalue("runs").outcome(case, name)
     if wrong:
         pytest.fail(f"{case}, {name}: {wrong}", pytrace=False)

@@ -13,7 +13,7 @@ from tests.interop.scenarios import BEAT_MS
 
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: str(client.name))
 def test_a_client_comes_back_to_a_broker_that_was_killed(client: Client, tmp_path: Path) -> None:
-    must_be_here(client)
+    must_be_here(client, client.transports[0])
     case = Case(client, client.transports[0], "1.2")
     place = Place(tmp_path, [case])
     place.broker.start()

@@ -16,7 +16,7 @@ def test_a_hundred_calls_of_rx_stomps_rpc_are_answered_each_with_its_own(
     start_broker: Callable[..., BrokerProcess],
 ) -> None:
     (client,) = [client for client in CLIENTS if client.name == "rx-stomp"]
-    must_be_here(client)
+    must_be_here(client, "ws")
     address = f"ws://127.0.0.1:{free_port()}/stomp"
     start_broker(None, ["--listen", address])
     command = [client.command[0], str(PROGRAMS / "rx_rpc.mjs"), address]

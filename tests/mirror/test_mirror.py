@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,12 @@ from typing import Any
 import pytest
 
 from radiator.cli.main import run
-from radiator.client import connect
+from radiator.client import Message, connect
 from radiator.mirror.copy import Copy
 from radiator.mirror.follow import Mirror, stored_block
 from radiator.storage.files import FileSystem
 from radiator.storage.reader import batches, list_partitions
+from tests.clocks import both
 from tests.crash.asking import replay
 from tests.load import QUEUE, TOPIC, Client, Consumer, Producer, Records
 from tests.running import BrokerProcess
@@ -156,8 +158,8 @@ def test_what_the_source_has_given_back_is_missing_without_complaint(
     assert all(copied[name].items() >= original[name].items() for name in (TOPIC, QUEUE))
     assert set(records.stored[QUEUE].values()) - {row[-1] for row in copied[QUEUE].values()} <= records.acked
     mirror = Copy(str(copy))
-    assert mirror.open(0) == []
-    mirror.close(0)
+    assert mirror.open(both(0)) == []
+    mirror.close(both(0))
 
 
 def test_headers_and_times_arrive_byte_for_byte(
@@ -190,16 +192,16 @@ def test_what_was_not_asked_for_is_a_hole_that_nobody_complains_of(
     assert (end["records"], end["lost"], end["partitions"]) == (6, 0, {"shared": 20, "/queue/new": 1})
     gaps: list[tuple[int, int]] = []
     for partition in list_partitions(str(copy)):
-        assert list(batches(partition, 0, lambda first, last: gaps.append((first, last))))
+        assert list(batches(partition, 0, lambda first, last, _: gaps.append((first, last))))
     assert gaps == []
     assert run(["fsck", "--data", str(copy)]) == 0
     assert list(rows(copy)["shared"]) == list(range(1, 20, 2))
     mirror = Copy(str(copy))
-    assert mirror.open(0) == []
-    mirror.close(0)
+    assert mirror.open(both(0)) == []
+    mirror.close(both(0))
 
 
-def test_what_retention_took_meanwhile_is_counted_and_told_as_a_gap(
+def test_what_retention_took_meanwhile_is_counted_and_no_damage_of_the_copy(
     start_broker: StartBroker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     broker = start_broker("defaults: {segment: {size: 64KiB}, retention: {size: 128KiB}}")
@@ -211,16 +213,59 @@ def test_what_retention_took_meanwhile_is_counted_and_told_as_a_gap(
             connection.send_many([("/topic/a", b"y" * 1000)] * 60)
     end = once(capfd, broker, copy)
     first = min(rows(broker.data)["/topic/a"])
-    assert first > 10 and end["lost"] == first - 10
-    gaps: list[tuple[int, int]] = []
+    assert first > 10 and (end["lost"], end["removed"]) == (0, first - 10)
+    gaps: list[tuple[int, int, bool]] = []
     (partition,) = list_partitions(str(copy))
     found = [offset for batch in batches(partition, 0, lambda *gap: gaps.append(gap)) for offset in batch.offsets]
     assert found == [*range(10), *range(first, 610)]
-    assert gaps == [(10, first - 1)]
-    assert run(["fsck", "--data", str(copy)]) == 6
+    assert gaps == []
+    assert run(["fsck", "--data", str(copy)]) == 0
     mirror = Copy(str(copy))
-    assert mirror.open(0) == [] and mirror.ends == {"/topic/a": 610}
-    mirror.close(0)
+    assert mirror.open(both(0)) == [] and mirror.ends == {"/topic/a": 610}
+    mirror.close(both(0))
+
+
+def test_what_a_queue_was_done_with_meanwhile_is_no_damage_of_the_copy(
+    start_broker: StartBroker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    broker, copy = start_broker("defaults: {segment: {size: 64KiB}, prefetch: 1000}"), tmp_path / "copy"
+    with connect(broker.address) as connection:
+        connection.send_many([("/queue/a", b"x" * 1000)] * 10)
+        once(capfd, broker, copy)
+        connection.send_many([("/queue/a", b"y" * 1000)] * 300)
+        with connection.subscribe("/queue/a") as worker:
+            for _ in range(310):
+                message = worker.fetch(60)
+                assert message is not None
+                message.ack()
+        while min(rows(broker.data)["/queue/a"], default=310) <= 10:
+            time.sleep(0.01)
+        connection.send_many([("/queue/a", b"z")] * 5)
+    end = once(capfd, broker, copy)
+    assert end["lost"] == 0 and end["removed"] > 0
+    assert rows(copy)["/queue/a"].keys() >= {*range(10), *range(310, 315)}
+    assert run(["fsck", "--data", str(copy)]) == 0
+
+
+def test_what_goes_while_it_is_followed_is_told_apart_from_what_is_lost(tmp_path: Path) -> None:
+    copy = Copy(str(tmp_path / "copy"))
+    copy.open(both(0))
+    mirror = Mirror(copy, lambda: pytest.fail("not asked"), ["#"], once=True, tell=lambda progress: None)
+
+    def came(offset: int, **told: str) -> None:
+        headers = {"partition": "p", "offset": str(offset), "receive-time": str(offset), "destination": "/topic/p"}
+        mirror._take(Message({**headers, **told}, b"body", None, b"content-length:4\n"))  # type: ignore[arg-type]
+
+    came(0)
+    came(10, gap="9", **{"gap-removed": "9"})
+    came(20, gap="9", **{"gap-removed": "4"})
+    came(30, gap="9")
+    copy.close(both(0))
+    assert (copy.removed, copy.lost) == (9, 18)
+    (log,) = list_partitions(str(tmp_path / "copy"))
+    gaps: list[tuple[int, int, bool]] = []
+    assert len(list(batches(log, 0, lambda *gap: gaps.append(gap)))) == 3
+    assert gaps == [(11, 19, False), (21, 29, False)]
 
 
 def test_each_partition_of_a_destination_goes_on_by_itself(
@@ -290,10 +335,10 @@ def test_one_mirror_at_a_time_and_no_broker_beside_it(
     broker: BrokerProcess, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     mirror = Copy(str(tmp_path / "copy"))
-    mirror.open(0)
+    mirror.open(both(0))
     assert run(["mirror", "--from", broker.address, "--to", str(tmp_path / "copy"), "--once"]) == 1
     assert "in use by another broker" in capfd.readouterr().err
-    mirror.close(0)
+    mirror.close(both(0))
     broker.stop()
     assert run(["mirror", "--from", broker.address, "--to", str(tmp_path / "copy"), "--once"]) == 3
     assert "is a broker running there" in capfd.readouterr().err

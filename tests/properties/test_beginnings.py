@@ -104,7 +104,9 @@ class Life:
         else:
             world.fs.kill()
         if "loss" in how:
-            parts = self.random.choice([["/cursors/"], ["/journal"], ["/snapshot"], ["/cursors/", "/last_rules"]])
+            parts = self.random.choice(
+                [["/cursors/"], ["/cursors/journal"], ["/snapshot"], ["/cursors/", "/last_rules"]]
+            )
             self.told.append(f"without {parts}")
             for path in [each for each in world.fs.nodes if any(part in each for part in parts)]:
                 del world.fs.nodes[path]

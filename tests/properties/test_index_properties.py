@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from radiator.routing.index import NameIndex, PatternIndex
 from radiator.routing.pattern import Pattern, parse_list
+from radiator.routing.rule_index import Matcher, RuleIndex, captures_of, enclosing
 
 segment = st.sampled_from(["a", "b", "", "*x", "c"])
 names = st.builds(
@@ -22,6 +25,54 @@ wild = st.builds(
     st.sampled_from("./"),
 ).filter(bool)
 lists = st.lists(st.one_of(wild, names), min_size=1, max_size=3).map(lambda each: parse_list(",".join(each)))
+
+
+def _expression(parts: list[str]) -> re.Pattern[str] | None:
+    try:
+        return re.compile("".join(parts))
+    except re.error:
+        return None
+
+
+PIECES = r"/ \. /a a b \*x \* # > * ? + {0,1} { . .* ([^./]*) [./] ^ | ( ) (a|b) (?:b)? (?i) (?x) (?#a|b) \w"
+pieces = st.sampled_from([*PIECES.split(), " "])
+expressions = st.lists(pieces, min_size=1, max_size=8).map(_expression).filter(lambda each: each is not None)
+hard_names = st.one_of(names, st.text("ab*#>./, A{é", min_size=1, max_size=6))
+
+
+@settings(max_examples=1_000)
+@given(st.lists(st.one_of(lists, expressions), max_size=8), st.lists(hard_names, min_size=1, max_size=6))
+def test_the_first_rule_is_that_of_a_walk_over_all(matchers: list[Matcher], wanted: list[str]) -> None:
+    index = RuleIndex(matchers)
+    for name in wanted:
+        walked = ((number, captures_of(matcher)(name)) for number, matcher in enumerate(matchers))
+        assert index.first(name) == next((each for each in walked if each[1] is not None), None)
+
+
+@settings(max_examples=1_000)
+@given(expressions, st.data())
+def test_an_expression_is_enclosed_by_its_pattern(expression: re.Pattern[str], data: st.DataObject) -> None:
+    name = data.draw(st.from_regex(expression, fullmatch=True))
+    if expression.fullmatch(name):
+        assert enclosing(expression).matches(name)
+
+
+@pytest.mark.parametrize(
+    ("expression", "pattern"),
+    [
+        (r"/queue/orders\.(.*)", "/queue/orders/#"),
+        (r"^/queue/orders-\d+", "/queue/#"),
+        (r"/queue/a\.b?", "/queue/a/#"),
+        (r"/queue/a\.?b", "/queue/#"),
+        (r"/queue/a/*b", "/queue/#"),
+        (r"/(queue|topic)/a", "#"),
+        (r"(?i)/queue/a/b", "#"),
+        (r"/queue/\*/a/b", "/queue/#"),
+        ("/a" * 20, "/a" * 15 + "/#"),
+    ],
+)
+def test_what_an_expression_begins_with_finds_it(expression: str, pattern: str) -> None:
+    assert enclosing(re.compile(expression)).text == pattern
 
 
 @settings(max_examples=500)

@@ -19,6 +19,8 @@ from radiator.replay.sources import Sources
 from radiator.storage import archived
 from radiator.storage.files import FileSystem
 from radiator.storage.reader import list_partitions
+from radiator.storage.sweep import EVERY_NS
+from tests.clocks import both
 from tests.spark.stores import MS, START_NS, Writer, numbered
 
 COUNT = 2400
@@ -48,9 +50,9 @@ class Store:
         while start < after:
             start = after
             for _ in range(5):
-                now_ns += 10**9
-                self.writer.store.tick(now_ns)
-                self.writer.commit()
+                now_ns += EVERY_NS  # each tick looks at all logs
+                self.writer.store.tick(both(now_ns))
+                self.writer.commit(now_ns)
             after = self.start
         return after
 
@@ -175,7 +177,8 @@ def test_what_neither_has_is_told_and_only_that(store: Store) -> None:
 
     found = offsets(made, 1, somebody_else_says_that_it_is_safe)
     ((partition, first, last, why),) = losses
-    assert (partition, last, why) == ("p", store.start - 1, "damaged or gone, and the archive does not have them yet")
+    expected = "removed since this replay began, and the archive does not have them yet"
+    assert (partition, last, why) == ("p", store.start - 1, expected)
     assert found == [*range(first), *range(store.start, COUNT)]
     assert 0 < first < log.next_offset - 500
 
@@ -186,4 +189,4 @@ def test_without_an_archive_it_is_told_too(store: Store) -> None:
     store.archiver()
     start = store.retention()
     assert [row.offset for row in made.rows()] == list(range(start, COUNT))
-    assert losses == [("p", before, start - 1, "damaged or gone")]
+    assert losses == [("p", before, start - 1, "removed since this replay began")]

@@ -61,17 +61,17 @@ def test_the_first_rule_that_matches_wins(example: Rules, name: str, rule_index:
 def test_where_no_rule_matches_the_defaults_hold(example: Rules) -> None:
     policy = example.policy_for("/queue/open")
     assert policy.rule is example.config.defaults
-    assert policy.prefetch == 3
+    assert policy.rule.prefetch == 3
     assert policy.partitions == ("/queue/open",)
 
 
 def test_a_policy_has_the_values_of_its_rule(example: Rules) -> None:
     weather = example.policy_for("/topic/weather.EWR")
-    assert (weather.store, weather.fsync_interval_ns, weather.prefetch) == ("file", 1_000_000_000, 3)
+    assert (weather.rule.store, weather.rule.fsync_interval_ns, weather.rule.prefetch) == ("file", 1_000_000_000, 3)
     closed = example.policy_for("/queue/closed")
-    assert (closed.create, closed.max_bytes, closed.rule.line) == (False, 1 << 20, 15)
+    assert (closed.rule.create, closed.rule.max_bytes, closed.rule.line) == (False, 1 << 20, 15)
     live = example.policy_for("/topic/weather.EWR.hourly")
-    assert (live.store, live.retention_count, live.on_full) == ("memory", 1_000, "reject")
+    assert (live.rule.store, live.rule.retention_count, live.rule.on_full) == ("memory", 1_000, "reject")
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_the_kind_is_the_rules_or_the_names(example: Rules, name: str, kind: str
 
 def test_a_temporary_queue_is_kept_in_memory_whatever_the_rules_say() -> None:
     policy = rules("destinations: [{match: '#', create: deny}]").policy_for("/temp-queue/x")
-    assert (policy.kind, policy.store, policy.create) == ("queue", "memory", True)
+    assert (policy.kind, policy.rule.store, policy.rule.create) == ("queue", "memory", True)
 
 
 def test_a_policy_is_made_once(example: Rules) -> None:
@@ -289,3 +289,11 @@ def test_dead_letters_that_would_go_in_a_circle_are_a_fault(text: str, circle: s
 )
 def test_dead_letters_that_come_to_rest_are_none(text: str) -> None:
     rules(f"destinations: {text}")
+
+
+def test_destinations_of_one_rule_share_it_and_so_do_its_dead_letter_queues() -> None:
+    some = rules("destinations: [{match: '/queue/>', dead_letter: '/queue/dead.{name}', redeliver: {max: 3}}]")
+    ones, others, letters, more = map(some.policy_for, ("/queue/a", "/queue/b", "/queue/dead.a", "/queue/dead.b"))
+    assert ones.rule is others.rule is some.config.rules[0]
+    assert letters.rule is more.rule
+    assert (ones.rule.redeliver_max, letters.rule.redeliver_max) == (3, None)

@@ -2,7 +2,7 @@
 
 ``python -m tests.server.failing_broker serve ...``.
 
-While ``<data_dir>/fail`` exists, a sync of a segment whose path holds the file's text is an EIO; while
+While ``<data_dir>/fail`` exists, a write or a sync of a file whose path holds the file's text is an EIO; while
 ``<data_dir>/stall`` exists, every sync waits. Nothing in the product
 knows of this; the process replaces a verb of the file system before it starts.
 """
@@ -13,15 +13,16 @@ import errno
 import os
 import sys
 import time
+from typing import Any
 
 from radiator.cli.main import main
 from radiator.storage.files import FileSystem
 
 
 def install(data: str) -> None:
-    honest = os.fdatasync
+    honest, pwritev = os.fdatasync, os.pwritev
 
-    def fdatasync(fd: int) -> None:
+    def look(fd: int) -> None:
         try:
             with open(f"{data}/fail", encoding="utf-8") as file:
                 wanted = file.read()
@@ -29,11 +30,19 @@ def install(data: str) -> None:
             wanted = ""
         if wanted and wanted in os.readlink(f"/proc/self/fd/{fd}"):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def writing(fd: int, pieces: Any, position: int) -> int:
+        look(fd)
+        return pwritev(fd, pieces, position)
+
+    def fdatasync(fd: int) -> None:
+        look(fd)
         while os.path.exists(f"{data}/stall"):
             time.sleep(0.01)
         honest(fd)
 
     FileSystem.fdatasync = staticmethod(fdatasync)  # type: ignore[assignment]
+    FileSystem.pwritev = staticmethod(writing)  # type: ignore[assignment]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A broker that has half a second for a stop, on a disk that takes 20 ms for each sync.
+"""A broker that has half a second for a stop, on a disk that takes 20 ms for each sync and each new directory.
 
 ``python -m tests.server.hurried_broker serve ...``.
 """
@@ -14,13 +14,18 @@ from radiator.storage.files import FileSystem
 
 
 def install() -> None:
-    honest = os.fdatasync
+    fdatasync, mkdir = os.fdatasync, FileSystem.mkdir
 
-    def fdatasync(fd: int) -> None:
+    def slow_fdatasync(fd: int) -> None:
         time.sleep(0.02)
-        honest(fd)
+        fdatasync(fd)
 
-    FileSystem.fdatasync = staticmethod(fdatasync)  # type: ignore[assignment]
+    def slow_mkdir(files: FileSystem, path: str) -> None:
+        time.sleep(0.02)
+        mkdir(files, path)
+
+    FileSystem.fdatasync = staticmethod(slow_fdatasync)  # type: ignore[assignment]
+    FileSystem.mkdir = slow_mkdir  # type: ignore[method-assign]
     app.STOP_SECONDS_MAX, app.WORD_SECONDS_MAX = 0.5, 0.2
 
 

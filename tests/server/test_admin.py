@@ -23,7 +23,8 @@ class Served(BrokerProcess):
 
     def __init__(self, directory: Path, more: str = "") -> None:
         self.admin_port = free_port()
-        super().__init__(directory, f"admin: http://127.0.0.1:{self.admin_port}\n{more}")
+        admin = f"admin: http://127.0.0.1:{self.admin_port}\nadmin_hosts: [Broker.example]\n"
+        super().__init__(directory, admin + more)
 
     def ask(self, path: str, method: str = "GET") -> tuple[int, Any]:
         connection = HTTPConnection("127.0.0.1", self.admin_port, timeout=10)
@@ -69,6 +70,8 @@ def test_figures_grow_with_what_happens(served: Served) -> None:
     assert after["store"]["syncs"] > before["store"]["syncs"]
     assert after["now"]["sessions"] == 1
     assert after["store"]["partitions_failed"] == 0
+    assert after["now"]["longest_turn_ms"] > 0
+    assert after["now"]["turn_work_peak"] > 0
 
 
 def test_what_is_not_there_is_refused_in_words(served: Served) -> None:
@@ -77,6 +80,37 @@ def test_what_is_not_there_is_refused_in_words(served: Served) -> None:
     assert served.ask("/ready", "POST")[0] == 405
     assert served.ask("/ready", "HEAD") == (200, None)
     assert served.say(b"CONNECT\n\n\0\r\n\r\n").startswith(b"HTTP/1.1 400 ")
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ("", 200),
+        ("Host: 127.0.0.1:8161", 200),
+        ("Host: LOCALHOST:1", 200),
+        ("Host: [::1]", 200),
+        ("Host: 10.0.0.5:8161", 200),  # behind a forwarded port; no name, so nobody has it point here
+        ("Host: broker.example", 200),  # admin_hosts
+        ("Host: stranger.example:8161", 403),
+        ("Host: 127.0.0.1.stranger.example", 403),
+        ("Host: evil@127.0.0.1", 403),
+        ("Host: ", 403),
+        ("Host: 127.0.0.1:1\r\nOrigin: http://127.0.0.1:1", 200),
+        ("Host: 127.0.0.1:1\r\nOrigin: http://127.0.0.1:2", 403),
+        ("Host: 127.0.0.1:1\r\nOrigin: http://stranger.example", 403),
+        ("Host: 127.0.0.1:1\r\nOrigin: http://evil@127.0.0.1:1", 403),
+        ("Host: stranger.example\r\nOrigin: http://stranger.example", 403),
+        ("Host: 127.0.0.1:1\r\nOrigin: null", 403),
+        ("Origin: http://127.0.0.1", 403),
+        ("Host: 127.0.0.1\r\nHost: stranger.example", 400),
+    ],
+)
+@pytest.mark.parametrize("path", ["/health", "/ready", "/stats"])
+def test_pages_of_strangers_get_no_answer(served: Served, headers: str, status: int, path: str) -> None:
+    lines = "".join(f"{line}\r\n" for line in headers.split("\r\n") if line)
+    answer = served.say(f"GET {path} HTTP/1.1\r\n{lines}\r\n".encode())
+    assert answer.startswith(f"HTTP/1.1 {status} ".encode()), answer
+    assert status == 200 or b'"error"' in answer
 
 
 def test_a_request_has_a_bound(served: Served) -> None:
@@ -127,7 +161,7 @@ def test_a_port_that_is_taken_is_told_with_its_key(tmp_path: Path) -> None:
         broker = BrokerProcess(tmp_path, f"admin: http://127.0.0.1:{taken.getsockname()[1]}\n")
         broker.spawn()
         assert broker.process is not None and broker.process.wait(30) == 2
-    assert "admin: http://127.0.0.1:" in broker.text() and "the port is in use" in broker.text()
+    assert broker.tells("admin: http://127.0.0.1:", "the port is in use")
 
 
 def test_producers_that_limits_memory_holds_back_are_told_and_do_not_make_it_unready(tmp_path: Path) -> None:

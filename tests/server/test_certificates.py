@@ -173,7 +173,7 @@ def test_files_that_could_not_be_read_are_tried_again_and_told_once(
         raise ConfigError(f"tls.key: {key}: cannot read the file: Permission denied")
 
     with monkeypatch.context() as denied:
-        denied.setattr("radiator.server.certificates.server_context", unreadable)
+        denied.setattr("radiator.tunnels.certificates.server_context", unreadable)
         for _ in range(6):
             kept.look()
     assert caplog.text.count("Permission denied") == 1

@@ -15,19 +15,20 @@ from tests.server.wire import Wire
 
 StartBroker = Callable[..., BrokerProcess]
 NONE = resource.RLIM_INFINITY
-ENOUGH = 10_000 + PER_LOG * limits.OPEN_LOGS_MAX * (1 + limits.DEFERRING_FACTOR) + OTHERS
+ENOUGH = 10_000 + PER_LOG * limits.OPEN_LOGS_MAX + OTHERS
 
 
 @pytest.mark.parametrize(
     ("soft", "hard", "raised_to", "connections", "logs"),
     [
-        (NONE, NONE, None, 10_000, 256),
-        (20_000, 20_000, None, 10_000, 256),
-        (1_024, NONE, ENOUGH, 10_000, 256),
-        (1_024, 1_048_576, ENOUGH, 10_000, 256),
+        (NONE, NONE, None, 10_000, 1_024),
+        (20_000, 20_000, None, 10_000, 1_024),
+        (1_024, NONE, ENOUGH, 10_000, 1_024),
+        (1_024, 1_048_576, ENOUGH, 10_000, 1_024),
+        (1_024, 11_000, 11_000, 10_000, (11_000 - OTHERS - 10_000) // 2),
         (1_024, 4_096, 4_096, 4_096 - OTHERS - 512, 256),
-        (256, 256, 256, 96, 48),
-        (80, 80, 80, 8, 4),
+        (256, 256, 256, 93, 45),
+        (90, 90, 90, 9, 4),
         (20, 20, 20, 1, 1),
     ],
 )
@@ -46,7 +47,7 @@ def test_what_the_system_allows_is_used_and_no_more_is_promised(
 def test_few_connections_leave_the_rest_to_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda which: (1_024, 1_024))
     monkeypatch.setattr(resource, "setrlimit", lambda which, limits: None)
-    assert provide(100) == (100, limits.OPEN_LOGS_MAX)
+    assert provide(100) == (100, (1_024 - OTHERS - 100) // PER_LOG)
 
 
 def test_a_system_that_refuses_to_raise_it_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

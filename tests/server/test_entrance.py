@@ -10,6 +10,7 @@ from typing import Any
 import gevent
 import pytest
 from argon2 import PasswordHasher
+from argon2.exceptions import VerifyMismatchError
 
 from radiator.broker.access import Asking, Decision, Identity
 from radiator.clock import NS_PER_SECOND
@@ -17,7 +18,7 @@ from radiator.config import AuthConfig
 from radiator.errors import ConfigError, ProtocolError
 from radiator.server import passwords
 from radiator.server.auth import Entrance
-from radiator.server.users import check
+from radiator.server.users_file import check
 from tests.broker.harness import World
 
 ALICE = passwords.make_hash("secret")
@@ -31,6 +32,7 @@ anonymous: {{read: /topic/public}}
 certificates:
   sensor: {{write: /topic/s}}
 """
+PLUGIN_TIMEOUT_NS = 5 * NS_PER_SECOND
 
 
 class Threads:
@@ -38,6 +40,7 @@ class Threads:
 
     def __init__(self) -> None:
         self.work: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
+        self.calls: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []  # of the plug-in
         self.looks: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
         self.timers: list[tuple[float, Callable[[], None]]] = []
         self.now = 1_000 * NS_PER_SECOND
@@ -46,6 +49,10 @@ class Threads:
 
     def submit(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
         self.work.append((work, then))
+
+    def call(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        """The threads of the plug-in are others."""
+        self.calls.append((work, then))
 
     def look(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
         """The thread that reads users is another one."""
@@ -60,13 +67,13 @@ class Threads:
         self.timers.append((seconds, what))
 
     def step(self) -> None:
-        work, then = self.work.pop(0)
+        work, then = (self.work or self.calls).pop(0)
         self.done += 1
         then(work())
 
     def run(self) -> None:
         self.read()
-        while self.work:
+        while self.work or self.calls:
             self.step()
 
     def wait(self) -> float:
@@ -83,20 +90,24 @@ class Threads:
 class Door:
     """An Entrance and those who ask."""
 
-    def __init__(self, users: Path | None = None, anonymous: Any = "loopback", plugin: str | None = None) -> None:
+    def __init__(
+        self, users: Path | None = None, anonymous: Any = "loopback", plugin: str | None = None, plugin_calls: int = 1
+    ) -> None:
         self.threads = Threads()
         self.world = World()
-        config = AuthConfig(None if users is None else str(users), anonymous, plugin)
+        config = AuthConfig(None if users is None else str(users), anonymous, plugin, PLUGIN_TIMEOUT_NS)
         threads = self.threads
+        calls = [] if plugin is None else [threads.call] * plugin_calls
         self.entrance = Entrance(
-            config, [threads.submit], threads.later, lambda: threads.now, threads.changed, threads.look
-        )
+            config, [threads.submit], calls, threads.later, lambda: threads.now, threads.changed, threads.look,
+            peer_log=self.world.broker.peer_log,
+        )  # fmt: skip
 
     def ask(
         self, login: str = "", passcode: str = "", address: str = "10.0.0.1:5", certificate: str = ""
     ) -> list[Decision]:
         """What is decided, once it is."""
-        session = self.world.broker.connect(f"s{next(self.world.numbers)}", address)
+        session = self.world.broker.connect(f"s{next(self.world.numbers)}", "secret", address)
         session.certificate_name = certificate
         session.undecided = True
         decisions: list[Decision] = []
@@ -190,10 +201,21 @@ def test_an_unknown_user_takes_as_long_as_the_dearest_of_the_file(users: Path, m
     denied(Door(users).try_("nobody", "x"))
     assert passwords.cost_of(verified[0]) == passwords.cost_of(dearest)
     assert passwords.cost_of(impossible) == passwords.cost_of("no hash") == ()
-    (warning,) = check(AuthConfig(str(users), "loopback", None))
+    (warning,) = check(AuthConfig(str(users), "loopback", None, PLUGIN_TIMEOUT_NS))
     assert "a, c are known here" in warning
     users.write_text(USERS)
-    assert check(AuthConfig(str(users), "loopback", None)) == []
+    assert check(AuthConfig(str(users), "loopback", None, PLUGIN_TIMEOUT_NS)) == []
+
+
+@pytest.mark.parametrize(
+    "hash_", [None, "no hash", ALICE, PasswordHasher(3, 1_024, 2).hash("x")], ids=["none", "no hash", "ours", "theirs"]
+)
+def test_the_hash_for_unknown_users_is_verified_to_its_end(hash_: str | None) -> None:
+    """It is made of random bytes: argon2 has to do all the work before it finds that they do not match."""
+    dummy = passwords.dummy_like(hash_)
+    assert passwords.cost_of(dummy) == (passwords.cost_of(hash_ or "") or passwords.cost_of(ALICE))
+    with pytest.raises(VerifyMismatchError):
+        PasswordHasher().verify(dummy, "x")
 
 
 def test_a_wrong_login_is_refused_also_on_this_machine(users: Path) -> None:
@@ -365,7 +387,7 @@ class FakeEntryPoints(dict[str, FakeEntryPoint]):
 @pytest.fixture(params=[plugin, Directory])
 def installed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     points = FakeEntryPoints(directory=FakeEntryPoint(request.param))
-    monkeypatch.setattr("radiator.server.users.entry_points", lambda group: points)
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: points)
 
 
 @pytest.mark.usefixtures("installed")
@@ -408,3 +430,129 @@ def test_a_plug_in_that_is_not_there_is_told_with_those_that_are() -> None:
     with pytest.raises(ConfigError, match=r"cannot be loaded: ModuleNotFoundError"):
         Door(plugin="no_such_module:thing")
     Door(plugin="tests.server.test_entrance:plugin")
+
+
+# --- a plug-in that hangs ---------------------------------------------------------------------------------------------
+
+OURS = "tests.server.test_entrance:plugin"
+
+
+def expire(door: Door) -> None:
+    """The time of a call of the plug-in passes, and is noticed."""
+    door.threads.now += PLUGIN_TIMEOUT_NS
+    door.entrance.tick()
+
+
+def late(decision: Decision) -> str:
+    assert isinstance(decision, ProtocolError)
+    assert decision.code == "timeout" and "auth.plugin_timeout" in decision.detail
+    return decision.message
+
+
+def test_calls_of_a_plug_in_that_hang_hold_up_no_user_of_the_file(users: Path) -> None:
+    door = Door(users, plugin=OURS, plugin_calls=4)
+    hanging = [door.ask(f"hangs{number}", "open") for number in range(6)]
+    assert len(door.threads.calls) == 4
+    alice = door.ask("alice", "secret")
+    door.threads.step()
+    assert user(alice[0]) == "alice"
+    assert not any(hanging)
+
+
+def test_a_call_that_takes_too_long_is_refused_and_keeps_only_its_own_thread(
+    users: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    door = Door(users, plugin=OURS, plugin_calls=2)
+    slow = door.ask("hangs", "open")
+    door.threads.now += 1
+    expire(door)
+    assert late(slow[0]) == "the login could not be verified in time"
+    eve = door.ask("eve", "open")
+    work, then = door.threads.calls.pop(1)
+    then(work())
+    assert user(eve[0]) == "eva"
+    again = door.ask("hangs", "open")
+    assert late(again[0]) and len(door.threads.calls) == 1, "the same login takes no second thread"
+    assert caplog.text.count("auth.plugin_timeout") == 1
+
+
+def test_while_no_call_returns_logins_of_the_plug_in_are_refused_at_once(
+    users: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    door = Door(users, plugin=OURS, plugin_calls=2)
+    hanging = [door.ask(f"hangs{number}", "open") for number in range(3)]
+    expire(door)
+    assert [len(each) for each in hanging] == [1, 1, 1], "also the one that waited for a thread"
+    for number in range(20):
+        (decision,) = door.ask(f"other{number}", "open")
+        assert "earlier ones" in late(decision)
+        door.entrance.tick()
+    alice = door.ask("alice", "secret")
+    door.threads.step()
+    assert user(alice[0]) == "alice"
+    assert caplog.text.count("no call of the plug-in returns") == 1
+    assert len(door.threads.calls) == 2
+
+
+def test_a_plug_in_that_answers_again_is_asked_again(users: Path) -> None:
+    door = Door(users, plugin=OURS)
+    hanging = door.ask("eve", "open")
+    expire(door)
+    assert late(hanging[0])
+    assert late(door.ask("stranger", "open")[0])
+    door.threads.step()
+    (decision,) = door.ask("eve", "open")
+    assert user(decision) == "eva", "what the late call has found out holds"
+    denied(door.try_("stranger", "open"))
+
+
+def test_a_wrong_login_whose_call_is_late_counts_as_a_guess(users: Path) -> None:
+    door = Door(users, plugin=OURS)
+    for number in range(3):
+        door.ask("eve", f"guess {number}")
+        expire(door)
+        door.threads.step()
+    guess = door.ask("eve", "open")
+    assert not guess and not door.threads.calls, "it has to wait, as after any wrong logins"
+    assert door.threads.timers
+
+
+def test_logins_that_wait_are_bounded_for_the_file_and_for_the_plug_in_apart(
+    users: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("radiator.limits.LOGINS_WAITING_MAX", 3)
+    door = Door(users, plugin=OURS)
+    waiting = [door.ask(f"user{number}", "open") for number in range(4)]
+    (error,) = waiting.pop()
+    assert isinstance(error, ProtocolError) and error.code == "too-many"
+    assert not any(waiting)
+    alice = door.ask("alice", "secret")
+    door.threads.step()
+    assert user(alice[0]) == "alice"
+
+
+def test_clients_that_have_gone_make_room_for_others(users: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("radiator.limits.LOGINS_WAITING_MAX", 3)
+    door = Door(users)
+    for number in range(3):
+        door.ask(f"user{number}", "guess")
+    assert isinstance(door.ask("bob", "hidden")[0], ProtocolError)
+    for session in door.world.broker.sessions.values():
+        session.closing = True
+    door.entrance.tick()
+    bob = door.ask("bob", "hidden")
+    door.threads.run()
+    assert user(bob[0]) == "bob"
+    assert door.threads.done == 2, "one that was under way, and bob"
+
+
+def test_a_login_that_the_users_file_has_a_hash_of_now_is_verified_by_it(users: Path) -> None:
+    door = Door(users, plugin=OURS)
+    door.ask("hangs", "open")
+    frank = door.ask("frank", "secret")
+    users.write_text(USERS.replace("  bob:", f'  frank: {{password: "{ALICE}", read: "#"}}\n  bob:'))
+    door.entrance.reload()
+    door.threads.read()
+    door.threads.run()
+    (decision,) = frank
+    assert user(decision) == "frank"

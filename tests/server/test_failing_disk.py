@@ -36,12 +36,18 @@ def send(broker: Served, destination: str, body: bytes) -> str:
         return frame.headers["error-code" if frame.command == "ERROR" else "offset"]
 
 
-def test_a_disk_that_fails_is_told_and_survived_without_a_restart(served: Served) -> None:
+def bodies(broker: Served, destination: str, count: int) -> list[bytes]:
+    with Wire(broker) as wire:
+        wire.open().say("SUBSCRIBE", destination=destination, id="0", ack="auto")
+        return [frame.body for frame in wire.hear_many("MESSAGE", count)]
+
+
+def test_a_segment_that_cannot_be_written_is_told_and_survived_without_a_restart(served: Served) -> None:
     assert send(served, BAD, b"kept") == "0" and send(served, GOOD, b"kept") == "0"
     fail = served.data / "fail"
     fail.write_text("bad")
-    assert send(served, BAD, b"refused") == "storage"
-    assert send(served, BAD, b"refused") == "storage", "by then without asking the disk"
+    assert send(served, BAD, b"in the journal") == "1"
+    assert send(served, BAD, b"refused") == "storage", "by now it is known that it has no segment"
     assert send(served, GOOD, b"other") == "1"
     status, said = served.ask("/ready")
     assert status == 503 and said["reasons"][0].startswith(f"partition {BAD}: ")
@@ -50,10 +56,34 @@ def test_a_disk_that_fails_is_told_and_survived_without_a_restart(served: Served
     fail.unlink()
     while served.ask("/ready")[0] != 200:
         assert served.running
+    assert send(served, BAD, b"next") == "2"
+    served.kill()
+    served.start()
+    assert send(served, BAD, b"after a kill") == "3"
+    assert bodies(served, BAD, 4) == [b"kept", b"in the journal", b"next", b"after a kill"]
+
+
+def test_what_waits_for_its_segment_is_delivered_and_survives_a_kill(served: Served) -> None:
+    assert send(served, BAD, b"kept") == "0"
+    (served.data / "fail").write_text("bad")
+    assert send(served, BAD, b"in the journal") == "1"
+    served.kill()
+    (served.data / "fail").unlink()
+    served.start()
+    assert bodies(served, BAD, 2) == [b"kept", b"in the journal"]
+
+
+def test_a_journal_that_fails_refuses_everything_and_is_survived_without_a_restart(served: Served) -> None:
+    assert send(served, BAD, b"kept") == "0" and send(served, GOOD, b"kept") == "0"
+    fail = served.data / "fail"
+    fail.write_text("/journal/")
+    assert send(served, BAD, b"refused") == "storage"
+    assert send(served, GOOD, b"refused") == "storage"
+    assert served.ask("/ready")[0] == 503 and served.ask("/health")[0] == 200
+    fail.unlink()
+    while served.ask("/ready")[0] != 200:
+        assert served.running
     assert send(served, BAD, b"next") == "1"
     served.kill()
     served.start()
-    assert send(served, BAD, b"after a kill") == "2"
-    with Wire(served) as wire:
-        wire.open().say("SUBSCRIBE", destination=BAD, id="0", ack="auto")
-        assert [frame.body for frame in wire.hear_many("MESSAGE", 3)] == [b"kept", b"next", b"after a kill"]
+    assert bodies(served, BAD, 2) == [b"kept", b"next"]

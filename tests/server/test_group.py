@@ -9,6 +9,7 @@ import pytest
 from radiator.server import group
 from radiator.storage.options import PartitionOptions, SyncPolicy
 from radiator.storage.store import Store
+from tests.clocks import both
 from tests.storage.driving import ALWAYS, NEVER, NOW, commit, opened, put
 from tests.storage.faults import FaultyFileSystem
 
@@ -16,7 +17,7 @@ from tests.storage.faults import FaultyFileSystem
 def jobs_of(store: Store, **bodies: list[bytes]) -> list[Any]:
     for name, messages in bodies.items():
         put(store.partitions[name], *messages, destination=name)
-    return store.take(NOW)
+    return store.take(both(NOW))
 
 
 @pytest.fixture
@@ -28,21 +29,32 @@ def store() -> Store:
     return store
 
 
-def test_what_needs_no_sync_is_told_before_the_syncs_of_others(store: Store) -> None:
+def run(jobs: list[Any]) -> tuple[list[Any], list[Any]]:
+    """What of a group is told before its sync, and what behind it; without those that have no partition."""
+    early: list[Any] = []
+    others = group.run_group(jobs, early.extend)
+    return [job for job in early if job.partition is not None], [job for job in others if job.partition is not None]
+
+
+def test_what_needs_no_sync_is_told_before_the_sync_of_others(store: Store) -> None:
+    syncs: list[int] = []
+    fdatasync = store.fs.fdatasync
+    store.fs.fdatasync = lambda fd: (syncs.append(len(told)), fdatasync(fd))  # type: ignore[method-assign]
+    told: list[Any] = []
     jobs = jobs_of(store, a=[b"x"], n=[b"y"], i=[b"z"])
-    early, others = group.split(jobs)
-    assert [job.partition.name for job in early] == ["n", "i"]
-    assert [job.partition.name for job in others] == ["a"]
+    others = group.run_group(jobs, told.extend)
+    assert [job.partition.name for job in told if job.batch is not None] == ["n", "i"]
+    assert [job.partition.name for job in others if job.batch is not None] == ["a"]
+    assert syncs == [len(told)], "one sync, when they had been told"
 
 
 def test_a_group_that_syncs_nothing_or_everything_is_told_as_one(store: Store) -> None:
     jobs = jobs_of(store, n=[b"y"], i=[b"z"])
-    assert group.split(jobs) == ([], jobs)
+    assert run(jobs) == ([], [job for job in jobs if job.partition is not None])
     for job in jobs:
-        job.write()
-        job.done(NOW)
+        job.done(both(NOW))
     jobs = jobs_of(store, a=[b"x"])
-    assert group.split(jobs) == ([], jobs)
+    assert run(jobs) == ([], [job for job in jobs if job.partition is not None])
 
 
 def test_jobs_of_one_partition_keep_their_order(store: Store) -> None:
@@ -51,8 +63,7 @@ def test_jobs_of_one_partition_keep_their_order(store: Store) -> None:
     log.make_room(1, 1 << 30)  # the next goes into another batch
     put(log, b"two", destination="n")
     log.open_batch.sync_requested = True
-    jobs = jobs_of(store, i=[b"z"])
-    early, others = group.split(jobs)
+    early, others = run(jobs_of(store, i=[b"z"]))
     assert [job.partition.name for job in early] == ["i"]
     assert [job.batch.bodies for job in others] == [[b"one"], [b"two"]]
 
@@ -62,10 +73,15 @@ def test_a_transaction_over_several_logs_is_not_split(store: Store) -> None:
     for log in logs:
         log.make_room(1, 10)
         put(log, b"t", destination=log.name)
-    store.together(logs, [], [], lambda error: None)  # type: ignore[arg-type, misc]
+    outcomes: list[bool] = []
+    store.together(logs, [], outcomes.append)
     jobs = jobs_of(store, i=[b"z"])
-    assert group.split(jobs) == ([], jobs)
     assert not group.Shortcut().allows(jobs, 1)
+    early, others = run(jobs)
+    assert not early and [job.partition.name for job in others] == ["a", "n", "i"]
+    for job in jobs:
+        job.done(both(NOW))
+    assert outcomes == [True]
 
 
 def test_the_loop_does_a_group_itself_only_for_one_session_and_a_small_group(store: Store) -> None:
@@ -79,7 +95,7 @@ def test_the_loop_does_a_group_itself_only_for_one_session_and_a_small_group(sto
 
 def test_a_group_that_begins_a_file_is_left_to_the_thread(store: Store) -> None:
     put(store.partition("new", ALWAYS), b"x", destination="new")
-    assert not group.Shortcut().allows(store.take(NOW), 1)
+    assert not group.Shortcut().allows(store.take(both(NOW)), 1)
     store.partitions["a"].set_options(PartitionOptions(segment_bytes=65_536))
     assert not group.Shortcut().allows(jobs_of(store, a=[b"x"]), 1), "it may roll"
 
@@ -98,7 +114,7 @@ def test_after_a_slow_sync_the_thread_has_the_disk_for_a_while(store: Store, mon
     assert shortcut.allows(jobs, 1)
     for job in shortcut.run(jobs):
         assert job.error is None
-        job.done(NOW)
+        job.done(both(NOW))
     assert store.partitions["a"].high_watermark == 2
     jobs = jobs_of(store, a=[b"x"])
     assert not shortcut.allows(jobs, 1)

@@ -53,7 +53,7 @@ def test_the_log_says_what_was_knocking(start_broker: StartBroker) -> None:
         wire.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         assert wire.more().startswith(b"HTTP/1.1 400")
     broker.stop()
-    assert "HTTP" in broker.text()
+    assert broker.tells("HTTP")
 
 
 # --- time-outs and heart-beats ----------------------------------------------------------------------------------------
@@ -346,7 +346,7 @@ def test_a_hang_up_changes_nothing(start_broker: StartBroker) -> None:
         wire.barrier()
         wire.barrier()
     assert broker.stop() == 0
-    assert "SIGHUP" in broker.text()
+    assert broker.tells("SIGHUP")
 
 
 def test_acks_without_a_receipt_survive_a_clean_stop(start_broker: StartBroker) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from radiator.config.users import load_users
 from radiator.server.passwords import make_hash
-from radiator.server.users import load
+from radiator.server.users_file import load
 from radiator.stomp.encoder import encode
 from tests.running import BrokerProcess
 from tests.server.wire import WAIT_SECONDS, Wire
@@ -65,7 +65,7 @@ def test_a_wrong_login_is_answered_error_and_what_was_sent_behind_it_is_not_done
         assert error.headers["receipt-id"] == "c"
         assert (error.command, error.headers["error-code"]) == ("ERROR", "denied")
         assert b"alice" not in error.body and b"wrong" not in error.body
-    assert "login of 'alice' from 127.0.0.1:" in guarded.text()
+    assert guarded.tells("login of 'alice' from 127.0.0.1:")
     assert "wrong" not in guarded.text().replace("login or passcode is wrong", "")
 
 
@@ -94,6 +94,31 @@ def test_a_login_that_takes_too_long_times_out_and_harms_nobody(tmp_path: Path) 
         gate.touch()
     finally:
         assert broker.stop() == 0, broker.text()
+
+
+def test_hanging_calls_of_a_plug_in_lock_out_no_user_of_the_file(tmp_path: Path) -> None:
+    broker = Guarded(tmp_path, ", plugin: 'tests.server.slow_plugin:ask', plugin_timeout: 300ms")
+    broker.start()
+    gate = tmp_path / "open"
+    try:
+        hanging = [Wire(broker) for _ in range(6)]
+        for number, wire in enumerate(hanging):
+            wire.say("CONNECT", accept_version="1.2", host="test", login="slow", passcode=f"{gate}{number}")
+        with Wire(broker) as alice:
+            alice.open(login="alice", passcode="secret")
+        for wire in hanging:
+            (error,) = wire.rest()
+            assert error.headers["error-code"] == "timeout" and b"auth.plugin_timeout" in error.body
+            wire.close()
+        with Wire(broker) as other, Wire(broker) as alice:
+            other.say("CONNECT", accept_version="1.2", host="test", login="quick", passcode="x")
+            assert "earlier ones" in other.hear("ERROR").headers["message"]
+            alice.open(login="alice", passcode="secret")
+        assert broker.tells("no call of the plug-in returns")
+        assert broker.text().count("no call of the plug-in returns") == 1
+    finally:
+        assert broker.stop() == 0, broker.text()
+    assert broker.tells("stopped:")
 
 
 def test_what_comes_behind_a_login_is_not_read_before_it_is_known(tmp_path: Path) -> None:
@@ -146,13 +171,38 @@ def test_a_user_who_is_removed_is_disconnected_on_sighup_and_may_not_come_back(t
         assert broker.stop() == 0, broker.text()
 
 
+def test_a_changed_passcode_ends_the_connections_that_have_logged_in_by_the_old_one(tmp_path: Path) -> None:
+    broker = Guarded(tmp_path)
+    broker.start()
+    try:
+        with Wire(broker) as wire, Wire(broker) as anonymous:
+            wire.open(login="alice", passcode="secret")
+            anonymous.open()
+            text = USERS.splitlines()
+            text[1] = f'  alice: {{password: "{make_hash("rotated")}", read: "#", write: /queue/a}}'
+            broker.users.write_text("\n".join(text))
+            assert broker.process is not None
+            broker.process.send_signal(signal.SIGHUP)
+            (error,) = wire.rest()
+            assert (error.headers["error-code"], error.headers["message"]) == (
+                "denied",
+                "the passcode of this user has changed",
+            )
+            anonymous.barrier()
+        with Wire(broker) as wire:
+            wire.open(login="alice", passcode="rotated")
+    finally:
+        assert broker.stop() == 0, broker.text()
+    assert broker.tells("alice: the passcode of this user has changed")
+
+
 def test_a_broker_with_a_fault_in_its_users_file_does_not_start(tmp_path: Path) -> None:
     broker = Guarded(tmp_path)
     broker.users.write_text("users: {alice: {password: plain}}")
     broker.spawn()
     assert broker.process is not None
     assert broker.process.wait(30) == 2
-    assert f"{broker.users}:1: users.alice.password: expected a hash that begins with $argon2" in broker.text()
+    assert broker.tells(f"{broker.users}:1: users.alice.password: expected a hash that begins with $argon2")
     assert "plain" not in broker.text()
 
 
@@ -160,8 +210,8 @@ def test_a_public_address_without_users_is_warned_about(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path, options=["--listen", "stomp://0.0.0.0:0"])
     broker.start()
     assert broker.stop() == 0
-    assert "stomp://0.0.0.0:0 can be reached from other machines, but there are no users" in broker.text()
-    assert "auth.users_file" in broker.text()
+    assert broker.tells("stomp://0.0.0.0:0 can be reached from other machines, but there are no users")
+    assert broker.tells("auth.users_file")
 
 
 def test_the_example_of_a_users_file_is_one() -> None:

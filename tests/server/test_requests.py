@@ -93,6 +93,25 @@ def test_a_reply_to_who_is_gone_is_dropped_and_counted_and_goes_to_nobody_else(b
     assert server.hear("ERROR").headers["error-code"] == "no-route"
 
 
+def test_the_address_cannot_be_guessed_and_is_in_no_log(broker: Served, server: Wire) -> None:
+    subscribe(server, "/queue/secret", ack="auto")
+    with Wire(broker) as asker:
+        asker.say("CONNECT", accept_version="1.2", host="test")
+        session = asker.hear("CONNECTED").headers["session"]
+        asker.say("SEND", destination="/queue/secret", reply_to="/temp-queue/answers")
+        name, _, secret = server.hear("MESSAGE").headers["reply-to"].partition("~")
+        assert name == f"/temp-queue/answers@{session}" and len(bytes.fromhex(secret)) == 16
+        asker.say("SUBSCRIBE", id="1", destination=f"{name}~{secret}", ack="no such mode")
+        asker.hear("ERROR")
+        asker.rest()
+    for again in ("SUBSCRIBE", "UNSUBSCRIBE"):
+        with Wire(broker).open() as stranger:
+            stranger.say(again, id=f"{name}~{secret}", destination=f"{name}~{secret}")
+            stranger.hear("ERROR")
+            stranger.rest()
+    assert broker.tells(session) and secret not in broker.text()
+
+
 def test_others_may_only_send_to_a_temporary_queue(broker: Served, server: Wire, client: Wire) -> None:
     subscribe(server, "/queue/private", ack="auto")
     subscribe(server, "/temp-queue/>", id="pattern")

@@ -9,7 +9,7 @@ from radiator.storage.reader import count_records, list_partitions
 from tests.running import BrokerProcess
 from tests.server.wire import Wire
 
-BIRTHS = 2_000  # each a file of its own: at least 40 s of this disk
+BIRTHS = 2_000  # each a directory of its own: at least 40 s of this disk
 
 
 def test_what_nobody_was_told_is_stored_does_not_keep_a_broker_from_ending(tmp_path: Path) -> None:
@@ -41,3 +41,17 @@ def test_what_nobody_was_told_is_stored_does_not_keep_a_broker_from_ending(tmp_p
         wire.open().say("SUBSCRIBE", destination="/queue/first", id="0", ack="auto")
         assert [wire.hear("MESSAGE").body for _ in range(2)] == [b"kept", b"kept too"]
     assert broker.stop() == 0, broker.text()
+
+
+def test_the_exit_does_not_search_everything_that_there_was(tmp_path: Path) -> None:
+    broker = BrokerProcess(tmp_path, "destinations: [{match: '/topic/>', store: memory}]")
+    broker.program = ["tests.server.counting_broker"]
+    broker.start()
+    with Wire(broker) as wire:
+        wire.open()
+        for number in range(BIRTHS):
+            wire.say("SEND", b"x", destination=f"/topic/new.{number}")
+        wire.barrier()
+    assert broker.stop() == 0, broker.text()
+    (searched,) = re.findall(r"to be searched: (\d+)", broker.text())
+    assert int(searched) < BIRTHS  # with them it would be ten times that

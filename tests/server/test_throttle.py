@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import select
+import socket
+import time
 from collections.abc import Callable
 
+import pytest
+
+from radiator.server.driver import Driver
+from radiator.server.embedded import Broker
 from tests.running import BrokerProcess
 from tests.server.wire import Wire, rss_kib
 
@@ -107,3 +113,35 @@ def test_messages_in_memory_do_not_grow_without_bound_and_none_is_lost(start_bro
         got = 1 + len(consumer.hear_many("MESSAGE", expected - 1))
         assert got == expected
         assert consumer.hear("MESSAGE").body == b"last"
+
+
+FULL = {"match": "/queue/*", "store": "memory", "max_messages": 1, "on_full": "block"}
+SLOW = {"match": "/queue/*", "store": "memory", "rate_limit": {"messages": "1/s", "burst": 1}}
+SEND = b"SEND\ndestination:/queue/a\n\nx\0"
+
+
+COMMIT = b"BEGIN\ntransaction:t\n\n\0SEND\ndestination:/queue/a\ntransaction:t\n\nx\0COMMIT\ntransaction:t\n\n\0"
+
+
+@pytest.mark.parametrize(("rule", "says"), [(FULL, 9 * SEND), (FULL, SEND + COMMIT), (SLOW, 9 * SEND)])
+def test_clients_that_wait_cost_no_turns(monkeypatch: pytest.MonkeyPatch, rule: dict[str, object], says: bytes) -> None:
+    turns: list[Driver] = []
+    turn = Driver._turn
+
+    def counted(self: Driver) -> None:
+        turns.append(self)
+        turn(self)
+
+    monkeypatch.setattr(Driver, "_turn", counted)
+    with Broker({"destinations": [rule]}, listen=["stomp://127.0.0.1:0"]) as broker:
+        port = int(broker.url.rpartition(":")[2])
+        clients = [socket.create_connection(("127.0.0.1", port)) for _ in range(3)]
+        for client in clients:
+            client.sendall(b"CONNECT\naccept-version:1.2\nhost:x\n\n\0" + says)
+        while not turns or len(turns[-1].broker.throttle.held) < len(clients):
+            time.sleep(0.01)
+        turns.clear()
+        time.sleep(1)
+        assert len(turns) < 50  # some ticks, and thousands where each turn asks for another one
+        for client in clients:
+            client.close()

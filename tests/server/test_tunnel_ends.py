@@ -91,6 +91,21 @@ def test_all_that_came_before_a_close_is_answered_before_ours(start_broker: Star
     assert "Traceback" not in broker.text()
 
 
+def test_a_close_behind_frames_that_wait_for_another_visit_is_answered(tmp_path: Path) -> None:
+    broker = BrokerProcess(tmp_path, "", LISTEN)
+    broker.program = ["tests.server.brief_broker"]
+    broker.start()
+    sends = b"".join(frame(b"SEND\ndestination:/topic/t\nreceipt:%d\n\n\0" % number) for number in range(100))
+    try:
+        for _ in range(5):
+            with web_socket(broker) as peer:
+                peer.sendall(frame(CONNECT) + sends + frame(b"\x03\xe8", CLOSE))
+                heard = b"".join(iter(lambda sock=peer: sock.recv(65_536), b""))
+            assert heard.count(b"RECEIPT") == 100 and heard.endswith(b"\x88\x02\x03\xe8")
+    finally:
+        broker.kill()
+
+
 def test_the_answer_to_the_request_comes_before_any_word_about_what_follows(start_broker: StartBroker) -> None:
     broker = start_broker("", LISTEN)
     for more, status in ((b"", b"101"), (b"Content-Length: 5\r\n", b"400")):
@@ -160,5 +175,5 @@ def test_what_a_stranger_says_of_itself_brings_no_escapes_into_the_log(start_bro
         sock.sendall(CONNECT + b"SEND\ndestination:/queue/\x1b[31mred\nmandatory:true\n\n\0")
         hear(sock, b"no-route")
     assert broker.stop() == 0
-    assert "owned" in broker.text() and "[31mred" in broker.text()
+    assert broker.tells("owned", "[31mred")
     assert "\x1b" not in broker.text()

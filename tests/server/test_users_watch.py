@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from radiator.broker.access import Identity
+from radiator.broker.access import Decision, Identity
 from radiator.server import passwords
 from radiator.server.users_watch import LOOK_EVERY_NS
 from tests.server.test_entrance import ALICE, BOB, USERS, Door, denied, user
@@ -94,13 +94,49 @@ def test_a_login_that_hangs_in_a_plug_in_keeps_nobody_in_who_was_removed(users: 
     alice = door.try_("alice", "secret")
     assert isinstance(alice, Identity)
     hanging = door.ask("hangs", "open")
-    assert len(door.threads.work) == 1 and not hanging
+    assert len(door.threads.calls) == 1 and not hanging
     users.write_text(USERS.replace("alice:", "dora:"))
     look(door, 2)
     assert door.threads.changes == 1
     session = door.world.connect().session
     session.identity = alice
-    assert door.entrance.identity(session) is None
+    assert denied(door.entrance.identity(session)).message == "this user may not connect any more"
+
+
+def test_a_session_ends_when_the_passcode_that_it_has_logged_in_by_is_not_valid_any_more(users: Path) -> None:
+    door = Door(users, plugin="tests.server.test_entrance:plugin")
+    session = door.world.connect().session
+    alice = door.try_("alice", "secret")
+    assert isinstance(alice, Identity)
+    session.identity = alice
+
+    def then(text: str) -> Decision:
+        users.write_text(text)
+        look(door, 2)
+        return door.entrance.identity(session)
+
+    more = then(USERS.replace("write: /queue/a", "write: /queue/b"))
+    assert isinstance(more, Identity) and more.rights.may("write", "/queue/b"), "the passcode is the same"
+    session.identity = more
+    assert denied(then(USERS.replace(ALICE, BOB))).message == "the passcode of this user has changed"
+    assert denied(then(USERS.replace(f'password: "{ALICE}", ', ""))).message == "the passcode of this user has changed"
+    assert isinstance(then(USERS), Identity)
+    assert denied(then(USERS.replace("alice:", "dora:"))).message == "this user may not connect any more"
+
+
+def test_a_session_that_a_plug_in_or_a_certificate_vouches_for_has_no_passcode_that_could_change(users: Path) -> None:
+    door = Door(users, plugin="tests.server.test_entrance:plugin")
+    session = door.world.connect().session
+    for vouched in (door.try_("eve", "open"), door.try_("carol", "open"), door.try_(certificate="sensor")):
+        assert isinstance(vouched, Identity)
+        session.identity = vouched
+        users.write_text(USERS.replace(ALICE, BOB) + f"# {vouched.user}")
+        look(door, 2)
+        now = door.entrance.identity(session)
+        assert isinstance(now, Identity) and (now.user, now.source) == (vouched.user, vouched.source)
+    users.write_text(USERS.replace("sensor:", "probe:"))
+    look(door, 2)
+    denied(door.entrance.identity(session))
 
 
 def test_a_sighup_while_the_file_is_being_read_is_not_lost(users: Path) -> None:

@@ -158,7 +158,9 @@ class Producer(Actor):
         if destination in QUEUES and self.random.random() < 0.08:
             headers["delay"] = str(self.random.choice([0, 1, 700, 5_000]))
         if destination in QUEUES and self.random.random() < 0.05:
-            headers["expires"] = str(self.world.now // NS_PER_MS + self.random.choice([0, 900, 40_000_000]))
+            headers["expires"] = str(
+                self.world.now // NS_PER_MS + self.random.choice([0, 900, 40_000_000, 10_000_000_000])
+            )
         if destination in ("/topic/keyed", "/topic/state") and self.random.random() < 0.7:
             headers["key"] = f"k{self.random.randrange(3)}"
             self.checkers.key_of[body] = headers["key"]

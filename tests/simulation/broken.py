@@ -6,14 +6,15 @@ Those that the simulation has to do itself, as they are bugs of the shell, are t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from heapq import heappush
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
+from radiator.broker.committing import waits
 from radiator.broker.destinations import lanes
 from radiator.broker.due import moments
-from radiator.broker.due.timing import NEVER_NS
+from radiator.broker.due.timing import Timing
 from radiator.broker.named.names import Names
 from radiator.broker.queues import dead_letters, selective
 from radiator.broker.queues.dead_letters import DeadLetters
@@ -21,13 +22,26 @@ from radiator.broker.queues.owners import Owners
 from radiator.broker.queues.queue import Queue
 from radiator.broker.queues.returning import Returns
 from radiator.broker.queues.selection import NO, YES, Selection
-from radiator.clock import NS_PER_SECOND
+from radiator.broker.queues.selectors import Wanted
+from radiator.broker.queues.skipped import Skipped
+from radiator.clock import NS_PER_SECOND, Now
+from radiator.storage.batch import RecordBatch
 from radiator.storage.cursor_store import CursorStore
+from radiator.storage.file_partition import FilePartition
+from radiator.storage.format import decode, decode_columns, decode_header
+from radiator.storage.jobs import AppendJob
+from radiator.storage.journal import format as journal_format
+from radiator.storage.journal import redo
+from radiator.storage.journal.checkpoint import Checkpoint
+from radiator.storage.journal.group import GroupJob
+from radiator.storage.journal.journal import Journal
+from radiator.storage.journal.redo import Redo
 from radiator.storage.partition import Partition
+from radiator.timers import NEVER_NS
 
 Make = Callable[[Any], Any]
-SHELL = ["receipt before sync", "acks forgotten", "a window too wide", "no redo log", "ids forgotten"]
-BUGS: dict[str, Bug] = {}
+SHELL = ["acks forgotten", "a window too wide", "ids forgotten"]
+BUGS: dict[str, list[Bug]] = {}  # a bug may be in several places
 
 
 class Bug(NamedTuple):
@@ -43,7 +57,7 @@ def bug(owner: Any, name: str, cast: str = "choosy") -> Callable[[Make], Make]:
     """What is decorated gets what is right and returns what is wrong; its own name tells the bug."""
 
     def add(make: Make) -> Make:
-        BUGS[make.__name__.replace("_", " ")] = Bug(owner, name, make, cast)
+        BUGS.setdefault(make.__name__.replace("_", " "), []).append(Bug(owner, name, make, cast))
         return make
 
     return add
@@ -56,9 +70,84 @@ def broken(name: str) -> Iterator[None]:
         assert not name or name in SHELL, name
         yield
         return
-    owner, attribute, make, _ = BUGS[name]
-    with patch.object(owner, attribute, make(getattr(owner, attribute))):
+    with ExitStack() as patches:
+        for owner, attribute, make, _ in BUGS[name]:
+            patches.enter_context(patch.object(owner, attribute, make(getattr(owner, attribute))))
         yield
+
+
+@bug(Journal, "sync", "plain")
+def a_receipt_before_the_sync_of_the_journal(right: Any) -> Any:
+    return lambda self: None
+
+
+@bug(GroupJob, "write", "plain")
+def no_journal(right: Any) -> Any:
+    def write(self: Any) -> None:
+        for job in self.appends:
+            job.decided = True
+
+    return write
+
+
+@bug(Checkpoint, "run", "plain")
+def a_checkpoint_releases_what_is_not_synced(right: Any) -> Any:
+    return lambda self, threads=1: None
+
+
+@bug(Redo, "append", "plain")
+def an_entry_is_applied_twice(right: Any) -> Any:
+    def append(self: Any, notes: Any, now: Now) -> None:
+        right(self, notes, now)
+        for partition, data, _ in self._missing:
+            columns, first = decode(data)[1], partition.next_offset
+            offsets = range(first, first + len(columns.blocks))
+            batch = RecordBatch(*columns._replace(offsets=offsets, base_offset=first))
+            partition.next_offset = batch.next_offset
+            job = AppendJob(partition, batch, [], True, False)
+            job.decided = True
+            job.write()
+            job.done(now)
+
+    return append
+
+
+@bug(Redo, "_look", "plain")
+def half_of_an_entry_is_applied(right: Any) -> Any:
+    def look(self: Any, part: Any, partition_of: Any) -> None:
+        if part.header.base_offset % 2:
+            right(self, part, partition_of)
+
+    return look
+
+
+@bug(redo, "decode", "choosy")
+@bug(journal_format, "check", "choosy")
+def a_torn_entry_is_taken_for_whole(right: Any) -> Any:
+    def decoded(data: bytes, *place: Any) -> Any:
+        header = decode_header(data)
+        return header, decode_columns(data, 0, header)
+
+    return decoded if right is decode else lambda data, at, header: None
+
+
+@bug(FilePartition, "committed", "repeating")
+def what_is_written_counts_as_synced(right: Any) -> Any:
+    def committed(self: Any, job: Any, now_ns: Any) -> None:
+        right(self, job, now_ns)
+        self.synced_to = self.high_watermark
+
+    return committed
+
+
+@bug(FilePartition, "waiting_for", "repeating")
+def a_repeat_is_receipted_when_it_is_written(right: Any) -> Any:
+    return Partition.waiting_for
+
+
+@bug(waits, "repeats", "repeating")
+def a_COMMIT_does_not_wait_for_the_syncs_of_what_it_repeats(right: Any) -> Any:
+    return lambda transaction, places: None
 
 
 @bug(dead_letters, "MemoryPartition", "plain")
@@ -117,7 +206,7 @@ def what_a_member_held_is_settled_when_it_goes(right: Any) -> Any:
 
 @bug(Names, "_take_over")
 def a_name_is_not_taken_over(right: Any) -> Any:
-    return lambda self, named: None
+    return lambda self, named: iter(())
 
 
 @bug(CursorStore, "delete")
@@ -140,6 +229,15 @@ def a_selector_takes_everything(right: Any) -> Any:
     return lambda self, wire, batch, start, stop: bytearray([YES]) * len(batch)
 
 
+@bug(Wanted, "by")
+def a_queue_takes_every_selector_for_true(right: Any) -> Any:
+    def by(self: Any, index: int) -> list[Any]:
+        keyed = [group for _, groups in self._keyed for each in groups.values() for group in each]
+        return [group for group, _ in self._asked] + keyed
+
+    return by
+
+
 @bug(Selection, "verdicts")
 def a_selector_misses_one(right: Any) -> Any:
     def verdicts(self: Any, wire: Any, batch: Any, start: int, stop: int) -> bytearray:
@@ -152,14 +250,19 @@ def a_selector_misses_one(right: Any) -> Any:
     return verdicts
 
 
-@bug(selective, "_park")
+@bug(selective.Call, "skip")
 def what_nobody_wants_now_is_settled(right: Any) -> Any:
-    return lambda source, parked, verdicts, batch, index: source.settle([batch.offsets[index]])
+    return lambda self, batch, index, groups: self.source.settle([batch.offsets[index]])
 
 
-@bug(selective, "_unpark")
-def what_was_parked_is_not_looked_at_again(right: Any) -> Any:
-    return lambda source, parked, takers: None
+@bug(selective, "_found")
+def what_was_skipped_is_not_looked_at_again(right: Any) -> Any:
+    return lambda call, skipped: None
+
+
+@bug(Skipped, "begin")
+def a_new_selector_is_not_evaluated_for_what_was_skipped(right: Any) -> Any:
+    return lambda self, group: None
 
 
 @bug(lanes, "put_in_order")
@@ -169,6 +272,15 @@ def the_lowest_priority_goes_first(right: Any) -> Any:
         queue.sources.reverse()
 
     return put_in_order
+
+
+@bug(Timing, "see")
+def a_step_of_the_clock_is_believed_at_once(right: Any) -> Any:
+    def see(self: Any, now: Now) -> Now:
+        self.now, self.shown_ns = now, now.wall
+        return now
+
+    return see
 
 
 @bug(moments, "_deliver_at")

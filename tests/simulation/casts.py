@@ -3,31 +3,34 @@
 plain     everything at once: queues, topics and durable subscriptions of all kinds, by consumers who take what comes
 choosy    who gets what: selectors, exclusive consumers, groups, names that are taken over, priorities, times; over
           fewer destinations, so that they meet
+repeating what was sent before is sent again, alone and in transactions, under rules that change with each start
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import NamedTuple
 
 from radiator import limits
 from tests.broker.harness import World
-from tests.simulation import pickers
+from tests.simulation import pickers, repeaters
 from tests.simulation.actors import Actor, Consumer, Producer, Reader
 from tests.simulation.checkers import Checkers
 from tests.simulation.followers import Follower, Rival
 from tests.simulation.ledgers import Ledger
 from tests.simulation.members import Group, Member
 from tests.simulation.pickers import Picker, Sender, Turns
+from tests.simulation.repeaters import Repeater, Worker
 
 
 class Cast(NamedTuple):
-    """The rules of the broker, and who uses it."""
+    """The rules of the broker, and who uses it. ``later``: rules of which a start after the first has some."""
 
     config: str
     meet: Callable[[World, Random, Checkers], list[Actor]]
     segment_commits: int = limits.SEGMENT_COMMITS
+    later: Sequence[str] = ()
 
 
 PLAIN_CONFIG = """
@@ -85,4 +88,15 @@ def _choosy(world: World, random: Random, checkers: Checkers) -> list[Actor]:
     ]
 
 
-CASTS = {"plain": Cast(PLAIN_CONFIG, _plain), "choosy": Cast(CHOOSY_CONFIG, _choosy, segment_commits=20)}
+def _repeating(world: World, random: Random, checkers: Checkers) -> list[Actor]:
+    return [
+        *(Repeater(f"p{number}", world, random, checkers) for number in range(3)),
+        *(Worker(f"w{number}", world, random, checkers) for number in range(2)),
+    ]
+
+
+CASTS = {
+    "plain": Cast(PLAIN_CONFIG, _plain),
+    "choosy": Cast(CHOOSY_CONFIG, _choosy, segment_commits=20),
+    "repeating": Cast(repeaters.CONFIGS[0], _repeating, later=repeaters.CONFIGS),
+}

@@ -3,7 +3,8 @@
     receipted is kept           a receipt under ``fsync: always`` outlives everything, under others a killed broker
     offsets are dense, stable   an offset that anybody has seen means the same message for ever
     order                       messages of one producer stand in a partition in the order in which it sent them
-    transactions                all of one or nothing: messages in any number of partitions, and acks
+    transactions                all of one or nothing: messages in any number of partitions, and acks; and nothing of
+                                one without the messages that it repeats
     windows                     no client ever holds more than it asked for
     one pair of hands           nobody is sent what another client holds
     compaction                  the last message of each key is there, and every message without a key
@@ -47,12 +48,22 @@ def stored(partition: Any) -> dict[int, bytes]:
 
 
 class Transaction:
-    """What one COMMIT sends to files, and acknowledges there."""
+    """What one COMMIT sends to files, and acknowledges there; and what it sends that may be there already
+    (``repeated``), and surely is (``known``), written or synced."""
 
-    def __init__(self, name: str, sent: set[bytes], acked: set[bytes]) -> None:
+    def __init__(
+        self,
+        name: str,
+        sent: set[bytes],
+        acked: set[bytes],
+        repeated: set[bytes] = frozenset(),
+        known: set[bytes] = frozenset(),
+    ) -> None:
         self.name = name
         self.sent = sent
         self.acked = acked
+        self.repeated = repeated
+        self.known = known
         self.void = False  # something that it acknowledged has come to a client again
 
     def __repr__(self) -> str:
@@ -80,6 +91,7 @@ class Checkers:
         self.outlived: dict[int, bytes] = {}  # offset of a dead letter -> what it is known by
         self.settled_before: set[bytes] = set()  # the power cut, where that may have taken the message
         self.crashed = False
+        self.present: set[bytes] = set()  # after the last start
 
     def known_by(self, partition: str, offset: int, body: bytes) -> bytes:
         """What tells this message from all others."""
@@ -95,11 +107,21 @@ class Checkers:
         self._same(partition, offset, body, "receipted")
         self.promised[partition][offset] = body
 
-    def begun(self, name: str, sent: list[bytes], acked: list[bytes] | None = None) -> None:
+    def durable(self, body: bytes) -> None:
+        """It was receipted as synced, whatever its partition is."""
+        self.kept.add(body)
+        self.synced.add(body)
+        self.counts["durable"] += 1
+
+    def begun(
+        self, name: str, sent: list[bytes], acked: list[bytes] | None = None, repeated: list[bytes] | None = None
+    ) -> None:
         """A COMMIT was said. What is kept in memory is no part of the promise."""
         in_files = {body for body in sent if "memory" not in self.partition_of[body]}
         stored = {body for body in acked or () if "memory" not in self.partition_of[body]}
-        transaction = self.transactions[name] = Transaction(name, in_files, stored)
+        again = set(repeated or ())
+        known = {body for body in again if body in self.kept or body in self.promised[self.partition_of[body]].values()}
+        transaction = self.transactions[name] = Transaction(name, in_files, stored, again, known)
         for body in stored:
             self.acked_in[body].append(transaction)
         several = len({self.partition_of[body] for body in in_files}) + bool(stored) > 1
@@ -112,6 +134,8 @@ class Checkers:
             raise Violation(f"{transaction} was receipted, and what it acknowledged has come back")
         self.kept |= transaction.sent
         self.settled |= transaction.acked
+        for body in transaction.repeated if transaction.acked else transaction.known:
+            self.durable(body)
 
     def observed(self, partition: str, offset: int, body: bytes) -> None:
         self._same(partition, offset, body, "delivered")
@@ -191,6 +215,7 @@ class Checkers:
                 last[producer] = int(number)
         in_place = set(present)
         present |= dead
+        self.present = present
         for partition_name, promised in self.promised.items():
             known = self.seen[partition_name]
             logged = store.partitions.get(partition_name)
@@ -214,6 +239,9 @@ class Checkers:
             there = {body for body in transaction.sent if body in in_place or self._given_back(body)}
             if there and there != transaction.sent:
                 raise Violation(f"{transaction}: {len(there)} of {len(transaction.sent)} messages are there")
+            if there and not transaction.repeated <= in_place:
+                gone = sorted(transaction.repeated - in_place)
+                raise Violation(f"{transaction} was done, and what it repeats is gone: {gone[:3]}")
             if there and transaction.void:
                 raise Violation(f"{transaction} was done, and what it acknowledged had come back")
             if there:
@@ -262,6 +290,12 @@ class Checkers:
         """Somebody has answered it, whether the broker heard that or not, or its time was over."""
         return body in self.settled or body in self.maybe_settled or self.moments.over(body)
 
+    def _made_into_another(self, body: bytes) -> bool:
+        """Whether a COMMIT that was not receipted may have settled it, with an output that is there."""
+        return any(
+            body in each.acked and each.repeated and each.repeated <= self.present for each in self.acked_in[body]
+        )
+
     def at_the_end(self, drained: list[bytes], waiting: set[bytes]) -> None:
         """``drained`` came out of the queues in the end, of the ``waiting`` messages that stand in their logs."""
         if len(drained) != len(set(drained)):
@@ -269,6 +303,7 @@ class Checkers:
         back = set(drained) & self.settled
         if back:
             raise Violation(f"settled, and delivered in the end: {sorted(back)[:3]}")
-        missing = {body for body in waiting - set(drained) if not self.may_be_settled(body)}
+        left = waiting - set(drained)
+        missing = {body for body in left if not (self.may_be_settled(body) or self._made_into_another(body))}
         if missing:
             raise Violation(f"never settled, and not delivered in the end: {sorted(missing)[:3]}")

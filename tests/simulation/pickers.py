@@ -54,7 +54,9 @@ class Sender(Producer):
         if destination in QUEUES and self.random.random() < 0.1:
             headers["delay"] = str(self.random.choice([1, 700, 5_000]))
         if destination in QUEUES and self.random.random() < 0.1:
-            headers["expires"] = str(self.world.now // NS_PER_MS + self.random.choice([0, 900, 40_000_000]))
+            headers["expires"] = str(
+                self.world.now // NS_PER_MS + self.random.choice([0, 900, 40_000_000, 10_000_000_000])
+            )
         if self.random.random() < 0.3:
             headers |= self._identity(body)
             self.unsure[body] = {"destination": destination} | headers

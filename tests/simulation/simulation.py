@@ -5,7 +5,7 @@ when. So a failing seed fails again, and ``trace`` says what happened before.
 
     clients act                  network carries some bytes, cut anywhere, connection by connection in any order
     a connection breaks          the broker's turn goes one step on: take, write one job, sync one job, done, pump
-    a unit of disk work that is done apart goes one step on, between two groups
+    a checkpoint goes one step on, beside them
     a sync or a write fails      the broker is killed / the power fails / a clean restart, between any two steps
     time passes                  intervals end, segments roll
 
@@ -17,14 +17,15 @@ from __future__ import annotations
 import errno
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from random import Random
-from typing import Any
 from unittest.mock import patch
 
 from radiator import limits
+from radiator.broker.due.trusted import TrustedClock
 from radiator.clock import NS_PER_SECOND
+from radiator.config.load import load_text
 from radiator.errors import StorageError
-from radiator.storage.transaction_job import TransactionJob
 from tests.broker.harness import World
 from tests.simulation import burials
 from tests.simulation.broken import broken
@@ -32,14 +33,14 @@ from tests.simulation.casts import CASTS
 from tests.simulation.checkers import Checkers, Violation
 from tests.simulation.endings import drain
 from tests.storage.driving import read_all
-from tests.storage.faults import FaultyFileSystem
+from tests.storage.faults import Crash, FaultyFileSystem
 
 STEPS = 1_500
 EVENTS = {  # weights
     "act": 280,
     "carry out": 220,
     "turn": 330,
-    "apart": 150,
+    "checkpoint": 100,
     "pump": 90,
     "memory": 40,
     "reads": 40,
@@ -78,14 +79,13 @@ class Simulation:
             CASTS[cast].config,
             fs,
             tail_bytes_max=self.random.choice([1, 20_000, 64 << 20]),
-            together_synced_max=self.random.choice([0, 1, 16]),
+            journal_file_bytes=self.random.choice([1, 5_000, 50_000, 64 << 20]),
         )
+        self.passed_bytes_min = self.random.choice([1, 20_000, 1 << 20])
+        self.clock = TrustedClock()  # what the broker's own has to say
+        self.clock.see(self.world.time)
         self.turn: Iterator[str] | None = None
-        self.apart = self.random.random() < 0.7  # as the driver does it; else all is in the groups
-        self.units: deque[list[Any]] = deque()  # submitted to the disk thread
-        self.unit: Iterator[str] | None = None  # what it is at
-        self.group_begun = False  # it has a group
-        self.group_told = False  # and the loop has not heard of it yet
+        self.checkpoint: Iterator[str] | None = None
         self.actors = CASTS[cast].meet(self.world, self.random, self.checkers)
 
     def run(self) -> None:
@@ -94,7 +94,11 @@ class Simulation:
             event: getattr(self, f"_{event.replace(' ', '_')}") for event in EVENTS
         }
         try:
-            with broken(self.broken), patch.object(limits, "SEGMENT_COMMITS", CASTS[self.cast].segment_commits):
+            with (
+                broken(self.broken),
+                patch.object(limits, "SEGMENT_COMMITS", CASTS[self.cast].segment_commits),
+                patch.object(limits, "JOURNAL_PASSED_BYTES_MIN", self.passed_bytes_min),
+            ):
                 for step, event in enumerate(self.random.choices(list(EVENTS), list(EVENTS.values()), k=self.steps)):
                     self.trace.append(f"{step} {event}")
                     self.counts[event] += 1
@@ -145,76 +149,55 @@ class Simulation:
     def _steps_of_a_turn(self) -> Iterator[str]:
         """What the driver and the disk thread do, with a place to die between any two steps."""
         world = self.world
-        jobs = world.take(self.apart)
-        self.group_begun = bool(jobs)  # no unit is begun before it, and the one that was begun is ended
+        jobs = world.take()
         yield f"take {len(jobs)}"
-        for _ in (self.unit or ()) if jobs else ():
-            yield "apart"
         for job in jobs:
             if self.broken == "acks forgotten" and job.partition is None:
                 continue
-            if self.broken == "no redo log" and isinstance(job, TransactionJob):
-                for append in job.appends:
-                    append.decided = True
-                continue
             job.write()
             yield "write"
-        if self.broken == "receipt before sync":
-            world.completed()
-            yield "done"
         for job in jobs:
             if job.needs_sync and job.error is None:
                 job.sync()
                 yield "sync"
-        self.group_begun, self.group_told = False, True
         yield "told"
-        self.group_told = False
         world.completed()
+        for client in [each for each in world.clients if each.rest]:
+            client.go_on()
         yield "done"
 
-    def _apart(self) -> None:
-        """The same for what is done between the groups, each unit as a whole."""
-        if not self.apart:
-            return
-        self.units.extend(self.world.broker.take_apart(self.world.now))
-        if self.group_begun:  # the turn's steps go on with what was begun
-            return
-        if self.unit is None and self.units:
-            self.counts["units"] += 1
-            self.unit = self._steps_of_a_unit(self.units.popleft())
-        if self.unit is not None:
-            self.trace[-1] += f": {next(self.unit, None)}"
+    def _checkpoint(self) -> None:
+        if self.checkpoint is None:
+            self.checkpoint = self._steps_of_a_checkpoint()
+        step = next(self.checkpoint, None)
+        if step is None:
+            self.checkpoint = None
+        else:
+            self.trace[-1] += f": {step}"
 
-    def _steps_of_a_unit(self, jobs: list[Any]) -> Iterator[str]:
-        for job in jobs:
-            job.write()
-            yield f"write {type(job).__name__}"
-        for job in jobs:
-            if job.needs_sync and job.error is None:
-                job.sync()
-                yield "sync"
-        self.unit = None
-        if self.group_told:  # the loop hears of them in the order in which the disk ended them
-            next(self.turn or iter(()), None)
-        for job in jobs:
-            self.world.broker.completed(job, self.world.now)
-        yield "done"
+    def _steps_of_a_checkpoint(self) -> Iterator[str]:
+        checkpoints = self.world.store.checkpoints
+        checkpoint = checkpoints.take()
+        if checkpoint is None:
+            return
+        self.counts["checkpoints"] += 1
+        yield "taken"
+        checkpoint.run(threads=1)
+        yield "run"
+        checkpoints.done(checkpoint)
 
     def _finish_turn(self) -> None:
         for _ in self.turn or ():
             pass
         self.turn = None
-        for _ in self.unit or ():
+        for _ in self.checkpoint or ():
             pass
-        self.unit = None
-        while self.units:
-            for _ in self._steps_of_a_unit(self.units.popleft()):
-                pass
+        self.checkpoint = None
 
     def _memory(self) -> None:
         """What needs no disk is committed while the disk is at work."""
         if self.world.jobs:
-            self.world.broker.take_finished(self.world.now)
+            self.world.broker.take_finished(self.world.time)
 
     def _pump(self) -> None:
         self.world.pump()
@@ -240,7 +223,7 @@ class Simulation:
         except Died:
             self.random.choice([self._kill, self._power])()
         else:
-            self.world.broker.care_done(job, self.world.now)
+            self.world.broker.care_done(job, self.world.time)
 
     # --- what goes wrong ----------------------------------------------------------------------------------------------
 
@@ -258,14 +241,27 @@ class Simulation:
         self.world.fs.capacity = None
 
     def _time(self) -> None:
-        world, moments = self.world, self.checkers.moments
-        moments.shows(world.now)
+        world = self.world
+        self._shows()
         world.now += int(self.random.choice([0.01, 1, 5, 40_000, 400_000, -3_600]) * NS_PER_SECOND)
-        moments.shows(world.now)
-        world.broker.tick(world.now)
+        step = self.random.choice([0, 0, 0, 0, 0.5, 120, 40_000, 365 * 86_400])
+        world.step(step)
+        self._shows()
+        world.broker.tick(world.time)
+        if step and self.random.random() < 0.5:  # the clock is put right soon
+            world.now += NS_PER_SECOND
+            self._shows()
+            world.broker.tick(world.time)
+            world.step(-step)
+            self._shows()
+            world.broker.tick(world.time)
+
+    def _shows(self) -> None:
+        self.checkers.moments.shows(self.world.now, self.clock.see(self.world.time).wall)
 
     def _kill(self) -> None:
         self._dies()
+        self._other_rules()
         self.world.kill()
         if self.broken == "ids forgotten":
             for partition in self.world.store.partitions.values():
@@ -276,6 +272,7 @@ class Simulation:
     def _power(self) -> None:
         self._dies()
         self._room()  # a full disk is for those that go on
+        self._other_rules()
         self.world.power_cut()
         self.checkers.died(power_cut=True)
         self._started(power_cut=True)
@@ -290,18 +287,30 @@ class Simulation:
         except StorageError as error:  # a log has failed: it says so, and what was promised is there all the same
             self.trace.append(str(error))
         self._dies()
+        self._other_rules()
         self.world.kill()
         self.checkers.died(power_cut=False)
         self._started()
 
+    def _other_rules(self) -> None:
+        """The next start may have others."""
+        if later := CASTS[self.cast].later:
+            self.world.config = load_text(self.random.choice(later))
+
     def _started(self, power_cut: bool = False) -> None:
+        self.clock = TrustedClock()
+        self._shows()
         self.checkers.started(self.world.store, power_cut)
         burials.check(self.world.store, self.checkers)
 
     def _dies(self) -> None:
-        self.turn = self.unit = None
-        self.units.clear()
-        self.group_begun = self.group_told = False
+        """Between two steps, or in the middle of one."""
+        steps = self.random.choice([self.turn, self.turn, self.checkpoint, None])
+        if steps is not None:
+            self.world.fs.crash_at(self.random.randrange(1, 6))
+            with suppress(Crash):
+                self.trace[-1] += f": in the middle of {next(steps, 'the last step')}"
+        self.turn = self.checkpoint = None
         for actor in self.actors:
             actor.broker_died()
 
@@ -324,7 +333,7 @@ class Simulation:
         self.counts["settled"] = len(checkers.settled)
         self.counts["promised"] = sum(map(len, checkers.promised.values())) + len(checkers.kept)
         drained = drain(world, checkers, len(waiting), choosy=self.cast == "choosy")
-        checkers.moments.shows(world.now)
+        self._shows()
         checkers.at_the_end([checkers.of(message) for message in drained], waiting)
         for actor in self.actors:
             actor.at_the_end()

@@ -6,12 +6,19 @@ from random import Random
 
 import pytest
 
+from radiator import limits
 from tests.broker.harness import World
 from tests.simulation import burials
 from tests.simulation.casts import CASTS
 from tests.simulation.checkers import DEAD, Checkers, Violation, stored
 
 WEAK, BODY = "/queue/capped-weak", b"p0:1::x"
+
+
+@pytest.fixture(autouse=True)
+def nothing_in_the_journal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be synced with what comes later under another rule."""
+    monkeypatch.setattr(limits, "JOURNAL_PASSED_BYTES_MIN", 1)
 
 
 def outlived() -> tuple[World, Checkers]:

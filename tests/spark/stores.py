@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from radiator.storage.files import FileSystem
 from radiator.storage.store import PartitionOptions, Store
+from tests.clocks import both
 
 START_NS = 1_700_000_000_000_000_000  # 2023-11-14T22:13:20Z
 MS = 1_000_000
@@ -28,21 +29,21 @@ class Writer:
         self.root = str(root)
         self.options = PartitionOptions(segment_bytes=segment_bytes)
         self.store = Store(self.root, FileSystem())
-        self.store.open(START_NS)
+        self.store.open(both(START_NS))
 
     def append(self, partition: str, messages: Iterable[Message]) -> None:
         log = self.store.partition(partition, self.options)
         for each in messages:
             log.append(each.destination, each.block, each.body, each.receive_ns, each.event_ns, each.transmit_ns)
 
-    def commit(self) -> None:
-        jobs = self.store.take(START_NS)
+    def commit(self, now_ns: int = START_NS) -> None:
+        jobs = self.store.take(both(now_ns))
         for job in jobs:
             job.write()
         for job in jobs:
             if job.needs_sync:
                 job.sync()
-            job.done(START_NS)
+            job.done(both(now_ns))
             assert job.error is None
 
     def write(self, partition: str, messages: Iterable[Message], per_batch: int = 100) -> None:

@@ -25,6 +25,7 @@ from radiator.storage.files import FileSystem
 from radiator.storage.index import IndexEntry, encode_entries, encode_head
 from radiator.storage.reader import StoredSegment
 from tests.bench.records import compress_sealed
+from tests.clocks import both
 from tests.spark.stores import MS, START_NS, Message, Writer, numbered
 
 pytestmark = pytest.mark.spark
@@ -223,11 +224,13 @@ def test_many_small_partitions_share_tasks(tmp_path: Path) -> None:
 def test_what_lies_behind_head_is_not_there(writer: Writer) -> None:
     writer.write("p", numbered("/topic/a", 50))
     writer.append("p", numbered("/topic/a", 50, 50))
-    (job,) = writer.store.take(START_NS)
-    job.write()  # in the file, but not synced: a crash could still take it back
+    decided, *jobs = writer.store.take(both(START_NS))
+    decided.write()  # in the journal, and in no segment yet
     assert offsets_of(writer.root) == {"p": list(range(50))}
-    job.sync()
-    job.done(START_NS)
+    for job in jobs:
+        job.write()
+    for job in (decided, *jobs):
+        job.done(both(START_NS))
     assert offsets_of(writer.root) == {"p": list(range(100))}
 
 
@@ -255,11 +258,13 @@ def test_without_a_head_the_log_ends_where_its_crcs_end(tmp_path: Path, harm: st
 
 def test_a_partition_in_which_nothing_has_been_committed_is_empty(writer: Writer) -> None:
     writer.append("p", [Message("/topic/a")])
-    (job,) = writer.store.take(START_NS)
-    job.write()
+    decided, *jobs = writer.store.take(both(START_NS))
+    decided.write()
     assert offsets_of(writer.root) == {}
-    job.sync()
-    job.done(START_NS)
+    for job in jobs:
+        job.write()
+    for job in (decided, *jobs):
+        job.done(both(START_NS))
 
 
 def test_no_store_is_told_with_what_was_expected(tmp_path: Path, writer: Writer) -> None:

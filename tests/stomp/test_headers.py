@@ -48,6 +48,12 @@ def test_nothing_that_1_0_is_sent_can_break_a_line_or_forge_a_header() -> None:
     assert lines == "\na_b_c:d e:f"
 
 
+def test_a_cr_that_1_1_has_no_escape_for_is_not_sent() -> None:
+    assert join([("a\rb:c", "d\re:f\n")], "1.1") == "\na_b\\cc:d e\\cf\\n"
+    assert join([("a\rb:c", "d\re:f\n")], "1.0") == "\na_b_c:d e:f "
+    assert join([("a\rb", "d\re")], "1.2") == "\na\\rb:d\\re"
+
+
 def test_pairs_keep_order_and_repeated_headers() -> None:
     assert pairs(b"b:1\na:2\nb:3\nempty:", "1.2") == [("b", "1"), ("a", "2"), ("b", "3"), ("empty", "")]
     assert pairs(b"", "1.2") == []
@@ -118,6 +124,6 @@ def test_a_block_without_escapes_is_handed_out_as_it_lies() -> None:
 def test_a_block_is_escaped_again_for_the_older_versions() -> None:
     block = rb"k:a\cb\r\\"
     assert block_for(block, "1.2") is block
-    assert block_for(block, "1.1") == b"k:a\\cb\r\\\\"
-    assert block_for(block, "1.0") == b"k:a:b\r\\"
+    assert block_for(block, "1.1") == b"k:a\\cb \\\\"
+    assert block_for(block, "1.0") == b"k:a:b \\"
     assert block_for(rb"k\c:a\nb", "1.0") == b"k_:a b"

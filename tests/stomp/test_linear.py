@@ -13,6 +13,7 @@ import pytest
 
 from radiator.stomp import connection as connection_module
 from radiator.stomp.connection import ServerConnection
+from radiator.stomp.frames import Frame
 from radiator.stomp.headers import stored_block
 from radiator.stomp.parser import Parser, ParserLimits
 
@@ -70,11 +71,11 @@ def pieces(data: bytes, size: int) -> Iterator[bytes]:
 def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
     """Lines of radiator/stomp that run, and bytes that the parser looks through."""
     counts = {"lines": 0, "bytes": 0}
-    look = Parser._parse
+    look = Parser._run
 
-    def looking(self: Parser, data: bytes) -> Any:
+    def looking(self: Parser, data: bytes, frames: list[Frame]) -> None:
         counts["bytes"] += len(data)
-        return look(self, data)
+        look(self, data, frames)
 
     def line(frame: FrameType, event: str, argument: Any) -> Any:
         counts["lines"] += event == "line"
@@ -84,7 +85,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
         return line if frame.f_code.co_filename.startswith(STOMP) else None
 
     with monkeypatch.context() as patch:
-        patch.setattr(Parser, "_parse", looking)
+        patch.setattr(Parser, "_run", looking)
         before = sys.gettrace()
         sys.settrace(call)
         try:

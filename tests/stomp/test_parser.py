@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from radiator import limits
@@ -378,3 +380,24 @@ def test_feeding_nothing_is_harmless() -> None:
     made.feed(b"SEND\n")
     assert made.feed(b"") == []
     assert made.feed(b"\n\0")[0].command == "SEND"
+
+
+def test_an_unfinished_frame_takes_no_more_memory_than_its_bytes_however_small_its_pieces_are() -> None:
+    parser, piece = Parser(), b"xy"
+    parser.feed(b"SEND\ndestination:/q\ncontent-length:1000000\n\n")
+    tracemalloc.start()
+    try:
+        for _ in range(100_000):
+            parser.feed(bytes(bytearray(piece)))
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert 200_000 <= parser.pending_bytes < 200_100
+    assert held < 1.1 * 200_000
+
+
+def test_a_frame_that_is_given_up_is_not_held() -> None:
+    parser = Parser()
+    parser.feed(b"SEND\ndestination:/q\ncontent-length:1000000\n\n" + b"x" * 1_000)
+    parser.discard()
+    assert parser.idle and parser.pending_bytes == 0

@@ -61,6 +61,7 @@ def test_errors_named_in_the_text_exist() -> None:
 
 def test_reserved_headers_are_all_in_the_table_of_message_and_no_others() -> None:
     assert {name for cell, _ in rows("### MESSAGE") for name in ticked(cell)} == spec.RESERVED
+    assert {name for cell, _ in rows("## Dead letters") for name in ticked(cell)} == spec.DEAD_LETTER
 
 
 def test_headers_of_the_hop_are_named() -> None:

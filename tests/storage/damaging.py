@@ -25,7 +25,7 @@ SALT = layout.salt_path("/data")
 class MemoryFileSystem(FaultyFileSystem):
     """The twin without its second truth: for tests that open a store tens of thousands of times."""
 
-    def _call(self, verb: str) -> None:
+    def _call(self, verb: str, path: str) -> None:
         pass
 
     def pwritev(self, fd: int, pieces: Any, position: int) -> int:
@@ -90,3 +90,9 @@ class Built:
 def whole_of(store: Store) -> dict[int, bytes]:
     """Every body that a reader of the files gets."""
     return read_all(store.partitions[NAME], memory=False)
+
+
+def without_journal(fs: FaultyFileSystem) -> None:
+    """Nothing can be made up for any more."""
+    for path in [each for each in fs.nodes if each.startswith("/data/journal/")]:
+        del fs.nodes[path]

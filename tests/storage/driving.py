@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from radiator.clock import Now
 from radiator.errors import StorageError
+from radiator.storage.file_partition import FilePartition
 from radiator.storage.files import FileSystem
 from radiator.storage.last import LastJob, Wanted
 from radiator.storage.options import PartitionOptions, SyncPolicy
 from radiator.storage.partition import Partition
 from radiator.storage.reads import PositionJob
 from radiator.storage.store import RecoveryNote, Store
+from tests.clocks import both
 
 NOW = 1_700_000_000_000_000_000
 ALWAYS = PartitionOptions()
@@ -21,20 +24,38 @@ BLOCK = b"content-type:text/plain"
 
 def opened(fs: Any = None, root: str = "/data", **options: Any) -> tuple[Store, list[RecoveryNote]]:
     store = Store(root, fs if fs is not None else FileSystem(), **options)
-    return store, store.open(NOW)
+    return store, store.open(both(NOW))
 
 
-def commit(store: Store, now_ns: int = NOW) -> list[Any]:
-    """One group commit: hub, disk thread, hub."""
-    jobs = store.take(now_ns)
+def commit(store: Store, now_ns: int | Now = NOW) -> list[Any]:
+    """One group commit: hub, disk thread, hub. ``now_ns``: what the wall clock shows, or both clocks."""
+    now = now_ns if isinstance(now_ns, Now) else both(now_ns)
+    jobs = store.take(now)
     for job in jobs:
         job.write()
     for job in jobs:
         if job.needs_sync and job.error is None:
             job.sync()
     for job in jobs:
-        job.done(now_ns)
+        job.done(now)
     return jobs
+
+
+def checkpoint(store: Store, now_ns: int | Now = NOW) -> list[Any]:
+    """A checkpoint, from its beginning to its end; the jobs of the groups that it takes."""
+    store.journal.wants_checkpoint = True
+    jobs = commit(store, now_ns)
+    begun = store.checkpoints.take()
+    if begun is not None:
+        begun.run(threads=1)
+        store.checkpoints.done(begun)
+        jobs += commit(store, now_ns)
+    return jobs
+
+
+def appends(jobs: list[Any]) -> list[Any]:
+    """Those of these jobs that bring messages."""
+    return [job for job in jobs if job.batch is not None]
 
 
 def put(partition: Partition, *bodies: bytes, at: int = NOW, destination: str = "/queue/a") -> list[int]:
@@ -46,7 +67,8 @@ def read_all(partition: Partition, start: int | None = None, memory: bool = True
     offset = partition.log_start_offset if start is None else start
     found: dict[int, bytes] = {}
     while offset < partition.high_watermark:
-        batch = partition.read(offset) if memory else None
+        in_a_file = not isinstance(partition, FilePartition) or offset < partition.written_to
+        batch = partition.read(offset) if memory or not in_a_file else None
         if batch is None:
             job = partition.fetch(offset)
             if not job.finished:

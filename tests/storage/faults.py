@@ -6,8 +6,8 @@ have written already, chosen by ``random``: any subset of the unsynced writes, i
 
     kill()          SIGKILL: descriptors and the lock are gone, every written byte (also in a mapping) is still there
     power_cut()     the cache is gone; bytes in a mapping that nobody synced too
-    fail(verb, n)   the n-th call of that verb from now on raises an OSError; fdatasync then forgets what it should
-                    have written, as Linux does
+    fail(verb, n)   the n-th call of that verb from now on raises an OSError, of those on paths that contain ``under``;
+                    fdatasync then forgets what it should have written, as Linux does
     evict(path)     the cache gives up clean pages: what is read then is what the disk has
     crash_at(n)     the n-th verb from now on, whichever it is, is never reached: it raises ``Crash``
     capacity        bytes that all files may have together: beyond it writes come back short, then ENOSPC
@@ -25,7 +25,7 @@ from random import Random
 from typing import Any
 
 from radiator.storage import layout
-from radiator.storage.files import Facts
+from radiator.storage.files import DirectoryLock, Facts
 
 
 class Crash(BaseException):
@@ -80,14 +80,15 @@ class FaultyFileSystem:
         self.short_writes = False
         self._next = 3
         self._dead = self._next  # descriptors up to it were of processes that are gone
-        self._faults: dict[str, tuple[int, int]] = {}
+        self._faults: dict[str, tuple[int, int, str, int]] = {}  # by verb: calls until then, error, where, how often
         self._crash_at: int | None = None
 
     # --- faults -------------------------------------------------------------------------------------------------------
 
-    def fail(self, verb: str, nth: int = 1, error: int = errno.EIO) -> None:
-        """The ``nth`` call of ``verb`` from now on fails."""
-        self._faults[verb] = (self.calls[verb] + nth, error)
+    def fail(self, verb: str, nth: int = 1, error: int = errno.EIO, under: str = "", times: int = 1) -> None:
+        """The ``nth`` call of ``verb`` from now on, on a path with ``under`` in it, fails, and so do those that follow
+        it, if it is to be several ``times``."""
+        self._faults[verb] = (nth, error, under, times)
 
     def crash_at(self, nth: int) -> None:
         self._crash_at = self.calls.total() + nth
@@ -142,8 +143,8 @@ class FaultyFileSystem:
         for path in list(names):
             if path not in self.nodes and random.random() < 0.5:
                 del names[path]  # removed, not synced, and yet gone
-        self.nodes = names
-        self.disk_names = dict(names)
+        self.nodes = {path: node for path, node in names.items() if os.path.dirname(path) in self.disk_dirs}
+        self.disk_names = dict(self.nodes)
         self.dirs = set(self.disk_dirs)
 
     def _settle(self, old: str, new: str) -> None:
@@ -151,19 +152,26 @@ class FaultyFileSystem:
         self.disk_names = {_moved(path, old, new): node for path, node in self.disk_names.items()}
         self.disk_dirs = {_moved(path, old, new) for path in self.disk_dirs}
 
-    def _call(self, verb: str) -> None:
+    def _call(self, verb: str, path: str) -> None:
         self.calls[verb] += 1
         if self._crash_at is not None and self.calls.total() >= self._crash_at:
             raise Crash
-        fault = self._faults.get(verb)
-        if fault is not None and fault[0] == self.calls[verb]:
+        nth, error, under, times = self._faults.get(verb, (0, 0, "", 0))
+        if not nth or under not in path:
+            return
+        if nth > 1:
+            self._faults[verb] = (nth - 1, error, under, times)
+            return
+        if times > 1:
+            self._faults[verb] = (1, error, under, times - 1)
+        else:
             del self._faults[verb]
-            raise OSError(fault[1], os.strerror(fault[1]))
+        raise OSError(error, os.strerror(error))
 
     # --- the verbs ----------------------------------------------------------------------------------------------------
 
     def open(self, path: str, create: bool = False) -> int:
-        self._call("open")
+        self._call("open", path)
         node = self.nodes.get(path)
         if node is None:
             if not create or os.path.dirname(path) not in self.dirs:
@@ -172,7 +180,7 @@ class FaultyFileSystem:
         return self._descriptor(path, node)
 
     def open_read(self, path: str) -> int:
-        self._call("open_read")
+        self._call("open_read", path)
         if path not in self.nodes:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         return self._descriptor(path, self.nodes[path])
@@ -187,8 +195,7 @@ class FaultyFileSystem:
     def close(self, fd: int) -> None:
         if fd <= self._dead:  # a generator of a process that was killed is finalised only now
             return
-        path, _ = self.descriptors.pop(fd)
-        self.locked.discard(path)
+        del self.descriptors[fd]
 
     def entropy(self, size: int) -> bytes:
         return b"\x5a" * size
@@ -196,12 +203,16 @@ class FaultyFileSystem:
     def size(self, fd: int) -> int:
         return len(self.descriptors[fd][1].cache)
 
+    def is_named(self, fd: int) -> bool:
+        path, node = self.descriptors[fd]
+        return self.nodes.get(path) is node
+
     def pread(self, fd: int, size: int, position: int) -> bytes:
-        self._call("pread")
+        self._call("pread", self.descriptors[fd][0])
         return bytes(self.descriptors[fd][1].cache[position : position + size])
 
     def pwritev(self, fd: int, pieces: Any, position: int) -> int:
-        self._call("pwritev")
+        self._call("pwritev", self.descriptors[fd][0])
         node = self.descriptors[fd][1]
         data = b"".join(pieces)
         if self.short_writes and len(data) > 1:
@@ -219,7 +230,7 @@ class FaultyFileSystem:
     def fdatasync(self, fd: int) -> None:
         node = self.descriptors[fd][1]
         try:
-            self._call("fdatasync")
+            self._call("fdatasync", self.descriptors[fd][0])
         except OSError:
             node.pending.clear()  # the kernel marks the pages clean: a later sync would say all is well
             raise
@@ -228,13 +239,13 @@ class FaultyFileSystem:
         node.pending.clear()
 
     def truncate(self, fd: int, size: int) -> None:
-        self._call("truncate")
+        self._call("truncate", self.descriptors[fd][0])
         node = self.descriptors[fd][1]
         _truncate(node.cache, size)
         node.pending.append((-1 - size, b""))
 
     def rename(self, old: str, new: str) -> None:
-        self._call("rename")
+        self._call("rename", new)
         if old in self.dirs:
             self._move(old, new)
         else:
@@ -247,13 +258,13 @@ class FaultyFileSystem:
         self.moves.append((old, new))
 
     def link(self, old: str, new: str) -> None:
-        self._call("link")
+        self._call("link", new)
         if new in self.nodes:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), new)
         self.nodes[new] = self.nodes[old]
 
     def rmdir(self, path: str) -> None:
-        self._call("rmdir")
+        self._call("rmdir", path)
         assert not self.listdir(path)
         self.dirs.remove(path)
 
@@ -274,7 +285,7 @@ class FaultyFileSystem:
         return sum(len(node.cache) for node in {id(node): node for node in self.nodes.values()}.values())
 
     def remove(self, path: str) -> None:
-        self._call("remove")
+        self._call("remove", path)
         if path in self.dirs:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         if path not in self.nodes:
@@ -282,7 +293,7 @@ class FaultyFileSystem:
         del self.nodes[path]
 
     def mkdir(self, path: str) -> None:
-        self._call("mkdir")
+        self._call("mkdir", path)
         while path not in self.dirs:
             self.dirs.add(path)
             path = os.path.dirname(path)
@@ -292,7 +303,7 @@ class FaultyFileSystem:
         return sorted(os.path.basename(each) for each in entries)
 
     def sync_dir(self, path: str) -> None:
-        self._call("sync_dir")
+        self._call("sync_dir", path)
         for old, new in self.moves:
             if os.path.dirname(new) == path:
                 self._settle(old, new)
@@ -307,16 +318,30 @@ class FaultyFileSystem:
     def map(self, fd: int, size: int) -> Any:
         return memoryview(self.descriptors[fd][1].cache)[:size]
 
-    def lock(self, path: str) -> int:
-        if path in self.locked:
-            raise BlockingIOError(errno.EAGAIN, "locked")
-        fd = self.open(path, create=True)
-        self.locked.add(path)
-        self.nodes[path].cache[:] = b"4711\n"
-        return fd
+    def ancestors(self, path: str) -> list[str]:
+        found = []
+        while path != "/":
+            path = os.path.dirname(path)
+            found.append(path)
+        return found
 
-    def held(self, path: str) -> bool:
-        return path in self.locked
+    def lock(self, directory: str) -> DirectoryLock:
+        if directory in self.locked:
+            raise BlockingIOError(errno.EAGAIN, "locked")
+        file_fd = self.open(layout.lock_path(directory), create=True)
+        self.locked.add(directory)
+        self.nodes[layout.lock_path(directory)].cache[:] = b"4711\n"
+        return DirectoryLock(directory, -1, file_fd)
+
+    def unlock(self, lock: DirectoryLock) -> None:
+        self.close(lock.file_fd)
+        self.locked.discard(lock.path)
+
+    def in_place(self, lock: DirectoryLock) -> bool:
+        return lock.path in self.locked and lock.path in self.dirs
+
+    def held(self, directory: str) -> bool:
+        return directory in self.locked
 
     def facts(self, path: str) -> Facts | None:
         if path in self.dirs:
@@ -325,4 +350,4 @@ class FaultyFileSystem:
         return Facts(len(node.cache), layout.FILE_MODE, False, True) if node is not None else None
 
     def chmod(self, path: str, mode: int) -> None:
-        self._call("chmod")
+        self._call("chmod", path)

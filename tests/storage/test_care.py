@@ -19,6 +19,7 @@ from radiator.storage.format import decode_header
 from radiator.storage.options import PartitionOptions, SyncPolicy
 from radiator.storage.rewrite import runs
 from radiator.storage.store import Store
+from tests.clocks import both
 from tests.storage.driving import NOW, commit, opened, read_all
 from tests.storage.faults import FaultyFileSystem
 
@@ -86,7 +87,7 @@ class Log:
     def care(self, seconds: int = 20, breathe: Callable[[], bool] = lambda: True) -> int:
         """A sweep, and all that it brings; how many jobs."""
         self.now += seconds * SECOND
-        self.store.tick(self.now)
+        self.store.tick(both(self.now))
         jobs = 0
         while True:
             commit(self.store, self.now)
@@ -94,7 +95,7 @@ class Log:
             if job is None:
                 return jobs
             job.run(breathe)
-            if note := self.store.care.done(job, self.now):
+            if note := self.store.care.done(job, both(self.now)):
                 self.notes.append(note)
             jobs += 1
 
@@ -521,14 +522,14 @@ def test_an_error_leaves_the_old_segment_or_the_new_one_and_is_tried_again(
 ) -> None:
     log = to_do(how)
     before, whole = log.all(), sum(log.sealed().values())
-    log.store.tick(log.now + 20 * SECOND)
+    log.store.tick(both(log.now + 20 * SECOND))
     commit(log.store)
     job = log.store.care.take()
     assert job is not None
     log.fs.fail(verb, nth, errno.ENOSPC)
     job.run(lambda: True)
     log.fs.heal()
-    note = log.store.care.done(job, log.now)
+    note = log.store.care.done(job, both(log.now))
     assert (note != "") == (job.error is not None)
     if crash != "none":
         getattr(log.fs, {"kill": "kill", "power": "power_cut"}[crash])()
@@ -557,19 +558,19 @@ def test_a_crash_between_any_two_calls_leaves_every_segment_whole(power: bool, m
         calls = iter(range(10_000))
         original = log.fs._call
 
-        def call(verb: str, after: int = after, original: Callable[[str], None] = original) -> None:
+        def call(verb: str, path: str, after: int = after, original: Callable[[str, str], None] = original) -> None:
             if next(calls) == after:  # noqa: B023
                 raise Crash
-            original(verb)
+            original(verb, path)
 
-        log.store.tick(log.now + 20 * SECOND)
+        log.store.tick(both(log.now + 20 * SECOND))
         commit(log.store)
         log.fs._call = call  # type: ignore[method-assign]
         finished = False
         try:
             while (job := log.store.care.take()) is not None:
                 job.run(lambda: True)
-                log.store.care.done(job, log.now)
+                log.store.care.done(job, both(log.now))
             finished = True
         except Crash:
             pass
@@ -597,11 +598,11 @@ def test_a_stop_leaves_nothing_behind(how: str) -> None:
             left[0] -= 1
             return left[0] >= 0
 
-        log.store.tick(log.now + 20 * SECOND)
+        log.store.tick(both(log.now + 20 * SECOND))
         job = log.store.care.take()
         assert job is not None
         job.run(breathe)
-        log.store.care.done(job, log.now)
+        log.store.care.done(job, both(log.now))
         if not job.stopped:
             assert steps > 2
             break
@@ -611,14 +612,14 @@ def test_a_stop_leaves_nothing_behind(how: str) -> None:
 @HOW
 def test_retention_waits_for_a_segment_that_is_being_rewritten(how: str) -> None:
     log = to_do(how)
-    log.store.tick(log.now + 20 * SECOND)
+    log.store.tick(both(log.now + 20 * SECOND))
     job = log.store.care.take()
     assert job is not None
     log.partition.set_options(replace(log.options, retention_count=1))
     commit(log.store)
     assert 0 in log.sizes()
     job.run(lambda: True)
-    log.store.care.done(job, log.now)
+    log.store.care.done(job, both(log.now))
     commit(log.store)
     assert list(log.sizes()) == [log.partition.segments[-1].base_offset]
 
@@ -737,7 +738,7 @@ def test_what_is_not_safe_yet_replaces_nothing(policy: int | None) -> None:
         log.fill(12)
         if policy is not None:  # a part of the active one is on disk, too
             log.now += policy + SECOND
-            log.store.tick(log.now)
+            log.store.tick(both(log.now))
             commit(log.store, log.now)
         log.put(("k", b"new"))
         assert len(log.partition.segments) == 2

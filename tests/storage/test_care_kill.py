@@ -18,10 +18,11 @@ import sys
 from radiator.storage.files import FileSystem
 from radiator.storage.options import PartitionOptions, SyncPolicy
 from radiator.storage.store import Store
+from tests.clocks import both
 from tests.storage.driving import NOW, commit
 
 store, now = Store(sys.argv[1], FileSystem()), NOW
-store.open(0)
+store.open(both(NOW))
 merges = sys.argv[2] == "merge"
 options = PartitionOptions(sync=SyncPolicy(None), segment_bytes=65_536, compress=None if merges else "zstd")
 partition = store.partition("q", options)
@@ -38,11 +39,11 @@ while True:
     commit(store, now)
     partition.retain_from = cursor.floor
     now += 20_000_000_000
-    store.tick(now)
+    store.tick(both(now))
     commit(store, now)
     while (job := store.care.take()) is not None:
         job.run(lambda: True)
-        assert not store.care.done(job, now)
+        assert not store.care.done(job, both(now))
     print(store.care.counts["rewritten"], flush=True)
 """
 

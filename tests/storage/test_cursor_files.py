@@ -9,6 +9,7 @@ import pytest
 
 from radiator.storage import cursor_journal as journal
 from radiator.storage.store import Store
+from tests.clocks import both
 from tests.storage.driving import ALWAYS, NOW, commit, opened, put
 from tests.storage.faults import FaultyFileSystem
 
@@ -199,4 +200,4 @@ def test_a_file_that_only_looks_like_a_journal_refuses_no_start() -> None:
         fs.close(fs.open(f"{DIRECTORY}/{name}", create=True))
     store, _ = reopened(fs)
     assert acked(store) == steps[-1][1]
-    assert store.take(NOW) == []
+    assert store.take(both(NOW)) == []

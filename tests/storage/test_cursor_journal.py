@@ -76,7 +76,7 @@ def test_applying_twice_does_no_harm() -> None:
 def test_a_snapshot_holds_or_is_none() -> None:
     data = journal.snapshot(7, [journal.create(1, 0, 5, "n", "p"), journal.acked(1, [(7, 8)])])
     states: dict[int, CursorState] = {}
-    assert journal.load_snapshot(data, states) == 7
+    assert journal.load_snapshot(data, states) == (7, 0, 0)
     assert facts(states) == {1: ("n", "p", 0, 5, [(7, 8)], {})}
     assert journal.load_snapshot(None, {}) is None
     assert journal.load_snapshot(bytes(len(data)), {}) is None

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import errno
+from functools import partial
+from itertools import pairwise
 from random import Random
+from typing import Any
 
 import pytest
 
 from radiator import limits
 from radiator.errors import StorageError
-from radiator.storage import layout
+from radiator.storage import cursor_journal, cursor_snapshot, cursor_store, layout
 from radiator.storage.cursor import Cursor
 from radiator.storage.cursor_log import ROOM_BYTES_MIN
 from radiator.storage.cursor_store import SYNC_WITHIN_NS
 from radiator.storage.options import SyncPolicy
 from radiator.storage.store import Store
+from tests.clocks import both, deadline
 from tests.storage.driving import ALWAYS, NOW, commit, error_of, opened, put
 from tests.storage.faults import FaultyFileSystem
 
@@ -89,13 +93,13 @@ def test_a_receipt_waits_for_the_sync_and_other_acks_are_synced_soon() -> None:
     commit(store)
     cursor.ack([0])
     (job,) = commit(store)
-    assert not job.needs_sync and store.next_deadline_ns(NOW) == NOW + SYNC_WITHIN_NS
+    assert not job.needs_sync and deadline(store, NOW) == NOW + SYNC_WITHIN_NS
     syncs = fs.calls["fdatasync"]
     cursor.ack([1])
     store.cursors.waiters.append("receipt")
     (job,) = commit(store)
     assert job.needs_sync and job.waiters == ["receipt"] and fs.calls["fdatasync"] == syncs + 1
-    assert store.cursors.waiters == [] and store.next_deadline_ns(NOW) is None
+    assert store.cursors.waiters == [] and deadline(store, NOW) is None
     cursor.ack([2])
     commit(store)
     (job,) = commit(store, NOW + SYNC_WITHIN_NS)
@@ -151,7 +155,7 @@ def test_a_failed_journal_is_made_up_for_by_a_snapshot() -> None:
     cursor.ack([1])
     store.cursors.waiters.append("receipt")
     assert error_of(commit(store)) is not None
-    now = store.next_deadline_ns(NOW) or 0
+    now = deadline(store, NOW) or 0
     assert NOW < now <= NOW + 5_000_000_000
     assert error_of(commit(store, now)) is None and store.cursors.failed is None
     fs.power_cut()
@@ -173,7 +177,7 @@ def test_a_start_over_a_full_disk_is_not_refused_and_makes_up_for_it_when_there_
         assert cursor.floor == 2 and store.cursors.failed is not None
     cursor.ack([2])
     fs.capacity = None
-    now = store.next_deadline_ns(NOW) or 0
+    now = deadline(store, NOW) or 0
     assert now <= NOW + 5_000_000_000
     commit(store, now)
     assert store.cursors.failed is None
@@ -200,6 +204,116 @@ def test_a_full_journal_becomes_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> N
     assert not notes
     again = [store.cursors.open(f"c{number}", "p", 0) for number in range(5)]
     assert [(cursor.floor, cursor.intervals, dict(cursor.counts)) for cursor in again] == before
+
+
+def state_of(cursor: Cursor) -> tuple[int, list[tuple[int, int]], dict[int, int]]:
+    return cursor.floor, cursor.intervals, dict(cursor.counts)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_snapshot_that_is_encoded_in_slices_has_the_state_of_its_moment(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "CURSOR_JOURNAL_BYTES_MAX", 3_000)
+    monkeypatch.setattr(cursor_store, "SLICE_BYTES", 150)
+    random = Random(seed)
+    fs = FaultyFileSystem(random)
+    store = filled(fs)
+    decided: list[bool] = []
+
+    def settle(cursor: Cursor, offsets: list[int], stored: object) -> None:
+        if stored:
+            cursor.ack(offsets)
+        decided.append(bool(stored))
+
+    cursors = store.cursors
+    for number in range(20):
+        cursors.open(f"c{number}", "p", 0)
+    snapshots = made = 0
+    for step in range(400):
+        name = f"c{random.randrange(25)}"
+        cursor = cursors.get(name, "p")
+        match random.randrange(6):
+            case 0 if cursor is not None:
+                cursors.delete(name)
+            case 1:
+                cursors.open(name, "p", random.randrange(10))
+            case 2 if cursor is not None:
+                offset = random.randrange(cursor.ceiling, 950)
+                cursor.set_count(offset, 2)
+            case 3 if cursor is not None:
+                put(store.partition("p", ALWAYS), b"")
+                acked = [random.randrange(500)]
+                store.together([store.partition("p", ALWAYS)], [(cursor, acked)], partial(settle, cursor, acked))
+            case _:
+                for each in random.sample(cursors.names(), 3):
+                    found = cursors.get(*each)
+                    assert found is not None
+                    found.ack([random.randrange(900)])
+        if step % 40 == 0:
+            fs.fail("rename", 1, errno.EIO)  # that of the next snapshot
+        jobs = store.take(both(NOW + step * 1_000_000_000))
+        expected = {each: state_of(found) for each in cursors.names() if (found := cursors.get(*each)) is not None}
+        for job in jobs:
+            job.write()
+        for job in jobs:
+            if job.needs_sync and job.error is None:
+                job.sync()
+        for job in jobs:
+            if getattr(job, "generation", None) is not None and job.error is None:
+                snapshots += 1
+                states = cursor_snapshot.read(store.cursors.fs, "/data/cursors", 0).states
+                found_states = {}
+                for state in states.values():
+                    again = Cursor(state.floor)
+                    for start, stop in state.changes:
+                        again.ack_range(start, stop)
+                    left = {at: count for at, count in state.counts.items() if not again.is_acked(at)}
+                    found_states[state.name, state.partition] = again.floor, again.intervals, left
+                assert found_states == expected
+            job.done(both(NOW + step * 1_000_000_000))
+        made += len(jobs)
+    assert snapshots >= 3 and made > 300 and True in decided
+    while cursors.failed is not None:
+        step += 1
+        commit(store, NOW + step * 1_000_000_000)
+    expected = {each: state_of(found) for each in cursors.names() if (found := cursors.get(*each)) is not None}
+    fs.kill()
+    store, _ = opened(fs)
+    assert {each: state_of(store.cursors.open(*each, 0)) for each in store.cursors.names()} == expected
+
+
+def test_no_turn_encodes_more_than_a_slice_of_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "CURSOR_JOURNAL_BYTES_MAX", 20_000)
+    monkeypatch.setattr(cursor_store, "SLICE_BYTES", 2_000)
+    fs = FaultyFileSystem()
+    store = filled(fs)
+    for number in range(1_000):
+        store.cursors.open(f"c{number}", "p", 0)
+    commit(store)
+    encoded = 0
+    create = cursor_journal.create
+
+    def counted(*args: Any) -> bytes:
+        nonlocal encoded
+        encoded += 1
+        return create(*args)
+
+    monkeypatch.setattr(cursor_journal, "create", counted)
+    turns = [encoded]
+    for number in range(100):
+        store.cursors.open(f"c{number}", "p", 0).ack([number])
+        (entry,) = commit(store)
+        turns.append(encoded)
+        if entry.generation is not None:
+            break
+    else:
+        pytest.fail("no snapshot")
+    assert encoded >= 1_000 - 100
+    assert max(after - before for before, after in pairwise(turns)) <= 2_000 // len(create(1, 1, 0, "c1", "p")) + 1
+    fs.kill()
+    store, notes = opened(fs)
+    assert not notes and len(store.cursors.names()) == 1_000
 
 
 def test_a_damaged_snapshot_is_told_and_start_is_not_refused() -> None:
@@ -329,7 +443,7 @@ def test_a_deletion_is_synced_soon_although_nobody_waits_for_it() -> None:
     commit(store, NOW + SYNC_WITHIN_NS)
     store.cursors.delete("a")
     commit(store, NOW + 1_000_000_000)
-    due = store.next_deadline_ns(NOW + 1_000_000_000)
+    due = deadline(store, NOW + 1_000_000_000)
     assert due is not None and due <= NOW + 1_000_000_000 + SYNC_WITHIN_NS
     commit(store, due)
     fs.power_cut()

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from radiator import limits
-from radiator.storage import cursor_journal, dedup_file, index, layout, salt
+from radiator.storage import cursor_journal, dedup_file, index, layout, salt, transaction_log
 from radiator.storage import format as codec
+from radiator.storage.journal import format as journal_format
 from radiator.storage.log import OpenLogs
 
 TEXT = (Path(__file__).parents[2] / "docs" / "storage-format.md").read_text("utf-8")
@@ -75,6 +76,31 @@ def test_the_head_of_the_example_decodes() -> None:
     assert len(example("head")) == layout.HEAD_FILE_BYTES
 
 
+def test_the_file_of_the_journal_of_the_example_decodes() -> None:
+    data = memoryview(example("journal"))
+    header = journal_format.decode_file_header(bytes(data))
+    assert header == journal_format.FileHeader(3, 41, 1, 0x1122334455667788)
+    entry = journal_format.decode_entry(data, journal_format.FILE_HEADER_BYTES, header.salt)
+    assert entry is not None and (entry.number, entry.epoch, entry.end) == (41, 1, len(data))
+    assert (int.from_bytes(data[72:76], "little"), int.from_bytes(data[76:80], "little")) == (212, 0x046D939E)
+    (part,) = entry.parts
+    assert (part.partition, part.header.base_offset, len(part.data)) == ("/queue/out", 7, 120)
+    assert part.position + len(part.data) == 0xE9 and codec.decode(bytes(part.data))[1].bodies == [b"paid"]
+    states: dict[int, cursor_journal.CursorState] = {}
+    cursor_journal.apply(entry.acks, states)
+    assert len(entry.acks) == 70 and states[2].changes == [(5, 6)]
+    assert (states[2].name, states[2].partition, states[2].floor) == ("queue:/queue/in", "/queue/in", 5)
+
+
+def test_the_table_of_a_file_of_the_journal_is_the_struct() -> None:
+    table = TEXT.split("## The journal")[1].split("Entries follow")[0]
+    rows = re.findall(r"^\| (\d+) \| (\w+)[^|]*? ?(u32|u64|8 bytes)? \|", table, re.M)
+    assert [(int(place), name) for place, name, _ in rows] == [
+        (0, "magic"), (8, "number"), (16, "first_entry"), (24, "epoch"), (32, "salt"), (40, "crc"),
+        (journal_format.SYNC_FAILED_AT, "sync_failed"), (48, "zero"),
+    ]  # fmt: skip
+
+
 def test_the_block_of_ids_of_the_example_decodes() -> None:
     decoded = dedup_file.decode(example("dedup"))
     assert (decoded.covered, decoded.end) == (44, len(example("dedup")))
@@ -100,6 +126,8 @@ def test_the_block_of_ids_of_the_example_decodes() -> None:
         cursor_journal.ENTRY_MAGIC,
         cursor_journal.SNAPSHOT_MAGIC,
         salt.KEY_MAGIC,
+        journal_format.FILE_MAGIC,
+        transaction_log.MAGIC,
     ],
 )
 def test_every_magic_is_in_the_document(magic: bytes) -> None:
@@ -134,6 +162,13 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert f"{limits.BATCH_BYTES_MAX // limits.MIB} MiB" in TEXT
     assert f"{limits.SEGMENT_BYTES_MIN // limits.KIB} KiB and up, {limits.SEGMENT_BYTES // limits.MIB} MiB" in TEXT
     assert f"cursors | {limits.CURSORS_MAX:,}" in TEXT and f"an array of {limits.CURSORS_MAX:,} u64" in TEXT
+    assert f"| file of the journal | {limits.JOURNAL_FILE_BYTES // limits.MIB} MiB, or one entry |" in TEXT
+    most = f"{limits.JOURNAL_FILES_MAX} × {limits.JOURNAL_FILE_BYTES // limits.MIB} MiB"
+    assert f"| files of the journal | {most} |" in TEXT and f"have more than {most}, no more" in TEXT
+    assert f"| threads that sync segments in a checkpoint | {limits.CHECKPOINT_THREADS} |" in TEXT
+    assert f"by {limits.CHECKPOINT_THREADS} threads" in TEXT
+    assert f"the journal by from | {limits.JOURNAL_PASSED_BYTES_MIN // limits.MIB} MiB |" in TEXT
+    assert f"in one group commit, all together | {limits.NEW_FILES_MAX} |" in TEXT
     assert f"| segment files open for writing | {OpenLogs().limit} |" in TEXT
     assert f"{limits.INDEX_INTERVAL_BYTES // limits.KIB} KiB or more behind" in TEXT
     assert f"beyond {limits.CURSOR_JOURNAL_BYTES_MAX // limits.MIB} MiB" in TEXT

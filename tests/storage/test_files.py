@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
 from pathlib import Path
@@ -10,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from radiator.errors import StorageError
-from radiator.storage.files import FileSystem, read_file, storage_error, write_all
-from tests.storage.driving import ALWAYS, commit, opened, put
+from radiator.storage.files import FileSystem, read_file, replace_file, storage_error, sync_ancestors, write_all
+from tests.storage.driving import ALWAYS, commit, opened, put, read_all
 from tests.storage.faults import FaultyFileSystem
 
 
@@ -48,6 +49,74 @@ def test_a_data_directory_that_cannot_be_made_is_told_with_a_remedy(tmp_path: Pa
     (tmp_path / "data").write_text("")
     with pytest.raises(StorageError, match="cannot open the data directory"):
         opened(root=str(tmp_path / "data"))
+
+
+def test_a_new_data_directory_and_all_above_it_survive_a_power_cut() -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs, root="/srv/broker/a/data")
+    put(store.partition("q", ALWAYS), b"body")
+    commit(store)
+    above = {"/srv", "/srv/broker", "/srv/broker/a", "/srv/broker/a/data"}
+    assert above | {"/srv/broker/a/data/journal"} <= fs.disk_dirs
+    fs.power_cut()
+    store, notes = opened(fs, root="/srv/broker/a/data")
+    assert not notes and read_all(store.partitions["q"]) == {0: b"body"}
+
+
+def test_every_directory_above_a_new_one_is_synced_but_those_that_this_user_may_not_read(tmp_path: Path) -> None:
+    synced: list[str] = []
+
+    class Recording(FileSystem):
+        def sync_dir(self, path: str) -> None:
+            if path == str(tmp_path.parent):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+            synced.append(path)
+
+    fs = Recording()
+    root = tmp_path / "a" / "b" / "data"
+    fs.mkdir(str(root))
+    (tmp_path / "link").symlink_to(root)
+    for name in (root, tmp_path / "link"):
+        synced.clear()
+        sync_ancestors(fs, str(name))
+        assert synced[:3] == [str(tmp_path / "a" / "b"), str(tmp_path / "a"), str(tmp_path)]
+
+
+def test_what_is_below_a_locked_directory_is_found_and_made_in_it_wherever_it_is(tmp_path: Path) -> None:
+    fs, old, new = FileSystem(), str(tmp_path / "old"), str(tmp_path / "new")
+    fs.mkdir(old)
+    lock = fs.lock(old)
+    assert fs.in_place(lock) and FileSystem().held(old)
+    os.rename(old, new)
+    assert not fs.in_place(lock) and FileSystem().held(new) and not FileSystem().held(old)
+    replace_file(fs, f"{old}/file", b"body")
+    fs.mkdir(f"{old}/deep/er")
+    fs.rename(f"{old}/file", f"{old}/deep/file")
+    fs.link(f"{old}/deep/file", f"{old}/twin")
+    fs.chmod(f"{old}/twin", 0o640)
+    assert read_file(fs, f"{old}/twin") == b"body" and fs.listdir(old) == ["LOCK", "deep", "twin"]
+    assert Path(new, "deep", "file").read_bytes() == b"body" and not os.path.exists(old)
+    assert (fs.facts(old), fs.facts(f"{old}/twin")) == (FileSystem().facts(new), FileSystem().facts(f"{new}/twin"))
+    fs.remove(f"{old}/twin")
+    fs.rmdir(f"{old}/deep/er")
+    fs.unlock(lock)
+    assert read_file(fs, f"{old}/deep/file") is None and not FileSystem().held(new)
+
+
+def test_a_lock_outlives_its_file_and_the_file_alone_keeps_others_out_too(tmp_path: Path) -> None:
+    fs, root = FileSystem(), str(tmp_path)
+    lock = fs.lock(root)
+    (tmp_path / "LOCK").unlink()
+    with pytest.raises(BlockingIOError):
+        FileSystem().lock(root)
+    assert not (tmp_path / "LOCK").exists()
+    fs.unlock(lock)
+    lock = fs.lock(root)
+    fcntl.flock(lock.fd, fcntl.LOCK_UN)  # as seen from another machine on NFS
+    with pytest.raises(BlockingIOError):
+        FileSystem().lock(root)
+    assert FileSystem().held(root)
+    fs.unlock(lock)
 
 
 def test_mkdir_makes_parents_and_minds_no_directory_that_is_there(tmp_path: Path) -> None:

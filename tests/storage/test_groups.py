@@ -11,7 +11,8 @@ from radiator.storage import layout
 from radiator.storage import store as module
 from radiator.storage.options import PartitionOptions
 from radiator.storage.store import Store
-from tests.storage.driving import ALWAYS, NOW, commit, error_of, opened, put, read_all
+from tests.clocks import both
+from tests.storage.driving import ALWAYS, NOW, checkpoint, commit, error_of, opened, put, read_all
 from tests.storage.faults import FaultyFileSystem
 
 DAY = 86_400 * 1_000_000_000
@@ -56,14 +57,20 @@ def test_what_is_sent_to_a_log_that_waits_for_its_turn_joins_the_batch_that_wait
     assert read_all(news[5]) == {0: b"x", 1: b"y"} == read_all(news[0])
 
 
-def test_the_directories_of_a_group_share_a_sync() -> None:
+def test_new_logs_cost_one_sync_and_a_checkpoint_syncs_their_names() -> None:
     fs = FaultyFileSystem()
     store, _ = opened(fs)
-    for number in range(4):
+    first = store.partition("first", ALWAYS)
+    put(first, b"x")
+    commit(store)  # begins the journal
+    before, syncs = fs.calls["sync_dir"], fs.calls["fdatasync"]
+    for number in range(3):
         put(store.partition(f"n{number}", ALWAYS), b"x")
-    before = fs.calls["sync_dir"]
     assert error_of(commit(store)) is None
-    assert fs.calls["sync_dir"] - before == 1 + 4, "the directory of all, and each log's own"
+    assert fs.calls["sync_dir"] - before == 0 and fs.calls["fdatasync"] - syncs == 1
+    checkpoint(store)
+    assert fs.calls["sync_dir"] - before == 1 + 4 + 1, "of all logs, each log's own, the journal's"
+    assert {f"/data/partitions/{name}" for name in ("first", "n0", "n1", "n2")} <= fs.disk_dirs
     fs.power_cut()
     store, notes = opened(fs)
     assert not notes and [read_all(each) for each in store.partitions.values()] == [{0: b"x"}] * 4
@@ -76,8 +83,9 @@ def test_directories_that_cannot_be_made_fail_their_own_log_only(verb: str) -> N
     partitions = [store.partition(f"n{number}", ALWAYS) for number in range(4)]
     for each in partitions:
         put(each, b"x")
-    fs.fail(verb, 1, errno.ENOSPC)
-    assert error_of(commit(store)) is None, "once more, one by one"
+    fs.fail(verb, 1, errno.ENOSPC, "/partitions/")
+    jobs = [*commit(store), *checkpoint(store)]
+    assert [job.partition.name for job in jobs if job.postponed] == (["n0"] if verb == "mkdir" else [])
     fs.power_cut()
     store, _ = opened(fs)
     assert [read_all(each) for each in store.partitions.values()] == [{0: b"x"}] * 4
@@ -92,7 +100,7 @@ def test_segments_whose_day_ends_together_roll_a_few_at_a_time_and_messages_do_n
         put(each, b"x")
     while store.dirty:
         commit(store)
-    store.tick(midnight)
+    store.tick(both(midnight))
     for each in logs:
         put(each, b"y", at=midnight)
     jobs = commit(store, midnight)
@@ -124,5 +132,5 @@ def test_memory_is_not_held_up(monkeypatch: pytest.MonkeyPatch) -> None:
     memory = store.partition("m", PartitionOptions(store="memory"))
     commit(store)
     put(memory, b"x")
-    assert [job.partition.name for job in store.take_finished(NOW)] == ["m"]
+    assert [job.partition.name for job in store.take_finished(both(NOW))] == ["m"]
     assert len(names_of(commit(store))) == 4

@@ -13,6 +13,7 @@ from tests.storage.driving import opened, read_all
 
 WRITER = """
 import sys
+from radiator.clock import BEFORE
 from radiator.storage.files import FileSystem
 from radiator.storage.options import PartitionOptions, SyncPolicy
 from radiator.storage.store import Store
@@ -20,7 +21,7 @@ from tests.storage.driving import commit
 
 interval = None if sys.argv[2] == "never" else int(sys.argv[2])
 store = Store(sys.argv[1], FileSystem())
-store.open(0)
+store.open(BEFORE)
 partition = store.partition("q", PartitionOptions(sync=SyncPolicy(interval), segment_bytes=65_536))
 cursor = store.cursors.open("c", "q", 0)
 while True:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from radiator.errors import StorageError
+from radiator.memory import MemoryAccount
 from radiator.storage.memory import MemoryPartition
 from radiator.storage.options import PartitionOptions
 from radiator.storage.partition import Partition
 from radiator.storage.store import Store
+from tests.clocks import both, deadline
 from tests.storage.driving import NOW, LastOf, answer, commit, opened, put, read_all
 from tests.storage.faults import FaultyFileSystem
 
@@ -31,10 +33,10 @@ def test_it_commits_at_once_and_touches_no_disk() -> None:
     put(partition, b"one", b"two")
     partition.open_batch.waiters.append("receipt")
     assert partition.high_watermark == 0
-    (job,) = store.take(NOW)
+    (job,) = store.take(both(NOW))
     assert job.finished and not job.needs_sync and job.waiters == ["receipt"] and job.batch is not None
     assert partition.high_watermark == 2
-    job.done(NOW)
+    job.done(both(NOW))
     assert read_all(partition) == {0: b"one", 1: b"two"}
     assert fs.calls == before
 
@@ -66,10 +68,10 @@ def test_age_drops_what_is_old_when_time_passes() -> None:
     commit(store)  # type: ignore[arg-type]
     put(partition, b"new", at=NOW + 600)
     commit(store, NOW + 600)  # type: ignore[arg-type]
-    store.tick(NOW + 1_000)  # type: ignore[attr-defined]
+    store.tick(both(NOW + 1_000))  # type: ignore[attr-defined]
     assert partition.log_start_offset == 0
-    assert store.next_deadline_ns(NOW) == NOW + 1_001  # type: ignore[attr-defined]
-    store.tick(NOW + 1_001)  # type: ignore[attr-defined]
+    assert deadline(store, NOW) == NOW + 1_001  # type: ignore[attr-defined]
+    store.tick(both(NOW + 1_001))  # type: ignore[attr-defined]
     assert partition.log_start_offset == 1
 
 
@@ -148,7 +150,8 @@ def test_a_log_with_history_keeps_what_its_queues_have_settled() -> None:
 
 
 def several(count: int, memory_bytes_max: int) -> tuple[Store, list[Partition]]:
-    store, _ = opened(FaultyFileSystem(), memory_bytes_max=memory_bytes_max)
+    account = MemoryAccount(memory_bytes_max * 4 // 3 + 1)  # of which messages may use three quarters
+    store, _ = opened(FaultyFileSystem(), memory=account)
     return store, [store.partition(f"m{number}", MEMORY) for number in range(count)]
 
 
@@ -211,7 +214,7 @@ def test_one_that_is_forgotten_gives_its_memory_back_and_what_was_open_is_still_
     put(gone, b"x" * 10_000)
     gone.open_batch.waiters.append("receipt")
     store.forget(gone)
-    (job,) = store.take(NOW)
+    (job,) = store.take(both(NOW))
     assert job.waiters == ["receipt"] and job.error is None
     assert store.facts()["memory_bytes"] == 0 == gone.size_bytes
     put(stays, b"x")
@@ -225,4 +228,4 @@ def test_one_that_is_forgotten_has_no_deadline() -> None:
     put(partition, b"x")
     commit(store)
     store.forget(partition)
-    assert store.next_deadline_ns(NOW) is None
+    assert deadline(store, NOW) is None

@@ -9,7 +9,8 @@ from radiator.storage import partition as module
 from radiator.storage.format import MISSING
 from radiator.storage.options import PartitionOptions
 from radiator.storage.partition import IDLE
-from tests.storage.driving import ALWAYS, BLOCK, NOW, answer, commit, opened, put, read_all
+from tests.clocks import both
+from tests.storage.driving import ALWAYS, BLOCK, NOW, answer, appends, commit, opened, put, read_all
 from tests.storage.faults import FaultyFileSystem
 
 
@@ -35,10 +36,10 @@ def test_receipts_wait_for_the_batch_that_holds_their_record() -> None:
         partition.open_batch.waiters.append("nobody would ever release this one")
     put(partition, b"a")
     partition.open_batch.waiters.append("a")
-    (first,) = store.take(NOW)
+    (first,) = appends(store.take(both(NOW)))
     put(partition, b"b")
     partition.open_batch.waiters.append("b")
-    (second,) = store.take(NOW)
+    (second,) = appends(store.take(both(NOW)))
     assert (first.waiters, second.waiters) == (["a"], ["b"])
     assert first.batch is not None and first.batch.bodies == [b"a"]
 
@@ -53,7 +54,7 @@ def test_a_batch_is_split_at_its_limits_and_the_parts_are_committed_in_order(mon
             for number in range(10):
                 put(partition, b"%d" % number * 10)
                 waiters.append(partition.open_batch)
-            jobs = commit(store)
+            jobs = appends(commit(store))
             assert len(jobs) > 2 and len({id(each) for each in waiters}) == len(jobs)
             assert [job.batch.base_offset for job in jobs] == sorted(job.batch.base_offset for job in jobs)
             assert list(read_all(partition)) == list(range(10))
@@ -115,7 +116,7 @@ def test_a_batch_never_has_more_names_than_the_format_can_count(monkeypatch: pyt
     for number in range(10):
         put(partition, b"", destination=f"/t/{number}")
         put(partition, b"", destination=f"/t/{number}")
-    jobs = commit(store)
+    jobs = appends(commit(store))
     assert [len(job.batch.names) for job in jobs] == [3, 3, 3, 1] and [len(job.batch) for job in jobs] == [6, 6, 6, 2]
     assert list(read_all(partition)) == list(range(20))
 
@@ -126,7 +127,7 @@ def test_long_names_fill_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     partition = store.partition("q", ALWAYS)
     for number in range(20):
         partition.append(f"{number:0200}", b"", b"", NOW)
-    assert [len(job.batch) for job in commit(store)] == [5, 5, 5, 5]
+    assert [len(job.batch) for job in appends(commit(store))] == [5, 5, 5, 5]
 
 
 @pytest.mark.parametrize("limit", ["NAMES_MAX", "BYTES_MAX"])
@@ -139,7 +140,7 @@ def test_room_for_a_transaction_is_room_for_its_names(limit: str, monkeypatch: p
     partition.make_room(3, 3 * (len(BLOCK)))
     for number in range(3):
         put(partition, b"", destination=f"{number:0200}")
-    assert [len(job.batch) for job in commit(store)] == [3, 3]
+    assert [len(job.batch) for job in appends(commit(store))] == [3, 3]
 
 
 def test_a_time_is_found_in_front_of_a_segment_that_began_after_the_clock_was_set_back() -> None:

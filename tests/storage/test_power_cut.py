@@ -9,6 +9,7 @@ import pytest
 
 from radiator.storage import layout
 from radiator.storage.options import PartitionOptions
+from tests.clocks import both
 from tests.storage.driving import ALWAYS, NOW, commit, opened, put, read_all
 from tests.storage.faults import FaultyFileSystem
 
@@ -28,8 +29,8 @@ class Failing(FaultyFileSystem):
         self.left = at
         self.dead = False
 
-    def _call(self, verb: str) -> None:
-        super()._call(verb)
+    def _call(self, verb: str, path: str) -> None:
+        super()._call(verb, path)
         if self.dead:
             raise PowerFailed  # a clean-up on the way out does nothing any more
         if verb in VERBS:
@@ -69,7 +70,7 @@ def life(fs: FaultyFileSystem, number: int, promises: Promises) -> None:
             promises.bodies.setdefault(name, {})[offset] = body
         if number + step:
             promises.acked.add(6 * number + step - 1)
-    store.tick(NOW + 20_000_000_000 * (number + 1))
+    store.tick(both(NOW + 20_000_000_000 * (number + 1)))
     commit(store, NOW + 20_000_000_000 * (number + 1))
     store.close()
 
@@ -117,7 +118,7 @@ def test_the_power_may_fail_at_every_call(seed: int) -> None:
                 fs.dead, fs.left = False, -1
                 store, notes = opened(fs)
                 check(store, promises)
-                assert {note.kind for note in notes} <= {"torn", "damage", "cursors"}
+                assert {note.kind for note in notes} <= {"torn", "damage", "cursors", "journal"}
                 fs.kill()
                 break
             fs.power_cut()
@@ -128,7 +129,7 @@ def test_a_build_that_forgets_to_sync_directories_is_caught() -> None:
 
     class Forgetful(Failing):
         def sync_dir(self, path: str) -> None:
-            self._call("sync_dir")
+            self._call("sync_dir", path)
             if path == "/" or path == "/data":
                 super().sync_dir(path)
 

@@ -8,11 +8,12 @@ import pytest
 
 from radiator.errors import StorageError
 from radiator.storage import layout, reader
-from radiator.storage.options import PartitionOptions
+from radiator.storage.options import PartitionOptions, SyncPolicy
 from radiator.storage.partition import Partition
 from radiator.storage.reader import Damage
 from radiator.storage.store import Store
-from tests.storage.driving import ALWAYS, NOW, commit, opened, put
+from tests.clocks import both
+from tests.storage.driving import NOW, commit, opened, put
 from tests.storage.faults import FaultyFileSystem
 
 DIRECTORY = layout.partition_path("/data", "q")
@@ -32,18 +33,19 @@ def bodies(fs: FaultyFileSystem, start: int = 0) -> tuple[dict[int, bytes], list
     found: dict[int, bytes] = {}
     gaps: list[tuple[int, int]] = []
     (partition,) = reader.list_partitions("/data", fs)  # type: ignore[arg-type]
-    for batch in reader.batches(partition, start, lambda first, last: gaps.append((first, last)), fs, 1_000):  # type: ignore[arg-type]
+    for batch in reader.batches(partition, start, lambda first, last, _: gaps.append((first, last)), fs, 1_000):  # type: ignore[arg-type]
         found.update(zip(batch.offsets, batch.bodies, strict=True))
     return found, gaps
 
 
 def test_it_ends_at_the_head_whatever_stands_behind() -> None:
     fs, store, partition = written()
+    partition.set_options(PartitionOptions(sync=SyncPolicy(10**9)))
     put(partition, b"written, not synced", destination="q")
-    (job,) = store.take(NOW)
-    job.write()
+    commit(store)
     assert bodies(fs) == ({number: b"%d" % number for number in range(20)}, [])
-    job.sync()
+    store.tick(both(NOW + 10**9))
+    commit(store, NOW + 10**9)
     assert len(bodies(fs)[0]) == 21
 
 
@@ -117,9 +119,8 @@ def test_an_empty_partition_is_empty() -> None:
     fs = FaultyFileSystem()
     store, _ = opened(fs)
     assert reader.list_partitions("/data", fs) == []  # type: ignore[arg-type]
-    put(store.partition("q", ALWAYS), b"not synced", destination="q")
-    (job,) = store.take(NOW)
-    job.write()
+    put(store.partition("q", PartitionOptions(sync=SyncPolicy(10**9))), b"not synced", destination="q")
+    commit(store)
     (partition,) = reader.list_partitions("/data", fs)  # type: ignore[arg-type]
     assert (partition.next_offset, partition.segments) == (0, ())
 

@@ -9,6 +9,7 @@ import pytest
 from radiator.storage import archived
 from radiator.storage.options import PartitionOptions
 from radiator.storage.store import Store
+from tests.clocks import both
 from tests.storage.driving import NOW, commit, opened, put, read_all
 from tests.storage.faults import FaultyFileSystem
 from tests.storage.test_retention import DIRECTORY, HOUR, filled, on_disk
@@ -61,7 +62,7 @@ def test_history_is_kept_where_it_is_wanted(why: str) -> None:
     if why != "nobody":
         partition.history = why == "topics"
         partition.retain_from = 10
-    store.tick(NOW + HOUR)
+    store.tick(both(NOW + HOUR))
     commit(store, NOW + HOUR)
     assert on_disk(fs) == [0, 2, 4, 6, 8]
 
@@ -74,7 +75,7 @@ def test_an_ack_is_on_disk_before_the_segment_that_it_lets_go_is_deleted() -> No
     commit(store, NOW + HOUR)
     cursor.ack_range(0, 4)
     partition.retain_from = 4
-    jobs = store.take(NOW)
+    jobs = store.take(both(NOW))
     for job in jobs:
         job.write()
     assert on_disk(fs) == [0, 2, 4, 6, 8]
@@ -98,11 +99,11 @@ def test_an_active_segment_goes_too_when_all_of_it_is_settled_and_it_is_large() 
         put(partition, bytes(1024 * 1024), destination="q")
         commit(store)
         partition.retain_from = number
-        store.tick(NOW + (number + 1) * HOUR)
+        store.tick(both(NOW + (number + 1) * HOUR))
         commit(store)
     assert on_disk(fs) == [0], "something is not settled"
     partition.retain_from = 5
-    store.tick(NOW + 10 * HOUR)
+    store.tick(both(NOW + 10 * HOUR))
     commit(store)
     commit(store)
     assert on_disk(fs) == [5] and partition.size_bytes == 0
@@ -117,7 +118,7 @@ def test_a_small_settled_segment_is_left_in_peace() -> None:
     fs, store, partition = filled(1)
     partition.set_options(PartitionOptions())
     partition.retain_from = 2
-    store.tick(NOW + HOUR)
+    store.tick(both(NOW + HOUR))
     commit(store)
     assert on_disk(fs) == [0]
 
@@ -126,7 +127,7 @@ def test_a_small_settled_segment_is_left_in_peace() -> None:
 
 
 def swept(store: Store, hours: int) -> list[object]:
-    store.tick(NOW + hours * HOUR)
+    store.tick(both(NOW + hours * HOUR))
     errors = [job.error for job in commit(store) + commit(store) if job.error is not None]
     return list(errors)
 

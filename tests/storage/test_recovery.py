@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import errno
+import itertools
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from radiator.clock import NS_PER_SECOND
 from radiator.errors import StorageError
 from radiator.storage import layout
 from radiator.storage.options import PartitionOptions, SyncPolicy
 from radiator.storage.reader import list_partitions
-from tests.storage.driving import ALWAYS, NEVER, NOW, answer, commit, error_of, opened, put, read_all
+from tests.clocks import both
+from tests.storage.driving import ALWAYS, NEVER, NOW, answer, appends, commit, error_of, opened, put, read_all
 from tests.storage.faults import FaultyFileSystem
 from tests.storage.model import Model
 
@@ -48,7 +51,7 @@ def test_what_was_receipted_is_kept_over_kills_and_power_cuts(seed: int) -> None
                     model.append(name, partitions[name].append("/queue/x", b"h:1", body, NOW + step), body)
                 except StorageError:
                     assert partitions[name].failed is not None
-            jobs = store.take(NOW + step)
+            jobs = store.take(both(NOW + step))
             where = random.choice(["write", "sync", "done"]) if step == crash_at else "on"
             for job in jobs:
                 job.write()
@@ -64,7 +67,7 @@ def test_what_was_receipted_is_kept_over_kills_and_power_cuts(seed: int) -> None
             if where == "sync":
                 break
             for job in jobs:
-                job.done(NOW + step)
+                job.done(both(NOW + step))
                 if job.batch is not None and job.error is None and (job.needs_sync or not power):
                     model.promise(
                         job.partition.name, range(job.batch.base_offset, job.batch.next_offset), job.batch.bodies
@@ -267,19 +270,21 @@ def test_a_failed_sync_is_final_for_its_file_and_for_no_other() -> None:
     fs.fail("fdatasync")
     jobs = commit(store)
     error = error_of(jobs)
-    assert error is not None and SEGMENT in str(error) and "check the disk" in str(error)
+    assert error is not None and "/data/journal/" in str(error) and "check the disk" in str(error)
     assert str(first.failed) == str(error)
     assert first.high_watermark == 1 and first.next_offset == 1
     with pytest.raises(StorageError):
         put(first, b"refused")
-    job = jobs[0]
-    job.error = None
-    job.sync()
-    assert job.error is not None, "the kernel would say yes now; we must not"
+    syncs = fs.nodes["/data/journal/0000000001.rjl"].writes
     put(second, b"goes on")
     assert error_of(commit(store)) is None
-    assert read_all(second) == {0: b"goes on"}
-    assert read_all(first) == {0: b"kept"}
+    put(first, b"goes on")
+    assert error_of(commit(store)) is None
+    assert fs.nodes["/data/journal/0000000001.rjl"].writes == syncs, "the kernel would say yes now; we must not ask"
+    fs.power_cut()
+    store, _ = opened(fs)
+    assert read_all(store.partitions["r"]) == {0: b"goes on"}
+    assert read_all(store.partitions["q"]) == {0: b"kept", 1: b"goes on"}
 
 
 def test_what_is_queued_behind_a_failure_fails_as_well_and_its_waiters_hear_of_it() -> None:
@@ -289,16 +294,16 @@ def test_what_is_queued_behind_a_failure_fails_as_well_and_its_waiters_hear_of_i
     put(partition, b"one")
     partition.open_batch.waiters.append("first")
     fs.fail("pwritev", 1, errno.ENOSPC)
-    jobs = store.take(NOW)
+    jobs = store.take(both(NOW))
     put(partition, b"two")
     partition.open_batch.waiters.append("second")
     for job in jobs:
         job.write()
-        job.done(NOW)
+        job.done(both(NOW))
     with pytest.raises(StorageError, match="free space"):
         put(partition, b"three")
-    failed = commit(store)
-    assert [(job.waiters, job.error is not None) for job in [*jobs, *failed]] == [(["first"], True), (["second"], True)]
+    failed = appends([*jobs, *commit(store)])
+    assert [(job.waiters, job.error is not None) for job in failed] == [(["first"], True), (["second"], True)]
     assert partition.next_offset == partition.high_watermark == 0
 
 
@@ -310,7 +315,7 @@ def test_a_full_disk_leaves_no_half_record() -> None:
     commit(store)
     size = len(fs.nodes[SEGMENT].cache)
     fs.capacity = sum(len(node.cache) for node in fs.nodes.values()) + 100
-    put(partition, b"x" * 500)
+    put(partition, b"x" * 100_000)
     error = error_of(commit(store))
     assert error is not None and "free space" in str(error)
     assert len(fs.nodes[SEGMENT].cache) == size
@@ -351,7 +356,7 @@ def test_the_broken_broker_that_receipts_before_the_sync_is_caught() -> None:
         for number in range(5):
             body = b"body %d" % number
             model.append("q", put(partition, body)[0], body)
-            (job,) = commit(store)
+            (job,) = appends(commit(store))
             model.promise("q", range(job.batch.base_offset, job.batch.next_offset), job.batch.bodies)
         fs.power_cut()
         store, _ = opened(fs)
@@ -372,3 +377,24 @@ def test_never_keeps_what_was_written_over_a_kill() -> None:
     fs.kill()
     store, _ = opened(fs)
     assert read_all(store.partitions["q"]) == {0: b"one", 1: b"two"}
+
+
+@pytest.mark.parametrize("late_after", [0, 3, 7])
+def test_a_close_that_is_late_leaves_the_rest_to_the_journal(late_after: int) -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    relaxed = PartitionOptions(sync=SyncPolicy(NS_PER_SECOND))
+    logs = [store.partition(f"q{number}", relaxed if number % 2 else ALWAYS) for number in range(10)]
+    for log in logs:
+        put(log, b"1")
+    commit(store)
+    for log in logs:
+        put(log, b"2")
+    commit(store)
+    before, looks = fs.calls["fdatasync"], itertools.count(-1)
+    store.close(lambda: next(looks) >= late_after)
+    assert fs.calls["fdatasync"] - before < late_after + 3
+    fs.power_cut()
+    store, notes = opened(fs)
+    assert not notes
+    assert [read_all(store.partitions[log.name]) for log in logs] == [{0: b"1", 1: b"2"}] * 10

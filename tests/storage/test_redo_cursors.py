@@ -1,4 +1,4 @@
-"""What the redo log says of cursors holds for as long as they are there, and says nothing of those that followed."""
+"""What the journal says of cursors holds for as long as they are there, and says nothing of those that followed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from random import Random
 import pytest
 
 from radiator import limits
-from radiator.server.group import run_jobs
+from radiator.storage.journal.group import GroupJob
 from radiator.storage.store import Store
+from tests.clocks import both
 from tests.storage.driving import ALWAYS, NOW, commit, opened, put
 from tests.storage.faults import FaultyFileSystem
 
@@ -24,7 +25,7 @@ def acked_together(fs: FaultyFileSystem) -> Store:
     cursor = store.cursors.open(NAME, "a", 0)
     commit(store)
     put(logs[1], b"out")
-    store.together([logs[1]], [], [(cursor, [0, 1])], lambda held: cursor.ack([0, 1]) if held else None)
+    store.together([logs[1]], [(cursor, [0, 1])], lambda held: cursor.ack([0, 1]) if held else None)
     return store
 
 
@@ -87,35 +88,32 @@ def test_one_whose_creation_was_lost_is_made_by_its_acks() -> None:
         again(store, 3)
         cursor = store.cursors.get(NAME, "a")
         assert cursor is not None
-        store.together([store.partitions["b"]], [], [(cursor, [3])], lambda held: None)
-        jobs = store.take(NOW)
-        jobs[0].write()  # decided, and nothing else of the group is written
+        store.together([store.partitions["b"]], [(cursor, [3])], lambda held: None)
+        decides = next(job for job in store.take(both(NOW)) if isinstance(job, GroupJob))
+        decides.write()  # and nothing else of the group is written
         fs.power_cut()
         assert floor(fs, "kill") == 4
 
 
-def test_what_a_failed_file_owes_stays_in_the_redo_log_over_a_clean_stop() -> None:
-    for seed in range(4):
-        fs = FaultyFileSystem(Random(seed))
-        store, _ = opened(fs, together_synced_max=1)
-        logs = [store.partition(name, ALWAYS) for name in "abc"]
-        for log in logs:
-            put(log, b"first")
-        commit(store)
-        for log in logs:
-            put(log, b"part")
-        store.together(logs, [], [], lambda held: None)
-        for job in run_jobs(store.take(NOW, apart=True)):
-            job.done(NOW)
-        fs.fail("fdatasync", 1)
-        for unit in store.take_apart(NOW):
-            for job in run_jobs(unit):
-                job.done(NOW)
-        assert [log.failed is not None for log in logs] == [True, False, False]
-        store.close()
-        fs.power_cut()
+@pytest.mark.parametrize("kills", [1, 2, 3])
+def test_one_that_was_deleted_before_a_snapshot_does_not_come_back(kills: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The journal of the cursors, which had the deletion, is gone; that of the data directory is not."""
+    fs = FaultyFileSystem()
+    store = acked_together(fs)
+    commit(store)
+    store.cursors.delete(NAME)
+    commit(store)
+    monkeypatch.setattr(limits, "CURSOR_JOURNAL_BYTES_MAX", 0)
+    put(store.partitions["b"], b"more")
+    cursor = store.cursors.open("sub:other", "b", 0)
+    commit(store)
+    store.cursors.delete("sub:other")
+    commit(store)
+    for _ in range(kills):
+        fs.kill()
         store, _ = opened(fs)
-        assert [store.partitions[name].high_watermark for name in "abc"] == [2, 2, 2]
+    assert store.cursors.names() == []
+    assert cursor.floor == 0
 
 
 def test_a_number_that_the_journal_knows_as_deleted_is_given_to_nobody() -> None:

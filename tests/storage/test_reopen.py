@@ -10,9 +10,23 @@ import pytest
 
 from radiator.storage import layout, partition, reader
 from radiator.storage.jobs import RetryJob
+from radiator.storage.journal.format import FILE_HEADER_BYTES
 from radiator.storage.options import PartitionOptions, SyncPolicy
 from radiator.storage.store import Store
-from tests.storage.driving import ALWAYS, NEVER, NOW, LastOf, answer, commit, error_of, opened, put, read_all
+from tests.clocks import both, deadline
+from tests.storage.driving import (
+    ALWAYS,
+    NEVER,
+    NOW,
+    LastOf,
+    answer,
+    checkpoint,
+    commit,
+    error_of,
+    opened,
+    put,
+    read_all,
+)
 from tests.storage.faults import Crash, FaultyFileSystem
 from tests.storage.model import Model
 
@@ -24,7 +38,7 @@ Q = "/data/partitions/q"
 def later(store: Store, now: int, seconds: int = 3) -> tuple[int, list[Any]]:
     """Time passes, and what that brings is done."""
     now += seconds * SECOND
-    store.tick(now)
+    store.tick(both(now))
     return now, commit(store, now)
 
 
@@ -40,21 +54,27 @@ def outside(fs: FaultyFileSystem, name: str = "q") -> dict[int, bytes]:
 
 
 def doubtful(fs: FaultyFileSystem, options: PartitionOptions = INTERVAL, **store_options: Any) -> tuple[Store, Any]:
-    """Six messages that were told: two are synced, then a sync of the rest fails."""
+    """Six messages that were told: a checkpoint has synced two, then that of the rest fails."""
     store, _ = opened(fs, **store_options)
     log = store.partition("q", options)
     put(log, b"0", destination="q")
     put(log, b"1", destination="q")
     commit(store)
-    later(store, NOW)
+    assert error_of(checkpoint(store)) is None
     for number in range(2, 6):
         put(log, b"%d" % number, destination="q")
         commit(store)
-    fs.fail("fdatasync")
-    log.sync_wanted = True  # type: ignore[attr-defined]
-    log.queue()
-    assert error_of(commit(store)) is not None and log.failed is not None
+    fs.fail("fdatasync", under=Q)
+    assert error_of(checkpoint(store)) is not None and log.failed is not None
     return store, log
+
+
+def forget_journal(fs: FaultyFileSystem, store: Store) -> None:
+    """Nothing that it has can be read."""
+    for number in range(1, store.journal.file_number + 1):
+        node = fs.nodes.get(store.journal.path(number))
+        if node is not None:
+            node.cache[FILE_HEADER_BYTES:] = bytes(len(node.cache) - FILE_HEADER_BYTES)
 
 
 TOLD = {number: b"%d" % number for number in range(6)}
@@ -98,7 +118,7 @@ def test_a_file_that_failed_is_never_written_or_synced_again() -> None:
     assert layout.segment_path(Q, 0) not in touched
 
 
-@pytest.mark.parametrize("options", [INTERVAL, NEVER])
+@pytest.mark.parametrize("options", [INTERVAL, ALWAYS])
 def test_what_was_told_and_not_synced_is_written_again(options: PartitionOptions) -> None:
     fs = FaultyFileSystem()
     store, log = doubtful(fs, options)
@@ -132,10 +152,49 @@ def test_what_memory_has_forgotten_is_read_back() -> None:
     assert not notes and read_all(store.partitions["q"]) == TOLD
 
 
-def test_what_is_gone_from_both_is_declared_lost_and_its_offsets_are_not_given_again() -> None:
+def test_what_file_and_memory_have_forgotten_is_taken_from_the_journal() -> None:
+    for evicted in (False, True):  # or damaged
+        fs = FaultyFileSystem()
+        store, log = doubtful(fs, tail_bytes_max=1)
+        segment = fs.nodes[layout.segment_path(Q, 0)]
+        if evicted:
+            fs.evict(layout.segment_path(Q, 0))
+        else:
+            at = segment.cache.index(b"\x89RDB", len(segment.cache) // 2 & ~7)
+            segment.cache[at + 20] ^= 1
+        now, jobs = later(store, NOW)
+        assert log.failed is None and not [job for job in jobs if job.lost]
+        assert read_all(log) == read_all(log, memory=False) == outside(fs) == TOLD
+        assert error_of(checkpoint(store, now)) is None
+        fs.power_cut()
+        store, notes = opened(fs)
+        assert not notes and read_all(store.partitions["q"]) == TOLD
+
+
+def test_no_checkpoint_releases_the_journal_while_a_log_has_not_gone_on() -> None:
     fs = FaultyFileSystem()
     store, log = doubtful(fs, tail_bytes_max=1)
     fs.evict(layout.segment_path(Q, 0))
+    other = store.partition("other", ALWAYS)
+    now = NOW
+    for number in range(5):
+        put(other, b"%d" % number, destination="other")
+        commit(store, now)
+        now += 1  # log is asked again only after a while
+        checkpoint(store, now)
+    now, jobs = later(store, now)
+    assert not [job for job in jobs if job.lost]
+    assert read_all(log, memory=False) == TOLD
+    before = store.journal.bytes
+    checkpoint(store, now)
+    assert store.journal.bytes < before and len(fs.listdir("/data/journal")) <= 2
+
+
+def test_what_is_gone_from_everywhere_is_declared_lost_and_its_offsets_are_not_given_again() -> None:
+    fs = FaultyFileSystem()
+    store, log = doubtful(fs, tail_bytes_max=1)
+    fs.evict(layout.segment_path(Q, 0))
+    forget_journal(fs, store)
     now, jobs = later(store, NOW)
     assert [job.lost for job in jobs if job.lost] == [[(2, 5)]]
     assert log.failed is None
@@ -157,7 +216,8 @@ def test_a_file_that_cannot_be_read_is_asked_again_before_what_only_it_has_is_gi
     store, log = doubtful(fs, tail_bytes_max=1)
     now, attempts = NOW, 0
     while log.failed is not None and attempts < 4:
-        fs.fail("pread")
+        forget_journal(fs, store)
+        fs.fail("pread", under=Q)
         now, _ = later(store, now)
         attempts += 1
     assert log.failed is not None
@@ -166,9 +226,10 @@ def test_a_file_that_cannot_be_read_is_asked_again_before_what_only_it_has_is_gi
     assert read_all(log, memory=False) == TOLD
     fs = FaultyFileSystem()
     store, log = doubtful(fs, tail_bytes_max=1)
+    forget_journal(fs, store)
     now, attempts, lost = NOW, 0, []
     while log.failed is not None:
-        fs.fail("pread")
+        fs.fail("pread", under=Q)
         now, jobs = later(store, now)
         lost += [each for job in jobs for each in job.lost]
         attempts += 1
@@ -185,6 +246,7 @@ def test_a_hole_in_the_failed_file_is_filled_from_memory_or_told() -> None:
     assert read_all(log, memory=False) == TOLD, "memory had it"
     fs = FaultyFileSystem()
     store, log = doubtful(fs, tail_bytes_max=1)
+    forget_journal(fs, store)
     node = fs.nodes[layout.segment_path(Q, 0)]
     at = node.cache.index(b"\x89RDB", len(node.cache) // 2 & ~7)
     node.cache[at + 20] ^= 1
@@ -215,7 +277,7 @@ def test_a_disk_that_failed_under_all_of_them_is_not_asked_about_all_at_once() -
     assert all(log.failed is not None for log in logs)
     fs.pwritev = pwritev  # type: ignore[method-assign]
     now, groups = NOW + 3 * SECOND, 0
-    store.tick(now)
+    store.tick(both(now))
     while store.dirty:
         asked = [job for job in commit(store, now) if isinstance(job, RetryJob)]
         assert len(asked) <= 64
@@ -228,10 +290,13 @@ def test_reopening_is_tried_again_for_ever() -> None:
     store, log = doubtful(fs)
     now = NOW
     for verb in ["open", "pwritev", "fdatasync", "rename", "sync_dir"] * 3:
-        fs.fail(verb)
-        now = store.next_deadline_ns(now) or 0
-        store.tick(now)
-        assert error_of(commit(store, now)) is not None and log.failed is not None
+        fs.fail(verb, under=Q)
+        jobs: list[Any] = []
+        while not [job for job in jobs if isinstance(job, RetryJob)]:  # before, the interval is over
+            now = deadline(store, now) or 0
+            store.tick(both(now))
+            jobs = commit(store, now)
+        assert error_of(jobs) is not None and log.failed is not None
         fs.heal()
     later(store, now)
     assert log.failed is None and read_all(log, memory=False) == TOLD == outside(fs)
@@ -245,14 +310,43 @@ def test_a_write_that_fails_for_another_reason_than_room_takes_the_same_way(erro
     log = store.partition("q", ALWAYS)
     put(log, b"kept", destination="q")
     commit(store)
-    put(log, b"refused", destination="q")
-    fs.fail("pwritev", 1, error)
-    assert error_of(commit(store)) is not None
+    checkpoint(store)
+    put(log, b"in the journal", destination="q")
+    fs.fail("pwritev", 1, error, under=Q)
+    (job,) = [job for job in commit(store) if job.error is not None]
+    assert job.postponed and not job.refusals and log.failed is not None
+    assert read_all(log) == {0: b"kept", 1: b"in the journal"}
+    assert outside(fs) == {0: b"kept"}, "not yet"
     now, _ = later(store, NOW)
-    assert log.failed is None and [each.base_offset for each in log.segments] == [0, 1]
-    put(log, b"next", destination="q")
     commit(store, now)
-    assert read_all(log, memory=False) == outside(fs) == {0: b"kept", 1: b"next"}
+    assert log.failed is None and [each.base_offset for each in log.segments] == [0, 1]
+    assert put(log, b"next", destination="q") == [2]
+    commit(store, now)
+    expected = {0: b"kept", 1: b"in the journal", 2: b"next"}
+    assert read_all(log) == read_all(log, memory=False) == outside(fs) == expected
+    fs.power_cut()
+    store, notes = opened(fs)
+    assert not notes and read_all(store.partitions["q"]) == expected
+
+
+def test_under_never_what_was_told_is_written_again_after_a_write_that_failed() -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    log = store.partition("q", NEVER)
+    for number in range(4):
+        if number == 3:
+            fs.fail("pwritev", under=Q)
+        put(log, b"%d" % number, destination="q")
+        commit(store)
+    assert log.failed is not None
+    now, jobs = later(store, NOW)
+    assert log.failed is None and not [job for job in jobs if job.lost]
+    commit(store, now)
+    expected = {number: b"%d" % number for number in range(4)}
+    assert read_all(log) == read_all(log, memory=False) == outside(fs) == expected
+    fs.kill()
+    store, notes = opened(fs)
+    assert not notes and read_all(store.partitions["q"]) == expected
 
 
 def test_a_first_message_whose_sync_failed_leaves_nothing() -> None:
@@ -281,7 +375,7 @@ def test_an_unsynced_batch_behind_one_whose_sync_failed_is_refused_with_it(monke
     log.open_batch.sync_requested = True
     put(log, b"B", b"C", destination="q")
     fs.fail("fdatasync")
-    jobs = commit(store)
+    jobs = [job for job in commit(store) if job.batch is not None]
     assert [job.error is not None for job in jobs] == [True, True]
     assert log.high_watermark == log.next_offset == 0
 
@@ -292,16 +386,19 @@ def test_times_and_last_n_are_not_answered_from_what_a_failed_file_still_holds()
     log = store.partition("q", ALWAYS)
     put(log, b"kept", destination="a")
     commit(store)
-    put(log, b"refused", b"too", destination="b", at=NOW + 7)
-    fs.fail("fdatasync", 2)  # the first is that of the names
+    checkpoint(store)
+    put(log, b"moved", b"too", destination="a", at=NOW + 7)
     commit(store)
+    fs.fail("fdatasync", under=Q)
+    checkpoint(store)
     now, _ = later(store, NOW)
     put(log, b"x", destination="b", at=NOW + 10)
     put(log, b"y", destination="a", at=NOW + 20)
     commit(store, now)
     assert len(fs.nodes[layout.segment_path(Q, 0)].cache) > log.segments[0].size_bytes, "not cut yet"
     assert answer(log.offset_for_time(NOW + 7)) == 1
-    assert answer(LastOf(log, 9, lambda name: name == "a")) == 0
+    assert answer(log.offset_for_time(NOW + 8)) == 3
+    assert [answer(LastOf(log, count, lambda name: name == "a")) for count in (3, 4, 9)] == [1, 0, 0]
     now, _ = later(store, now)
     later(store, now)
     assert len(fs.nodes[layout.segment_path(Q, 0)].cache) == log.segments[0].size_bytes, "cut"
@@ -315,14 +412,14 @@ def test_until_it_is_cut_nobody_else_may_write_a_failed_segment_anew() -> None:
     now, _ = later(store, NOW)
     assert not log.at_ease
     now += 3 * SECOND
-    store.tick(now)
-    jobs = store.take(now)
+    store.tick(both(now))
+    jobs = store.take(both(now))
     for job in jobs:
         assert not log.at_ease, "the disk thread has not come to it yet"
         job.write()
     assert not log.at_ease
     for job in jobs:
-        job.done(now)
+        job.done(both(now))
     assert log.at_ease and len(fs.nodes[layout.segment_path(Q, 0)].cache) == log.segments[0].size_bytes
 
 
@@ -338,10 +435,13 @@ def test_a_clean_stop_cuts_at_once() -> None:
 
 @pytest.mark.parametrize("end", ["kill", "power"])
 @pytest.mark.parametrize("cut", [False, True])
-def test_a_crash_at_any_step_of_reopening_leaves_every_message_readable_once(cut: bool, end: str) -> None:
+@pytest.mark.parametrize("options", [INTERVAL, ALWAYS], ids=["interval", "always"])
+def test_a_crash_at_any_step_of_reopening_leaves_every_message_readable_once(
+    options: PartitionOptions, cut: bool, end: str
+) -> None:
     for nth in range(1, 60):
         fs = FaultyFileSystem(Random(nth))
-        store, _log = doubtful(fs)
+        store, _log = doubtful(fs, options)
         now = NOW
         if cut:
             now, _ = later(store, now)
@@ -357,7 +457,7 @@ def test_a_crash_at_any_step_of_reopening_leaves_every_message_readable_once(cut
         found = read_all(store.partitions["q"])
         assert found == read_all(store.partitions["q"], memory=False) == outside(fs)
         assert not [path for path in fs.nodes if path.endswith(".new")]
-        if end == "kill" or finished:
+        if end == "kill" or finished or options is ALWAYS:
             assert found == TOLD, (nth, done)
         else:
             assert found.items() <= TOLD.items() and found.items() >= {0: b"0", 1: b"1"}.items()
@@ -385,12 +485,12 @@ def test_whichever_sync_fails_in_a_long_mixed_run_every_promise_holds(verb: str)
                     if step % 7 == 3:
                         log.open_batch.sync_requested = True
             for job in commit(store, now):
-                if job.batch is not None and job.error is None:
+                if job.batch is not None and (job.error is None or job.postponed):
                     batch = job.batch
                     model.promise(job.partition.name, range(batch.base_offset, batch.next_offset), batch.bodies)
                 assert not job.lost
             now += SECOND // 2
-            store.tick(now)
+            store.tick(both(now))
         reached = fs.calls[verb] - before >= nth
         fs.heal()
         for _ in range(3):

@@ -11,6 +11,7 @@ from radiator.storage.options import PartitionOptions
 from radiator.storage.partition import Partition
 from radiator.storage.retention import roll_due_ns
 from radiator.storage.store import Store
+from tests.clocks import both, deadline
 from tests.storage.driving import NOW, commit, opened, put, read_all
 from tests.storage.faults import FaultyFileSystem
 
@@ -49,7 +50,7 @@ def test_by_count() -> None:
 
 def test_by_size() -> None:
     fs, store, partition = filled(retention_bytes=900)
-    store.tick(NOW + 3_600 * SECOND)
+    store.tick(both(NOW + 3_600 * SECOND))
     commit(store, NOW + 3_600 * SECOND)
     assert on_disk(fs) == [6, 8]
     assert sum(segment.size_bytes for segment in partition.segments) <= 900
@@ -58,12 +59,12 @@ def test_by_size() -> None:
 def test_by_age_also_when_nothing_is_written() -> None:
     fs, store, partition = filled(retention_age_ns=60 * SECOND)
     assert len(on_disk(fs)) == 5
-    deadline = store.next_deadline_ns(NOW)
-    assert deadline is not None and deadline <= NOW + 61 * SECOND + 1
-    store.tick(NOW + 62 * SECOND)
+    due = deadline(store, NOW)
+    assert due is not None and due <= NOW + 61 * SECOND + 1
+    store.tick(both(NOW + 62 * SECOND))
     commit(store, NOW + 62 * SECOND)
     assert on_disk(fs) == [2, 4, 6, 8]
-    store.tick(NOW + 10_000 * SECOND)
+    store.tick(both(NOW + 10_000 * SECOND))
     commit(store, NOW + 10_000 * SECOND)
     assert on_disk(fs) == [8], "the active segment stays"
     assert list(read_all(partition)) == [8, 9]
@@ -76,7 +77,7 @@ def test_what_a_cursor_needs_stays_until_it_has_moved() -> None:
     commit(store)
     assert on_disk(fs) == [4, 6, 8] and partition.log_start_offset == 4
     partition.retain_from = 10
-    store.tick(NOW + 3_600 * SECOND)
+    store.tick(both(NOW + 3_600 * SECOND))
     commit(store, NOW + 3_600 * SECOND)
     assert on_disk(fs) == [8]
 
@@ -131,19 +132,19 @@ def test_a_segment_rolls_at_its_time_when_idle_and_once_only() -> None:
     midnight = NOW // DAY * DAY + DAY
     put(partition, b"one", destination="q")
     commit(store)
-    assert store.next_deadline_ns(NOW) == midnight
-    store.tick(midnight - 1)
+    assert deadline(store, NOW) == midnight
+    store.tick(both(midnight - 1))
     assert commit(store, midnight - 1) == []
-    store.tick(midnight)
+    store.tick(both(midnight))
     commit(store, midnight)
     assert on_disk(fs) == [0, 1]
     for day in range(1, 4):
-        store.tick(midnight + day * DAY)
+        store.tick(both(midnight + day * DAY))
         commit(store, midnight + day * DAY)
     assert on_disk(fs) == [0, 1], "an empty segment does not roll"
     put(partition, b"two", at=midnight + 5 * DAY, destination="q")
     commit(store, midnight + 5 * DAY)
-    store.tick(midnight + 6 * DAY)
+    store.tick(both(midnight + 6 * DAY))
     put(partition, b"three", at=midnight + 6 * DAY, destination="q")
     commit(store, midnight + 6 * DAY)
     assert on_disk(fs) == [0, 1, 2]
@@ -161,7 +162,7 @@ def test_a_roll_that_was_missed_while_the_broker_was_down_happens_at_once() -> N
     store.close()
     store, _ = opened(fs)
     store.partition("q", PartitionOptions(roll_at_seconds=0))
-    store.tick(NOW + 3 * DAY)
+    store.tick(both(NOW + 3 * DAY))
     commit(store, NOW + 3 * DAY)
     assert on_disk(fs) == [0, 1]
 
@@ -180,7 +181,7 @@ def rolling() -> tuple[FaultyFileSystem, Store, Partition]:
 
 def at(store: Store, now_ns: int, partition: Partition | None = None) -> None:
     """The driver comes by, with a message or without."""
-    store.tick(now_ns)
+    store.tick(both(now_ns))
     if partition is not None:
         put(partition, b"%d" % now_ns, at=now_ns, destination="q")
     commit(store, now_ns)
@@ -211,7 +212,7 @@ def test_a_batch_that_was_open_at_midnight_does_not_bring_a_second_roll() -> Non
     fs, store, partition = rolling()
     at(store, MIDNIGHT - HOUR, partition)
     put(partition, b"open", at=MIDNIGHT - 1, destination="q")
-    store.tick(MIDNIGHT)
+    store.tick(both(MIDNIGHT))
     commit(store, MIDNIGHT)
     for seconds in range(1, 4):
         at(store, MIDNIGHT + seconds * SECOND, partition)

@@ -1,5 +1,5 @@
-"""A write that fails in the middle of a group: what was whole is kept, what was not leaves no trace, and the log goes
-on as one log when there is room again."""
+"""A write that fails in the middle of a group: what the journal has will be there, what it has not leaves no trace, and
+the log goes on as one log when there is room again."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from random import Random
 import pytest
 
 from radiator.storage import layout, partition
+from radiator.storage.file_partition import FilePartition
+from radiator.storage.journal.format import FILE_HEADER_BYTES
+from radiator.storage.journal.journal import AHEAD_BYTES_MIN
 from radiator.storage.options import PartitionOptions, SyncPolicy
 from radiator.storage.store import Store
-from tests.storage.driving import ALWAYS, NOW, commit, error_of, opened, put, read_all
+from tests.clocks import both, deadline
+from tests.storage.driving import ALWAYS, NOW, checkpoint, commit, error_of, opened, put, read_all
 from tests.storage.faults import FaultyFileSystem
 from tests.storage.model import Model
 
@@ -27,7 +31,7 @@ def recovered(store: Store, now: int) -> int:
     """Lets time pass until the disk has been asked again."""
     for _ in range(5):
         now += 3 * SECOND
-        store.tick(now)
+        store.tick(both(now))
         commit(store, now)
     return now
 
@@ -38,44 +42,88 @@ def test_when_there_is_room_again_messages_are_taken_again() -> None:
     partition = store.partition("q", ALWAYS)
     put(partition, b"kept")
     commit(store)
-    fs.capacity = sum(len(node.cache) for node in fs.nodes.values()) + 100
+    fs.fill(100)
     put(partition, b"x" * 500)
-    assert error_of(commit(store)) is not None
+    (job,) = [job for job in commit(store) if job.error is not None]
+    assert job.postponed and not job.refusals, "the journal had room for it, in its zeros"
     now = NOW
     for _ in range(3):
-        now = store.next_deadline_ns(now) or 0
+        now = deadline(store, now) or 0
         assert now <= NOW + 15_000_000_000
-        store.tick(now)
+        store.tick(both(now))
         assert error_of(commit(store, now)) is not None and partition.failed is not None, "still full"
     fs.capacity = None
-    now = store.next_deadline_ns(now) or 0
-    store.tick(now)
+    now = deadline(store, now) or 0
+    store.tick(both(now))
     assert error_of(commit(store, now)) is None and partition.failed is None
-    assert put(partition, b"goes on") == [1]
+    assert put(partition, b"goes on") == [2]
     assert error_of(commit(store)) is None
+    expected = {0: b"kept", 1: b"x" * 500, 2: b"goes on"}
+    assert read_all(partition) == expected
     fs.kill()
     store, notes = opened(fs)
-    assert not notes and read_all(store.partitions["q"]) == {0: b"kept", 1: b"goes on"}
+    assert not notes and read_all(store.partitions["q"]) == expected
 
 
-@pytest.mark.parametrize("room", range(0, 1_600, 40))
+def test_when_the_journal_has_room_again_messages_are_taken_again() -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    logs = [store.partition(name, ALWAYS) for name in "pq"]
+    for log in logs:
+        put(log, b"kept")
+    commit(store)
+    refused = b"x" * 2 * AHEAD_BYTES_MIN  # more than its zeros
+    fs.fill(100)
+    for log in logs:
+        put(log, refused)
+    jobs = [job for job in commit(store) if job.batch is not None]
+    assert [job.refusals for job in jobs] == [1, 1] and all(log.failed is not None for log in logs)
+    assert [log.next_offset for log in logs] == [1, 1]
+    now = NOW
+    for _ in range(3):
+        now = deadline(store, now) or 0
+        store.tick(both(now))
+        assert error_of(commit(store, now)) is not None and all(log.failed is not None for log in logs), "still full"
+    fs.capacity = None
+    while any(log.failed is not None for log in logs):
+        now = deadline(store, now) or 0
+        store.tick(both(now))
+        commit(store, now)
+    for log in logs:
+        assert put(log, b"goes on") == [1]
+    assert error_of(commit(store, now)) is None
+    for log in logs:
+        assert read_all(log) == {0: b"kept", 1: b"goes on"}
+    fs.power_cut()
+    store, notes = opened(fs)
+    assert not notes
+    assert [read_all(store.partitions[name]) for name in "pq"] == [{0: b"kept", 1: b"goes on"}] * 2
+
+
+# The journal takes what it can get for its zeros; the rest is for the others.
+ROOMS = [*range(0, 300, 20), *range(AHEAD_BYTES_MIN + FILE_HEADER_BYTES, AHEAD_BYTES_MIN + 2_000, 40)]
+
+
+@pytest.mark.parametrize("room", ROOMS)
 def test_wherever_the_disk_is_full_the_partition_goes_on_as_a_whole(room: int) -> None:
-    """The directory, the segment, its head, the list of names, the next segment: each may be what finds no room."""
+    """The journal, the segment, its head, the list of names, the next segment: each may be what finds no room."""
     fs = FaultyFileSystem()
     store, _ = opened(fs)
     partition = store.partition("q", PartitionOptions(segment_bytes=400))
-    fs.capacity = sum(len(node.cache) for node in fs.nodes.values()) + room
+    fs.fill(room)
     now, kept, number = NOW, {}, 0
     while partition.failed is None and number < 20:
         (offset,) = put(partition, b"%d" % number, destination=f"{number % 3}")
         number += 1
-        if error_of(commit(store, now)) is None:
+        jobs = commit(store, now)
+        if error_of(jobs) is None or any(job.postponed for job in jobs):
             kept[offset] = b"%d" % (number - 1)
     fs.capacity = None
     while partition.failed is not None:
-        now = store.next_deadline_ns(now) or 0
-        store.tick(now)
+        now = deadline(store, now) or 0
+        store.tick(both(now))
         commit(store, now)
+    commit(store, now)
     for number in range(100, 110):
         (offset,) = put(partition, b"%d" % number)
         kept[offset] = b"%d" % number
@@ -88,66 +136,84 @@ def test_wherever_the_disk_is_full_the_partition_goes_on_as_a_whole(room: int) -
     assert not notes and read_all(store.partitions["q"]) == kept
 
 
-def test_what_was_written_whole_before_the_failure_is_synced_and_told() -> None:
+def test_what_the_journal_has_is_written_when_there_is_room_again() -> None:
     fs = FaultyFileSystem()
     store, _ = opened(fs)
     log = store.partition("q", ALWAYS)
     put(log, b"first", destination="q")
     commit(store)
     put(log, b"A0", b"A1", b"B0", b"B1", b"C0", destination="q")
-    fs.fail("pwritev", 2, errno.ENOSPC)
-    jobs = commit(store)
-    assert [job.error is not None for job in jobs] == [False, True, True]
-    assert log.failed is not None and log.high_watermark == 3
+    fs.fail("pwritev", 2, errno.ENOSPC, under="/partitions/")
+    jobs = [job for job in commit(store) if job.batch is not None]
+    assert [job.error is not None for job in jobs] == [job.postponed for job in jobs] == [False, True, True]
+    assert log.failed is not None and log.high_watermark == 6
+    assert isinstance(log, FilePartition) and log.written_to == 3
+    assert list(read_all(log).values()) == [b"first", b"A0", b"A1", b"B0", b"B1", b"C0"], "readers have it"
     recovered(store, NOW)
-    assert log.failed is None
-    assert put(log, b"D") == [3]
+    assert log.failed is None and log.written_to == 6
+    assert put(log, b"D") == [6]
     assert error_of(commit(store)) is None
     fs.power_cut()
     store, notes = opened(fs)
     assert not notes
-    assert read_all(store.partitions["q"]) == {0: b"first", 1: b"A0", 2: b"A1", 3: b"D"}
+    bodies = [b"first", b"A0", b"A1", b"B0", b"B1", b"C0", b"D"]
+    assert read_all(store.partitions["q"]) == dict(enumerate(bodies))
 
 
-def test_a_sync_that_cannot_even_begin_is_final_for_the_file() -> None:
-    """The hub took those offsets back while the file holds them."""
+def test_what_the_journal_has_not_leaves_no_trace() -> None:
     fs = FaultyFileSystem()
     store, _ = opened(fs)
     log = store.partition("q", ALWAYS)
     put(log, b"first", destination="q")
     commit(store)
+    put(log, b"A0", b"A1", b"B0", b"B1", b"C0", destination="q")
+    fs.fail("pwritev", 1, errno.ENOSPC, under="/journal/")
+    jobs = [job for job in commit(store) if job.batch is not None]
+    assert [job.error is not None for job in jobs] == [True, True, True] and not any(job.postponed for job in jobs)
+    assert log.failed is not None and log.high_watermark == log.next_offset == 1
+    recovered(store, NOW)
+    assert log.failed is None
+    assert put(log, b"D") == [1]
+    assert error_of(commit(store)) is None
+    fs.power_cut()
+    store, notes = opened(fs)
+    assert not notes
+    assert read_all(store.partitions["q"]) == {0: b"first", 1: b"D"}
+
+
+def test_a_sync_that_cannot_even_begin_is_final_for_the_file() -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    log = store.partition("q", ALWAYS)
+    put(log, b"first", destination="q")
+    commit(store)
+    checkpoint(store)
     put(log, b"A0", b"A1", b"B0", destination="q")
-    jobs = store.take(NOW)
-    for job in jobs:
-        job.write()
-    log.log.fd, fd = -1, log.log.fd  # type: ignore[attr-defined]  # given back for others meanwhile
-    fs.fail("open", 1, errno.EIO)
-    for job in jobs:
-        job.sync()
-    for job in jobs:
-        job.done(NOW)
-    fs.close(fd)
-    assert all(job.error is not None for job in jobs) and log.high_watermark == 1
+    commit(store)
+    fs.fail("open", 1, errno.EIO, under=layout.segment_path(log.directory, 0))
+    assert error_of(checkpoint(store)) is not None and log.failed is not None
     now = recovered(store, NOW)
-    assert log.failed is None and put(log, b"next") == [1], "nobody was told of the offset"
+    assert log.failed is None and [each.base_offset for each in log.segments] == [0, 1]
+    assert put(log, b"next") == [4]
     assert error_of(commit(store, now)) is None
-    assert read_all(log, memory=False) == {0: b"first", 1: b"next"}
+    assert read_all(log, memory=False) == {0: b"first", 1: b"A0", 2: b"A1", 3: b"B0", 4: b"next"}
 
 
 @pytest.mark.parametrize("interval_ns", [0, 50_000_000, None])
 @pytest.mark.parametrize("end", ["kill", "power", "close"])
 @pytest.mark.parametrize("verb", ["pwritev", "truncate", "open", "sync_dir"])
+@pytest.mark.parametrize("under", ["/partitions/", "/journal"])
 def test_no_promise_is_broken_wherever_a_group_of_several_batches_is_stopped(
-    verb: str, end: str, interval_ns: int | None
+    under: str, verb: str, end: str, interval_ns: int | None
 ) -> None:
     options = PartitionOptions(sync=SyncPolicy(interval_ns), segment_bytes=600)
     for nth in range(1, 20):
         fs, model, now, count = FaultyFileSystem(Random(nth)), Model(), NOW, 0
         store, _ = opened(fs)
         logs = [store.partition(name, options) for name in "pq"]
-        fs.fail(verb, nth, errno.ENOSPC)
+        fs.fail(verb, nth, errno.ENOSPC, under)
         if verb == "truncate":  # what a failed write left cannot be cut off at once
-            fs.fail("pwritev", max(1, nth - 2), errno.ENOSPC)
+            fs.fail("pwritev", max(1, nth - 2), errno.ENOSPC, under)
         for step in range(8):
             for log in logs:
                 for _ in range(1 + (step + nth) % 5):
@@ -155,7 +221,7 @@ def test_no_promise_is_broken_wherever_a_group_of_several_batches_is_stopped(
                         body, count = b"%d." % count + b"x" * (count % 90), count + 1
                         model.append(log.name, put(log, body, destination=f"/t/{count % 3}")[0], body)
             for job in commit(store, now):
-                if job.batch is not None and job.error is None:
+                if job.batch is not None and (job.error is None or job.postponed):
                     model.promise(
                         job.partition.name, range(job.batch.base_offset, job.batch.next_offset), job.batch.bodies
                     )
@@ -182,15 +248,15 @@ def test_a_clean_stop_syncs_what_is_whole_in_a_log_that_has_failed() -> None:
     store, _ = opened(fs)
     log = store.partition("q", PartitionOptions(sync=SyncPolicy(60 * SECOND)))
     put(log, b"A0", b"A1", b"B0", destination="q")
-    fs.fail("pwritev", 3, errno.ENOSPC)  # the head, the first batch, the second
-    jobs = commit(store)
-    assert [job.error is not None for job in jobs] == [False, True]
+    fs.fail("pwritev", 3, errno.ENOSPC, "/partitions/")  # the head, the first batch, the second
+    jobs = [job for job in commit(store) if job.batch is not None]
+    assert [job.error is not None for job in jobs] == [False, True] and jobs[1].postponed
     store.close()
-    fs.power_cut()
-    store, notes = opened(fs)
-    assert not notes and read_all(store.partitions["q"]) == {0: b"A0", 1: b"A1"}
     head = layout.decode_head(bytes(fs.nodes[layout.head_path(layout.partition_path("/data", "q"))].cache))
     assert head is not None and head.next_offset == 2
+    fs.power_cut()
+    store, notes = opened(fs)
+    assert not notes and read_all(store.partitions["q"]) == {0: b"A0", 1: b"A1", 2: b"B0"}
 
 
 def test_a_retry_of_a_log_that_works_does_nothing() -> None:
@@ -204,11 +270,12 @@ def test_a_retry_of_a_log_that_works_does_nothing() -> None:
     assert fs.calls == before and log.failed is None
 
 
-def test_a_log_whose_first_write_failed_is_not_forgotten() -> None:
+@pytest.mark.parametrize("under", ["/partitions/", "/journal/"])
+def test_a_log_whose_first_write_failed_is_not_forgotten(under: str) -> None:
     fs = FaultyFileSystem()
     store, _ = opened(fs)
     log = store.partition("q", ALWAYS)
-    fs.fail("pwritev", 1, errno.ENOSPC)
+    fs.fail("pwritev", 1, errno.ENOSPC, under)
     put(log, b"one", destination="q")
     commit(store)
     store.forget(log)

@@ -194,7 +194,7 @@ def test_readers_outside_see_no_gap_even_if_the_swap_comes_between_listing_and_r
         for start in (0, 1, 99, 150, 299):
             gaps: list[tuple[int, int]] = []
             found: dict[int, bytes] = {}
-            for batch in reader.batches(listed, start, lambda first, last: gaps.append((first, last)), fs, 1_000):  # noqa: B023
+            for batch in reader.batches(listed, start, lambda first, last, _: gaps.append((first, last)), fs, 1_000):  # noqa: B023
                 found.update(zip(batch.offsets, batch.bodies, strict=True))
             assert gaps == []
             assert {each for each in found if each >= start} == {each for each in left if each >= start}
@@ -231,7 +231,7 @@ def test_a_damaged_batch_between_sparse_ones_is_a_gap_of_what_it_covered() -> No
     fs.nodes[path].cache[position + header.total_len - 20] ^= 1
     gaps: list[tuple[int, int]] = []
     listed = reader.list_partitions("/data", fs)[0]
-    for _ in reader.batches(listed, 0, lambda first, last: gaps.append((first, last)), fs):
+    for _ in reader.batches(listed, 0, lambda first, last, _: gaps.append((first, last)), fs):
         pass
     assert gaps == [(header.base_offset, following - 1)]
     partition = reopened(fs, store)

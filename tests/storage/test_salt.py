@@ -10,6 +10,8 @@ from radiator.storage import layout, reader, salt
 from radiator.storage.format import HEADER_BYTES, decode_header, encode_batch
 from radiator.storage.segment import Window, find_batch
 from radiator.storage.store import Store
+from tests.clocks import both
+from tests.storage.damaging import without_journal
 from tests.storage.driving import ALWAYS, NOW, LastOf, answer, commit, opened, put, read_all
 from tests.storage.faults import FaultyFileSystem
 
@@ -57,9 +59,14 @@ def test_what_a_torn_message_holds_is_not_recovered(first: bool, flags: int) -> 
             kept = {0: b"kept"}
         position = partition.log.position  # type: ignore[attr-defined]
         put(partition, hostile(len(kept), len(kept) + 1, 1 << 50, flags=flags), destination="q")
-        store.take(NOW)[0].write()
+        for job in store.take(both(NOW)):
+            job.write()
         torn(fs, position, Random(seed))
         fs.kill()
+        without_journal(fs)
+        fs.nodes.pop(
+            layout.head_path(layout.partition_path("/data", "q")), None
+        )  # it was not on the disk, or was older
         store, notes = opened(fs)
         partition = store.partitions["q"]
         if partition.next_offset > len(kept):  # every page of it was there
@@ -93,17 +100,18 @@ def test_nobody_reads_what_a_damaged_message_holds() -> None:
     partition.destinations.add("/queue/of-others")
     job = LastOf(partition, 2, lambda name: True)
     assert answer(job) == 0 and job.starts == {"q": 0}
-    gaps: list[tuple[int, int]] = []
+    gaps: list[tuple[int, int, bool]] = []
     (listed,) = reader.list_partitions("/data", fs)  # type: ignore[arg-type]
     found = [
         body
         for batch in reader.batches(listed, 0, lambda *gap: gaps.append(gap), fs)  # type: ignore[arg-type]
         for body in batch.bodies
     ]
-    assert found == [b"one", b"three"] and gaps == [(1, 1)]
+    assert found == [b"one", b"three"] and gaps == [(1, 1, False)]
     places = [place for place, _ in reader.segment_batches(SEGMENT, fs)]  # type: ignore[arg-type]
     assert places == [0, ends[0], ends[1]]
     fs.kill()
+    without_journal(fs)
     store, notes = opened(fs)
     assert [(note.kind, note.first_offset, note.last_offset) for note in notes] == [("damage", 1, 1)]
     assert read_all(store.partitions["q"]) == wanted
@@ -136,6 +144,7 @@ def test_in_a_copy_without_the_key_and_with_a_damaged_first_batch_nothing_real_i
 def test_real_batches_behind_damage_are_found_by_the_key_or_by_the_first_header(gone: str) -> None:
     fs, store, _ = damaged_store()
     fs.kill()
+    without_journal(fs)
     wanted = {0: b"one", 2: b"three", 3: b"four"}
     if gone == "the key":
         del fs.nodes[layout.salt_path("/data")]
@@ -201,7 +210,7 @@ def test_looking_for_a_way_on_costs_no_more_than_reading_once() -> None:
     header = b"".join(encode_batch(1, [NOW], None, None, [0], ["q"], [b""], [bytes(8 << 20)]))[:HEADER_BYTES]
     claims = header * (1 << 14)  # a megabyte of headers that claim eight
     put(partition, claims, destination="q")
-    store.take(NOW)[0].write()
+    store.take(both(NOW))[0].write()
     del fs.nodes[SEGMENT].cache[-100:]
     fs.kill()
     before = fs.calls["pread"]

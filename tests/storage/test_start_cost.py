@@ -15,6 +15,7 @@ from radiator.storage import layout
 from radiator.storage.files import FileSystem
 from radiator.storage.options import PartitionOptions
 from radiator.storage.store import Store
+from tests.clocks import both
 from tests.storage.driving import NEVER, NOW, commit, opened, put, read_all
 
 GIB = 1024 * 1024 * 1024
@@ -41,7 +42,7 @@ def large(root: str, segments: int, size_bytes: int) -> str:
     """Sealed segments of which only the first batch is there, holes up to their size, and one of 3 MiB that is active;
     the partition's directory."""
     store = Store(root, FileSystem())
-    store.open(NOW)
+    store.open(both(NOW))
     partition = store.partition("q", PartitionOptions(sync=NEVER.sync, segment_bytes=limits.SEGMENT_BYTES_MAX))
     for _ in range(segments):
         put(partition, b"x" * 100)
@@ -71,7 +72,7 @@ def test_of_20_gib_a_start_reads_first_headers_and_the_tail_of_the_last_segment(
             file.write(os.urandom(20_000))
     fs = Counting()
     store = Store(str(tmp_path), fs)
-    notes = store.open(NOW)
+    notes = store.open(both(NOW))
     assert [note.kind for note in notes] == (["torn"] if killed else [])
     assert os.path.getsize(active) == whole and store.partitions["q"].next_offset == segments + 300
     # The window of the walk is 1 MiB; what is torn is read once more to be judged.
@@ -87,7 +88,7 @@ def test_without_its_index_a_segment_is_read_once(tmp_path: Path) -> None:
     os.unlink(f"{directory}/{active.replace('.rlog', '.idx')}")
     fs = Counting()
     store = Store(str(tmp_path), fs)
-    assert not store.open(NOW)
+    assert not store.open(both(NOW))
     assert size <= fs.read < size + 2 * 1024 * 1024
     assert len(read_all(store.partitions["q"])) == 301
     store.close()
@@ -100,10 +101,11 @@ def test_without_its_index_a_segment_is_read_once(tmp_path: Path) -> None:
 
 HOLD = """
 import sys
+from radiator.clock import BEFORE
 from radiator.storage.files import FileSystem
 from radiator.storage.store import Store
 store = Store(sys.argv[1], FileSystem())
-store.open(0)
+store.open(BEFORE)
 print("open", flush=True)
 sys.stdin.read()
 """

@@ -8,6 +8,7 @@ from radiator.errors import StorageError
 from radiator.storage import layout
 from radiator.storage.format import UnknownVersion
 from radiator.storage.options import PartitionOptions, SyncPolicy
+from tests.clocks import both, deadline
 from tests.formats.newer import flagged, newer
 from tests.storage.driving import ALWAYS, NOW, commit, opened, put, read_all
 from tests.storage.faults import FaultyFileSystem
@@ -107,11 +108,11 @@ def test_a_batch_with_a_part_of_a_newer_radiator_is_refused_and_not_cut_off(part
 
 def test_the_next_deadline_is_the_earliest() -> None:
     store, _ = opened(FaultyFileSystem())
-    assert store.next_deadline_ns(NOW) is None
+    assert deadline(store, NOW) is None
     for name, interval in (("a", 500), ("b", 300), ("c", 400)):
         put(store.partition(name, PartitionOptions(sync=SyncPolicy(interval))), b"")
     commit(store)
-    assert store.next_deadline_ns(NOW) == NOW + 300
-    store.tick(NOW + 399)
+    assert deadline(store, NOW) == NOW + 300
+    store.tick(both(NOW + 399))
     assert [job.partition.name for job in commit(store)] == ["b"]
-    assert store.next_deadline_ns(NOW) == NOW + 400
+    assert deadline(store, NOW) == NOW + 400

@@ -8,6 +8,7 @@ from radiator.storage import sweep
 from radiator.storage.options import PartitionOptions
 from radiator.storage.partition import Agenda
 from radiator.storage.sweep import EVERY_NS, OTHERS_MAX, TICK_PARTITIONS_MAX, Sweep
+from tests.clocks import both
 from tests.storage.driving import NOW, commit, opened, put
 from tests.storage.faults import FaultyFileSystem
 
@@ -70,13 +71,13 @@ def test_a_store_looks_at_few_of_many_partitions(monkeypatch: Any) -> None:
     at = NOW
     for _ in range(30):
         at += EVERY_NS
-        store.tick(at)
+        store.tick(both(at))
     assert set(asked) == set(store.partitions), "each has moved once"
     before = len(asked)
     for _ in range(30):
         at += EVERY_NS
-        store.tick(at)
+        store.tick(both(at))
     assert len(asked) == before, "nothing has moved since"
     store.partitions["p7"].retain_from = 0
-    store.tick(at + EVERY_NS)
+    store.tick(both(at + EVERY_NS))
     assert asked[before:] == ["p7"]

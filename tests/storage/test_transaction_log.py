@@ -1,43 +1,40 @@
-"""The redo log by itself; what it is for is in tests/broker/test_atomic_commit.py and in the simulation."""
+"""The redo log of earlier versions: a start reads it once, makes up for what it says, and removes it."""
 
 from __future__ import annotations
 
-import tracemalloc
+import errno
 from random import Random
 
 import pytest
 
-from radiator import limits
-from radiator.errors import StorageError
-from radiator.storage.transaction_log import (
-    Entry,
-    TransactionLog,
-    decode_entries,
-    encode_acks_part,
-    encode_batch_part,
-    encode_entry,
-    load,
-)
+from radiator.storage import cursor_journal, layout
+from radiator.storage.files import write_all
+from radiator.storage.format import encode_batch
+from radiator.storage.transaction_log import decode_entries, load
+from tests.storage.driving import ALWAYS, NOW, commit, opened, put, read_all
 from tests.storage.faults import FaultyFileSystem
+from tests.storage.former_redo_log import encode_acks_part, encode_batch_part, encode_entry
 
-FIRST = [encode_batch_part("/queue/a", [b"one", b" batch"]), encode_acks_part(b"acks")]
-SECOND = [encode_batch_part("über", [b"another"])]
-WHOLE = [Entry([("/queue/a", memoryview(b"one batch"))], b"acks"), Entry([("über", memoryview(b"another"))], b"")]
+PATH = layout.transactions_path("/data")
 
 
-def opened() -> tuple[FaultyFileSystem, TransactionLog]:
-    fs = FaultyFileSystem(Random(1))
-    fs.mkdir("/data")
-    fs.sync_dir("/")
-    return fs, TransactionLog(fs, "/data")
+def batch(base_offset: int, body: bytes) -> list[bytes]:
+    return encode_batch(base_offset, [NOW], None, None, [0], ["/queue/a"], [b""], [body], salt=1)
+
+
+FIRST = [encode_batch_part("/queue/a", batch(0, b"one")), encode_acks_part(b"acks")]
+SECOND = [encode_batch_part("über", batch(4, b"another"))]
+WHOLE = [("/queue/a", 0, b"acks"), ("über", 4, b"")]
+
+
+def facts(data: bytes) -> list[tuple[str, int, bytes]]:
+    return [(each.parts[0].partition, each.parts[0].header.base_offset, each.acks) for each in decode_entries(data)]
 
 
 def test_entries_come_back_as_they_were_written() -> None:
-    fs, log = opened()
-    log.write(FIRST, True)
-    log.write(SECOND, False)
-    fs.power_cut()
-    assert load(fs, "/data").entries == WHOLE
+    data = encode_entry(7, FIRST) + encode_entry(8, SECOND)
+    assert facts(data) == WHOLE
+    assert bytes(decode_entries(data)[1].parts[0].data) == b"".join(batch(4, b"another"))
 
 
 def test_a_cut_at_any_byte_leaves_the_entries_before_it() -> None:
@@ -45,7 +42,7 @@ def test_a_cut_at_any_byte_leaves_the_entries_before_it() -> None:
     data = first + second
     ends = [24 + len(b"".join(FIRST)), len(first) + 24 + len(b"".join(SECOND))]  # the padding may be missing
     for size in range(len(data) + 1):
-        assert decode_entries(data[:size]) == WHOLE[: sum(size >= end for end in ends)]
+        assert facts(data[:size]) == WHOLE[: sum(size >= end for end in ends)]
 
 
 def test_a_flipped_bit_anywhere_ends_the_file_there() -> None:
@@ -53,85 +50,63 @@ def test_a_flipped_bit_anywhere_ends_the_file_there() -> None:
     for at in range(len(data)):
         damaged = bytearray(data)
         damaged[at] ^= 1
-        found = decode_entries(bytes(damaged))
-        assert all(entry in WHOLE for entry in found)
+        found = facts(bytes(damaged))
         assert found == WHOLE[: len(found)]
 
 
 def test_what_is_left_over_from_the_last_time_does_not_count() -> None:
-    fs, log = opened()
-    log.write(FIRST, True)
-    log.write(SECOND, False)
-    log.write(FIRST, True)
-    assert load(fs, "/data").entries == WHOLE[:1], "the second entry still stands behind, with an older serial"
+    assert facts(encode_entry(3, FIRST) + encode_entry(2, SECOND)) == WHOLE[:1]
 
 
 def test_nothing_there_is_nothing_to_do() -> None:
-    fs, log = opened()
-    assert load(fs, "/data").entries == []
-    log.clear()
-    log.write(FIRST, True)
-    log.clear()
+    fs = FaultyFileSystem()
+    assert load(fs, "/data") == []  # type: ignore[arg-type]
+    assert facts(bytes(64)) == []
+
+
+def left_by_a_kill() -> FaultyFileSystem:
+    """Two logs of an earlier version, a transaction over both of which one has its part, and its ack."""
+    fs = FaultyFileSystem(Random(1))
+    store, _ = opened(fs)
+    logs = [store.partition(name, ALWAYS) for name in "ab"]
+    for log in logs:
+        put(log, b"first")
+    put(logs[0], b"part")
+    cursor = store.cursors.open("c", "a", 0)
+    commit(store)
+    number = store.cursors._facts[cursor][0]
+    store.close()
+    acks = cursor_journal.create(number, 0, 0, "c", "a") + cursor_journal.acked(number, [(0, 1)])
+    parts = [encode_batch_part(name, batch(1, b"part")) for name in "ab"]
+    fd = fs.open(PATH, create=True)
+    write_all(fs, fd, [encode_entry(9, [*parts, encode_acks_part(acks)])], 0)  # type: ignore[arg-type]
+    fs.fdatasync(fd)
+    fs.close(fd)
+    fs.sync_dir("/data")
+    return fs
+
+
+@pytest.mark.parametrize("end", ["kill", "power_cut", "close"])
+def test_a_start_makes_up_for_it_once(end: str) -> None:
+    fs = left_by_a_kill()
+    store, _ = opened(fs)
+    assert store.restored == 1 and PATH not in fs.nodes
+    getattr(store if end == "close" else fs, end)()
+    store, _ = opened(fs)
+    for name in "ab":
+        assert list(read_all(store.partitions[name], memory=False).values()) == [b"first", b"part"]
+    cursor = store.cursors.get("c", "a")
+    assert cursor is not None and cursor.floor == 1
+
+
+def test_it_stays_until_what_it_says_can_be_written() -> None:
+    fs = left_by_a_kill()
+    fs.fail("pwritev", 1, errno.ENOSPC)
+    fs.capacity = sum(len(node.cache) for node in fs.nodes.values())
+    store, notes = opened(fs)
+    assert PATH in fs.nodes and any("wait until they can be written" in str(note) for note in notes)
     fs.power_cut()
-    assert load(fs, "/data").entries == []
-
-
-@pytest.mark.parametrize("verb", ["open", "pwritev", "fdatasync", "sync_dir"])
-def test_an_entry_that_could_not_be_synced_never_was(verb: str) -> None:
-    for keep in (True, False):
-        fs, log = opened()
-        if keep:
-            log.write(FIRST, True)
-            if verb in ("open", "sync_dir"):
-                continue
-        fs.fail(verb)
-        with pytest.raises(StorageError, match="cannot write a transaction"):
-            log.write(SECOND, not keep)
-        fs.power_cut()
-        assert load(fs, "/data").entries == (WHOLE[:1] if keep else [])
-        log = TransactionLog(fs, "/data")
-        log.write(FIRST, True)
-        assert load(fs, "/data").entries == WHOLE[:1]
-
-
-def test_after_an_entry_that_could_not_be_written_the_next_one_stands_where_it_is_found() -> None:
-    fs, log = opened()
-    log.write(SECOND, True)
-    fs.fail("pwritev")
-    with pytest.raises(StorageError):
-        log.write(SECOND, True)
-    log.write(FIRST, False)
-    assert load(fs, "/data").entries == WHOLE[:1]
-
-
-def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, log = opened()
-    monkeypatch.setattr(limits, "TRANSACTION_LOG_BYTES_MAX", 150)
-    log.write(FIRST, True)
-    log.write(FIRST, False)
-    with pytest.raises(StorageError, match="150 bytes of transactions wait"):
-        log.write(FIRST, False)
-    log.write(FIRST, True)
-
-
-def test_what_one_group_decides_is_never_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    fs, log = opened()
-    monkeypatch.setattr(limits, "TRANSACTION_LOG_BYTES_MAX", 10)
-    log.write(FIRST, True)
-    assert load(fs, "/data").entries == WHOLE[:1]
-
-
-def test_a_start_holds_the_file_once_and_copies_nothing_of_it() -> None:
-    size = 8 * limits.MIB
-    fs, log = opened()
-    log.write([encode_batch_part("p", [bytes(size)])], True)
-    log.write([encode_batch_part("q", [bytes(size)])], False)
-    tracemalloc.start()
-    try:
-        found = load(fs, "/data")
-        held, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert [len(batch) for entry in found.entries for _, batch in entry.batches] == [size, size]
-    assert held < 2 * size + limits.MIB
-    assert peak < 4 * size + limits.MIB, "the file of the tests copies what it reads once more"
+    fs.capacity = None
+    store, _ = opened(fs)
+    assert PATH not in fs.nodes
+    assert list(read_all(store.partitions["b"], memory=False).values()) == [b"first", b"part"]

@@ -12,6 +12,7 @@ from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Ping, Pong, TextMessage
 
 from radiator.limits import TUNNEL_STEPS
+from radiator.tunnels.origins import Origins
 from radiator.tunnels.tunnel import TLS_ALERT
 from radiator.tunnels.websocket import ClientSocket, ServerSocket, accept_of, frames_of
 
@@ -36,11 +37,11 @@ def request(target: str = "/stomp", method: str = "GET", /, **changed: str | Non
     return "\r\n".join(lines).encode() + b"\r\n\r\n"
 
 
-def server(path: str = "", origins: tuple[str, ...] | None = (), secure: bool = False) -> ServerSocket:
+def server(path: str = "", origins: Origins = "own", secure: bool = False) -> ServerSocket:
     return ServerSocket(path, origins, secure=secure)
 
 
-def opened(origins: tuple[str, ...] | None = ()) -> tuple[ServerSocket, Connection]:
+def opened(origins: Origins = "own") -> tuple[ServerSocket, Connection]:
     end = server(origins=origins)
     assert end.receive(request()) == b""
     assert end.ready and end.control().startswith(b"HTTP/1.1 101 Switching Protocols\r\n")
@@ -139,33 +140,60 @@ def test_stomp_and_tls_on_its_port_are_known_for_what_they_are() -> None:
 
 # --- origins ----------------------------------------------------------------------------------------------------------
 
-ORIGINS = [
+NO_ORIGINS = (
+    *("evil@127.0.0.1", "evil:x@127.0.0.1", "127.0.0.1/", "127.0.0.1/a", "127.0.0.1?a", "127.0.0.1#a", "127.0.0.1:"),
+    *(
+        "127.0.0.1:x",
+        "127.0.0.1:99999",
+        "127.0.0.1 x",
+        "127.0.0.1, http://127.0.0.1",
+        "127.0.0.1\\a",
+        "::1",
+        "[127.0.0.1",
+    ),
+)
+ORIGINS: list[tuple[str | None, str, Origins, bool, bool]] = [
     # origin, host, origins, secure: let in
+    (None, "127.0.0.1:1", "own", False, True),
+    ("http://localhost:3000", "127.0.0.1:1", "own", False, True),
+    ("http://127.0.0.1", "127.0.0.1:1", "own", False, True),
+    ("http://[::1]:9", "[::1]:1", "own", False, True),
+    ("http://app.localhost", "127.0.0.1:1", "own", False, True),
+    ("https://stranger.example", "127.0.0.1:15674", "own", False, False),
+    ("http://127.0.0.1.stranger.example", "127.0.0.1:1", "own", False, False),
+    ("http://10.0.0.5:8080", "10.0.0.5:15674", "own", False, True),
+    ("http://10.0.0.6", "10.0.0.5:15674", "own", False, False),
+    ("http://rebound.example", "rebound.example:15674", "own", False, False),  # a name that its owner points at us
+    ("https://broker.example", "broker.example:15673", "own", True, True),
+    ("https://app.example", "broker.example", "own", True, False),
+    # scheme://host[:port], and nothing else
+    *((f"http://{odd}", "127.0.0.1:1", "own", False, False) for odd in NO_ORIGINS),
+    *((f"http://{odd}", "127.0.0.1:1", ("http://127.0.0.1",), False, False) for odd in NO_ORIGINS),
+    ("127.0.0.1", "127.0.0.1:1", "own", False, False),
+    ("ftp://127.0.0.1", "127.0.0.1:1", "own", False, False),
+    ("", "127.0.0.1:1", "own", False, False),
+    ("https://10.0.0.5", "evil@10.0.0.5", "own", True, False),
+    # a list of the configuration is the whole list
+    ("http://localhost:3000", "127.0.0.1:1", ("https://app.example",), False, False),
+    ("http://127.0.0.1", "127.0.0.1:1", ("https://app.example",), False, False),
+    ("https://broker.example", "broker.example", ("https://app.example",), True, False),
+    ("http://localhost:3000", "127.0.0.1:1", ("http://localhost:3000",), False, True),
+    ("http://localhost:3001", "127.0.0.1:1", ("http://localhost:3000",), False, False),
+    ("http://localhost:3000", "127.0.0.1:1", (), False, False),
     (None, "127.0.0.1:1", (), False, True),
-    ("http://localhost:3000", "127.0.0.1:1", (), False, True),
-    ("http://127.0.0.1", "127.0.0.1:1", (), False, True),
-    ("http://[::1]:9", "[::1]:1", (), False, True),
-    ("http://app.localhost", "127.0.0.1:1", (), False, True),
-    ("https://stranger.example", "127.0.0.1:15674", (), False, False),
-    ("http://127.0.0.1.stranger.example", "127.0.0.1:1", (), False, False),
-    ("http://10.0.0.5:8080", "10.0.0.5:15674", (), False, True),
-    ("http://10.0.0.6", "10.0.0.5:15674", (), False, False),
-    ("http://rebound.example", "rebound.example:15674", (), False, False),  # a name that its owner points at us
-    ("https://broker.example", "broker.example:15673", (), True, True),
-    ("https://app.example", "broker.example", (), True, False),
     ("https://app.example", "broker.example", ("https://app.example",), True, True),
     ("https://App.Example:443", "broker.example", ("https://app.example",), True, True),
     ("http://app.example", "broker.example", ("https://app.example",), True, False),
-    ("https://stranger.example", "127.0.0.1", None, False, True),
-    ("null", "127.0.0.1", (), False, False),
+    ("https://stranger.example", "127.0.0.1", "any", False, True),
+    ("null", "127.0.0.1", "own", False, False),
     ("null", "127.0.0.1", ("null",), False, True),
-    ("http://[broken", "127.0.0.1", (), False, False),
+    ("http://[broken", "127.0.0.1", "own", False, False),
 ]
 
 
 @pytest.mark.parametrize(("origin", "host", "origins", "secure", "expected"), ORIGINS)
 def test_pages_of_strangers_are_kept_out(
-    origin: str | None, host: str, origins: tuple[str, ...] | None, secure: bool, expected: bool
+    origin: str | None, host: str, origins: Origins, secure: bool, expected: bool
 ) -> None:
     end = server(origins=origins, secure=secure)
     end.receive(request(Origin=origin, Host=host))

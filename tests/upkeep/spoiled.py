@@ -14,6 +14,7 @@ from radiator.storage.salt import of_partition
 from radiator.upkeep.findings import Finding
 from radiator.upkeep.fsck import Fsck
 from radiator.upkeep.repair import Repair
+from tests.clocks import both
 from tests.storage.driving import ALWAYS, NOW, commit, opened, put, read_all
 
 QUEUE = "/queue/a"
@@ -90,7 +91,7 @@ def kinds(root: str) -> list[str]:
 
 
 def repair(root: str) -> tuple[list[str], list[Finding]]:
-    with Repair(root, NOW) as mending:
+    with Repair(root, both(NOW)) as mending:
         done = list(mending.run(*mending.check()))
         _, left, more = mending.left()
     return done + more, left

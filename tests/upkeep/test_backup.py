@@ -19,6 +19,7 @@ from radiator.upkeep.backup import BackupMade, back_up
 from radiator.upkeep.copying import Copier
 from radiator.upkeep.manifest import MANIFEST, CopiedPartition, DamagedBackup
 from radiator.upkeep.restore import restore, verify
+from tests.clocks import both
 from tests.storage.driving import ALWAYS, NOW, commit, opened, put, read_all
 
 SMALL = PartitionOptions(segment_bytes=4096)
@@ -98,24 +99,30 @@ def test_a_copied_segment_is_a_prefix_of_the_original_byte_for_byte_and_ends_whe
     store.close()
 
 
-def test_a_cursor_ahead_of_what_is_synced_does_not_run_ahead_of_the_copy(tmp_path: Path) -> None:
+@pytest.mark.parametrize("journal", [True, False], ids=["", "lost"])
+def test_a_cursor_ahead_of_what_is_synced_does_not_run_ahead_of_the_copy(tmp_path: Path, journal: bool) -> None:
     root = str(tmp_path / "data")
     store, _ = opened(root=root)
     log = store.partition("/queue/a", PartitionOptions(sync=SyncPolicy(60_000_000_000)))
     cursor = store.cursors.open("c", "/queue/a", 0)
     put(log, b"one", b"two")
     commit(store)
-    store.tick(NOW + 61_000_000_000)
+    store.tick(both(NOW + 61_000_000_000))
     commit(store, NOW + 61_000_000_000)  # the sync: head is at 2
     put(log, b"three")
     cursor.ack([0, 1, 2])
     cursor.delivered = 3
     commit(store, NOW + 61_000_000_000)
+    if not journal:
+        os.rename(layout.journal_path(root), tmp_path / "aside")
+    bodies = [b"one", b"two", b"three"][: 3 if journal else 2]
     found = made(FileSystem(), root, str(tmp_path / "copy")).manifest
-    assert [(each.next_offset, found.cursors[0].floor) for each in found.partitions] == [(2, 2)]
+    assert [each.next_offset for each in found.partitions] == [found.cursors[0].floor] == [len(bodies)]
     assert restored(FileSystem(), str(tmp_path / "copy"), str(tmp_path / "again")) == {
-        "/queue/a": {0: b"one", 1: b"two"}
+        "/queue/a": dict(enumerate(bodies))
     }
+    if not journal:
+        os.rename(tmp_path / "aside", layout.journal_path(root))
     store.close()
 
 
@@ -283,10 +290,10 @@ def test_what_cannot_be_backed_up_or_restored_is_refused_in_words(tmp_path: Path
     with pytest.raises(StorageError, match="no backup here"):
         restore(fs, root, str(tmp_path / "again"), Copier(fs))
     (tmp_path / "again").mkdir()
-    lock = fs.lock(str(tmp_path / "again" / "LOCK"))
+    lock = fs.lock(str(tmp_path / "again"))
     with pytest.raises(StorageError, match=f"in use by process {os.getpid()}"):
         restore(fs, str(tmp_path / "copy"), str(tmp_path / "again"), Copier(fs))
-    fs.close(lock)
+    fs.unlock(lock)
     (tmp_path / "other.partial").mkdir()
     (tmp_path / "other.partial" / "notes").write_text("mine")
     with pytest.raises(StorageError, match="not what an interrupted backup leaves"):

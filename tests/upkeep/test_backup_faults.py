@@ -11,7 +11,6 @@ from radiator.storage import layout
 from radiator.storage.cursor_store import CursorJob
 from radiator.upkeep import backup as backups
 from radiator.upkeep.copying import Copier
-from radiator.upkeep.cut import TRIES_MAX
 from radiator.upkeep.manifest import MANIFEST
 from radiator.upkeep.restore import GATHERED, restore, verify
 from tests.broker.harness import World
@@ -84,7 +83,7 @@ def test_what_an_interrupted_backup_left_is_replaced_and_one_under_way_is_not() 
     held = backups._begin(fs, "/copy.partial")
     with pytest.raises(StorageError, match="another backup is being written"):
         made(fs, "/data", "/copy")
-    fs.close(held)
+    fs.unlock(held)
     fs.close(fs.open("/copy.partial/half", create=True))
     made(fs, "/data", "/copy")
     assert fs.listdir("/copy") == [MANIFEST, "cursors", "partitions", "salt"]
@@ -158,26 +157,3 @@ def test_a_backup_has_the_acks_of_a_decided_transaction_though_their_journal_has
     world.completed()
     assert world.store.cursors.failed is not None
     assert in_copy(world) == (True, True, True, True)
-
-
-class Busy(FaultyFileSystem):
-    """A transaction is decided between any two looks."""
-
-    def open_read(self, path: str) -> int:
-        if path == layout.transactions_path("/data") and path in self.nodes:
-            self.nodes[path].cache += b"x"
-        return super().open_read(path)
-
-
-def test_a_backup_without_a_quiet_moment_says_that_transactions_may_be_in_it_in_part() -> None:
-    fs = Busy()
-    store, _ = opened(fs)
-    put(store.partition("/queue/a", SMALL), b"one")
-    commit(store)
-    fs.close(fs.open(layout.transactions_path("/data"), create=True))
-    pauses: list[int] = []
-    found = made(fs, "/data", "/copy", pause=lambda: pauses.append(1)).manifest
-    assert (found.whole_transactions, len(pauses)) == (False, TRIES_MAX)
-    fs.nodes.pop(layout.transactions_path("/data"))
-    assert made(fs, "/data", "/calm").manifest.whole_transactions
-    store.close()

@@ -11,16 +11,19 @@ import pytest
 
 from radiator import limits
 from radiator.errors import StorageError
-from radiator.storage import archived, cursor_journal, definitions, index, last_rules, layout, names, transaction_log
+from radiator.storage import archived, cursor_journal, definitions, index, last_rules, layout, names
 from radiator.storage.dedup_file import encode_block
 from radiator.storage.files import FileSystem
 from radiator.storage.index import IndexEntry
+from radiator.storage.journal import format as journal_format
 from radiator.upkeep import check_cursors
 from radiator.upkeep.findings import KINDS, SEVERITIES
 from radiator.upkeep.fsck import Fsck
 from radiator.upkeep.repair import Repair
 from radiator.upkeep.show import read_last_rules, read_subscriptions
-from tests.storage.driving import NOW, commit, opened
+from tests.clocks import both
+from tests.storage import former_redo_log
+from tests.storage.driving import NOW, commit, opened, put
 from tests.upkeep.spoiled import QUEUE, Made, check, kinds, mended, next_batch, repair, uncommitted
 
 # --- head, index, names, salt -----------------------------------------------------------------------------------------
@@ -227,7 +230,7 @@ def test_the_file_of_ids_is_looked_at(made: Made) -> None:
     ):
         path.write_bytes(data)
         assert kinds(made.root) == [kind]
-        with Repair(made.root, NOW, identify=lambda name, block: None) as mending:
+        with Repair(made.root, both(NOW), identify=lambda name, block: None) as mending:
             assert list(mending.run(*mending.check()))
         assert kinds(made.root) == []
     mended(made.root)
@@ -243,11 +246,11 @@ def test_how_far_an_archive_is_is_looked_at(made: Made) -> None:
     assert kinds(made.root) == ["archived"]
 
 
-def test_what_a_kill_left_of_the_redo_log_is_told(made: Made) -> None:
+def test_what_a_kill_left_of_the_redo_log_of_an_earlier_version_is_told(made: Made) -> None:
     path = Path(layout.transactions_path(made.root))
     path.touch(0o600)
-    part = transaction_log.encode_batch_part(QUEUE, [next_batch(made)])
-    entry = transaction_log.encode_entry(1, [part])
+    part = former_redo_log.encode_batch_part(QUEUE, [next_batch(made)])
+    entry = former_redo_log.encode_entry(1, [part])
     path.write_bytes(entry[:-9])
     assert kinds(made.root) == ["tail"]
     path.write_bytes(entry + bytes(64))
@@ -259,6 +262,119 @@ def test_what_a_kill_left_of_the_redo_log_is_told(made: Made) -> None:
     store, _ = opened(root=made.root)
     assert store.partitions[QUEUE].next_offset == len(made.bodies) + 1
     store.close()
+
+
+# --- the journal ------------------------------------------------------------------------------------------------------
+
+
+def killed(made: Made, files: int = 5) -> tuple[list[Path], int]:
+    """A broker was killed: the files of its journal, with several entries each, and how many messages a log has."""
+    store, _ = opened(root=made.root, journal_file_bytes=2_000)
+    number = 0
+    while store.journal.file_number < files or store.journal.position < 1_000:
+        put(store.partitions["shared"], b"%d " % number * 100, destination="/topic/0")
+        commit(store)
+        number += 1
+    store.journal.close()
+    store.release()
+    return sorted(Path(layout.journal_path(made.root)).iterdir()), store.partitions["shared"].next_offset
+
+
+def messages(made: Made) -> int:
+    store, _ = opened(root=made.root)
+    store.close()
+    assert check(made.root) == []
+    return store.partitions["shared"].next_offset
+
+
+def test_a_clean_stop_leaves_nothing_and_a_kill_only_notes(made: Made) -> None:
+    assert list(Path(layout.journal_path(made.root)).iterdir()) == [] and kinds(made.root) == []
+    paths, _ = killed(made)
+    found = check(made.root)
+    assert len(paths) == 5 and [finding.kind for finding in found] == ["decided"]
+    assert all(finding.severity == "note" for finding in found)
+
+
+def entry_at(path: Path, number: int) -> tuple[int, int]:
+    """Where an entry stands, counted from 0, in a file of the journal."""
+    data = path.read_bytes()
+    header = journal_format.decode_file_header(data)
+    assert header is not None
+    at = journal_format.FILE_HEADER_BYTES
+    for _ in range(number + 1):
+        entry = journal_format.decode_entry(memoryview(data), at, header.salt)
+        assert entry is not None
+        at = entry.end
+    return entry.start, entry.end
+
+
+@pytest.mark.parametrize("place", ["entry", "first", "header", "deleted", "truncated"])
+def test_damage_in_the_middle_of_the_journal_is_told_with_its_place_and_costs_nothing_that_segments_have(
+    made: Made, place: str
+) -> None:
+    paths, stored = killed(made)
+    path, start, end = paths[2], *entry_at(paths[2], 0 if place == "first" else 1)
+    if place in ("entry", "first"):
+        made.flip(path, start + 60)
+        wanted = [(str(path), start, end)]
+    elif place == "header":
+        made.flip(path, 12)
+        wanted = [(str(path), 0, 64), (str(paths[1]), entry_at(paths[1], 1)[1], paths[1].stat().st_size)]
+    elif place == "deleted":
+        path.unlink()
+        wanted = [(str(paths[1]), entry_at(paths[1], 1)[1], paths[1].stat().st_size)]
+    else:
+        os.truncate(path, end - 13)
+        wanted = [(str(path), start, end - 13)]
+    found = check(made.root)
+    assert {finding.kind for finding in found} == {"journal", "decided"}
+    told = [(each.path, each.start, each.end) for each in found if each.kind == "journal"]
+    assert told == wanted
+    done, left = repair(made.root)
+    assert left == [] and done
+    mended(made.root)
+    assert messages(made) == stored
+
+
+def test_what_is_torn_at_the_end_of_the_journal_is_no_damage(made: Made) -> None:
+    paths, stored = killed(made)
+    before = paths[-1].read_bytes()
+    for size in (len(before) // 2, 64, 63):
+        os.truncate(paths[-1], size)
+        assert "decided" in kinds(made.root)
+        assert ("journal" in kinds(made.root)) == (size < 64)
+    paths[-1].write_bytes(bytes(4_096))
+    assert kinds(made.root) == ["decided"], "it was begun, and never synced"
+    repair(made.root)
+    mended(made.root)
+    assert messages(made) == stored
+
+
+def test_what_only_the_journal_has_is_brought_back_by_a_repair(made: Made) -> None:
+    before = messages(made)
+    store, _ = opened(root=made.root)
+    put(store.partitions["shared"], b"journal", destination="/topic/0")
+    jobs = store.take(both(NOW))
+    jobs[0].write()
+    store.journal.close()
+    store.release()
+    done, left = repair(made.root)
+    assert any(each.endswith("what was decided is everywhere") for each in done) and left == []
+    assert messages(made) == before + 1
+
+
+def test_the_journal_has_the_modes_of_all_files(made: Made) -> None:
+    paths, _ = killed(made)
+    directory = Path(layout.journal_path(made.root))
+    assert directory.stat().st_mode & 0o777 == 0o700
+    assert all(path.stat().st_mode & 0o777 == 0o600 for path in paths)
+    for path, mode in ((paths[0], 0o640), (directory, 0o750)):
+        before = path.stat().st_mode
+        path.chmod(mode)
+        assert [finding.path for finding in check(made.root) if finding.kind == "mode"] == [str(path)]
+        path.chmod(before)
+    (directory / "notes").touch(0o600)
+    assert "foreign" in kinds(made.root)
 
 
 # --- what lies about --------------------------------------------------------------------------------------------------
@@ -317,7 +433,7 @@ def test_beside_a_running_broker_only_what_is_committed_is_looked_at(made: Made)
     made.flip(made.segment(0), at + 80)
     assert kinds(made.root) == ["damaged"]
     with pytest.raises(StorageError, match=f"process {os.getpid()}.*stop it first"):
-        Repair(made.root, NOW).__enter__()
+        Repair(made.root, both(NOW)).__enter__()
     store.close()
 
 

@@ -12,6 +12,7 @@ from radiator.storage.files import FileSystem
 from radiator.storage.options import PartitionOptions
 from radiator.upkeep.fsck import Fsck
 from radiator.upkeep.purge import NoSuchDestination, Purged, purge
+from tests.clocks import both
 from tests.storage.driving import ALWAYS, NOW, commit, opened, put, read_all
 from tests.storage.faults import FaultyFileSystem
 
@@ -44,7 +45,7 @@ def root(tmp_path: Path) -> str:
 
 
 def test_a_queue_is_settled_and_that_of_others_in_the_same_log_is_not(root: str) -> None:
-    assert purge(root, QUEUE, CURSOR, True, NOW) == [Purged(QUEUE, 9, 12), Purged("shared", 4, 12)]
+    assert purge(root, QUEUE, CURSOR, True, both(NOW)) == [Purged(QUEUE, 9, 12), Purged("shared", 4, 12)]
     assert list(Fsck(root).run()) == []
     store, notes = opened(root=root)
     assert notes == []
@@ -55,7 +56,7 @@ def test_a_queue_is_settled_and_that_of_others_in_the_same_log_is_not(root: str)
     assert other is not None and other.floor == 2
     assert len(read_all(store.partitions[QUEUE])) == 12, "nothing is removed"
     store.close()
-    assert [each.records for each in purge(root, QUEUE, CURSOR, True, NOW)] == [0, 0]
+    assert [each.records for each in purge(root, QUEUE, CURSOR, True, both(NOW))] == [0, 0]
 
 
 def test_a_queue_that_nobody_ever_read_is_settled_too(tmp_path: Path) -> None:
@@ -64,14 +65,14 @@ def test_a_queue_that_nobody_ever_read_is_settled_too(tmp_path: Path) -> None:
     put(store.partition(QUEUE, ALWAYS), b"one", b"two", destination=QUEUE)
     commit(store)
     store.close()
-    assert purge(root, QUEUE, CURSOR, True, NOW) == [Purged(QUEUE, 2, 2)]
+    assert purge(root, QUEUE, CURSOR, True, both(NOW)) == [Purged(QUEUE, 2, 2)]
     store, _ = opened(root=root)
     assert store.cursors.open(CURSOR, QUEUE, 0).floor == 2
     store.close()
 
 
 def test_a_topic_loses_its_history_and_goes_on_with_the_next_offset(root: str) -> None:
-    assert purge(root, TOPIC, f"queue:{TOPIC}", False, NOW) == [Purged(TOPIC, 9, 9)]
+    assert purge(root, TOPIC, f"queue:{TOPIC}", False, both(NOW)) == [Purged(TOPIC, 9, 9)]
     assert list(Fsck(root).run()) == []
     store, notes = opened(root=root)
     partition = store.partition(TOPIC, SMALL)
@@ -82,8 +83,8 @@ def test_a_topic_loses_its_history_and_goes_on_with_the_next_offset(root: str) -
     store.close()
     names = os.listdir(partition.directory)
     assert [name for name in names if name.endswith(".rlog")] == ["00000000000000000009.rlog"]
-    assert purge(root, TOPIC, f"queue:{TOPIC}", False, NOW) == [Purged(TOPIC, 1, 10)]
-    assert purge(root, TOPIC, f"queue:{TOPIC}", False, NOW) == [Purged(TOPIC, 0, 10)]
+    assert purge(root, TOPIC, f"queue:{TOPIC}", False, both(NOW)) == [Purged(TOPIC, 1, 10)]
+    assert purge(root, TOPIC, f"queue:{TOPIC}", False, both(NOW)) == [Purged(TOPIC, 0, 10)]
     assert list(Fsck(root).run()) == []
 
 
@@ -93,7 +94,7 @@ def test_a_topic_in_a_shared_log_is_refused_in_words(root: str) -> None:
     commit(store)
     store.close()
     with pytest.raises(StorageError, match="shares this log with 1 others, such as /topic/u"):
-        purge(root, TOPIC, f"queue:{TOPIC}", False, NOW)
+        purge(root, TOPIC, f"queue:{TOPIC}", False, both(NOW))
     store, _ = opened(root=root)
     assert len(read_all(store.partitions[TOPIC])) == 10
     store.close()
@@ -101,10 +102,10 @@ def test_a_topic_in_a_shared_log_is_refused_in_words(root: str) -> None:
 
 def test_what_is_not_there_and_what_a_broker_has_is_told(root: str) -> None:
     with pytest.raises(NoSuchDestination, match="nothing is stored for /queue/z"):
-        purge(root, "/queue/z", "queue:/queue/z", True, NOW)
+        purge(root, "/queue/z", "queue:/queue/z", True, both(NOW))
     store, _ = opened(root=root)
     with pytest.raises(StorageError, match=f"process {os.getpid()}.*stop it first"):
-        purge(root, QUEUE, CURSOR, True, NOW)
+        purge(root, QUEUE, CURSOR, True, both(NOW))
     store.close()
 
 
@@ -115,7 +116,7 @@ def test_a_purge_that_dies_half_way_leaves_a_log_that_goes_on(verb: str) -> None
         filled("/data", fs)  # type: ignore[arg-type]
         fs.fail(verb, nth)
         try:
-            purge("/data", TOPIC, f"queue:{TOPIC}", False, NOW, fs)  # type: ignore[arg-type]
+            purge("/data", TOPIC, f"queue:{TOPIC}", False, both(NOW), fs)  # type: ignore[arg-type]
         except (StorageError, OSError):
             fs.power_cut()
         else:

@@ -15,18 +15,20 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from radiator import limits
-from radiator.broker.admin import cursor_orders, delayed_orders, lists
+from radiator.broker.admin import clock_orders, cursor_orders, delayed_orders, lists
 from radiator.broker.subscriptions import subscribing
+from radiator.clock import Now
 from radiator.errors import ProtocolError, StorageError, printable
 from radiator.routing.rules import TEMP_QUEUE_PREFIX, TEMPORARY
 from radiator.stomp.headers import join
 
 if TYPE_CHECKING:
     from radiator.broker.broker import Broker
+    from radiator.broker.budget import Steps
     from radiator.broker.session import Session
     from radiator.stomp.frames import Frame
 
@@ -35,21 +37,23 @@ log = logging.getLogger("radiator.admin")
 DESTINATION = "/radiator/admin"
 REQUEST_BYTES_MAX = 64 * 1024  # an order, not data
 LOGGED_CHARS_MAX = 500
+ENTRY_UNITS = 8  # of a list, as JSON
 
-Answer = dict[str, Any]
+Answer = dict[str, Any]  # a list, or an iterator, is told entry by entry
+Work = Generator[bool, None, Answer | None]  # what a verb does, in steps (``broker.budget``)
 
 
 class Ask:
-    """One request: who asks (``session``), when (``now_ns``), for what (``args``, without ``do``)."""
+    """One request: who asks (``session``), when (``now``), for what (``args``, without ``do``)."""
 
-    __slots__ = ("_broker", "_correlation", "_reply_to", "args", "now_ns", "session", "verb")
+    __slots__ = ("_broker", "_correlation", "_reply_to", "args", "now", "session", "verb")
 
-    def __init__(self, broker: Broker, session: Session, reply_to: str, correlation: str | None, now_ns: int) -> None:
+    def __init__(self, broker: Broker, session: Session, reply_to: str, correlation: str | None, now: Now) -> None:
         self._broker = broker
         self._reply_to = reply_to
         self._correlation = correlation
         self.session = session
-        self.now_ns = now_ns
+        self.now = now
         self.verb = ""
         self.args: dict[str, Any] = {}
 
@@ -83,8 +87,26 @@ class Ask:
         self.answer({"error": {"code": error.code, "message": error.message, "detail": error.detail}}, ok=False)
 
     def answer(self, fields: Answer, ok: bool = True) -> None:
-        """Send the answer; nothing, if the asker is gone."""
+        """Send the answer, from outside of the verb's steps."""
+        self._broker.background.add(self.answering(fields, ok))
+
+    def answering(self, fields: Answer, ok: bool = True) -> Steps:
+        """Send the answer; nothing, if the asker is gone. In ASCII: a request may hold half a character."""
         broker, session = self._broker, self.session
+        parts = [json.dumps({"ok": ok, "do": self.verb})[:-1]]
+        for name, value in fields.items():
+            parts.append(f", {json.dumps(name)}: ")
+            if not isinstance(value, list | Iterator):
+                parts.append(json.dumps(value))
+                continue
+            mark = "["
+            for each in value:
+                parts.append(mark + json.dumps(each))
+                mark = ", "
+                broker.budget.spend(ENTRY_UNITS)
+                yield True
+            parts.append("]" if mark == ", " else "[]")
+        body = "".join([*parts, "}"]).encode()
         if session.closing or session.closed:
             return
         destination = broker.destinations.get(self._reply_to)
@@ -94,15 +116,12 @@ class Ask:
         if self._correlation is not None:
             headers.append(("correlation-id", self._correlation))
         block = join(headers, "1.2")[1:].encode()
-        body = json.dumps(
-            {"ok": ok, "do": self.verb, **fields}
-        ).encode()  # in ASCII: a request may hold half a character
         partition = destination.next_feed().partition
         append = partition.append
         if broker.store.memory_is_full and _unread_bytes(broker, session) < limits.ANSWERS_BYTES_MAX:
             append = partition.append_past_budget
         try:
-            append(destination.name, block, body, self.now_ns)
+            append(destination.name, block, body, self.now.wall)
         except StorageError:
             broker.stats.dropped_replies += 1  # the asker does not read what it asked for
 
@@ -111,7 +130,7 @@ class Verb(NamedTuple):
     """``of_names``: it concerns single destinations and asks for the right over each itself (``Ask.require``), so it
     takes the ``admin`` right over some names only; the others take the right over everything."""
 
-    run: Callable[[Broker, Ask], Answer | None]
+    run: Callable[[Broker, Ask], Answer | Work]
     of_names: bool = False
 
 
@@ -119,6 +138,8 @@ VERBS: dict[str, Verb] = {
     "destinations.ls": Verb(lists.destinations, of_names=True),
     "clients.ls": Verb(lists.clients),
     "stats": Verb(lists.stats),
+    "clock": Verb(clock_orders.show),
+    "clock.accept": Verb(clock_orders.accept),
     "cursors.ls": Verb(cursor_orders.ls),
     "cursors.set": Verb(cursor_orders.move),
     "cursors.rm": Verb(cursor_orders.rm),
@@ -126,7 +147,7 @@ VERBS: dict[str, Verb] = {
 }
 
 
-def ask(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
+def ask(broker: Broker, session: Session, frame: Frame, now: Now) -> Steps:
     """A SEND to the admin channel. Raises ProtocolError where there is nobody, or nowhere, to answer."""
     headers = frame.head.headers
     session.require_some("admin")
@@ -140,19 +161,31 @@ def ask(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
             f"Expected reply-to:{TEMP_QUEUE_PREFIX}<name>, where the answer is to go, got {reply_to[:200]!r}.",
         )
     reply_queue = subscribing.own_reply_queue(broker, session, reply_to)
-    asked = Ask(broker, session, reply_queue, headers.get("correlation-id"), now_ns)
+    if not reply_queue:
+        raise ProtocolError(
+            "bad-header", "header reply-to: the queue of another connection", f"Expected {TEMP_QUEUE_PREFIX}<name>."
+        )
+    asked = Ask(broker, session, reply_queue, headers.get("correlation-id"), now)
     if frame.receipt is not None:
         session.receipts.now(frame.receipt)
     try:
-        fields = _run(broker, asked, frame.body)
+        fields = yield from _run(broker, asked, frame.body)
     except ProtocolError as error:
-        log.info(
-            "%s %s %s: refused: %s", _who(session), printable(asked.verb) or "?", _what(asked), printable(error.message)
+        broker.peer_log.line(
+            logging.INFO,
+            "refused admin requests",
+            session.origin,
+            "%s %s %s: refused: %s",
+            _who(session),
+            printable(asked.verb) or "?",
+            _what(asked),
+            printable(error.message),
+            logger=log,
         )
         asked.refuse(error)
     else:
         if fields is not None:
-            asked.answer(fields)
+            yield from asked.answering(fields)
 
 
 def _unread_bytes(broker: Broker, session: Session) -> int:
@@ -161,7 +194,7 @@ def _unread_bytes(broker: Broker, session: Session) -> int:
     return sum(feed.partition.held_bytes for destination in found for feed in destination.feeds)
 
 
-def _run(broker: Broker, asked: Ask, body: bytes) -> Answer | None:
+def _run(broker: Broker, asked: Ask, body: bytes) -> Work:
     if len(body) > REQUEST_BYTES_MAX:
         raise _bad(f"an admin request has at most {REQUEST_BYTES_MAX} bytes", f"got {len(body)}")
     try:
@@ -178,7 +211,8 @@ def _run(broker: Broker, asked: Ask, body: bytes) -> Answer | None:
     if not verb.of_names:
         asked.session.require_all("admin")
     log.info("%s %s %s", _who(asked.session), asked.verb, _what(asked))
-    return verb.run(broker, asked)
+    done = verb.run(broker, asked)
+    return (yield from done) if isinstance(done, Generator) else done
 
 
 def _who(session: Session) -> str:
@@ -186,7 +220,7 @@ def _who(session: Session) -> str:
 
 
 def _what(asked: Ask) -> str:
-    return json.dumps(asked.args)[:LOGGED_CHARS_MAX]
+    return printable(json.dumps(asked.args)[:LOGGED_CHARS_MAX])
 
 
 def _bad(message: str, detail: str) -> ProtocolError:

@@ -9,13 +9,12 @@ Knows: queues, sources, positions. Must not know: who may ask.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from bisect import bisect_left
+from collections.abc import Callable
 from fnmatch import fnmatchcase
-from heapq import nsmallest
 from typing import TYPE_CHECKING, Any
 
 from radiator.broker.named import cursor_names, lag
-from radiator.broker.named.names import JOIN_WORK
 from radiator.broker.queues import rewound
 from radiator.broker.queues.source import QueueSource
 from radiator.broker.subscriptions.positions import Position, parse_position
@@ -23,67 +22,87 @@ from radiator.errors import ProtocolError, StorageError
 from radiator.storage.cursor import Cursor
 
 if TYPE_CHECKING:
-    from radiator.broker.admin.channel import Ask
+    from radiator.broker.admin.channel import Ask, Work
     from radiator.broker.broker import Broker
+    from radiator.broker.budget import Steps
     from radiator.broker.queues.queue import Queue
 
 PAGE = 500
-NAMES_A_FRAME = 10
+ROWS_MAX = 2_000  # of a page: no further name is begun
+NAMES_A_UNIT = 2  # that are looked at
+ROW_UNITS = 5
+PLACE_UNITS = 20  # of a log in which a queue's cursor is moved
 
 
-def ls(broker: Broker, asked: Ask) -> dict[str, Any]:
-    """Cursors whose name matches ``match`` (with ``*``), in pages by name."""
+def ls(broker: Broker, asked: Ask) -> Work:
+    """Cursors whose name matches ``match`` (with ``*``), in pages by name. A page ends early where the cursors of its
+    names lie over very many logs."""
     match, after = asked.text("match", "*"), asked.text("after", "")
     limit = asked.number("limit", PAGE, 1, PAGE)
-    known = lag.queues(broker)
-    broker.work += len(known) // NAMES_A_FRAME
     stranded: dict[str, list[dict[str, Any]]] = {}
     for each in broker.former.stranded:
         stranded.setdefault(each.cursor, []).append(each.row)
-    there = known | stranded
-    names = (key for key in there if key > after and (fnmatchcase(key, match) or fnmatchcase(_bare(key), match)))
-    found = nsmallest(limit + 1, names)
+    found: list[str] = []  # the first of them by name, and one more
+    for number, key in enumerate([*lag.names(broker), *stranded]):
+        if number % NAMES_A_UNIT == 0:
+            broker.budget.spend(1)
+            yield True
+        if key <= after or (len(found) > limit and key >= found[-1]):
+            continue
+        if not (fnmatchcase(key, match) or fnmatchcase(_bare(key), match)):
+            continue
+        at = bisect_left(found, key)
+        if (at == len(found) or found[at] != key) and (key in stranded or lag.queue_of(broker, key) is not None):
+            found.insert(at, key)
+            del found[limit + 1 :]
+    rows: list[dict[str, Any]] = []
+    last = None
+    for key in found[:limit]:
+        if len(rows) >= ROWS_MAX:
+            return {"cursors": rows, "next": last}
+        queue = lag.queue_of(broker, key)
+        for row in (*(lag.rows(broker, key, queue) if queue is not None else ()), *stranded.get(key, ())):
+            rows.append(row)
+            broker.budget.spend(ROW_UNITS)
+            yield True
+        last = key
+    return {"cursors": rows, "next": last if len(found) > limit else None}
 
-    def rows(key: str) -> Iterable[dict[str, Any]]:
-        return lag.rows(broker, key, known[key]) if key in known else ()
 
-    return {
-        "cursors": [row for key in found[:limit] for row in (*rows(key), *stranded.get(key, ()))],
-        "next": found[limit - 1] if len(found) > limit else None,
-    }
-
-
-def rm(broker: Broker, asked: Ask) -> dict[str, Any] | None:
+def rm(broker: Broker, asked: Ask) -> Work:
     """Delete a named subscription, also one that is in use: whoever uses it is told and its connection ended."""
     key = _find(broker, asked.text("name"))
+    yield from broker.names.free(key)
     named = broker.names.by_key.get(key)
     if named is None:
         raise ProtocolError("bad-request", f"{key} is a queue's cursor, which lasts as the queue does", "See purge.")
     for each in list(named.queue.consumers):
         broker.refuse(each.session, ProtocolError("bad-subscription", f"{named.asked} was deleted by an administrator"))
     broker.names.delete(named)
+    yield from broker.names.free(key)
     return {"cursor": key}
 
 
-def move(broker: Broker, asked: Ask) -> dict[str, Any] | None:
+def move(broker: Broker, asked: Ask) -> Work:
     """Set a cursor to ``position``: over all its logs, or with ``destination`` over those of that one."""
     key = _find(broker, asked.text("name"))
-    position = parse_position("position", asked.text("position"), asked.now_ns)
+    position = parse_position("position", asked.text("position"), asked.now.wall)
     wanted = asked.text("destination", "")
     if wanted and wanted not in broker.destinations:
         raise ProtocolError("bad-request", f"there is no destination {wanted[:200]!r}")
+    yield from broker.names.free(key)
     named = broker.names.by_key.get(key)
     if named is None:
-        _move_queue(broker, asked, key, position, wanted)
+        yield from _move_queue(broker, asked, key, position, wanted)
         return None
     topics = [each for each in named.destinations if not wanted or each.name == wanted]
     if not topics:
         raise ProtocolError("bad-request", f"{key} is not about {wanted[:200]!r}", f"It reads {named.patterns.text}.")
-    broker.work += JOIN_WORK * len(topics)
-    if wanted:
-        named.move_in(topics, position, asked.now_ns)
-    else:
-        named.move(list(named.destinations), position, asked.now_ns)
+    with broker.names.changing(key):
+        if wanted:
+            yield from named.move_in(topics, position, asked.now.wall)
+        else:
+            yield from named.move(list(named.destinations), position, asked.now.wall)
 
     def settled(error: StorageError | None) -> None:
         if named.gone:
@@ -93,14 +112,16 @@ def move(broker: Broker, asked: Ask) -> dict[str, Any] | None:
             broker.names.keep_once_settled(named)
         else:
             broker.names.keep(named)
-            asked.answer({"cursors": list(lag.rows(broker, key, named.queue))})
+            asked.answer({"cursors": lag.rows(broker, key, named.queue)})
 
     named.seeking.settled(settled)
     return None
 
 
-def _move_queue(broker: Broker, asked: Ask, key: str, position: Position, wanted: str) -> None:
-    queue = lag.queues(broker)[key]
+def _move_queue(broker: Broker, asked: Ask, key: str, position: Position, wanted: str) -> Steps:
+    queue = lag.queue_of(broker, key)
+    if queue is None:
+        raise ProtocolError("not-found", f"{key} was deleted meanwhile")
     destination = broker.destinations.get(wanted)
     feeds = None if destination is None else [*destination.feeds, *destination.former]
     sources = [each for each in queue.sources if feeds is None or each.feed in feeds]
@@ -121,9 +142,11 @@ def _move_queue(broker: Broker, asked: Ask, key: str, position: Position, wanted
             for each, offset in places.items():
                 if each in queue.sources:
                     _replace(broker, key, queue, each, offset)
-            asked.answer({"cursors": list(lag.rows(broker, key, queue))})
+            asked.answer({"cursors": lag.rows(broker, key, queue)})
 
     for source in sources:
+        broker.budget.spend(PLACE_UNITS)
+        yield True
         _place(broker, source, position, placed)
 
 
@@ -173,9 +196,8 @@ def _replace(broker: Broker, key: str, queue: Queue, old: QueueSource, start: in
 
 
 def _find(broker: Broker, name: str) -> str:
-    known = lag.queues(broker)
     prefixes = ("", cursor_names.SUBSCRIPTION, cursor_names.GROUP, cursor_names.QUEUE)
-    key = next((prefix + name for prefix in prefixes if prefix + name in known), None)
+    key = next((prefix + name for prefix in prefixes if lag.queue_of(broker, prefix + name)), None)
     if key is None:
         raise ProtocolError("not-found", f"there is no cursor {name[:200]!r}", "`radiator cursors ls` lists them.")
     return key

@@ -6,19 +6,19 @@ Invariant: only what is below the offset that was named for its log is settled, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from radiator.broker.queues.source import QueueSource
 from radiator.errors import ProtocolError
 
 if TYPE_CHECKING:
-    from radiator.broker.admin.channel import Ask
+    from radiator.broker.admin.channel import Ask, Work
     from radiator.broker.broker import Broker
 
-SETTLED_A_FRAME = 1_000  # so many are as much work as one frame
+SETTLE_UNITS = 1  # of a message
 
 
-def settle(broker: Broker, asked: Ask) -> dict[str, Any]:
+def settle(broker: Broker, asked: Ask) -> Work:
     """What the queue ``name`` has put off, up to the offsets that ``until`` names by partition, each included."""
     name = asked.text("name")
     asked.require(name)
@@ -28,8 +28,12 @@ def settle(broker: Broker, asked: Ask) -> dict[str, Any]:
     until = asked.args.get("until")
     if not isinstance(until, dict) or not all(type(each) is int for each in until.values()):
         raise ProtocolError("bad-request", "until: expected the last offset of each partition, by its name")
-    settled = sum(_settle(each, until.get(each.feed.partition.name, -1) + 1) for each in destination.queue.sources)
-    broker.work += settled // SETTLED_A_FRAME
+    settled = 0
+    for source in list(destination.queue.sources):
+        count = _settle(source, until.get(source.feed.partition.name, -1) + 1)
+        settled += count
+        broker.budget.spend(SETTLE_UNITS * count)
+        yield True
     return {"settled": settled}
 
 

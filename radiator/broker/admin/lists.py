@@ -10,20 +10,25 @@ Knows: where the facts are. Must not know: how they travel.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Generator
 from fnmatch import fnmatchcase
+from heapq import merge
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from radiator.broker.admin import readiness
+from radiator.broker.destinations import temporary
 from radiator.broker.due import ahead
-from radiator.broker.queues.parked import back
+from radiator.broker.queues.skipped import back
+from radiator.clock import WallNs
 from radiator.routing import dead_letter
 from radiator.routing.pattern import parse_list
 from radiator.routing.rules import TEMPORARY
 
 if TYPE_CHECKING:
-    from radiator.broker.admin.channel import Ask
+    from radiator.broker.admin.channel import Ask, Work
     from radiator.broker.broker import Broker
+    from radiator.broker.budget import Budget
     from radiator.broker.destinations.destination import Destination
     from radiator.broker.queues.queue import Queue
     from radiator.broker.session import Session
@@ -32,32 +37,41 @@ PAGE = 1_000  # entries of an answer: some hundred kilobytes
 PARTITIONS_SHOWN = 16  # of a destination
 SUBSCRIPTIONS_SHOWN = 20  # of a client
 LOOKED_AT_MAX = 2_000  # names, for one page: some milliseconds
-PAGE_WORK = 100  # of a page, where looking at a destination is 1
-ENTRY_WORK = 2  # of an entry in it
+NAME_UNITS = 2  # of a name that is looked at
+ENTRY_UNITS = 10  # of an entry of the answer
+FIGURES_UNITS = 1_000  # of the figures of the broker
+SORTED_TOGETHER = 500  # names
+SORTED_A_UNIT = 5
+MERGED_TOGETHER = 50  # names, a unit each
 COUNTED = ("ready", "in_flight", "delayed", "burying", "unlooked", "total")  # messages of a queue
 
 
-def destinations(broker: Broker, asked: Ask) -> dict[str, Any]:
+def destinations(broker: Broker, asked: Ask) -> Work:
     """``destinations.ls``: what the asker may administer, those that match ``match`` if it is there; temporary queues
     only if that begins as they do; with ``dead_letters`` only what some rule names as a dead-letter destination."""
     match = asked.text("match", "#")
-    patterns, temporary = parse_list(match), match.startswith(TEMPORARY)
+    patterns, temporaries = parse_list(match), match.startswith(TEMPORARY)
     may = asked.session.rights.may
     templates = dead_letter.templates(broker.config) if asked.flag("dead_letters") else None
 
     def wanted(name: str) -> bool:
         if templates is not None and not any(dead_letter.is_dead_letter(each, name) for each in templates):
             return False
-        return patterns.matches(name) and may("admin", name) and (temporary or not name.startswith(TEMPORARY))
+        return patterns.matches(name) and may("admin", name) and (temporaries or not name.startswith(TEMPORARY))
 
-    page, more = _page(broker, asked, broker.destinations, wanted)
-    found = [broker.destinations[name] for name in page]
+    page, more = yield from _page(broker, asked, broker.destinations, wanted)
+    found = [each for each in map(broker.destinations.get, page) if each is not None]
     ahead.look_at([source for each in found if each.queue is not None for source in each.queue.sources])
-    now_ns = broker.timing.now_ns
-    return {"destinations": [_destination(each, now_ns) for each in found], "next": more}
+    now_ns = broker.timing.shown_ns
+    entries = []
+    for each in found:
+        broker.budget.spend(ENTRY_UNITS)
+        yield True
+        entries.append(_destination(each, now_ns))
+    return {"destinations": entries, "next": more}
 
 
-def clients(broker: Broker, asked: Ask) -> dict[str, Any]:
+def clients(broker: Broker, asked: Ask) -> Work:
     """``clients.ls``: the connections, those whose session, user or address matches ``match`` (with ``*``)."""
     match = asked.text("match", "*")
     sessions = broker.sessions
@@ -66,47 +80,74 @@ def clients(broker: Broker, asked: Ask) -> dict[str, Any]:
         session = sessions[name]
         return any(fnmatchcase(text, match) for text in (name, session.user, session.address))
 
-    page, more = _page(broker, asked, sessions, wanted)
-    return {"clients": [_client(broker.sessions[name]) for name in page], "next": more}
+    page, more = yield from _page(broker, asked, sessions, wanted)
+    entries = []
+    for each in [session for session in map(sessions.get, page) if session is not None]:
+        broker.budget.spend(ENTRY_UNITS + len(each.subscriptions))
+        yield True
+        entries.append(_client(each))
+    return {"clients": entries, "next": more}
 
 
-def stats(broker: Broker, asked: Ask) -> dict[str, Any]:
+def stats(broker: Broker, asked: Ask) -> Work:
     """``stats``: the counters since the start, and facts."""
+    broker.budget.spend(FIGURES_UNITS)
+    yield True
     return {"version": broker.server_name, **readiness.figures(broker)}
 
 
 def _page(
     broker: Broker, asked: Ask, there: Collection[str], wanted: Callable[[str], bool]
-) -> tuple[list[str], str | None]:
+) -> Generator[bool, None, tuple[list[str], str | None]]:
     limit = asked.number("limit", PAGE, 1, PAGE)
     after = asked.text("after", "")
-    broker.work += PAGE_WORK
+    budget = broker.budget
     verb, names = asked.session.listing
     if not after or verb != asked.verb:
-        names = sorted(there)
+        names = yield from _sorted(budget, there)
         asked.session.listing = (asked.verb, names)
     start = bisect_right(names, after)
     found: list[str] = []
     for at in range(start, min(start + LOOKED_AT_MAX, len(names))):
+        budget.spend(NAME_UNITS)
+        yield True
         if names[at] in there and wanted(names[at]):
             found.append(names[at])
             if len(found) == limit:
                 break
     else:
         at = min(start + LOOKED_AT_MAX, len(names)) - 1
-    broker.work += max(0, at + 1 - start) + ENTRY_WORK * len(found)
     if at + 1 < len(names):
         return found, names[at]
     asked.session.listing = ("", [])
     return found, None
 
 
-def _destination(destination: Destination, now_ns: int) -> dict[str, Any]:
+def _sorted(budget: Budget, there: Collection[str]) -> Generator[bool, None, list[str]]:
+    """The names in their order, sorted in portions that are then merged."""
+    names = list(there)
+    runs = []
+    for at in range(0, len(names), SORTED_TOGETHER):
+        runs.append(sorted(names[at : at + SORTED_TOGETHER]))
+        budget.spend(SORTED_TOGETHER // SORTED_A_UNIT)
+        yield True
+    if len(runs) < 2:
+        return runs[0] if runs else []
+    merged: list[str] = []
+    every = merge(*runs)
+    while some := list(islice(every, MERGED_TOGETHER)):
+        merged += some
+        budget.spend(MERGED_TOGETHER)
+        yield True
+    return merged
+
+
+def _destination(destination: Destination, now_ns: WallNs) -> dict[str, Any]:
     partitions = [feed.partition for feed in destination.feeds]
     return {
         "name": destination.name,
         "kind": destination.policy.kind,
-        "store": destination.policy.store,
+        "store": destination.policy.rule.store,
         "subscribers": destination.subscribers,
         **(_waiting(destination.queue, now_ns) if destination.queue is not None else {}),
         **({"fan_out": list(destination.policy.fan_out)} if destination.policy.fan_out else {}),
@@ -119,7 +160,7 @@ def _destination(destination: Destination, now_ns: int) -> dict[str, Any]:
     }
 
 
-def _waiting(queue: Queue, now_ns: int) -> dict[str, Any]:
+def _waiting(queue: Queue, now_ns: WallNs) -> dict[str, Any]:
     """Of a queue: what waits and what is with consumers. In a log that other destinations share it is not known without
     reading it, so it is null."""
     if any(source.shared for source in queue.sources):
@@ -152,7 +193,7 @@ def _client(session: Session) -> dict[str, Any]:
         "subscription_count": len(subscriptions),
         "subscriptions": [
             {
-                "id": each.id,
+                "id": temporary.without_secret(each.id),
                 "destination": each.patterns.text,
                 "ack": each.ack,
                 "browser": each.browser,

@@ -5,13 +5,18 @@ Knows: where the facts are. Must not know: how they are asked for. Reads only; o
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from radiator.broker.admin import clock_orders
 from radiator.broker.named import lag
+from radiator.broker.queues.skipped import why_stopped
+from radiator.clock import NS_PER_MS
 
 if TYPE_CHECKING:
     from radiator.broker.broker import Broker
 
+STOPPED_SHOWN = 100  # queues that look no further for the selectors of their consumers
 CURSORS_SHOWN = 100  # those that are furthest behind
 
 
@@ -19,17 +24,22 @@ def reasons(broker: Broker) -> list[str]:
     """Why some message or ACK would be refused now, in words; nothing if none would. What a start has found damaged
     does not count: what is there is served."""
     found = ["the broker is being stopped"] if broker.stopping else []
-    if broker.disk_full is not None:
-        found.append(f"{broker.disk_full.message}: {broker.disk_full.detail}")
+    for why in (broker.displaced, broker.files_refused):
+        if why is not None:
+            found.append(f"{why.message}: {why.detail}")
     return found + broker.store.failures()
 
 
 def held_back(broker: Broker) -> list[str]:
-    """Who has to wait now though nothing is refused yet, in words."""
-    if not broker.store.memory_is_full:
-        return []
-    used = f"limits.memory ({broker.config.limits.memory} bytes) is used up"
-    return [f"{used}: who sends to a memory partition waits; consumers and acknowledgements go on"]
+    """What has to wait now though nothing is refused, in words."""
+    found = clock_orders.held_back(broker)
+    if ahead := broker.ahead_logs.text(broker.timing.now.wall):
+        found.append(ahead)
+    found += [why_stopped(source) for source in islice(broker.timing.skipping.stopped, STOPPED_SHOWN)]
+    if full := broker.memory.full:
+        used = f"limits.memory ({broker.config.limits.memory} bytes) is used up"
+        found.append(f"{used} for {', '.join(full)}: clients that need more wait; consumers and acknowledgements go on")
+    return found
 
 
 def figures(broker: Broker) -> dict[str, Any]:
@@ -40,7 +50,14 @@ def figures(broker: Broker) -> dict[str, Any]:
         "named_subscriptions": len(broker.names.by_key),
         "held_back": len(broker.throttle.held),  # sessions whose frames wait: on_full: block, rate_limit, limits.memory
         **broker.former.figures,
-        "memory_full": broker.store.memory_is_full,
+        "stopped_by_selectors": len(broker.timing.skipping.stopped),
+        "skipped_runs": broker.timing.skipping.runs,
+        "memory_full": bool(broker.memory.full),
+        "memory": broker.memory.figures(),
+        "longest_turn_ms": broker.budget.longest_ns / NS_PER_MS,
+        "turn_work_peak": broker.budget.peak,
+        "clock_ahead_seconds": broker.timing.clock.ahead_seconds,  # of an unconfirmed step forward
+        "logs_ahead": len(broker.ahead_logs.at(broker.timing.now.wall)),  # of the clock: wrong receive times
         "outbox_bytes": sum(session.outbox_bytes for session in broker.sessions.values()),
     }
     cursors = lag.furthest_behind(broker, CURSORS_SHOWN)

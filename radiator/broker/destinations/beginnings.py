@@ -27,6 +27,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from radiator.broker.named import cursor_names
+from radiator.clock import BEFORE
 from radiator.errors import ProtocolError
 from radiator.routing.feeding import Feeding, entries_of
 from radiator.storage import last_rules
@@ -97,7 +98,7 @@ class Beginnings:
         self._then = None
         entries = entries_of(self._rules.config)
         if entries != self._entries:
-            last_rules.replace(self._store.fs, self._store.root, entries, self._store.cursors, 0)
+            last_rules.replace(self._store.fs, self._store.root, entries, self._store.cursors, BEFORE)
 
     # --- cursors ----------------------------------------------------------------------------------------------------
 
@@ -122,7 +123,7 @@ class Beginnings:
         floor, above = settled_in_all(places, partition.high_watermark)
         if isinstance(partition, MemoryPartition):
             return Cursor(floor)
-        cursor, _ = opening.open(*key, floor, SyncPolicy(policy.fsync_interval_ns))
+        cursor, _ = opening.open(*key, floor, SyncPolicy(policy.rule.fsync_interval_ns))
         for start, stop in above:
             cursor.ack_range(start, stop)
         for place in places:

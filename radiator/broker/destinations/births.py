@@ -6,30 +6,35 @@ Invariant: a new destination has joined every pattern that matches it before its
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from radiator.broker.subscriptions import joining
 from radiator.broker.subscriptions.reader import Reader
-from radiator.broker.subscriptions.windows import window_of
+from radiator.errors import ProtocolError
 from radiator.routing.index import PatternIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator
 
     from radiator.broker.broker import Broker
     from radiator.broker.destinations.destination import Destination
     from radiator.broker.subscriptions.subscription import Subscription
+    from radiator.routing.pattern import PatternSet
 
-BIRTH_WORK = 10  # of a destination, where looking at one is 1
+BIRTH_UNITS = 60  # of a destination
+JOIN_UNITS = 4  # of a subscription that it joins, a durable name or an expression that is tried
 
 
 class Births:
     """See the top of the file."""
 
-    __slots__ = ("_broker", "_watchers")
+    __slots__ = ("_broker", "_gathering", "_watchers")
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._watchers: PatternIndex[Subscription] = PatternIndex()
+        self._gathering: list[tuple[PatternSet, list[Destination]]] = []
 
     @property
     def tried(self) -> Collection[Subscription]:
@@ -44,10 +49,25 @@ class Births:
         """It has ended."""
         self._watchers.remove(subscription, subscription.asked.patterns)
 
+    @contextmanager
+    def gathering(self, patterns: PatternSet) -> Iterator[list[Destination]]:
+        """For somebody who goes through all destinations in several turns: those that are created meanwhile and
+        match."""
+        entry: tuple[PatternSet, list[Destination]] = (patterns, [])
+        self._gathering.append(entry)
+        try:
+            yield entry[1]
+        finally:
+            self._gathering = [each for each in self._gathering if each is not entry]
+
     def born(self, destination: Destination) -> None:
         """A new destination: it joins the patterns that match it."""
         found = self._watchers.find(destination.name)
-        self._broker.work += BIRTH_WORK + len(found) + len(self.tried) + self._broker.names.born(destination)
+        for patterns, late in self._gathering:
+            if patterns.matches(destination.name):
+                late.append(destination)
+        joined = len(found) + len(self.tried) + self._broker.names.born(destination)
+        self._broker.budget.spend(BIRTH_UNITS + JOIN_UNITS * joined)
         for subscription in found:
             asked, permitted = subscription.asked, subscription.patterns
             if permitted is asked or permitted.matches(destination.name):
@@ -60,20 +80,22 @@ class Births:
         destination = broker.destination(name)
         if not destination.sent:
             destination.sent = True
-            broker.work += broker.names.born(destination)
+            broker.budget.spend(JOIN_UNITS * broker.names.born(destination))
         return destination
 
     def _join(self, subscription: Subscription, destination: Destination) -> None:
         broker = self._broker
-        if destination.policy.kind == "queue" and not subscription.browser:
-            if destination.queue is not None:
-                most = subscription.session.limits.in_flight
-                window = window_of(None, subscription.prefetch, subscription.ack, [destination], most)
-                if window is not None and window > (subscription.window or 1):
-                    subscription.widen(window)
-                    broker.ready.credit(subscription)
-                    broker.ready.credit_session(subscription.session)
-                broker.consume(subscription, destination)
+        if subscription.closed or destination in subscription.destinations:
+            return
+        try:
+            subscription.session.joined.check()
+            if destination.policy.kind == "queue" and not subscription.browser:
+                if destination.queue is not None:
+                    joining.consume(broker, subscription, destination)
+                return
+        except ProtocolError as error:  # to miss it in silence would be worse
+            broker.stats.joins_refused += 1
+            broker.refuse(subscription.session, error)
             return
         subscription.enter(destination)
         for feed in destination.feeds:

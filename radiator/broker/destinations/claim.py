@@ -188,7 +188,7 @@ class Claims:
 
     __slots__ = ("_asked", "_owners")
 
-    def __init__(self, sources: Iterable[Any] = ()) -> None:
+    def __init__(self, sources: Iterable[Any]) -> None:
         self._owners: dict[str, dict[Any, None]] = {}
         self._asked: dict[Any, None] = {}  # which know what they claim only when they are asked
         for source in sources:

@@ -7,7 +7,6 @@ SEND ends with.
 from __future__ import annotations
 
 import zlib
-from itertools import cycle
 from typing import TYPE_CHECKING
 
 from radiator.broker.destinations.lanes import priority_of
@@ -31,8 +30,8 @@ class Destination:
 
     __slots__ = (
         "_open_lane",
-        "_round_robin",
         "_suffixes",
+        "_turn",
         "feeds",
         "former",
         "name",
@@ -55,13 +54,13 @@ class Destination:
         self.subscribers = 0
         self.sent = False  # somebody has wanted to send to it, in this run
         self._open_lane = open_lane
-        self._round_robin = cycle(feeds)
+        self._turn = 0
         self._suffixes: dict[tuple[Feed, int, str], bytes] = {}
 
     @property
     def limited(self) -> bool:
         """True if its rule says how much may wait in it."""
-        return self.policy.max_messages is not None or self.policy.max_bytes is not None
+        return self.policy.rule.max_messages is not None or self.policy.rule.max_bytes is not None
 
     @property
     def is_parent(self) -> bool:
@@ -93,13 +92,13 @@ class Destination:
         forced = headers.get("partition")
         if self.policy.priority:
             return self._lane(priority_of(headers))
-        if forced is not None and (len(feeds) > 1 or self.policy.partition_by is not None):
+        if forced is not None and (len(feeds) > 1 or self.policy.rule.partition_by is not None):
             return self._forced(forced)
         if len(feeds) == 1:
             return feeds[0]
         key = headers.get("partition-key")
-        if key is None and self.policy.partition_by is not None:
-            key = headers.get(self.policy.partition_by)
+        if key is None and self.policy.rule.partition_by is not None:
+            key = headers.get(self.policy.rule.partition_by)
         if key is None:
             return None
         return feeds[zlib.crc32(key.encode()) % len(feeds)]
@@ -124,7 +123,9 @@ class Destination:
 
     def next_feed(self) -> Feed:
         """Round robin over the partitions, for messages without a key."""
-        return next(self._round_robin)
+        feed = self.feeds[self._turn]
+        self._turn = (self._turn + 1) % len(self.feeds)
+        return feed
 
     def receipt_suffix(self, feed: Feed, version: str) -> bytes:
         """How the RECEIPT of a SEND ends; the same object for as long as it says the same."""

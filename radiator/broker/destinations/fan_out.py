@@ -107,18 +107,17 @@ def read_for(destination: Destination) -> list[Feed]:
     return feeds
 
 
-def without_parents(destinations: list[Destination], patterns: PatternSet, browser: bool) -> list[Destination]:
-    """What a SUBSCRIBE takes part in: parents that are queues have no consumers, and patterns pass them over. Raises
-    ProtocolError for one that is named."""
-    if browser:
-        return destinations
-    parents = [each for each in destinations if each.is_parent]
-    for each in parents:
-        if each.name in patterns.names:
-            raise ProtocolError(
-                "bad-destination",
-                f"the messages of {each.name[:200]!r} go to other queues",
-                f"Expected one of {', '.join(each.policy.fan_out)}; or browser:true, to look at them without taking "
-                f"them. The rule on line {each.policy.rule.line} of the configuration says fan_out.",
-            )
-    return [each for each in destinations if not each.is_parent] if parents else destinations
+def is_passed_over(destination: Destination, patterns: PatternSet, browser: bool) -> bool:
+    """True if a SUBSCRIBE to these patterns takes no part in this destination: a parent that is a queue has no
+    consumers. Raises ProtocolError if it is named."""
+    if browser or not destination.is_parent:
+        return False
+    if destination.name in patterns.names:
+        policy = destination.policy
+        raise ProtocolError(
+            "bad-destination",
+            f"the messages of {destination.name[:200]!r} go to other queues",
+            f"Expected one of {', '.join(policy.fan_out)}; or browser:true, to look at them without taking them. The "
+            f"rule on line {policy.rule.line} of the configuration says fan_out.",
+        )
+    return True

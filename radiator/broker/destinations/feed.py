@@ -76,7 +76,7 @@ class Feed:
         self.readers: dict[Any, None] = {}
         self.sources: list[Any] = []
         self.committed_to: int = partition.high_watermark  # as far as the sources have been told
-        self._claims = Claims()
+        self._claims: Claims | None = None  # made when it is asked for: most logs have one reader
         self._floors: list[tuple[int, int, Any]] = []  # a heap: a floor that a source had, a number, the source
         self._joined = 0
         self.destinations = 0
@@ -146,6 +146,8 @@ class Feed:
         """Those of which the batch has something. In memory all are told: what they have not passed over takes room."""
         if len(self.sources) == 1 or isinstance(self.partition, MemoryPartition):
             return self.sources
+        if self._claims is None:
+            self._claims = Claims(self.sources)
         return self._claims.of(batch.names)
 
     def forced(self, start: int) -> None:
@@ -157,7 +159,8 @@ class Feed:
     def join(self, source: Any, pins: bool = True) -> None:
         """Another queue reads here, and unless it takes what it can get, what it needs is kept."""
         self.sources.append(source)
-        self._claims.add(source)
+        if self._claims is not None:
+            self._claims.add(source)
         if not pins:
             return
         self._joined += 1
@@ -166,18 +169,18 @@ class Feed:
     def claims_changed(self) -> None:
         """A queue here claims more than it did."""
         self._judged = (-1, -1)
-        self._claims = Claims(self.sources)
+        self._claims = None
 
     def leave(self, queue: Any) -> None:
         """That queue does not any more."""
         self.sources = [source for source in self.sources if source.queue is not queue]
-        self._claims = Claims(self.sources)
+        self._claims = None
         self._floors = [each for each in self._floors if each[2].queue is not queue]
         heapify(self._floors)
 
     def close(self) -> None:
         """Its log is forgotten, and so are those who read it."""
-        self.sources, self._floors, self._claims = [], [], Claims()
+        self.sources, self._floors, self._claims = [], [], None
 
     def release_settled(self) -> None:
         """Others store here from now on: who is done with the log, and has it kept as one of its own, lets go of it."""
@@ -215,8 +218,8 @@ class Feed:
         judged = (len(self.sources), len(stored))
         if self._judged != judged:
             self._judged = judged
-            owned: set[str] = set().union(*(source.queue.claim.owned for source in self.sources))
-            self._queues_only = stored <= owned
+            owned = [source.queue.claim.owned for source in self.sources]
+            self._queues_only = stored <= (owned[0] if len(owned) == 1 else set().union(*owned))
         return self._queues_only
 
 

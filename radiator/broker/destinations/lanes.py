@@ -11,7 +11,6 @@ Invariant: the lane of the default priority exists with the queue, so whoever wa
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from radiator.broker.destinations.feed import Feed
     from radiator.broker.queues.queue import Queue
     from radiator.broker.queues.source import QueueSource
+    from radiator.broker.subscriptions.subscription import Subscription
     from radiator.routing.policy import Policy
 
 _LANE = re.compile(r"-p([0-9])\Z", re.ASCII)
@@ -60,11 +60,8 @@ def lane_of(partition: str) -> int:
 def put_in_order(queue: Queue) -> None:
     """Sort its sources: by priority, the highest first; former logs before others, of each priority or at all."""
     ordered = queue.ordered
-    queue.sources = deque(
-        sorted(
-            queue.sources,
-            key=lambda each: (-each.lane, not each.former) if ordered else (not each.former, -each.lane),
-        )
+    queue.sources = sorted(
+        queue.sources, key=lambda each: (-each.lane, not each.former) if ordered else (not each.former, -each.lane)
     )
 
 
@@ -75,9 +72,19 @@ def given_up(queue: Queue) -> Iterable[QueueSource]:
     return sorted(queue.sources, key=lambda each: (each.lane, not each.former))
 
 
-def holds(source: QueueSource) -> bool:
-    """True if this lane has something, or may have it when a read has ended: lower ones wait for it."""
-    return source.loading or source.ready
+def holds(source: QueueSource, consumer: Subscription | None) -> bool:
+    """True if this lane has something, or may have it when a read has ended: lower ones wait for it.
+
+    Args:
+        source: The lane.
+        consumer: The one to which messages are handed out; None: to all.
+    """
+    if source.loading or source.ready:
+        return True
+    selectors, skipped = source.queue.selectors, source.skipped
+    if skipped is None or selectors is None:
+        return False
+    return skipped.pending(None if consumer is None else selectors.group_of(consumer))
 
 
 def watch(broker: Broker, destination: Destination, feed: Feed) -> None:

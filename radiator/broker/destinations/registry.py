@@ -25,6 +25,7 @@ from radiator.broker.queues import idling
 from radiator.broker.queues.queue import Queue
 from radiator.broker.queues.source import QueueSource
 from radiator.broker.queues.terms import Terms
+from radiator.config import Rule
 from radiator.errors import ProtocolError
 from radiator.routing.index import NameIndex
 from radiator.routing.policy import Policy
@@ -65,6 +66,7 @@ class Registry:
         self._on_lane = on_lane
         self._timing = timing
         self._feeds: dict[str, Feed] = {}
+        self._options_of: dict[int, PartitionOptions] = {}  # by the id of a rule; rules live as long as this does
 
     def revive(self) -> None:
         """The destinations that the log knows. Where its list may not be whole, a queue is also known by its cursor."""
@@ -103,7 +105,7 @@ class Registry:
     def create(self, name: str) -> Destination:
         """A destination that does not exist yet. Raises ProtocolError if its rule forbids it or it cannot be stored."""
         policy = self.rules.policy_for(name)
-        if not policy.create:
+        if not policy.rule.create:
             raise ProtocolError(
                 "not-found",
                 f"destination {name[:200]!r} does not exist, and may not be created",
@@ -173,7 +175,8 @@ class Registry:
     def add(self, name: str, policy: Policy) -> Destination:
         """A destination that does not exist yet, whether its rule lets clients make it or not. Raises ProtocolError."""
         try:
-            encode_name(name)
+            if name not in policy.partitions:  # those are checked by the store
+                encode_name(name)
             names = lanes.at_birth(policy, self._store.partitions) if policy.priority else policy.partitions
             feeds = [self._feed(partition, policy) for partition in names]
         except ValueError as error:
@@ -226,12 +229,12 @@ class Registry:
         it is kept as that rule says."""
         feed = self._feeds.get(partition.name)
         if feed is None:
-            partition.set_options(replace(_options(policy), store="file"))
+            partition.set_options(replace(self._options(policy.rule), store="file"))
             feed = self._feeds[partition.name] = Feed(partition, self._start_read)
         return feed
 
     def _feed(self, partition_name: str, policy: Policy) -> Feed:
-        options = _options(policy)
+        options = self._options(policy.rule)
         feed = self._feeds.get(partition_name)
         if feed is None:
             partition = self._store.partition(partition_name, options)
@@ -249,6 +252,13 @@ class Registry:
             )
         return feed
 
+    def _options(self, rule: Rule) -> PartitionOptions:
+        """How the partitions of a rule are kept: one object for all of them."""
+        options = self._options_of.get(id(rule))
+        if options is None:
+            options = self._options_of[id(rule)] = _options_of(rule)
+        return options
+
     def _cursor(self, opening: Opening, destination: Destination, feed: Feed) -> Cursor | None:
         """None: it is no queue, or one whose messages only others hand out."""
         if destination.queue is None:
@@ -256,21 +266,21 @@ class Registry:
         return self.beginnings.open(opening, destination.name, destination.policy, feed.partition)
 
 
-def _options(policy: Policy) -> PartitionOptions:
+def _options_of(rule: Rule) -> PartitionOptions:
     return PartitionOptions(
-        store=policy.store,
-        sync=SyncPolicy(policy.fsync_interval_ns),
-        segment_bytes=policy.segment_bytes,
-        roll_at_seconds=policy.roll_at_seconds,
-        retention_age_ns=policy.retention_age_ns,
-        retention_bytes=policy.retention_bytes,
-        retention_count=policy.retention_count,
-        dedup_window_ns=policy.dedup_window_ns,
-        dedup_count=policy.dedup_count,
-        reclaim_acked=policy.reclaim_acked,
-        retention_force=policy.retention_force,
-        wait_for_archive=policy.wait_for_archive,
-        compress=policy.compress,
-        merge_commits=policy.merge_commits,
-        compact_by=policy.compact_by,
+        store=rule.store,
+        sync=SyncPolicy(rule.fsync_interval_ns),
+        segment_bytes=rule.segment_bytes,
+        roll_at_seconds=rule.roll_at_seconds,
+        retention_age_ns=rule.retention_age_ns,
+        retention_bytes=rule.retention_bytes,
+        retention_count=rule.retention_count,
+        dedup_window_ns=rule.dedup_window_ns,
+        dedup_count=rule.dedup_count,
+        reclaim_acked=rule.reclaim_acked,
+        retention_force=rule.retention_force,
+        wait_for_archive=rule.wait_for_archive,
+        compress=rule.compress,
+        merge_commits=rule.merge_commits,
+        compact_by=rule.compact_by,
     )

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 
 from radiator import limits
 from radiator.broker.due.moments import DELIVER_AT, EXPIRED, NOW, judge, marks
-from radiator.broker.due.timing import NEVER_NS
+from radiator.clock import WallNs
+from radiator.timers import NEVER_NS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from radiator.broker.queues.queue import Queue
     from radiator.broker.queues.source import QueueSource
@@ -29,11 +30,11 @@ BLOCK = 1_000  # notes of which it is counted at once, by a search, how many are
 LOOKED_READS = 32  # for one question: 16 MiB
 
 
-def note(queue: Queue, partition: object, offset: int, due_ns: int) -> None:
-    """A message that is not due was appended."""
+def note(queue: Queue, partition: object, offsets: Sequence[int], dues: Sequence[int]) -> None:
+    """Messages were appended that are not due before these moments."""
     for source in queue.sources:
         if source.feed.partition is partition:
-            of(source).note(offset, due_ns)
+            of(source).note(offsets, dues)
 
 
 def of(source: QueueSource) -> Ahead:
@@ -49,7 +50,7 @@ def unlooked(source: QueueSource) -> int:
     return max(0, source.left_to - max(looked_to, source.next_offset))
 
 
-def delayed(source: QueueSource, now_ns: int) -> int:
+def delayed(source: QueueSource, now_ns: WallNs) -> int:
     """How many messages wait for their moment, as far as it is known; ``unlooked`` may be among the rest."""
     return len(source.deferred) + (0 if source.ahead is None else source.ahead.count(now_ns))
 
@@ -83,7 +84,7 @@ class Block:
         self.dues.pop()
         self._ranked = None
 
-    def count(self, start: int, now_ns: int) -> int:
+    def count(self, start: int, now_ns: WallNs) -> int:
         """How many of them, from this offset on, are not due."""
         if self.offsets[0] < start or len(self.offsets) < BLOCK:
             pairs = zip(self.offsets, self.dues, strict=True)
@@ -107,11 +108,11 @@ class Ahead:
         self._loading = False
         self._reads = 0
 
-    def note(self, offset: int, due_ns: int) -> None:
-        """This one was sent with a delay."""
-        self._note(self._sent, offset, due_ns)
+    def note(self, offsets: Sequence[int], dues: Sequence[int]) -> None:
+        """These were sent with a delay."""
+        self._note(self._sent, offsets, dues)
 
-    def count(self, now_ns: int) -> int:
+    def count(self, now_ns: WallNs) -> int:
         """How many of them nobody has looked at, and are not due."""
         start, found = self._source.next_offset, 0
         for blocks in (self._left, self._sent):
@@ -133,15 +134,20 @@ class Ahead:
             self._timing.noted -= sum(len(block.offsets) for block in blocks)
             blocks.clear()
 
-    def _note(self, blocks: deque[Block], offset: int, due_ns: int) -> None:
-        if not blocks or len(blocks[-1].offsets) == BLOCK:
-            self._forget_passed(blocks)
-            if self._timing.noted >= limits.DEFERRED_MAX:
-                return
-            blocks.append(Block())
-        blocks[-1].offsets.append(offset)
-        blocks[-1].dues.append(min(due_ns, NEVER_NS - 1))
-        self._timing.noted += 1
+    def _note(self, blocks: deque[Block], offsets: Sequence[int], dues: Sequence[int]) -> None:
+        done = 0
+        while done < len(offsets):
+            if not blocks or len(blocks[-1].offsets) == BLOCK:
+                self._forget_passed(blocks)
+                if self._timing.noted >= limits.DEFERRED_MAX:
+                    return
+                blocks.append(Block())
+            block = blocks[-1]
+            stop = done + BLOCK - len(block.offsets)
+            block.offsets.extend(offsets[done:stop])
+            block.dues.extend(min(due, NEVER_NS - 1) for due in dues[done:stop])
+            self._timing.noted += len(offsets[done:stop])
+            done = stop
 
     def _forget_passed(self, blocks: deque[Block]) -> None:
         start = self._source.next_offset
@@ -188,13 +194,13 @@ class Ahead:
         self._go_on()
 
     def _see(self, start: int, batch: RecordBatch) -> None:
-        source, now_ns = self._source, self._timing.now_ns
+        source = self._source
         self.looked_to = max(batch.next_offset, start + 1)
         if not marks(batch) & DELIVER_AT:
             return
         for index in range(batch.index_at(start), len(batch)):
             if batch.offsets[index] >= source.left_to:
                 break
-            verdict = judge(batch, index, source.terms.ttl_ns, now_ns)
+            verdict = judge(batch, index, source.terms.ttl_ns, self._timing)
             if verdict not in (NOW, EXPIRED):
-                self._note(self._left, batch.offsets[index], verdict)
+                self._note(self._left, [batch.offsets[index]], [verdict])

@@ -1,7 +1,8 @@
 """Messages of one source that are not due: sent with a delay, or refused and to be tried again later.
 
-Only their offsets are kept, ordered by the moment; at that moment they join ``QueueSource.returned`` and take their
-original places. What they are due for is judged again when they are handed out, so being called too often does no harm.
+Only their offsets are kept, ordered by the moment: a delay ends at a moment of the wall clock, a pause at one of the
+monotonic clock. At that moment they join ``QueueSource.returned`` and take their original places. What they are due for
+is judged again when they are handed out, so being called too often does no harm.
 
 Where the rule gives up the oldest (``drop_oldest``), it may be one of these: ``lowest`` knows them by their offsets as
 well, from the first time that it is asked.
@@ -12,41 +13,53 @@ Invariants: what is here is unsettled, in nobody's hands and not in ``returned``
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from radiator import limits
-from radiator.broker.due.timing import NEVER_NS, Timing
+from radiator.broker.due.timing import Timing
+from radiator.clock import MonoNs, Now, WallNs
 
 if TYPE_CHECKING:
     from radiator.broker.queues.source import QueueSource
 
 DUE_MAX = 4_096  # in one visit: 2 ms; the others follow a moment later
+Moment = TypeVar("Moment", bound=int)
 
 
 class Deferred:
     """See the top of the file."""
 
-    __slots__ = ("_heap", "_offsets", "_order", "_source", "_timing", "wake_ns")
+    __slots__ = ("_delays", "_offsets", "_order", "_pauses", "_source", "_timing")
 
     def __init__(self, source: QueueSource, timing: Timing) -> None:
         self._source = source
         self._timing = timing
-        self._heap: list[tuple[int, int, bool]] = []  # when, which, and whether that is a pause from some moment on
+        self._delays: list[tuple[WallNs, int]] = []  # heaps: when, and which
+        self._pauses: list[tuple[MonoNs, int]] = []
         self._offsets: set[int] | None = None  # what is here; the heaps may have what was given up, or has left, too
         self._order: list[int] = []
-        self.wake_ns = NEVER_NS
 
     def __len__(self) -> int:
-        return len(self._heap) if self._offsets is None else len(self._offsets)
+        return len(self._delays) + len(self._pauses) if self._offsets is None else len(self._offsets)
 
-    def add(self, due_ns: int, offset: int, pause: bool = False) -> None:
-        """Keep this one until then: a moment of the wall clock, or the end of a ``pause`` that has just begun."""
-        heappush(self._heap, (due_ns, offset, pause))
+    def delay(self, due_ns: WallNs, offset: int) -> None:
+        """Keep this one until the wall clock shows ``due_ns``."""
+        heappush(self._delays, (due_ns, offset))
+        self._add(offset)
+        self._timing.at_shown(due_ns, self)
+
+    def pause(self, pause_ns: int, offset: int) -> None:
+        """Keep this one for ``pause_ns``."""
+        due_ns = MonoNs(self._timing.now.mono + pause_ns)
+        heappush(self._pauses, (due_ns, offset))
+        self._add(offset)
+        self._timing.at(due_ns, self)
+
+    def _add(self, offset: int) -> None:
         if self._offsets is not None:
             self._offsets.add(offset)
             heappush(self._order, offset)
         self._timing.deferred += 1
-        self._timing.at(due_ns, self)
 
     def lowest(self) -> int | None:
         """The lowest offset of all; None if there is none."""
@@ -54,7 +67,7 @@ class Deferred:
             return None
         offsets, order = self._offsets, self._order
         if offsets is None or len(order) > 2 * len(offsets) + DUE_MAX:
-            self._know({entry[1] for entry in self._heap} if offsets is None else offsets)
+            self._know(self._here() if offsets is None else offsets)
             offsets, order = self._offsets, self._order
         assert offsets is not None
         while order[0] not in offsets:
@@ -65,10 +78,18 @@ class Deferred:
         """The lowest one, which is given up: it does not come back."""
         assert self._offsets is not None
         self._offsets.remove(offset)
-        if len(self._heap) > 2 * len(self._offsets) + DUE_MAX:
-            self._heap = [entry for entry in self._heap if entry[1] in self._offsets]
-            heapify(self._heap)
+        if len(self._delays) + len(self._pauses) > 2 * len(self._offsets) + DUE_MAX:
+            self._keep(self._offsets)
         self._timing.freed(1)
+
+    def _here(self) -> set[int]:
+        return {offset for _, offset in (*self._delays, *self._pauses)}
+
+    def _keep(self, offsets: set[int]) -> None:
+        self._delays = [entry for entry in self._delays if entry[1] in offsets]
+        self._pauses = [entry for entry in self._pauses if entry[1] in offsets]
+        heapify(self._delays)
+        heapify(self._pauses)
 
     def _know(self, offsets: set[int]) -> None:
         self._offsets, self._order = offsets, sorted(offsets)
@@ -84,10 +105,19 @@ class Deferred:
         most = limits.DEFERRED_MAX * limits.DEFERRED_REFUSED_PART
         return self._timing.deferred >= most and len(self) >= limits.DEFERRED_OWN
 
-    def due(self, now_ns: int) -> None:
-        """These are due now."""
-        heap = self._heap
+    def due(self, now: Now) -> None:
+        """Give back those whose delay or pause is over."""
         offsets: list[int] = []
+        self._take_due(self._pauses, now.mono, offsets)
+        self._take_due(self._delays, self._timing.shown_ns, offsets)
+        if self._pauses:
+            self._timing.at(self._pauses[0][0], self)
+        if self._delays:
+            self._timing.at_shown(self._delays[0][0], self)
+        self._timing.freed(len(offsets))
+        self._timing.returns.due(self._source, offsets)
+
+    def _take_due(self, heap: list[tuple[Moment, int]], now_ns: Moment, offsets: list[int]) -> None:
         while heap and heap[0][0] <= now_ns and len(offsets) < DUE_MAX:
             offset = heappop(heap)[1]
             if self._offsets is None:
@@ -95,35 +125,23 @@ class Deferred:
             elif offset in self._offsets:
                 self._offsets.remove(offset)
                 offsets.append(offset)
-        if heap:
-            self._timing.at(heap[0][0], self)
-        self._timing.freed(len(offsets))
-        self._timing.returns.due(self._source, offsets)
-
-    def clock_went_back(self, by_ns: int) -> None:
-        """Who was refused waits for what is left of its pause, and not for the hour that the clock repeats."""
-        if any(pause for _, _, pause in self._heap):
-            self._heap = [(due - by_ns if pause else due, offset, pause) for due, offset, pause in self._heap]
-            heapify(self._heap)
-            self._timing.at(self._heap[0][0], self)
 
     def close(self) -> None:
         """The source is gone."""
         freed = len(self)
-        self._heap, self._offsets, self._order = [], None, []
+        self._delays, self._pauses, self._offsets, self._order = [], [], None, []
         self._timing.forget(self)
         self._timing.freed(freed)
         del self._source  # no circle is left for the collector, which comes by seldom
 
     def remove(self, start: int, stop: int) -> list[int]:
         """The log has lost these offsets, or they are settled undelivered; which of them were here."""
-        known = self._offsets
-        here = [each for each in self._heap if known is None or each[1] in known]
-        removed = [offset for _, offset, _ in here if start <= offset < stop]
+        here = self._here() if self._offsets is None else self._offsets
+        removed = sorted(offset for offset in here if start <= offset < stop)
         if removed:
-            self._heap = [each for each in here if not start <= each[1] < stop]
-            heapify(self._heap)
-            if known is not None:
-                self._know({entry[1] for entry in self._heap})
+            left = here.difference(removed)
+            self._keep(left)
+            if self._offsets is not None:
+                self._know(left)
             self._timing.freed(len(removed))
         return removed

@@ -1,9 +1,10 @@
 """The first message of a source may expire while nobody comes for it: then it goes, so that its space comes back.
 
 When a batch with messages that expire is stored, the source plans to look at its head when the first of them does. It
-settles what has expired there, up to the first message that has not, and plans anew. What was passed over for want of
-somebody who wants it (parked) goes when it expires, wherever it stands. What else lies behind a message that lives is
-judged when it is handed out, or when it comes to the head.
+settles what has expired there, up to the first message that has not, and plans anew. What was skipped, as no consumer
+wanted it, goes when it expires, wherever it stands: all of it is looked through when the first of it expires, again and
+again, the more there is the more seldom. What else lies behind a message that lives is judged when it is handed out, or
+when it comes to the head.
 
 Invariants: nothing is planned for a source without such messages; no more is read than the head, and that once; one
 visit looks at a bounded number of messages.
@@ -16,8 +17,10 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from radiator.broker.due.moments import EXPIRES, expiry, first_expiry, marks
-from radiator.broker.due.timing import NEVER_NS, Timing
-from radiator.clock import NS_PER_MS, NS_PER_SECOND
+from radiator.broker.due.timing import Timing
+from radiator.broker.queues.skipped import Scan
+from radiator.clock import NS_PER_MS, NS_PER_SECOND, MonoNs, Now, WallNs
+from radiator.timers import NEVER_NS
 
 if TYPE_CHECKING:
     from radiator.broker.queues.source import QueueSource
@@ -26,8 +29,9 @@ if TYPE_CHECKING:
 READ_NS = NS_PER_SECOND  # how soon it looks again when the head has to be read from the disk
 CROWDED_NS = 10 * NS_PER_MS  # ... when there are enough dead letters for now
 RUN = 4_000  # looked at in one visit: 4 ms
-PARKED_NS = NS_PER_SECOND  # at most so late one goes that was passed over
-PARKED_RUN = 1_000  # of them go in one visit
+SKIPPED_NS = NS_PER_SECOND  # at most so late one goes that was skipped, where 10,000 are; later where more are
+SKIPPED_RUN = 1_000  # of them are looked at in one visit
+SKIPPED_PAUSE_NS = 10 * NS_PER_MS  # between two visits
 LIVING_NS = 60 * NS_PER_SECOND  # ... when the head does not expire
 SPREAD_NS, SPREAD_UNSURE_NS = 60 * NS_PER_SECOND, 600 * NS_PER_SECOND  # after a start: not all heads are read at once
 
@@ -35,54 +39,72 @@ SPREAD_NS, SPREAD_UNSURE_NS = 60 * NS_PER_SECOND, 600 * NS_PER_SECOND  # after a
 class Expiry:
     """See the top of the file."""
 
-    __slots__ = ("_heads", "_reading", "_revived", "_some", "_source", "_timing", "wake_ns")
+    __slots__ = (
+        "_heads",
+        "_lowest_ns",
+        "_pause_until_ns",
+        "_position",
+        "_reading",
+        "_revived",
+        "_scan",
+        "_skipped_ns",
+        "_some",
+        "_source",
+        "_timing",
+    )
 
     def __init__(self, source: QueueSource, timing: Timing) -> None:
         self._source = source
         self._timing = timing
         self._revived = False
         self._some = False  # messages that expire were stored, and it was not empty since
-        self._heads: dict[int, int] = {}  # what was at the head at the last visit, and when it expires
+        self._heads: dict[int, WallNs] = {}  # what was at the head at the last visit, and when it expires
         self._reading = False  # a head is read from the disk
-        self.wake_ns = NEVER_NS
+        self._skipped_ns = WallNs(
+            NEVER_NS if source.skipped is None else 0
+        )  # the first skipped message may expire then
+        self._pause_until_ns = MonoNs(0)  # what was skipped is not looked through again before that
+        self._scan: Scan | None = None  # of what was skipped, once there is something
+        self._position = -1  # how far that has come; -1: it is not under way
+        self._lowest_ns = WallNs(NEVER_NS)  # when the first of these expires
 
     def revive(self) -> None:
         """The source has messages of an earlier run; whether they expire is not known."""
         self._revived = True
-        self._timing.at(0, self)
+        self._timing.after(0, self)
 
     def stored(self, batch: RecordBatch) -> None:
         """One more batch is in the log."""
         first_ns = first_expiry(batch, self._source.terms.ttl_ns)
         if first_ns < NEVER_NS:
             self._some = True
-            self._timing.at(first_ns, self)
+            self._timing.at_wall(first_ns, self)
 
     def loaded(self) -> None:
         """What was to be read is there."""
         if self._reading:
-            self.due(self._timing.now_ns)
+            self.due(self._timing.now)
 
     def close(self) -> None:
         """The source is gone."""
         self._reading = False
         self._timing.forget(self)
-        del self._source  # as in Deferred
+        del self._source, self._scan  # as in Deferred
 
-    def due(self, now_ns: int) -> None:
+    def due(self, now: Now) -> None:
         """Something at the head may have expired."""
-        source = self._source
+        source, now_ns = self._source, now.wall
         if self._revived:
             self._revived = False
             spread_ns = SPREAD_UNSURE_NS if source.terms.ttl_ns is None else SPREAD_NS
             seed = f"{source.queue.name} {source.feed.partition.name}".encode()
-            self._timing.at(now_ns + crc32(seed) * spread_ns // (1 << 32), self)
+            self._timing.after(crc32(seed) * spread_ns // (1 << 32), self)
             return
         if source.terms.keeps_expired and self._timing.returns.dead_letters.crowded:
-            self._timing.at(now_ns + CROWDED_NS, self)
+            self._timing.after(CROWDED_NS, self)
             return
         heads, self._heads = self._heads, {}
-        next_ns = min(self._parked(now_ns), self._returned(now_ns, heads), self._fresh(now_ns, heads))
+        next_ns = min(self._skipped(now), self._returned(now_ns, heads), self._fresh(now_ns, heads))
         self._reading = source.loading
         if source.loading:
             self._heads = heads | self._heads
@@ -90,39 +112,74 @@ class Expiry:
         elif not self._heads and next_ns > now_ns:
             self._some = False
         if next_ns < NEVER_NS:
-            self._timing.at(max(next_ns, now_ns + 1), self)
+            next_ns = max(next_ns, now_ns + 1)
+            self._timing.at_wall(WallNs(next_ns), self)
+            if next_ns - now_ns <= LIVING_NS:  # a pause must not grow where the clock steps back
+                self._timing.after(next_ns - now_ns, self)
         if next_ns > now_ns and not source.queue.consumers:
             source.batch = None
         source.rest()
 
-    def clock_went_back(self, by_ns: int) -> None:
-        """Expiry is a moment of the wall clock."""
-
-    def parked(self, batch: RecordBatch, index: int) -> None:
-        """This record was passed over."""
-        source, ttl_ns = self._source, self._source.terms.ttl_ns
-        if source.parked is not None and (ttl_ns is not None or marks(batch) & EXPIRES):
+    def skipped(self, batch: RecordBatch, index: int) -> None:
+        """This record was skipped."""
+        ttl_ns = self._source.terms.ttl_ns
+        if ttl_ns is not None or marks(batch) & EXPIRES:
             end_ns = expiry(batch, index, ttl_ns)
-            if end_ns < NEVER_NS:
-                source.parked.expires(batch.offsets[index], end_ns)
-                self._timing.at(end_ns, self)
+            if end_ns < self._skipped_ns:
+                self._skipped_ns = end_ns
+                self._timing.at_wall(end_ns, self)
 
-    def _parked(self, now_ns: int) -> int:
-        """What was passed over; when to look for the next of it: in a stream not at each of them."""
-        source = self._source
-        if source.parked is None:
+    def _scanned(self) -> None:
+        """What was to be read of the skipped messages is there."""
+        self.due(self._timing.now)
+
+    def _skipped(self, now: Now) -> int:
+        """Look through some of what was skipped, if it is time; when to go on, by the wall clock."""
+        source, skipped, now_ns = self._source, self._source.skipped, now.wall
+        if skipped is None:
+            self._skipped_ns, self._position = WallNs(NEVER_NS), -1
             return NEVER_NS
-        over = source.parked.expired(now_ns, PARKED_RUN)
-        for offset in over:
-            self._timing.returns.expired(source, offset, source.deliveries(offset))
-        if over:
+        if self._position < 0:
+            if self._skipped_ns > now_ns or self._pause_until_ns > now.mono:
+                return self._next_look(now)
+            self._position, self._lowest_ns, self._skipped_ns = 0, WallNs(NEVER_NS), WallNs(NEVER_NS)
+        scan = self._scan = self._scan or Scan(source, self._scanned)
+        gone = False
+        for _ in range(SKIPPED_RUN):
+            first = skipped.runs.first(self._position)
+            if first is None:
+                scan.batch, self._position = None, -1
+                pause_ns = SKIPPED_NS * max(1, len(skipped) // 10_000)
+                self._skipped_ns = min(self._skipped_ns, self._lowest_ns)
+                self._pause_until_ns = MonoNs(now.mono + pause_ns)
+                break
+            batch = scan.batch_at(first)
+            if batch is None:
+                if scan.loading:
+                    break
+                continue
+            self._position = first + 1
+            end_ns = expiry(batch, batch.index_at(first), source.terms.ttl_ns)
+            if end_ns > now_ns:
+                self._lowest_ns = min(self._lowest_ns, end_ns)
+            elif source.queue.claim.takes(source.feed.partition.name, batch, batch.index_at(first)):
+                skipped.remove(first, first + 1)
+                self._timing.returns.expired(source, first, source.deliveries(first))
+                gone = True
+        if gone:
+            source.unskip()
             self._timing.wake(source.queue)
-        end_ns = source.parked.next_end_ns
-        if end_ns == NEVER_NS:
-            return NEVER_NS
-        return now_ns + 1 if end_ns <= now_ns else max(end_ns, now_ns + PARKED_NS)
+        if self._position < 0:
+            return self._next_look(now)
+        return NEVER_NS if scan.loading else now_ns + SKIPPED_PAUSE_NS
 
-    def _returned(self, now_ns: int, heads: dict[int, int]) -> int:
+    def _next_look(self, now: Now) -> int:
+        """When to look through what was skipped, by the wall clock: NEVER_NS if none of it expires."""
+        if self._skipped_ns == NEVER_NS:
+            return NEVER_NS
+        return max(self._skipped_ns, now.wall + self._pause_until_ns - now.mono)
+
+    def _returned(self, now_ns: WallNs, heads: dict[int, WallNs]) -> int:
         """What was given back; when the first of it expires."""
         source = self._source
         looked = 0
@@ -148,7 +205,7 @@ class Expiry:
                 source.skip([offset])
         return NEVER_NS
 
-    def _fresh(self, now_ns: int, heads: dict[int, int]) -> int:
+    def _fresh(self, now_ns: WallNs, heads: dict[int, WallNs]) -> int:
         """What nobody has had; when the first of it expires."""
         source = self._source
         partition, selection = source.feed.partition, source.queue.selection
@@ -172,7 +229,7 @@ class Expiry:
                 return self._looking_again(batch.offsets[index], expiry(batch, index, source.terms.ttl_ns), now_ns)
         return NEVER_NS
 
-    def _looking_again(self, offset: int, end_ns: int, now_ns: int) -> int:
+    def _looking_again(self, offset: int, end_ns: WallNs, now_ns: WallNs) -> int:
         """A head that lives. Others behind it, which expire before, may have come to the head by then."""
         self._heads[offset] = end_ns
         return min(end_ns, now_ns + LIVING_NS) if self._some or end_ns < NEVER_NS else NEVER_NS

@@ -13,20 +13,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from radiator.broker.destinations.keys import header_value
-from radiator.broker.due.timing import NEVER_NS
-from radiator.clock import NS_PER_MS
+from radiator.clock import NS_PER_MS, WallNs
+from radiator.timers import NEVER_NS
 
 if TYPE_CHECKING:
+    from radiator.broker.due.timing import Timing
     from radiator.storage.batch import RecordBatch
 
-NOW, EXPIRED = 0, -1  # verdicts; any other is the moment at which to look again
+NOW, EXPIRED = WallNs(0), WallNs(-1)  # verdicts; any other is the moment at which to look again
 EXPIRES, DELIVER_AT = 1, 2  # marks
 FIRST: Final = "first expiry"  # a key in ``RecordBatch.memo``
 DIGITS_MAX = 15  # of milliseconds: far beyond what fits 64 bits of nanoseconds is never
 
 _expires = header_value("expires")
 _deliver_at = header_value("deliver-at")
-_dead = header_value("dlq-reason")
 _dead_since = header_value("dlq-time")
 
 
@@ -41,52 +41,57 @@ def marks(batch: RecordBatch) -> int:
     return found
 
 
-def judge(batch: RecordBatch, index: int, ttl_ns: int | None, now_ns: int) -> int:
-    """NOW, EXPIRED or the moment until which this record has to wait."""
+def judge(batch: RecordBatch, index: int, ttl_ns: int | None, timing: Timing) -> WallNs:
+    """NOW, EXPIRED or the moment, as the wall clock shows it, until which this record has to wait.
+
+    Expiry is judged by the trusted wall time, ``deliver-at`` by what the wall clock shows.
+    """
     block, found = batch.blocks[index], marks(batch)
     end_ns = expiry(batch, index, ttl_ns)
-    if end_ns <= now_ns:
+    if end_ns <= timing.now.wall:
         return EXPIRED
     if found & DELIVER_AT and not buried(batch, index):
         due_ns = _moment(_deliver_at(block), 0)
-        if due_ns > now_ns:
-            return min(due_ns, end_ns)
+        if due_ns > timing.shown_ns:
+            return min(due_ns, WallNs(end_ns + timing.clock.ahead_ns))
     return NOW
 
 
 def buried(batch: RecordBatch, index: int) -> bool:
-    """True if this record came to its log as a dead letter, and not from a client that sends one on."""
+    """True if the broker moved this record to its log as a dead letter. SEND loses ``dlq-time``, but stores of earlier
+    versions may hold messages of clients with it: there it is not the receive time."""
     since = _dead_since(batch.blocks[index])
     return since is not None and since == b"%d" % batch.receive_ns[index]
 
 
-def expiry(batch: RecordBatch, index: int, ttl_ns: int | None) -> int:
+def expiry(batch: RecordBatch, index: int, ttl_ns: int | None) -> WallNs:
     """When this record expires. A dead letter has done so already, or never will: its own header is history."""
-    end_ns = NEVER_NS if ttl_ns is None else batch.receive_ns[index] + ttl_ns
-    if marks(batch) & EXPIRES:
-        block = batch.blocks[index]
-        if _dead(block) is None:
-            end_ns = min(end_ns, _moment(_expires(block), NEVER_NS))
+    end_ns = WallNs(NEVER_NS if ttl_ns is None else batch.receive_ns[index] + ttl_ns)
+    if marks(batch) & EXPIRES and not buried(batch, index):
+        end_ns = min(end_ns, _moment(_expires(batch.blocks[index]), NEVER_NS))
     return end_ns
 
 
-def first_expiry(batch: RecordBatch, ttl_ns: int | None) -> int:
+def first_expiry(batch: RecordBatch, ttl_ns: int | None) -> WallNs:
     """When the first record of a batch expires. However many sources ask, its headers are looked at once."""
-    first_ns = NEVER_NS if ttl_ns is None else batch.receive_ns[0] + ttl_ns  # times never fall within a log
+    first_ns = WallNs(NEVER_NS if ttl_ns is None else batch.receive_ns[0] + ttl_ns)  # times never fall within a log
     if marks(batch) & EXPIRES:
         if batch.memo is None:
             batch.memo = {}
         if FIRST not in batch.memo:
-            blocks = set(batch.blocks)
-            batch.memo[FIRST] = min(
-                (_moment(_expires(each), NEVER_NS) for each in blocks if _dead(each) is None), default=NEVER_NS
-            )
+            different = set(batch.blocks)
+            letters = {block for block in different if _dead_since(block) is not None}
+            different -= letters
+            if letters:
+                numbered = enumerate(batch.blocks)
+                different |= {block for index, block in numbered if block in letters and not buried(batch, index)}
+            batch.memo[FIRST] = min((_moment(_expires(block), NEVER_NS) for block in different), default=NEVER_NS)
         first_ns = min(first_ns, batch.memo[FIRST])
     return first_ns
 
 
-def _moment(value: bytes | None, none: int) -> int:
+def _moment(value: bytes | None, none: int) -> WallNs:
     """Epoch milliseconds as nanoseconds; ``none`` for 0 and for what is no number."""
     if value is None or not value.isdigit() or len(value) > DIGITS_MAX:
-        return none
-    return int(value) * NS_PER_MS or none
+        return WallNs(none)
+    return WallNs(int(value) * NS_PER_MS or none)

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from radiator.broker.due.timing import NEVER_NS, Timing
+from radiator.broker.due.timing import Timing
+from radiator.clock import MonoNs, Now
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,25 +27,26 @@ DUE_MAX = 4_096  # in one visit: some milliseconds
 class Timeouts:
     """See the top of the file."""
 
-    __slots__ = ("_deadlines", "_source", "_timing", "timeout_ns", "wake_ns")
+    __slots__ = ("_deadlines", "_source", "_timing", "timeout_ns")
 
     def __init__(self, source: QueueSource, timing: Timing, timeout_ns: int, before: Timeouts | None = None) -> None:
         """``before``: another time was set, and what was handed out then has this one from its beginning."""
         self._source = source
         self._timing = timing
         self.timeout_ns = timeout_ns
-        self._deadlines: OrderedDict[int, tuple[int, Subscription]] = OrderedDict()
-        self.wake_ns = NEVER_NS
+        self._deadlines: OrderedDict[int, tuple[MonoNs, Subscription]] = OrderedDict()
         if before is not None:
-            self._deadlines.update(before._deadlines)
-            self.clock_went_back(before.timeout_ns - timeout_ns)
+            longer_ns = timeout_ns - before.timeout_ns
+            for offset, (deadline_ns, subscription) in before._deadlines.items():
+                self._deadlines[offset] = (MonoNs(deadline_ns + longer_ns), subscription)
+            self._plan()
 
     def __len__(self) -> int:
         return len(self._deadlines)
 
     def start(self, subscription: Subscription, offsets: Iterable[int]) -> None:
         """These have just been delivered, or their consumer says that it is still at work."""
-        deadline_ns = self._timing.now_ns + self.timeout_ns
+        deadline_ns = MonoNs(self._timing.now.mono + self.timeout_ns)
         deadlines = self._deadlines
         for offset in offsets:
             deadlines[offset] = (deadline_ns, subscription)
@@ -57,30 +59,24 @@ class Timeouts:
         for offset in offsets:
             deadlines.pop(offset, None)
 
-    def due(self, now_ns: int) -> None:
+    def _plan(self) -> None:
+        if self._deadlines:
+            self._timing.at(next(iter(self._deadlines.values()))[0], self)
+
+    def due(self, now: Now) -> None:
         """Take back what was not answered in time."""
         deadlines = self._deadlines
         overdue: dict[Subscription, list[int]] = {}
         for _ in range(min(DUE_MAX, len(deadlines))):
             offset = next(iter(deadlines))
             deadline_ns, subscription = deadlines[offset]
-            if deadline_ns > now_ns:
+            if deadline_ns > now.mono:
                 break
             del deadlines[offset]
             overdue.setdefault(subscription, []).append(offset)
-        if deadlines:
-            self._timing.at(next(iter(deadlines.values()))[0], self)
+        self._plan()
         for subscription, offsets in overdue.items():
             self._timing.returns.timed_out(self._source, subscription, offsets)
-
-    def clock_went_back(self, by_ns: int) -> None:
-        """They have as long as before."""
-        self._deadlines = OrderedDict(
-            (offset, (deadline_ns - by_ns, subscription))
-            for offset, (deadline_ns, subscription) in self._deadlines.items()
-        )
-        if self._deadlines:
-            self._timing.at(next(iter(self._deadlines.values()))[0], self)
 
 
 def timeouts_of(source: QueueSource, timeout_ns: int | None, old: Timeouts | None = None) -> Timeouts | None:

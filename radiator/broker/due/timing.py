@@ -1,42 +1,42 @@
-"""Time, as the queues of one broker see it: what it is now, and what is to happen when.
+"""The present time of one broker, and the timers of its queues.
 
-Whoever waits for a moment (messages that are not due, deliveries that have a deadline, a queue whose first message will
-expire) is a *subject*: it says with ``at`` when it wants ``due`` to be called. ``Broker.next_deadline_ns`` tells the
-shell the earliest moment, so nothing here is scanned, and without deadlines it costs nothing.
+A *subject* has something to do at a moment: messages that are not due yet, deliveries with a deadline, a queue whose
+first message will expire. It sets a timer with ``at`` (monotonic), ``at_wall`` (the trusted wall clock) or ``at_shown``
+(the wall clock as it is, trusted or not); ``due`` is called when that fires.
+``Broker.next_deadline_ns`` tells the shell the earliest moment, so nothing here is scanned, and without timers it costs
+nothing.
 
 Knows: moments. Must not know: messages, stores, clocks: the time comes in with each call of the broker.
-Invariants: ``due`` is never called early; a subject's ``wake_ns`` is the moment that counts, other entries of it in the
-heap are passed over.
+Invariant: ``due`` is never called before the moment of a timer, by the clock of that timer. A subject with two timers
+may be called by either, and judges what is due itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heapify, heappop, heappush
-from itertools import count
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from radiator import limits
+from radiator.broker.due.trusted import TrustedClock
+from radiator.clock import BEFORE, NS_PER_MS, MonoNs, Now, WallNs
+from radiator.timers import NEVER_NS, Timers
 
 if TYPE_CHECKING:
     from radiator.broker.queues.queue import Queue
     from radiator.broker.queues.returning import Returns
+    from radiator.broker.queues.skipped import Skipping
     from radiator.broker.queues.source import QueueSource
 
-NEVER_NS = 1 << 63
-LEFT_MAX = 1_000  # entries that count no more: not worth a look
+
+STEADY_NS: Final = NS_PER_MS  # clocks that were trusted, and have drifted apart by no more, need no judgement
+NOT_STEADY_NS: Final = -NEVER_NS  # no clocks are that far apart
 
 
 class Subject(Protocol):
-    """Who waits for a moment."""
+    """An object with timers."""
 
-    wake_ns: int
-
-    def due(self, now_ns: int) -> None:
-        """The moment has come; whatever else is to come has to be said again."""
-
-    def clock_went_back(self, by_ns: int) -> None:
-        """The clock was set back: what was counted from the time before is due so much earlier."""
+    def due(self, now: Now) -> None:
+        """A timer has fired, and is no longer set."""
 
 
 class Timing:
@@ -44,74 +44,95 @@ class Timing:
     whose time is over: set once, by the broker. ``on_error`` is called with what nobody foresaw: the subject that
     raised it has to wait for what it says next, and the others are met."""
 
-    __slots__ = ("_heap", "_left", "_numbers", "_on_error", "_stuck", "deferred", "noted", "now_ns", "returns", "wake")
+    __slots__ = (
+        "_mono",
+        "_on_error",
+        "_shown",
+        "_steady_ns",
+        "_stuck",
+        "_wall",
+        "clock",
+        "deferred",
+        "noted",
+        "now",
+        "returns",
+        "shown_ns",
+        "skipping",
+        "wake",
+    )
 
-    def __init__(self, wake: Callable[[Queue], None], on_error: Callable[[Exception], None]) -> None:
+    def __init__(
+        self, wake: Callable[[Queue], None], on_error: Callable[[Exception], None], skipping: Skipping
+    ) -> None:
         self.wake = wake
         self._on_error = on_error
         self.returns: Returns
-        self.now_ns = 0
+        self.skipping = skipping
+        self.clock = TrustedClock()
+        self._steady_ns = NOT_STEADY_NS  # the wall clock less the monotonic one, when it was trusted last
+        self.now = BEFORE  # its wall time is the trusted one
+        self.shown_ns = BEFORE.wall  # what the wall clock shows, trusted or not
         self.deferred = 0  # messages that are not due yet and are remembered by their offsets
         self.noted = 0  # others of which is known that they are not, for those who count (``Ahead``)
-        self._heap: list[tuple[int, int, Any]] = []
-        self._numbers = count()
-        self._left = 0  # entries that count no more: of subjects that are gone, or have said an earlier moment
+        self._mono: Timers[MonoNs, Subject] = Timers()
+        self._wall: Timers[WallNs, Subject] = Timers()
+        self._shown: Timers[WallNs, Subject] = Timers()
         self._stuck: list[QueueSource] = []
 
-    def see(self, now_ns: int) -> None:
-        """What the time is. A wall clock may be set back."""
-        if now_ns < self.now_ns:
-            by_ns = self.now_ns - now_ns
-            self.now_ns = now_ns
-            for subject in {id(entry[2]): entry[2] for entry in self._heap}.values():
-                try:
-                    subject.clock_went_back(by_ns)
-                except Exception as error:
-                    self._on_error(error)
-        self.now_ns = now_ns
+    def __len__(self) -> int:
+        """How many timers are set."""
+        return len(self._mono) + len(self._wall) + len(self._shown)
 
-    def at(self, due_ns: int, subject: Subject) -> None:
-        """Call its ``due`` at that moment, or before it if it said so already."""
-        if due_ns < subject.wake_ns:
-            if subject.wake_ns != NEVER_NS:
-                self._leave()
-            subject.wake_ns = due_ns
-            heappush(self._heap, (due_ns, next(self._numbers), subject))
+    def see(self, now: Now) -> Now:
+        """Set the present time from what the clocks show. Returns it with the trusted wall time."""
+        self.shown_ns = wall_ns = now.wall
+        offset_ns = wall_ns - now.mono
+        if -STEADY_NS < offset_ns - self._steady_ns < STEADY_NS:
+            self.now = now
+            return now
+        self.now = trusted = self.clock.see(now)
+        self._steady_ns = offset_ns if trusted is now else NOT_STEADY_NS
+        return trusted
+
+    def after(self, pause_ns: int, subject: Subject) -> None:
+        """Call ``subject.due`` after a pause, or earlier if an earlier timer is set."""
+        self._mono.at(MonoNs(self.now.mono + pause_ns), subject)
+
+    def at(self, due_ns: MonoNs, subject: Subject) -> None:
+        """Call ``subject.due`` at a monotonic moment, or earlier if an earlier timer is set."""
+        self._mono.at(due_ns, subject)
+
+    def at_wall(self, due_ns: WallNs, subject: Subject) -> None:
+        """Call ``subject.due`` at a trusted wall time, or earlier if an earlier timer is set."""
+        self._wall.at(due_ns, subject)
+
+    def at_shown(self, due_ns: WallNs, subject: Subject) -> None:
+        """Call ``subject.due`` when the wall clock shows ``due_ns``, trusted or not."""
+        self._shown.at(due_ns, subject)
 
     def forget(self, subject: Subject) -> None:
-        """It waits for nothing any more. What it leaves here goes before it is much, however far ahead it is."""
-        if subject.wake_ns == NEVER_NS:
-            return
-        subject.wake_ns = NEVER_NS
-        self._leave()
-
-    def _leave(self) -> None:
-        """One entry more does not count. Where these prevail, each subject keeps the one that does."""
-        self._left += 1
-        if self._left > LEFT_MAX and 2 * self._left > len(self._heap):
-            self._heap = list({id(entry[2]): entry for entry in self._heap if entry[2].wake_ns == entry[0]}.values())
-            heapify(self._heap)
-            self._left = 0
+        """Cancel the timers of ``subject``."""
+        self._mono.forget(subject)
+        self._wall.forget(subject)
+        self._shown.forget(subject)
 
     @property
-    def next_ns(self) -> int:
-        """The earliest moment that something is planned for."""
-        return self._heap[0][0] if self._heap else NEVER_NS
+    def next_ns(self) -> MonoNs:
+        """When the next timer fires, if no clock steps; NEVER_NS without timers."""
+        now, next_ns = self.now, self._mono.next_ns
+        if (wall_ns := self._wall.next_ns) != NEVER_NS:
+            next_ns = min(next_ns, MonoNs(wall_ns - now.wall + now.mono))
+        if (shown_ns := self._shown.next_ns) != NEVER_NS:
+            next_ns = min(next_ns, MonoNs(shown_ns - self.shown_ns + now.mono))
+        return next_ns
 
     def meet(self) -> None:
-        """Call everybody whose moment has come."""
-        heap, now_ns = self._heap, self.now_ns
-        later = []
-        while heap and heap[0][0] <= now_ns:
-            due_ns, _, subject = heappop(heap)
-            if subject.wake_ns == due_ns:
-                subject.wake_ns = NEVER_NS
-                later.append(subject)
-            elif self._left:
-                self._left -= 1
-        for subject in later:  # each once: what it plans for now is for the next visit
+        """Call every subject with a timer whose moment has come, once."""
+        now = self.now
+        due = [*self._mono.due(now.mono), *self._wall.due(now.wall), *self._shown.due(self.shown_ns)]
+        for subject in dict.fromkeys(due):
             try:
-                subject.due(now_ns)
+                subject.due(now)
             except Exception as error:
                 self._on_error(error)
 

@@ -23,14 +23,22 @@ if TYPE_CHECKING:
 LOOKED_AT = 2_000  # some milliseconds
 
 
-def queues(broker: Broker) -> dict[str, Queue]:
-    """Everything that has cursors, by their name, but for temporary queues."""
-    found = {
-        cursor_names.of_queue(name): each.queue
-        for name, each in broker.destinations.items()
-        if each.queue is not None and not name.startswith(TEMP_QUEUE_PREFIX)
-    }
-    return found | {key: named.queue for key, named in broker.names.by_key.items()}
+def names(broker: Broker) -> list[str]:
+    """What everything is called that has cursors, but for temporary queues. Names of topics are among them: they have
+    none (``queue_of``)."""
+    prefix = cursor_names.QUEUE
+    queues = [prefix + name for name in broker.destinations if not name.startswith(TEMP_QUEUE_PREFIX)]
+    return [*queues, *broker.names.by_key]
+
+
+def queue_of(broker: Broker, key: str) -> Queue | None:
+    """What has the cursors of that name; None if there is nothing."""
+    named = broker.names.by_key.get(key)
+    if named is not None:
+        return named.queue
+    name = key.removeprefix(cursor_names.QUEUE)
+    destination = broker.destinations.get(name) if name != key and not name.startswith(TEMP_QUEUE_PREFIX) else None
+    return None if destination is None else destination.queue
 
 
 def rows(broker: Broker, key: str, queue: Queue) -> Iterator[dict[str, Any]]:

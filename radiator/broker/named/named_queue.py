@@ -10,7 +10,7 @@ cursor; a position that was asked for some topics holds for no others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,23 +22,32 @@ from radiator.broker.queues.queue import Queue
 from radiator.broker.queues.source import QueueSource
 from radiator.broker.queues.terms import Terms
 from radiator.broker.subscriptions import newest
+from radiator.broker.subscriptions.joined import JOINED_BYTES
 from radiator.broker.subscriptions.positions import NEXT, Position
+from radiator.clock import WallNs
 from radiator.routing.rights import Permitted
 from radiator.storage.cursor import Cursor
 from radiator.storage.memory import MemoryPartition
 from radiator.storage.store import SyncPolicy
 
 if TYPE_CHECKING:
+    from radiator.broker.budget import Budget, Steps
     from radiator.broker.destinations.destination import Destination
     from radiator.broker.destinations.feed import Feed
     from radiator.broker.destinations.registry import Registry
     from radiator.broker.due.timing import Timing
     from radiator.broker.named.naming import Asked
+    from radiator.broker.subscriptions.joined import JoinedOfAll
     from radiator.broker.subscriptions.reading import Ends, Reading
+    from radiator.memory import MemoryShare
     from radiator.routing.pattern import PatternSet
     from radiator.routing.policy import Policy
+    from radiator.storage.moment import Moment
 
 Starts = dict[str, dict[str, int]]  # an offset by partition and destination
+ENTER_UNITS = 2  # of a topic that is taken in, looked at or let go
+BEGIN_UNITS = 35  # of a log, where a cursor is made
+CLOSE_UNITS = 20  # of a log, where a cursor is deleted
 ADJUSTED = b"start-adjusted:true\n"
 
 
@@ -46,6 +55,11 @@ class Means(NamedTuple):
     """What a named subscription needs of the broker. ``matches`` says whether these patterns want that topic."""
 
     registry: Registry
+    budget: Budget
+    moment: Callable[[], Moment]
+    joined: JoinedOfAll
+    joined_each: int  # limits.joined
+    memory: MemoryShare  # of subscriptions
     timing: Timing
     on_lost: Callable[[str, int], None]
     reading: Reading
@@ -55,7 +69,7 @@ class Means(NamedTuple):
 class Named:
     """See the top of the file. ``user`` is whose it is; ``used_ns`` when it was last in use."""
 
-    def __init__(self, means: Means, asked: Asked, user: str, patterns: PatternSet, now_ns: int) -> None:
+    def __init__(self, means: Means, asked: Asked, user: str, patterns: PatternSet, now_ns: WallNs) -> None:
         self.asked = asked
         self.key = asked.key
         self.user = user
@@ -64,6 +78,7 @@ class Named:
         self.claim = Topics(partial(means.matches, patterns))
         self.queue = Queue(self.key, self.claim, means.on_lost, means.timing, Terms())
         self.destinations: dict[Destination, None] = {}
+        self.joined = means.joined.of_one(means.joined_each)
         self._sources: dict[Feed, QueueSource] = {}
         self._handed: dict[Feed, dict[int, int]] = {}
         self.starts: Starts = {}  # of the claim's, those that hold after a restart too
@@ -75,7 +90,7 @@ class Named:
     @property
     def active(self) -> bool:
         """True while somebody is subscribed."""
-        return bool(self.queue.consumers)
+        return any(not each.closed for each in self.queue.consumers)
 
     # --- what it is about -------------------------------------------------------------------------------------------
 
@@ -94,7 +109,9 @@ class Named:
                 new = partition.whole and destination.name not in partition.destinations
                 self._open(feed, partition.high_watermark if new else partition.log_start_offset, destination)
 
-    def join(self, destinations: Iterable[Destination], position: Position, now_ns: int, anew: bool = False) -> None:
+    def join(
+        self, destinations: Iterable[Destination], position: Position, now_ns: WallNs, anew: bool = False
+    ) -> Steps:
         """Take part in these as well, from there on. In a log that it reads already its cursor goes on: of what is new
         there it gets all from the cursor's place on, or with ``next`` all that comes from now on. ``anew``: there were
         no others, and a moment to come holds for those too that are born until then."""
@@ -108,61 +125,86 @@ class Named:
             self.claim.want_since(to_come_ns, [each.name for each in destinations])
         names: dict[Feed, list[str]] = {}
         made_of: dict[Feed, Destination] = {}
-        for destination in destinations:
-            self._enter(destination)
-            for feed in destination.feeds:
-                names.setdefault(feed, []).append(destination.name)
-                made_of[feed] = destination
-        new = {feed: made_of[feed] for feed in names if self._source(feed) is None}
-        if position.kind == "last":
-            self._begin_at_last(new, newest.parts(destinations), position.value)
-        for feed, wanted in names.items():
-            if feed in new and position.kind != "last":
-                self._begin(feed, new[feed], wanted, position, now_ns)
-            elif feed not in new and position == NEXT:
-                self._want_from(feed, wanted, feed.partition.next_offset, self.starts)
+        budget, moment = self._means.budget, self._means.moment()
+        try:
+            for destination in destinations:
+                self._enter(destination)
+                budget.spend(ENTER_UNITS)
+                for feed in destination.feeds:
+                    names.setdefault(feed, []).append(destination.name)
+                    made_of[feed] = destination
+                yield True
+            new = {feed: made_of[feed] for feed in names if self._source(feed) is None}
+            if position.kind == "last":
+                yield from self._begin_at_last(new, (yield from newest.parts(budget, destinations)), position.value)
+            for feed, wanted in names.items():
+                end = moment.end_of(feed.partition)
+                if feed in new and position.kind != "last":
+                    if self._source(feed) is None:  # else a topic that was created meanwhile has begun it
+                        self._begin(feed, new[feed], wanted, position, now_ns, end)
+                elif feed not in new and position == NEXT:
+                    self._want_from(feed, wanted, end, self.starts)
+                budget.spend(BEGIN_UNITS)
+                yield True
+        finally:
+            moment.close()
 
-    def leave(self, destinations: Iterable[Destination]) -> list[Destination]:
-        """Let go of these; in a log where others of it are, what comes from these is passed over. Returns them."""
+    def leave(self, destinations: Iterable[Destination]) -> Generator[bool, None, list[Destination]]:
+        """Let go of these; in a log where others of it are, what comes from these is passed over. Returns them, once
+        all steps are done."""
+        budget = self._means.budget
         left = [destination for destination in destinations if destination in self.destinations]
         for destination in left:
             del self.destinations[destination]
+            self.joined.remove(1)
+            self._means.memory.add(-JOINED_BYTES)
             destination.subscribers -= 1
             self.claim.since.pop(destination.name, None)
-        needed = {feed for destination in self.destinations for feed in destination.feeds}
-        names = {destination.name for destination in self.destinations}
-        needed |= {feed for feed, each in self._sources.items() if each.former and names & feed.partition.destinations}
-        closing = {source: None for source in self.queue.sources if source.feed not in needed}
-        self.queue.drop(closing)
-        for source in closing:
-            self._close(source)
+            budget.spend(ENTER_UNITS)
+            yield True
+        needed: set[Feed] = set()
+        names: set[str] = set()
+        for destination in list(self.destinations):
+            needed.update(destination.feeds)
+            names.add(destination.name)
+            budget.spend(ENTER_UNITS)
+            yield True
+        closed = False
+        for feed, source in list(self._sources.items()):
+            if feed not in needed and not (source.former and names & feed.partition.destinations):
+                self.queue.release(source)
+                self._close(source)
+                closed = True
+                budget.spend(CLOSE_UNITS)
+            yield True
+        if closed:
+            self.queue.sources = [source for source in self.queue.sources if not source.closed]
         return left
 
-    def end(self) -> list[Destination]:
-        """Let go of everything, for good. Returns what it was about."""
-        self.gone = True
-        left = self.leave(list(self.destinations))
+    def end(self) -> Generator[bool, None, list[Destination]]:
+        """Let go of everything, for good. Returns what it was about, once all steps are done."""
+        left = yield from self.leave(list(self.destinations))
         self._means.registry.cursors.delete(self.key)
         self._means.registry.cursors.hurry()
         self.seeking.tell(None)
         return left
 
-    def move(self, destinations: Iterable[Destination], position: Position, now_ns: int) -> None:
+    def move(self, destinations: Iterable[Destination], position: Position, now_ns: WallNs) -> Steps:
         """Begin anew, from there on, everywhere: in these, which are all."""
         self.starts.clear()
         self.wished.clear()
         self.claim.begin_anew()
         with self._rewinding():
-            self.leave(list(self.destinations))
+            yield from self.leave(list(self.destinations))
             self._means.registry.cursors.delete(self.key)
-            self.join(dict.fromkeys(destinations), position, now_ns, anew=True)
+            yield from self.join(dict.fromkeys(destinations), position, now_ns, anew=True)
 
-    def move_in(self, destinations: Iterable[Destination], position: Position, now_ns: int) -> None:
+    def move_in(self, destinations: Iterable[Destination], position: Position, now_ns: WallNs) -> Steps:
         """Begin anew, from there on, in these of its topics."""
         destinations = list(destinations)
         with self._rewinding():
-            self.leave(destinations)
-            self.join(destinations, position, now_ns)
+            yield from self.leave(destinations)
+            yield from self.join(destinations, position, now_ns)
 
     @contextmanager
     def _rewinding(self) -> Iterator[None]:
@@ -173,7 +215,10 @@ class Named:
 
     def _enter(self, destination: Destination) -> None:
         if destination not in self.destinations:
+            self.joined.check()
             self.destinations[destination] = None
+            self.joined.add()
+            self._means.memory.add(JOINED_BYTES)
             destination.subscribers += 1
             for feed in destination.feeds:
                 source = self._source(feed)
@@ -214,7 +259,7 @@ class Named:
         if in_memory:
             cursor = Cursor(start)
         else:
-            sync = SyncPolicy(destination.policy.fsync_interval_ns)
+            sync = SyncPolicy(destination.policy.rule.fsync_interval_ns)
             cursor = registry.cursors.open(self.key, partition.name, start, sync)
             registry.cursors.hurry()
         terms = self._terms(destination.policy)
@@ -254,9 +299,11 @@ class Named:
 
     # --- positions --------------------------------------------------------------------------------------------------
 
-    def _begin(self, feed: Feed, destination: Destination, names: list[str], position: Position, now_ns: int) -> None:
+    def _begin(
+        self, feed: Feed, destination: Destination, names: list[str], position: Position, now_ns: WallNs, end: int
+    ) -> None:
         partition = feed.partition
-        first, end, value = partition.log_start_offset, partition.next_offset, position.value
+        first, value = partition.log_start_offset, position.value
         if position.kind == "next" or (position.kind == "time" and value > now_ns):
             self._place(feed, destination, names, end)
         elif position.kind == "first":
@@ -269,8 +316,10 @@ class Named:
             make = partial(partition.offset_for_time, value)
             self._look_up({feed: destination}, make, [], lambda job, feed: dict.fromkeys(names, job.offset))
 
-    def _begin_at_last(self, new: dict[Feed, Destination], parts: list[newest.Part], number: int) -> None:
+    def _begin_at_last(self, new: dict[Feed, Destination], parts: list[newest.Part], number: int) -> Steps:
         for whole in parts:
+            self._means.budget.spend(BEGIN_UNITS * len(whole))
+            yield True
             part = {feed: names for feed, names in whole.items() if feed in new}
             at_once = newest.told(part, number) if part else {}
             if at_once is None:

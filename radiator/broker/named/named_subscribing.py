@@ -6,15 +6,18 @@ Invariant: the RECEIPT of a SUBSCRIBE comes once the name, and where it begins, 
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from radiator.broker.flags import flag
 from radiator.broker.named.naming import Asked, named_in
+from radiator.clock import WallNs
 from radiator.errors import ProtocolError
 
 if TYPE_CHECKING:
     from radiator.broker.broker import Broker
+    from radiator.broker.budget import Steps
     from radiator.broker.destinations.destination import Destination
     from radiator.broker.named.named_queue import Named
     from radiator.broker.session import Session
@@ -31,12 +34,12 @@ def subscribe(
     topics: list[Destination],
     position: Position | None,
     frame: Frame,
-    now_ns: int,
-) -> None:
+    now_ns: WallNs,
+) -> Steps:
     """The subscription, which takes part in nothing yet, uses the name."""
     session = subscription.session
     reset = flag(frame.head.headers, "reset") is True
-    named = broker.names.subscribe(subscription, asked, topics, position, reset, now_ns)
+    named = yield from broker.names.subscribe(subscription, asked, topics, position, reset, now_ns)
     waiting: list[Any] = []
     if frame.receipt is not None:
         session.receipts.after(frame.receipt, [waiting, broker.store.cursors.waiters])
@@ -64,14 +67,14 @@ def _settled(broker: Broker, session: Session, named: Named, waiting: list[Any],
 
 def unsubscribe(
     broker: Broker, session: Session, frame: Frame, subscription_id: str | None, subscription: Subscription | None
-) -> bool:
+) -> Generator[bool, None, bool]:
     """UNSUBSCRIBE that names a name deletes it, or lets one of several members of a group go; False if it names none.
     Raises ProtocolError."""
     asked = named_in(session, frame.head.headers, subscription_id)
     if asked is None:
         return False
     if subscription is not None:
-        here = next((each for each in broker.names.by_key.values() if each.queue in subscription.queues), None)
+        here = broker.names.used_by(subscription)
         if here is None:
             return False  # a queue's, for which a name means nothing
         if asked.by_id:
@@ -90,7 +93,12 @@ def unsubscribe(
         )
     for each in own:
         broker.unsubscribe(each)
-    waited = [] if named.active else broker.names.delete(named)
+    yield from broker.background.until(lambda: all(each.left for each in own))
+    waited: list[list[Any]] = []
+    if not named.active:
+        broker.names.delete(named)
+        yield from broker.names.free(asked.key)
+        waited = broker.names.waiters
     if frame.receipt is not None:
         session.receipts.after(frame.receipt, waited + broker.dead_letters.waited())
     return True

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from radiator import limits
@@ -25,13 +26,15 @@ from radiator.broker.named.named_queue import Means, Named
 from radiator.broker.named.naming import Asked
 from radiator.broker.queues.selection import Selection, text_of
 from radiator.broker.subscriptions.positions import NEXT, Position
-from radiator.clock import NS_PER_SECOND
+from radiator.clock import NS_PER_SECOND, MonoNs, Now, WallNs
 from radiator.errors import ProtocolError, StorageError
+from radiator.memory import SUBSCRIPTIONS
 from radiator.routing.index import PatternIndex
 from radiator.routing.pattern import PatternSet, parse_list
 
 if TYPE_CHECKING:
     from radiator.broker.broker import Broker
+    from radiator.broker.budget import Steps
     from radiator.broker.destinations.destination import Destination
     from radiator.broker.session import Session
     from radiator.broker.subscriptions.subscription import Subscription
@@ -39,7 +42,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("radiator.broker")
 
 LOOK_EVERY_NS = 60 * NS_PER_SECOND
-JOIN_WORK = 10  # of a topic that a name joins or leaves, where looking at a destination is 1
+FORGET_UNITS = 2  # of a topic that a name has left
 GRACE_NS = 3_600 * NS_PER_SECOND  # after a start: time for those who use a name to come back
 
 
@@ -67,9 +70,11 @@ class Names:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._definitions = broker.store.definitions
-        self._started_ns = self._looked_ns = 0
+        self._started_ns: MonoNs | None = None  # at the first look of this run
+        self._looked_ns = MonoNs(0)
         self.by_key: dict[str, Named] = {}
         self._counts: Counter[str] = Counter()  # of each user
+        self._busy: Counter[str] = Counter()  # keys of names that are being changed or deleted, in several turns
         self._index: PatternIndex[Named] = PatternIndex()
 
     # --- a start ----------------------------------------------------------------------------------------------------
@@ -83,8 +88,8 @@ class Names:
             try:
                 assert prefix is not None
                 asked = Asked(prefix, key.removeprefix(prefix))
-                named = self._new(asked, str(entry["user"]), parse_list(entry["destination"]), int(entry["made_ns"]))
-                named.used_ns = int(entry["used_ns"])
+                named = self._new(asked, str(entry["user"]), parse_list(entry["destination"]), WallNs(entry["made_ns"]))
+                named.used_ns = WallNs(entry["used_ns"])
                 named.queue.selection = Selection(entry["selector"]) if "selector" in entry else None
                 named.claim.want_since(int(entry.get("since_ns", 0)))
                 for topic, since_ns in dict(entry.get("since", {})).items():
@@ -120,9 +125,18 @@ class Names:
             if named.claim.has(destination.name) and not (silent and destination.name not in named.patterns.names):
                 try:
                     named.revive(destination)
-                except StorageError as error:  # the sender is not at fault
+                except (StorageError, ProtocolError) as error:  # the sender is not at fault
                     self._broker.stats.cursors_refused += 1
-                    log.error("%s gets nothing of %s: %s", named.key, destination.name, error)
+                    self._broker.peer_log.line(
+                        logging.ERROR,
+                        "durable subscriptions without a cursor",
+                        named.key,
+                        "%s gets nothing of %s: %s",
+                        named.key,
+                        destination.name,
+                        error,
+                        logger=log,
+                    )
         return len(found)
 
     # --- using a name -----------------------------------------------------------------------------------------------
@@ -134,31 +148,38 @@ class Names:
         topics: list[Destination],
         position: Position | None,
         reset: bool,
-        now_ns: int,
-    ) -> Named:
-        """Let a subscription that takes part in nothing yet use the name. ``check`` was called before."""
-        patterns = subscription.asked
+        now_ns: WallNs,
+    ) -> Generator[bool, None, Named]:
+        """Let a subscription that takes part in nothing yet use the name. ``check`` was called before. Returns what
+        stands behind the name, once all steps are done; nobody else changes it meanwhile. Raises ProtocolError."""
+        patterns, session = subscription.asked, subscription.session
+        yield from self.free(asked.key)
+        self.check(session, asked, patterns, subscription.selection, reset)
         named = self.by_key.get(asked.key)
-        if named is None or reset or named.patterns.text != patterns.text:
-            self._broker.work += JOIN_WORK * (len(topics) if named is None else len(topics) + len(named.destinations))
-        if named is None:
-            named = self._add(self._new(asked, subscription.session.user, patterns, now_ns))
-            named.join(topics, position or NEXT, now_ns, anew=True)
-        else:
-            if not asked.is_group:
-                self._take_over(named)
-            if named.patterns.text != patterns.text:
-                self._index.remove(named, named.patterns.patterns)
-                named.ask(patterns)
-                self._index.add(named, patterns.patterns)
-                self._narrow(named, topics)
-                if not reset:
-                    named.join([each for each in topics if each not in named.destinations], position or NEXT, now_ns)
-            elif not reset:
-                self._narrow(named, topics)
-                named.join([each for each in topics if each not in named.destinations], NEXT, now_ns)
-            if reset:
-                named.move([*named.destinations, *topics], position or NEXT, now_ns)
+        with self.changing(asked.key):
+            if named is None:
+                named = self._add(self._new(asked, session.user, patterns, now_ns))
+                try:
+                    yield from named.join(topics, position or NEXT, now_ns, anew=True)
+                except BaseException:  # refused, or the client is gone: it was not receipted
+                    self.delete(named)
+                    raise
+            else:
+                if not asked.is_group:
+                    yield from self._take_over(named)
+                if named.patterns.text != patterns.text:
+                    self._index.remove(named, named.patterns.patterns)
+                    named.ask(patterns)
+                    self._index.add(named, patterns.patterns)
+                    yield from self._narrow(named, topics)
+                    if not reset:
+                        more = [each for each in topics if each not in named.destinations]
+                        yield from named.join(more, position or NEXT, now_ns)
+                elif not reset:
+                    yield from self._narrow(named, topics)
+                    yield from named.join([each for each in topics if each not in named.destinations], NEXT, now_ns)
+                if reset:
+                    yield from named.move([*named.destinations, *topics], position or NEXT, now_ns)
         named.queue.selection, subscription.selection = subscription.selection, None
         named.used_ns = now_ns
         named.permit(subscription.patterns)
@@ -186,7 +207,7 @@ class Names:
                 )
             return
         self._check_user(session, named)
-        if any(each.session is session for each in named.queue.consumers):
+        if any(each.session is session and not each.closed for each in named.queue.consumers):
             raise ProtocolError("bad-subscription", f"{asked} is in use on this connection", "Expected it once.")
         if asked.is_group and named.active and (reset or patterns.text != named.patterns.text):
             raise ProtocolError(
@@ -250,21 +271,52 @@ class Names:
 
     def permit(self, subscription: Subscription) -> None:
         """Its user may read other topics now than before."""
-        for named in self.by_key.values() if subscription.queues else ():
-            if named.queue in subscription.queues:
-                named.permit(subscription.patterns)
+        named = self.used_by(subscription)
+        if named is not None:
+            named.permit(subscription.patterns)
 
-    def delete(self, named: Named) -> list[list[Any]]:
-        """For good; whoever uses it has gone before. Returns where a receipt has to wait."""
+    def free(self, key: str) -> Steps:
+        """Wait until the name is not being changed or deleted, which may take several turns."""
+        return self._broker.background.until(lambda: key not in self._busy)
+
+    def used_by(self, subscription: Subscription) -> Named | None:
+        """The name that a subscription uses; None if it has none."""
+        queues = subscription.queues
+        named = self.by_key.get(queues[0].name) if len(queues) == 1 else None
+        return named if named is not None and named.queue is queues[0] else None
+
+    @property
+    def waiters(self) -> list[list[Any]]:
+        """Where a receipt waits for what was changed or deleted until now."""
+        return [self._definitions.waiters, self._broker.store.cursors.waiters]
+
+    @contextmanager
+    def changing(self, key: str) -> Iterator[None]:
+        """The name of that key is changed meanwhile, by nobody else."""
+        self._busy[key] += 1
+        try:
+            yield
+        finally:
+            self._busy[key] -= 1
+            if not self._busy[key]:
+                del self._busy[key]
+
+    def delete(self, named: Named) -> None:
+        """For good; whoever uses it has gone before. ``free`` waits until nothing is left of it."""
+        named.gone = True
         del self.by_key[named.key]
         self._counts[named.user] -= 1
         if not self._counts[named.user]:
             del self._counts[named.user]
-        self._broker.work += JOIN_WORK * len(named.destinations)
         self._index.remove(named, named.patterns.patterns)
-        self._forget(named.end())
-        self._definitions.put(named.key, None)
-        return [self._definitions.waiters, self._broker.store.cursors.waiters]
+        self._definitions.put(named.key, None)  # first: a definition without its cursors would begin anew
+        self._broker.background.add(self._end(named))
+
+    def _end(self, named: Named) -> Steps:
+        with self.changing(named.key):
+            while named.queue.consumers:
+                yield False
+            yield from self._forget((yield from named.end()))
 
     def find(self, session: Session, asked: Asked) -> Named:
         """An existing one that this session may use. Raises ProtocolError."""
@@ -282,8 +334,9 @@ class Names:
                 "A name belongs to the user who made it; `radiator cursors rm` deletes it.",
             )
 
-    def _take_over(self, named: Named) -> None:
-        for older in list(named.queue.consumers):
+    def _take_over(self, named: Named) -> Steps:
+        older_ones = [each for each in named.queue.consumers if not each.closed]
+        for older in older_ones:
             self._broker.stats.taken_over += 1
             self._broker.refuse(
                 older.session,
@@ -293,11 +346,14 @@ class Names:
                     "A durable name has one subscription at a time. For several, say group:<name> in its place.",
                 ),
             )
+        yield from self._broker.background.until(lambda: all(each.left for each in older_ones))
 
-    def _narrow(self, named: Named, topics: list[Destination]) -> None:
+    def _narrow(self, named: Named, topics: list[Destination]) -> Steps:
         """It lets go of what is not among these: it does not match any more, or its user may not read it."""
         kept = set(topics)
-        self._forget(named.leave([each for each in named.destinations if each not in kept]))
+        gone = [each for each in named.destinations if each not in kept]
+        if gone:
+            yield from self._forget((yield from named.leave(gone)))
 
     def _add(self, named: Named) -> Named:
         self.by_key[named.key] = named
@@ -305,9 +361,20 @@ class Names:
         self._index.add(named, named.patterns.patterns)
         return named
 
-    def _new(self, asked: Asked, user: str, patterns: PatternSet, now_ns: int) -> Named:
+    def _new(self, asked: Asked, user: str, patterns: PatternSet, now_ns: WallNs) -> Named:
         broker = self._broker
-        means = Means(broker.registry, broker.timing, broker.lost, broker.reading, self._matches)
+        means = Means(
+            broker.registry,
+            broker.budget,
+            broker.store.moment,
+            broker.joined,
+            broker.config.limits.joined,
+            broker.memory.shares[SUBSCRIPTIONS],
+            broker.timing,
+            broker.lost,
+            broker.reading,
+            self._matches,
+        )
         return Named(means, asked, user, patterns, now_ns)
 
     def _matches(self, patterns: PatternSet, name: str) -> bool:
@@ -318,47 +385,56 @@ class Names:
         except ProtocolError:
             return False
 
-    def _forget(self, destinations: list[Destination]) -> None:
+    def _forget(self, destinations: list[Destination]) -> Steps:
         """Of those that only this name was about nothing may be left."""
         for destination in destinations:
+            self._broker.budget.spend(FORGET_UNITS)
+            yield True
             if destination.unused and self._broker.registry.drop_unused(destination):
                 self._broker.generation += 1
 
     # --- time -------------------------------------------------------------------------------------------------------
 
-    def tick(self, now_ns: int) -> None:
+    def tick(self, now: Now) -> None:
         """Names that are in use are used now; others may have waited for too long."""
-        if not self._started_ns:
-            self._started_ns = self._looked_ns = now_ns
-        if abs(now_ns - self._looked_ns) < LOOK_EVERY_NS:
+        if self._started_ns is None:
+            self._started_ns = self._looked_ns = now.mono
+        if now.mono - self._looked_ns < LOOK_EVERY_NS:
             return
-        self._looked_ns = now_ns
+        self._looked_ns = now.mono
         for named in list(self.by_key.values()):
             expiry_ns = self._expiry_ns(named)
-            if named.active:
-                named.used_ns = now_ns
-            if expiry_ns is None:
+            used = (
+                named.active or named.used_ns > now.wall
+            )  # by a clock that was ahead: it would not expire for as long
+            if used:
+                named.used_ns = now.wall
+            if expiry_ns is None or named.key in self._busy:
                 continue
-            if named.active:
+            if used:
                 entry = self._definitions.entries.get(named.key)
                 if entry is not None:
-                    self._definitions.note(named.key, entry | {"used_ns": now_ns}, soon=True)
+                    self._definitions.note(named.key, entry | {"used_ns": now.wall}, soon=True)
                 continue
-            unused_ns, up_ns = now_ns - named.used_ns, now_ns - self._started_ns
+            unused_ns, up_ns = now.wall - named.used_ns, now.mono - self._started_ns
             if unused_ns > expiry_ns and up_ns > min(expiry_ns, GRACE_NS):
                 self._broker.stats.names_expired += 1
-                log.warning(
+                self._broker.peer_log.line(
+                    logging.WARNING,
+                    "durable subscriptions that expired",
+                    named.user or "anonymous",
                     "%s of user %s is deleted: nobody has used it for %d s, and cursor_expiry is %d s",
                     named.key,
                     named.user or "anonymous",
                     unused_ns // NS_PER_SECOND,
                     expiry_ns // NS_PER_SECOND,
+                    logger=log,
                 )
                 self.delete(named)
 
     def _expiry_ns(self, named: Named) -> int | None:
         """The longest that the rules of its topics say; None, which is never, counts as longer than all."""
-        said = [each.policy.cursor_expiry_ns for each in named.destinations]
+        said = [each.policy.rule.cursor_expiry_ns for each in named.destinations]
         if not said:
             return self._broker.config.defaults.cursor_expiry_ns
         known = [each for each in said if each is not None]

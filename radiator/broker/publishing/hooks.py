@@ -51,7 +51,7 @@ def pass_through(broker: Broker, session: Session, frame: Frame) -> Frame | None
         if hooks.middleware:
             if message is None:
                 message = Message(name, dict(frame.head.headers), frame.body, session.user, session.address)
-            if not _run(broker, hooks, message):
+            if not _run(broker, session.origin, hooks, message):
                 _dropped(broker, session, frame)
                 return None
             if message.destination != name:
@@ -61,7 +61,7 @@ def pass_through(broker: Broker, session: Session, frame: Frame) -> Frame | None
                 continue
         if hooks.validate is not None:
             body = frame.body if message is None else message.body
-            complaint = _judge(hooks.validate, body, name)
+            complaint = _judge(broker, session.origin, hooks.validate, body, name)
             if complaint is not None:
                 broker.stats.rejected += 1
                 raise ProtocolError("rejected", f"the message does not fit the schema of {name[:200]}", complaint)
@@ -80,7 +80,7 @@ def hooks_for(broker: Broker, name: str) -> RuleHooks | None:
     return hooks.get(broker.rules.policy_for(name).rule_index) if hooks and name else None
 
 
-def _run(broker: Broker, hooks: RuleHooks, message: Message) -> bool:
+def _run(broker: Broker, origin: str, hooks: RuleHooks, message: Message) -> bool:
     """Let the functions of a rule change the message; False if one of them drops it."""
     for name, function in hooks.middleware:
         destination = message.destination
@@ -91,27 +91,34 @@ def _run(broker: Broker, hooks: RuleHooks, message: Message) -> bool:
         except Reject as refusal:
             broker.stats.rejected += 1
             raise ProtocolError("rejected", f"{name} refuses the message", str(refusal)[:2_000]) from None
-        except BaseException:  # time-outs of gevent and sys.exit() are no Exception; a signal does not come this way
+        except BaseException as error:  # gevent's time-outs, sys.exit(): no Exception; a signal does not come this way
             broker.stats.middleware_failures += 1
-            log.exception("middleware %s failed on a message to %s", name, destination)
+            what = "middleware %s failed on a message to %s"
+            _log(broker, f"failures of middleware {name}", origin, what, name, destination, error=error)
             raise _failed(name) from None
         if answer is DROP:
             return False
         if answer is not message:
             broker.stats.middleware_failures += 1
-            log.error("middleware %s: expected the message that it was given, or DROP, got %r", name, answer)
+            what = "middleware %s: expected the message that it was given, or DROP, got %r"
+            _log(broker, f"failures of middleware {name}", origin, what, name, answer)
             raise _failed(name)
         if message.destination != destination:
             return True
     return True
 
 
-def _judge(validate: Validate, body: bytes, destination: str) -> str | None:
+def _judge(broker: Broker, origin: str, validate: Validate, body: bytes, destination: str) -> str | None:
     try:
         return validate(body)
     except BaseException as error:
-        log.exception("the schema of %s failed on a message", destination)
+        what = "the schema of %s failed on a message"
+        _log(broker, "failures of schemas", origin, what, destination, error=error)
         return f"The body could not be held against it: {type(error).__name__}."
+
+
+def _log(broker: Broker, kind: str, origin: str, text: str, *args: object, error: BaseException | None = None) -> None:
+    broker.peer_log.line(logging.ERROR, kind, origin, text, *args, logger=log, error=error)
 
 
 def _failed(name: str) -> ProtocolError:

@@ -12,8 +12,9 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from radiator.clock import WallNs
 from radiator.errors import ProtocolError
 from radiator.stomp.headers import escape, split_block
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from radiator.broker.publishing.sending import Plan
     from radiator.broker.session import Session
     from radiator.stomp.frames import Frame
-    from radiator.storage.partition import Partition
 
 HEADERS = frozenset({"dedup-id", "producer-id", "sequence"})
 IDENTITY_BYTES = 16
@@ -86,8 +86,9 @@ def feed_for(destination: Destination, headers: Mapping[str, str]) -> Feed:
     return destination.feeds[zlib.crc32(text.encode()) % len(destination.feeds)]
 
 
-def is_repeat(broker: Broker, session: Session, plan: Plan, frame: Frame, now_ns: int) -> bool:
-    """True if the message is stored already, or on its way: then it is answered with the receipt of the first one."""
+def is_repeat(broker: Broker, session: Session, plan: Plan, frame: Frame, now_ns: WallNs) -> bool:
+    """True if the message is stored already, or on its way: then it is answered with the receipt of the first one, once
+    that is as durable as this one is to be."""
     feed, identity = plan.feed, plan.identity
     assert feed is not None and identity is not None
     partition = feed.partition
@@ -95,25 +96,14 @@ def is_repeat(broker: Broker, session: Session, plan: Plan, frame: Frame, now_ns
     if first is None:
         return False
     broker.stats.duplicates += 1
-    batch = partition.in_flight_at(first)
+    place = partition.waiting_for(first, synced=plan.sync)
     if frame.receipt is not None:
-        if batch is None:
+        if place is None:
             name = escape(partition.name, session.version).encode()
             session.receipts.now(b"%b\noffset:%d\npartition:%b\nduplicate:true" % (frame.receipt, first, name))
         else:
             suffix = plan.destination.duplicate_suffix(feed, session.version)
-            broker.pending_bytes += session.receipts.stored(frame.receipt, first, batch, suffix)
-    elif batch is not None:
-        session.receipts.silently(batch)
+            broker.pending_bytes += session.receipts.stored(frame.receipt, first, place, suffix)
+    elif place is not None:
+        session.receipts.silently(place)
     return True
-
-
-def repeated(broker: Broker, plan: Plan, now_ns: int) -> tuple[Partition, int, list[Any]] | None:
-    """A transaction repeats a message: counted. Where the first one stands and who hears when it is stored, if it is
-    not yet."""
-    assert plan.feed is not None and plan.identity is not None
-    broker.stats.duplicates += 1
-    partition = plan.feed.partition
-    first = partition.first_of(plan.identity, now_ns)
-    batch = None if first is None else partition.in_flight_at(first)
-    return None if first is None or batch is None else (partition, first, batch.waiters)

@@ -11,6 +11,7 @@ Knows: a destination's limits, and how much of them is taken. Invariant: what is
 
 from __future__ import annotations
 
+import sys
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING
@@ -24,57 +25,59 @@ if TYPE_CHECKING:
     from radiator.storage.partition import Partition
 
 
+DROPS = ("drop_newest", "drop_oldest")
+
+
 class Verdict(Enum):
     """What a destination that may be full says to one more message."""
 
     STORE = "store"
-    REPEAT = "repeat"  # it is there already
     DROP_NEWEST = "drop_newest"
     DROP_OLDEST = "drop_oldest"
 
 
-def judge(queue: Queue, size_bytes: int, ahead: tuple[int, int] | None) -> Verdict:
-    """What becomes of a message with a body of ``size_bytes``; changes nothing. Raises ProtocolError and Wait.
+def judge(queue: Queue, size_bytes: int) -> Verdict:
+    """Judge a message with a body of ``size_bytes``; changes nothing. Raises ProtocolError and Wait."""
+    require_room(queue, 1, size_bytes)
+    if fits(queue, 1, size_bytes):
+        return Verdict.STORE
+    return Verdict.DROP_NEWEST if queue.terms.on_full == "drop_newest" else Verdict.DROP_OLDEST
 
-    ``ahead``: messages, and their bytes, that the same transaction sends there before this one. A transaction waits as
-    a whole, see ``together``.
+
+def require_room(queue: Queue, messages: int, size_bytes: int) -> None:
+    """All messages of one SEND or COMMIT to a queue whose rule says reject or block: others have no need of room.
+
+    Raises:
+        ProtocolError: There is none (reject), or never can be (block).
+        Wait: There is none yet (block).
     """
-    on_full = queue.terms.on_full
-    if on_full == "block":
-        if ahead is None:
-            together(queue, 1, size_bytes)
-        return Verdict.STORE
-    before, bytes_before = ahead or (0, 0)
-    shortage = _shortage(queue, before + 1, bytes_before + size_bytes)
-    if not shortage:
-        return Verdict.STORE
-    if on_full == "drop_newest":
-        return Verdict.DROP_NEWEST
-    if on_full == "drop_oldest":
-        return Verdict.DROP_OLDEST
-    raise _full(queue, shortage)
-
-
-def together(queue: Queue, messages: int, size_bytes: int) -> None:
-    """All messages of one SEND or COMMIT to a queue whose rule says block. Raises Wait while there is no room for them,
-    and ProtocolError if there never can be."""
     terms = queue.terms
-    if terms.on_full != "block":
+    if terms.on_full in DROPS:
         return
     shortage = _shortage(queue, messages, size_bytes)
     if not shortage:
         return
+    if terms.on_full == "reject":
+        raise _full(queue, shortage)
     if messages > (terms.max_messages or messages) or size_bytes > (terms.max_bytes or size_bytes):
         raise _full(queue, f"{messages} messages of {size_bytes} bytes at once can never fit. {shortage}")
     refusal = _full(queue, f"{shortage} It was so for as long as block_timeout says.")
-    raise Wait("blocked", partial(_fits, queue, messages, size_bytes), refusal, terms.block_timeout_ns)
+    raise Wait("blocked", partial(fits, queue, messages, size_bytes), refusal, terms.block_timeout_ns)
+
+
+def room(queue: Queue) -> tuple[int, int]:
+    """For how many more messages, and bytes of them, there is room."""
+    terms = queue.terms
+    most = sys.maxsize if terms.max_messages is None else terms.max_messages - queue.backlog
+    most_bytes = sys.maxsize if terms.max_bytes is None else terms.max_bytes - queue.backlog_bytes
+    return most, most_bytes
 
 
 def make_room(queue: Queue, size_bytes: int) -> int:
     """Give up the oldest messages that no consumer holds, until one of ``size_bytes`` fits or no more can be given up.
     Returns how many."""
     dropped = 0
-    while not _fits(queue, 1, size_bytes) and queue.drop_oldest():
+    while not fits(queue, 1, size_bytes) and queue.drop_oldest():
         dropped += 1
     return dropped
 
@@ -93,15 +96,20 @@ def trim(queue: Queue) -> int:
     """Messages have come back from a consumer into a queue that has taken newer ones instead: drop what is too much,
     oldest first. Returns how many."""
     dropped = 0
-    while not _fits(queue, 0, 0) and queue.drop_oldest():
+    while trim_one(queue):
         dropped += 1
     return dropped
+
+
+def trim_one(queue: Queue, newest_in: Partition | None = None) -> bool:
+    """Drop the oldest, if there is too much, but not the newest one in ``newest_in``. False if nothing was dropped."""
+    return not fits(queue, 0, 0) and queue.drop_oldest(newest_in)
 
 
 def no_memory(policy: Policy, partition: Partition, error: StorageError, everywhere: bool) -> Wait | None:
     """A memory partition takes no more. If all of them together are full, whoever sends there waits; if only this one
     is, then only where the rule says so."""
-    if not everywhere and policy.on_full != "block":
+    if not everywhere and policy.rule.on_full != "block":
         return None
     refusal = ProtocolError("full", "no memory is free to keep the message in", str(error))
     return Wait("blocked", partial(_accepts, partition), refusal, policy.rule.block_timeout_ns)
@@ -115,7 +123,7 @@ def _accepts(partition: Partition) -> bool:
     return True
 
 
-def _fits(queue: Queue, messages: int, size_bytes: int) -> bool:
+def fits(queue: Queue, messages: int, size_bytes: int) -> bool:
     """Whether so much more breaks no limit: asked in every turn for everybody who waits, so without a word."""
     terms = queue.terms
     most, most_bytes = terms.max_messages, terms.max_bytes
@@ -126,7 +134,7 @@ def _fits(queue: Queue, messages: int, size_bytes: int) -> bool:
 
 def _shortage(queue: Queue, messages: int, size_bytes: int) -> str:
     """Which limit so much more would break, in words; nothing if none."""
-    if _fits(queue, messages, size_bytes):
+    if fits(queue, messages, size_bytes):
         return ""
     terms = queue.terms
     most = terms.max_messages

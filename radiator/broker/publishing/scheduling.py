@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from radiator.broker.due.moments import DIGITS_MAX
 from radiator.broker.subscriptions.positions import parse_duration, parse_time
-from radiator.clock import NS_PER_MS
+from radiator.clock import NS_PER_MS, WallNs
 from radiator.errors import ProtocolError
 
 EXPIRES, DELIVER_AT = "expires", "deliver-at"
@@ -51,7 +51,7 @@ def deliver_at_ms(text: str) -> int:
     )
 
 
-def check(headers: Mapping[str, str], now_ns: int) -> int | None:
+def check(headers: Mapping[str, str], now_ns: WallNs) -> int | None:
     """The moment in milliseconds before which the message must not be delivered; None if it says nothing of it."""
     expires = headers.get(EXPIRES)
     if expires is not None and not (expires.isascii() and expires.isdigit() and len(expires) <= DIGITS_MAX):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from radiator import limits
 from radiator.broker import transactions
 from radiator.broker.admin import channel
+from radiator.broker.budget import go_on
 from radiator.broker.destinations import temporary
 from radiator.broker.due.ahead import note as note_delay
 from radiator.broker.flags import flag
@@ -22,23 +23,28 @@ from radiator.broker.publishing.throttle import Wait
 from radiator.broker.queues import settling
 from radiator.broker.subscriptions import subscribing
 from radiator.broker.subscriptions.positions import parse_time
-from radiator.clock import NS_PER_MS
+from radiator.clock import NS_PER_MS, Now, WallNs
 from radiator.errors import MemoryFull, ProtocolError, StorageError
+from radiator.memory import MESSAGES
 from radiator.routing.pattern import is_pattern
 from radiator.routing.rules import TEMPORARY
 from radiator.stomp.headers import escape, stored_block
-from radiator.storage.batch import RECORD_OVERHEAD_BYTES
+from radiator.storage.batch import RECORD_OVERHEAD_BYTES, Run
 
 if TYPE_CHECKING:
     from radiator.broker.broker import Broker
+    from radiator.broker.budget import Steps
     from radiator.broker.destinations.destination import Destination
     from radiator.broker.destinations.feed import Feed
     from radiator.broker.queues.queue import Queue
     from radiator.broker.session import Session
     from radiator.routing.rights import Rights
     from radiator.stomp.frames import Frame, Head
+    from radiator.storage.dedup import Dedup
     from radiator.storage.partition import Partition
 
+INDEXED_TOGETHER = 32  # ids of a transaction, for the index of those that are remembered
+INDEXED_A_UNIT = 2
 RESERVED_PREFIX = "/radiator/"
 HEADERS = idempotence.HEADERS
 
@@ -72,7 +78,7 @@ class Plan:
         self.name = destination.name
         self.feed: Feed | None = destination.choose(headers)
         self.identity: bytes | None = None
-        if not HEADERS.isdisjoint(headers) and destination.policy.dedup_window_ns is not None:
+        if not HEADERS.isdisjoint(headers) and destination.policy.rule.dedup_window_ns is not None:
             self.identity = idempotence.identity_of(self.name, headers)
             if self.identity is not None:
                 self.feed = self.feed or idempotence.feed_for(destination, headers)
@@ -82,15 +88,15 @@ class Plan:
         self.sync = headers.get("durability") == "fsync"
         self.mandatory = flag(headers, "mandatory") is True
         policy = destination.policy
-        limited = policy.max_messages is not None or policy.max_bytes is not None
+        limited = policy.rule.max_messages is not None or policy.rule.max_bytes is not None
         self.counted: Queue | None = destination.queue if limited else None
-        self.due_ns = 0  # not before this moment; 0: at once
+        self.due_ns = WallNs(0)  # not before this moment; 0: at once
         self.rated = policy.rule.rate_messages is not None and not self.name.startswith(TEMPORARY)
         # Anything beyond "append, maybe receipt" takes the slow path.
         self.special = self.sync or self.mandatory or limited or self.rated
 
 
-def send(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
+def send(broker: Broker, session: Session, frame: Frame, now: Now) -> None:
     """SEND: append to the open batch of its partition; the receipt waits for that batch."""
     head = frame.head
     plan = head.memo
@@ -102,30 +108,30 @@ def send(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
             if passed is None:
                 return
             frame = passed
-        plan = _plan(broker, session, frame, now_ns)
+        plan = _plan(broker, session, frame, now)
         if plan is None:
             return
     elif plan.rights is not session.rights:  # somebody else's: what it means is the same, who may do it is not
         session.require("write", plan.name)
         plan.rights = session.rights
-    if plan.identity is not None and idempotence.is_repeat(broker, session, plan, frame, now_ns):
+    if plan.identity is not None and idempotence.is_repeat(broker, session, plan, frame, now.wall):
         return
-    if broker.disk_full is not None and plan.destination.policy.store == "file":
-        raise broker.disk_full
+    if broker.files_refused is not None and plan.destination.policy.rule.store == "file":
+        raise broker.files_refused
     if plan.special:
         try:
-            verdict = admit(plan, frame)
+            verdict = _admit(plan, frame)
             if plan.rated:
                 policy = plan.destination.policy
-                throttle.spend(session, {policy.rule_index: (policy, 1)}, now_ns)
+                throttle.spend(session, {policy.rule_index: (policy, 1)}, now.mono)
         except Wait as wait:
             wait.frame = frame
             raise
-        if verdict is not Verdict.STORE and not make_room(broker, session, plan, frame, verdict):
+        if verdict is not Verdict.STORE and not _make_room(broker, session, plan, frame, verdict):
             return
     feed = plan.feed or plan.destination.next_feed()
     try:
-        offset = append(broker, plan, feed.partition, frame.body, now_ns)
+        offset = _append(broker, plan, feed.partition, frame.body, now.wall)
     except StorageError as error:
         if not plan.name.startswith(TEMPORARY):
             raise no_memory(broker, plan, feed.partition, error, frame) from error
@@ -146,7 +152,7 @@ def no_memory(
     if not isinstance(error, MemoryFull):
         return error
     if error.everywhere:
-        broker.throttle.memory_is_full(broker.config.limits.memory)
+        broker.memory_watch.met(broker.memory.shares[MESSAGES])
     wait = overflow.no_memory(plan.destination.policy, partition, error, error.everywhere)
     if wait is None:
         return error
@@ -154,7 +160,7 @@ def no_memory(
     return wait
 
 
-def append(broker: Broker, plan: Plan, partition: Partition, body: bytes, now_ns: int) -> int:
+def _append(broker: Broker, plan: Plan, partition: Partition, body: bytes, now_ns: WallNs) -> int:
     """Put a message into the open batch of its partition, and count it. Returns its offset."""
     offset = partition.append(plan.name, plan.block, body, now_ns, plan.event_ns, plan.transmit_ns)
     size = len(body)
@@ -168,13 +174,32 @@ def append(broker: Broker, plan: Plan, partition: Partition, body: bytes, now_ns
         if plan.sync:
             partition.open_batch.sync_requested = True
         if plan.counted is not None:
-            plan.counted.appended(partition)
+            plan.counted.appended(partition, 1)
         if plan.due_ns and plan.destination.queue is not None:
-            note_delay(plan.destination.queue, partition, offset, plan.due_ns)
+            note_delay(plan.destination.queue, partition, [offset], [plan.due_ns])
     return offset
 
 
-def _plan(broker: Broker, session: Session, frame: Frame, now_ns: int) -> Plan | None:
+def append_run(broker: Broker, partition: Partition, run: Run, now_ns: WallNs) -> int:
+    """Put the messages of a transaction to one partition into its open batch, and count them. Returns the offset of the
+    first."""
+    first = partition.extend(run, now_ns)
+    count, stats = len(run), broker.stats
+    stats.messages_in += count
+    stats.body_bytes_in += run.body_bytes
+    broker.pending_bytes += run.size_bytes + RECORD_OVERHEAD_BYTES * count
+    if run.ids and partition.dedup is not None:
+        broker.background.add(_indexed(broker, partition.dedup))
+    return first
+
+
+def _indexed(broker: Broker, dedup: Dedup) -> Steps:
+    while dedup.index(INDEXED_TOGETHER):
+        broker.budget.spend(INDEXED_TOGETHER // INDEXED_A_UNIT)
+        yield True
+
+
+def _plan(broker: Broker, session: Session, frame: Frame, now: Now) -> Plan | None:
     """Understand a SEND's headers; None if the frame was dealt with here."""
     head = frame.head
     headers = head.headers
@@ -182,15 +207,15 @@ def _plan(broker: Broker, session: Session, frame: Frame, now_ns: int) -> Plan |
     if not name:
         raise ProtocolError("bad-destination", "SEND needs a destination", "Expected a header destination:<name>.")
     if name == settling.TOUCH:
-        settling.touch(broker, session, frame)
+        go_on(broker.budget, session, settling.touch(broker, session, frame))
         return None
     if name == channel.DESTINATION:
-        channel.ask(broker, session, frame, now_ns)
+        go_on(broker.budget, session, channel.ask(broker, session, frame, now))
         return None
     transaction = headers.get("transaction")
     if transaction is not None:
         _check_send(session, name, headers)
-        transactions.add(session, transaction, frame)
+        transactions.add(broker, session, transaction, frame)
         if frame.receipt is not None:
             session.receipts.now(frame.receipt)
         return None
@@ -203,18 +228,20 @@ def plan_for(broker: Broker, session: Session, frame: Frame, name: str) -> Plan 
     is_temporary = name.startswith(TEMPORARY)
     reply_to = head.headers.get("reply-to", "")
     if is_temporary:
-        name = temporary.full_name(session, name)
-        if name not in broker.destinations and name.rpartition("@")[2] != session.id:
+        said, name = name, temporary.name_of(session, name)
+        there = name in broker.destinations
+        if not (temporary.may_send(broker, session, said) if there else temporary.is_own(session, said)):
             drop_reply(broker, session, frame)
             return None
-        if name not in broker.destinations:
+        if not there:
             temporary.keep(broker, session, name)
     plan = Plan(broker.generation, broker.births.receiver(name), head, session.rights)
     own = ""
     if reply_to.startswith(TEMPORARY):
         own = subscribing.own_reply_queue(broker, session, reply_to)
-        plan.block = _replace_header(plan.block, "reply-to", own)
-    delay = _schedule(plan, head.headers, broker.timing.now_ns)
+        if own:
+            plan.block = _replace_header(plan.block, "reply-to", temporary.address_of(session, own))
+    delay = _schedule(plan, head.headers, broker.timing.shown_ns)
     if (
         not (delay or is_temporary or own)
         and plan.identity is None
@@ -225,13 +252,13 @@ def plan_for(broker: Broker, session: Session, frame: Frame, name: str) -> Plan 
     return plan
 
 
-def _no_route(name: str) -> ProtocolError:
+def no_route(name: str) -> ProtocolError:
     return ProtocolError(
         "no-route", f"nobody is subscribed to {name[:200]}", "The message has mandatory:true and was not stored."
     )
 
 
-def _schedule(plan: Plan, headers: Mapping[str, str], now_ns: int) -> bool:
+def _schedule(plan: Plan, headers: Mapping[str, str], now_ns: WallNs) -> bool:
     """Obey the headers about time; True if they mean another moment each time."""
     if scheduling.HEADERS.isdisjoint(headers):
         return False
@@ -254,7 +281,7 @@ def _schedule(plan: Plan, headers: Mapping[str, str], now_ns: int) -> bool:
             "A topic is a log that everybody reads in its order; delay and deliver-at are for queues.",
         )
     plan.block = scheduling.stamp(plan.block, due_ms)
-    plan.due_ns = due_ms * NS_PER_MS
+    plan.due_ns = WallNs(due_ms * NS_PER_MS)
     plan.special = True
     return True
 
@@ -263,13 +290,14 @@ def drop_reply(broker: Broker, session: Session, frame: Frame) -> None:
     """A message to a temporary queue that is gone, or full because nobody reads it: counted. Raises ProtocolError if it
     was mandatory."""
     if flag(frame.head.headers, "mandatory"):
-        raise _no_route(frame.head.headers["destination"])
+        raise no_route(temporary.without_secret(frame.head.headers["destination"]))
     broker.stats.dropped_replies += 1
     if frame.receipt is not None and "transaction" not in frame.head.headers:
         session.receipts.now(frame.receipt + b"\ndropped:true")
 
 
 def _check_send(session: Session, name: str, headers: Mapping[str, str]) -> None:
+    name = temporary.without_secret(name)
     if is_pattern(name):
         raise ProtocolError(
             "bad-destination",
@@ -293,27 +321,34 @@ def _check_send(session: Session, name: str, headers: Mapping[str, str]) -> None
         raise ProtocolError("bad-header", f"header durability: expected fsync, got {durability[:100]!r}")
 
 
-def admit(plan: Plan, frame: Frame, ahead: tuple[int, int] | None = None) -> Verdict:
-    """The checks that only some destinations or messages need; changes nothing. Raises ProtocolError and Wait.
+def require_subscriber(destination: Destination) -> None:
+    """Of a message that is mandatory. Raises ProtocolError if there is none."""
+    if destination.subscribers == 0:
+        raise no_route(destination.name)
 
-    ``ahead``: messages, and their bytes, that the same transaction sends to this destination before this one.
-    """
-    destination = plan.destination
-    if plan.mandatory and destination.subscribers == 0:
-        raise _no_route(destination.name)
-    queue = destination.queue
-    if plan.due_ns and queue is not None and queue.timing.full:
+
+def require_room_for_delay(queue: Queue) -> None:
+    """Of a message that is to wait for its time. Raises ProtocolError if too many do."""
+    if queue.timing.full:
         raise ProtocolError(
             "full",
             "too many messages wait for their time",
             f"The broker keeps {limits.DEFERRED_MAX} of them at most (DEFERRED_MAX), and takes no more with a delay.",
         )
+
+
+def _admit(plan: Plan, frame: Frame) -> Verdict:
+    """The checks that only some destinations or messages need; changes nothing. Raises ProtocolError and Wait."""
+    if plan.mandatory:
+        require_subscriber(plan.destination)
+    if plan.due_ns and plan.destination.queue is not None:
+        require_room_for_delay(plan.destination.queue)
     if plan.counted is None:
         return Verdict.STORE
-    return overflow.judge(plan.counted, len(frame.body), ahead)
+    return overflow.judge(plan.counted, len(frame.body))
 
 
-def make_room(broker: Broker, session: Session, plan: Plan, frame: Frame, verdict: Verdict) -> bool:
+def _make_room(broker: Broker, session: Session, plan: Plan, frame: Frame, verdict: Verdict) -> bool:
     """Do what the verdict says. False: this message is the one that was dropped, counted and told."""
     if verdict is Verdict.DROP_OLDEST and plan.counted is not None:
         broker.stats.dropped_oldest += overflow.make_room(plan.counted, len(frame.body))
@@ -357,4 +392,4 @@ def goes_to_disk(frame: Frame) -> bool:
     if frame.head.command != "SEND":
         return frame.head.command == "COMMIT"
     plan = frame.head.memo
-    return plan is None or plan.destination.policy.store == "file"
+    return plan is None or plan.destination.policy.rule.store == "file"

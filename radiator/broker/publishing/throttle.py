@@ -15,15 +15,12 @@ has gone waits for nothing.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
-from heapq import heapify, heappop, heappush
-from itertools import count
 from typing import TYPE_CHECKING
 
-from radiator.broker.due.timing import NEVER_NS
-from radiator.clock import NS_PER_MS, NS_PER_SECOND
+from radiator.clock import NS_PER_MS, NS_PER_SECOND, MonoNs
 from radiator.errors import ProtocolError
+from radiator.timers import NEVER_NS, Timers
 
 if TYPE_CHECKING:
     from radiator.broker.session import Session
@@ -32,8 +29,7 @@ if TYPE_CHECKING:
     from radiator.routing.policy import Policy
     from radiator.stomp.frames import Frame
 
-log = logging.getLogger("radiator.broker")
-
+NEVER = MonoNs(NEVER_NS)
 REST_NS = 5 * NS_PER_MS  # a client that is too fast is let in for so much at a time, and not for every message
 
 
@@ -47,7 +43,7 @@ class Wait(Exception):
         over: Callable[[], bool],
         refusal: ProtocolError,
         timeout_ns: int | None,
-        at_ns: int = NEVER_NS,
+        at_ns: MonoNs = NEVER,
     ) -> None:
         super().__init__(counter)
         self.counter = counter
@@ -63,29 +59,25 @@ class Hold:
 
     __slots__ = ("due_ns", "since_ns", "wait")
 
-    def __init__(self, wait: Wait, since_ns: int) -> None:
+    def __init__(self, wait: Wait, since_ns: MonoNs) -> None:
         self.wait = wait
         self.since_ns = since_ns
         end_ns = NEVER_NS if wait.timeout_ns is None else since_ns + wait.timeout_ns
-        self.due_ns = min(wait.at_ns, end_ns)
+        self.due_ns = MonoNs(min(wait.at_ns, end_ns))
 
 
 class Throttle:
     """All of one broker."""
 
-    __slots__ = ("_heap", "_memory_full", "_now_ns", "_numbers", "_planned", "_stats", "held", "passed")
+    __slots__ = ("_stats", "_timers", "held", "passed")
 
     def __init__(self, stats: Stats) -> None:
         self.held: dict[Session, Hold] = {}
         self.passed: Frame | None = None  # the frame that is tried again has been through the hooks
         self._stats = stats
-        self._memory_full = False
-        self._now_ns = 0
-        self._heap: list[tuple[int, int, Session]] = []
-        self._planned: dict[Session, int] = {}  # of each session one entry of the heap counts
-        self._numbers = count()
+        self._timers: Timers[MonoNs, Session] = Timers()
 
-    def lets(self, session: Session, hold: Hold, now_ns: int) -> bool:
+    def lets(self, session: Session, hold: Hold, now_ns: MonoNs) -> bool:
         """Whether what this session waits for has come, or its time is over: then it waits no more."""
         if not (hold.due_ns <= now_ns or hold.wait.over()):
             return False
@@ -94,17 +86,15 @@ class Throttle:
         del self.held[session]
         return True
 
-    def hold(self, session: Session, wait: Wait, before: Hold | None, now_ns: int) -> bool:
+    def hold(self, session: Session, wait: Wait, before: Hold | None, now_ns: MonoNs) -> bool:
         """Let the session wait. False if its frame, which was held ``before``, has waited for as long as it may."""
-        since_ns = now_ns
-        if before is not None:
-            since_ns = min(before.since_ns, now_ns)
-        else:
+        since_ns = now_ns if before is None else before.since_ns
+        if before is None:
             setattr(self._stats, wait.counter, getattr(self._stats, wait.counter) + 1)
         if wait.timeout_ns is not None and now_ns - since_ns >= wait.timeout_ns:
             return False
         hold = session.hold = self.held[session] = Hold(wait, since_ns)
-        self._plan(session, hold.due_ns)
+        self._timers.at(hold.due_ns, session)
         return True
 
     def forget(self, session: Session) -> None:
@@ -112,56 +102,18 @@ class Throttle:
         if session.hold is not None:
             session.hold = None
             del self.held[session]
-        self._planned.pop(session, None)
+        self._timers.forget(session)
 
     @property
-    def next_ns(self) -> int:
+    def next_ns(self) -> MonoNs:
         """When the next one is to be tried again."""
-        heap, planned = self._heap, self._planned
-        while heap and planned.get(heap[0][2]) != heap[0][0]:
-            heappop(heap)
-        return heap[0][0] if heap else NEVER_NS
+        return self._timers.next_ns
 
-    def meet(self, now_ns: int) -> None:
+    def meet(self, now_ns: MonoNs) -> None:
         """The time has come for some of them: they are tried in this turn, and the others are planned for."""
-        if now_ns < self._now_ns:
-            self._clock_went_back(self._now_ns - now_ns)
-        self._now_ns = now_ns
-        while self.next_ns <= now_ns:
-            _, _, session = heappop(self._heap)
-            del self._planned[session]
+        for session in self._timers.due(now_ns):
             if session.hold is not None and session.hold.due_ns > now_ns:
-                self._plan(session, session.hold.due_ns)
-
-    def memory_is_full(self, most_bytes: int) -> None:
-        """Somebody has met it. Told once, until there is room again."""
-        if not self._memory_full:
-            self._memory_full = True
-            self._stats.memory_pauses += 1
-            log.warning(
-                "memory: %d bytes are taken by messages in memory that are needed (limits.memory); who sends more of "
-                "them waits, consumers and acknowledgements go on",
-                most_bytes,
-            )
-
-    def look_at_memory(self, full: bool) -> None:
-        if self._memory_full and not full:
-            self._memory_full = False
-            log.warning("memory: there is room again")
-
-    def _clock_went_back(self, by_ns: int) -> None:
-        """What was counted from the time before is due so much earlier."""
-        for hold in self.held.values():
-            hold.since_ns -= by_ns
-            hold.due_ns -= by_ns
-        self._planned = {session: hold.due_ns for session, hold in self.held.items()}
-        self._heap = [(due_ns, next(self._numbers), session) for session, due_ns in self._planned.items()]
-        heapify(self._heap)
-
-    def _plan(self, session: Session, due_ns: int) -> None:
-        if due_ns < self._planned.get(session, NEVER_NS):
-            self._planned[session] = due_ns
-            heappush(self._heap, (due_ns, next(self._numbers), session))
+                self._timers.at(session.hold.due_ns, session)
 
 
 class Bucket:
@@ -169,17 +121,17 @@ class Bucket:
 
     __slots__ = ("at_ns", "tokens")
 
-    def __init__(self, burst: int, now_ns: int) -> None:
+    def __init__(self, burst: int, now_ns: MonoNs) -> None:
         self.tokens = float(burst)
         self.at_ns = now_ns
 
-    def refill(self, rate: float, burst: int, now_ns: int) -> None:
-        passed_ns = max(0, now_ns - self.at_ns)  # a wall clock may be set back
+    def refill(self, rate: float, burst: int, now_ns: MonoNs) -> None:
+        passed_ns = now_ns - self.at_ns
         self.at_ns = now_ns
         self.tokens = min(float(burst), self.tokens + rate * passed_ns / NS_PER_SECOND)
 
 
-def spend(session: Session, policies: dict[int, tuple[Policy, int]], now_ns: int) -> None:
+def spend(session: Session, policies: dict[int, tuple[Policy, int]], now_ns: MonoNs) -> None:
     """Take tokens for so many messages under each of these rules, all of them or none. Raises Wait, or ProtocolError
     where the rule says so."""
     buckets = []
@@ -202,7 +154,7 @@ def spend(session: Session, policies: dict[int, tuple[Policy, int]], now_ns: int
             if rule.rate_action == "reject":
                 raise refusal
             wanted = max(needed, min(burst, rate * REST_NS / NS_PER_SECOND))
-            at_ns = now_ns + int((wanted - bucket.tokens) / rate * NS_PER_SECOND) + 1
+            at_ns = MonoNs(now_ns + int((wanted - bucket.tokens) / rate * NS_PER_SECOND) + 1)
             raise Wait("rate_limited", lambda: False, refusal, None, at_ns)
         buckets.append((bucket, messages))
     for bucket, messages in buckets:

@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from radiator.broker.destinations.keys import header_value
 from radiator.broker.due.moments import buried
-from radiator.broker.due.timing import NEVER_NS
 from radiator.broker.named import cursor_names
 from radiator.broker.publishing import overflow
 from radiator.broker.queues import ended
-from radiator.clock import NS_PER_SECOND
+from radiator.clock import NS_PER_SECOND, Now, WallNs
 from radiator.errors import ProtocolError, StorageError
 from radiator.stomp.headers import escape, split_block
 from radiator.storage.batch import RECORD_OVERHEAD_BYTES
@@ -210,8 +209,8 @@ class DeadLetters:
     def _append(self, letter: Letter, batch: RecordBatch, index: int, hops: int) -> None:
         broker, source = self._broker, letter.source
         destination = broker.births.receiver(letter.to)
-        if broker.disk_full is not None and destination.policy.store == "file":
-            raise broker.disk_full
+        if broker.files_refused is not None and destination.policy.rule.store == "file":
+            raise broker.files_refused
         origin, subscription = source.queue.name, None
         owner = broker.destinations.get(origin)
         if owner is None or owner.queue is not source.queue:
@@ -221,7 +220,7 @@ class DeadLetters:
         if destination.queue is not None:
             broker.stats.dropped_oldest += overflow.bring(destination.queue, len(body))
         partition = _feed(destination, batch.blocks[index]).partition
-        now_ns = max(broker.timing.now_ns, partition.last_receive_ns)
+        now_ns = WallNs(max(broker.timing.now.wall, partition.last_receive_ns))
         block = stamp(batch.blocks[index], letter, origin, subscription, now_ns, received(batch, index), hops)
         partition.check()
         partition.make_room(1, len(body) + len(block))
@@ -237,10 +236,10 @@ class DeadLetters:
         )
         broker.pending_bytes += len(body) + len(block) + RECORD_OVERHEAD_BYTES
         if destination.queue is not None and destination.limited:
-            destination.queue.appended(partition)
+            destination.queue.appended(partition, 1)
         if source.cursor.stored and not isinstance(partition, MemoryPartition):
             acks = [(source.cursor, [letter.offset])]
-            broker.store.together([partition], [], acks, partial(self.decided, letter, True))
+            broker.store.together([partition], acks, partial(self.decided, letter, True))
         else:
             partition.open_batch.waiters.append(Appended(self, letter))
 
@@ -252,7 +251,7 @@ class DeadLetters:
         self._pauses.pop(letter.to, None)
         self._broker.stats.dead_lettered += 1
         letter.source.settle([letter.offset])
-        letter.source.flush()  # a snapshot of the cursors, which may replace the redo log, must have it
+        letter.source.flush()  # a snapshot of the cursors, which may replace what the journal has, must have it
         letter.leave(not together)
 
     def hold(self, letter: Letter, why: str) -> None:
@@ -263,35 +262,36 @@ class DeadLetters:
             pause_ns = min(2 * self._pauses.get(name, PAUSE_NS // 2), PAUSE_MOST_NS)
             self._pauses[name] = pause_ns
             held = self._held[name] = Held(self, name)
-            timing = self._broker.timing
-            timing.at(timing.now_ns + pause_ns, held)
-            log.warning(
+            self._broker.timing.after(pause_ns, held)
+            self._broker.peer_log.line(
+                logging.WARNING,
+                "dead letters that stay in their queue",
+                name,
                 "%s: dead letters for %s stay in their queue for now: %s (tried again in %d s)",
                 letter.source.queue.name,
                 name,
                 why,
                 pause_ns // NS_PER_SECOND,
+                logger=log,
             )
         held.add(letter)
 
     def again(self, held: Held) -> None:
         """Try those that were held back."""
-        if self._held.get(held.name) is held:  # a clock that is set back may wake it once more
-            del self._held[held.name]
-            self._broker.timing.freed(len(held.letters))
-            self._waiting += held.letters
+        del self._held[held.name]
+        self._broker.timing.freed(len(held.letters))
+        self._waiting += held.letters
 
 
 class Held:
     """Those that cannot go to one destination now."""
 
-    __slots__ = ("_owner", "letters", "name", "wake_ns")
+    __slots__ = ("_owner", "letters", "name")
 
     def __init__(self, owner: DeadLetters, name: str) -> None:
         self._owner = owner
         self.name = name
         self.letters: list[Letter] = []
-        self.wake_ns = NEVER_NS
 
     def add(self, letter: Letter) -> None:
         """Nobody waits for a letter that may have to wait for ever; but it is stored that it is one."""
@@ -299,14 +299,9 @@ class Held:
         self.letters.append(letter._replace(fate=None))
         letter.source.queue.timing.deferred += 1
 
-    def due(self, now_ns: int) -> None:
+    def due(self, now: Now) -> None:
         """Their pause is over."""
         self._owner.again(self)
-
-    def clock_went_back(self, by_ns: int) -> None:
-        """No pause is longer than it was."""
-        timing = self.letters[0].source.queue.timing
-        timing.at(timing.now_ns, self)
 
 
 class Loading:
@@ -360,7 +355,13 @@ def received(batch: RecordBatch, index: int) -> bytes | None:
 
 
 def stamp(
-    block: bytes, letter: Letter, origin: str, subscription: str | None, now_ns: int, received: bytes | None, hops: int
+    block: bytes,
+    letter: Letter,
+    origin: str,
+    subscription: str | None,
+    now_ns: WallNs,
+    received: bytes | None,
+    hops: int,
 ) -> bytes:
     """The message's header block with what happened to it. ``subscription``: the cursor's name, if it was one's."""
     lines = [line for line in block.split(b"\n") if line and not line.startswith(_OURS)]

@@ -47,8 +47,10 @@ def spare(source: QueueSource, offsets: list[int]) -> None:
 
 
 def reach(cursor: Cursor) -> int:
-    """What lies below has been delivered, as the notes tell: after a power cut the hint of the cursor may be stale."""
-    return max((offset + 1 for offset, count in cursor.counts.items() if count >= NOTED), default=0)
+    """What lies at or above this was not delivered, as the counts tell."""
+    if not cursor.counts:
+        return 0
+    return max((offset + 1 for offset, count in cursor.counts.items() if count), default=0)
 
 
 def resume(source: QueueSource) -> None:

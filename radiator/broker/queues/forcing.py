@@ -27,7 +27,7 @@ def forced(source: QueueSource, start: int) -> None:
     unsettled -= sum(max(0, min(stop, start) - first) for first, stop in source.cursor.intervals)
     fresh = max(0, start - max(source.next_offset, source.cursor.floor))
     returned = sum(offset < start for offset in source.returned) + len(source.deferred.remove(0, start))
-    returned += 0 if source.parked is None else source.parked.remove(0, start)
+    returned += 0 if source.skipped is None else source.skipped.remove(0, start)
     source.waiting -= max(0, unsettled)
     floor = source.cursor.floor
     source.cursor.ack_range(floor, start)

@@ -38,6 +38,11 @@ class Proof:
         self._message_id = message_id
         self._run = run
 
+    @property
+    def consumer(self) -> Subscription:
+        """The consumer that holds it."""
+        return self._consumer
+
     def stands(self, wanted: Subscription) -> bool:
         """Whether it does still, and that keeps the source from the ``wanted`` consumer."""
         consumer = self._consumer
@@ -129,6 +134,12 @@ class Owners:
             self._owner[source] = wanted
             self._wake()
         return (wanted,)
+
+    def holder(self, source: Any) -> Subscription | None:
+        """The consumer that has to acknowledge or give back what it holds before this source has another owner; None:
+        no consumer is known to hold anything of it."""
+        proof = self._proofs.get(source)
+        return None if proof is None else proof.consumer
 
     def _held(self, source: Any, wanted: Subscription, consumers: Iterable[Subscription]) -> bool:
         """Whether somebody else than who is ``wanted`` holds something of it."""

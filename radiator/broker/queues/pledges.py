@@ -17,40 +17,52 @@ from radiator.broker.subscriptions.subscription import CLIENT, TWIN, Subscriptio
 from radiator.errors import ProtocolError
 
 if TYPE_CHECKING:
+    from radiator.broker.broker import Broker
+    from radiator.broker.budget import Steps
     from radiator.broker.session import Session
     from radiator.broker.transactions import Transaction
 
 
-def pledge(transaction: Transaction, subscription: Subscription, message_id: bytes, settles: bool) -> None:
+def pledge(
+    broker: Broker, transaction: Transaction, subscription: Subscription, message_id: bytes, settles: bool
+) -> Steps:
     """An answer to this delivery waits for COMMIT. ``settles``: it must not come again; else it is to go back, and if
     it does that before COMMIT, that was asked for."""
+    for part in broker.budget.portions(subscription.covered(message_id)):
+        timed = [key for key in part if key in subscription.in_flight and subscription.is_timed(key)]
+        for key in timed:
+            subscription.pledged.setdefault(key, transaction)
+        if timed:
+            transaction.pledging[subscription] = None
+        yield True
     if settles:
         transaction.acked.append((subscription, message_id))
         if subscription.ack == CLIENT and returned.misses_one_before(subscription, message_id.rstrip(TWIN)):
             transaction.late = True
-    timed = [key for key in subscription.covered(message_id) if subscription.is_timed(key)]
-    for key in timed:
-        subscription.pledged.setdefault(key, transaction)
-    if timed:
-        transaction.pledging[subscription] = None
 
 
-def end(transaction: Transaction) -> None:
-    """It has been aborted, or is about to happen: what it has answered and is still held has its time anew."""
-    for subscription in transaction.pledging:
-        own = [key for key, to in subscription.pledged.items() if to is transaction]
-        for key in own:
-            del subscription.pledged[key]
-        held = [subscription.in_flight[key] for key in own if key in subscription.in_flight]
-        for source, offsets in by_source(held).items():
-            if source.timeouts is not None:
-                source.timeouts.start(subscription, offsets)
-    transaction.pledging.clear()
+def ended(broker: Broker, transaction: Transaction) -> Steps:
+    """End the pledges of a transaction that was aborted or has happened: what is still held has its time anew."""
+    while transaction.pledging:
+        subscription, _ = transaction.pledging.popitem()
+        for part in broker.budget.portions(list(subscription.pledged)):
+            own = [key for key in part if subscription.pledged.get(key) is transaction]
+            for key in own:
+                del subscription.pledged[key]
+            held = [subscription.in_flight[key] for key in own if key in subscription.in_flight]
+            for source, offsets in by_source(held).items():
+                if source.timeouts is not None:
+                    source.timeouts.start(subscription, offsets)
+            yield True
 
 
-def check(session: Session, transaction: Transaction) -> None:
+def check(broker: Broker, session: Session, transaction: Transaction) -> Steps:
     """Whether everything that COMMIT is to acknowledge is held, or was acknowledged before. Raises ProtocolError."""
-    if transaction.late or any(_is_lost(session, *each) for each in transaction.acked):
+    lost = transaction.late
+    for part in broker.budget.portions(transaction.acked):
+        lost = lost or any(_is_lost(session, *each) for each in part)
+        yield True
+    if lost:
         raise ProtocolError(
             "bad-ack",
             "COMMIT: a message that this transaction acknowledges is not held any more",
@@ -60,6 +72,7 @@ def check(session: Session, transaction: Transaction) -> None:
 
 
 def _is_lost(session: Session, subscription: Subscription, message_id: bytes) -> bool:
-    if message_id in subscription.in_flight:
-        return False
+    delivery = subscription.in_flight.get(message_id)
+    if delivery is not None:
+        return subscription.closed and delivery[0] is not None  # it is about to go back, if there is somewhere
     return returned.is_late(session, subscription.tag, message_id.rstrip(TWIN))

@@ -3,7 +3,7 @@
 Which records of a log are the queue's own says its claim (``destinations.claim``), so a queue that people send to, a
 child of a ``fan_out`` and a named subscription are the same here. A source (``queues.source``) knows which
 messages are ready; a queue decides who gets them. Between consumers the one served longest ago comes first; between the
-queues of one client see ``Session.queue_ring``.
+queues of one client see ``QueueRing``.
 
 Invariants: nobody is sent more than its credit, and credit that subscriptions share is given once. What was lost is
 told by ``gap`` on the next message that goes out, to whichever consumer, and by no other; if that message comes again,
@@ -12,7 +12,7 @@ then again.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from heapq import heappop
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +20,11 @@ from radiator import limits
 from radiator.broker.destinations import lanes
 from radiator.broker.queues import selective
 from radiator.broker.queues.owners import Owners
-from radiator.broker.queues.parked import take_lowest
 from radiator.broker.queues.rewound import bound
 from radiator.broker.queues.rota import Rota
+from radiator.broker.queues.selectors import Selectors
 from radiator.broker.queues.shares import CONSUMERS_MAX, Shares, in_turn
+from radiator.broker.queues.skipped import take_lowest
 from radiator.broker.queues.source import QueueSource
 from radiator.broker.wire import run_length
 
@@ -37,9 +38,11 @@ if TYPE_CHECKING:
     from radiator.broker.session import Session
     from radiator.broker.subscriptions.subscription import Subscription
     from radiator.storage.batch import RecordBatch
+    from radiator.storage.partition import Partition
 
 RUN_BYTES = 256 * limits.KIB  # one turn's share of one queue
 TOLD_MAX = 100  # messages that told of a loss and may have to tell it again
+FIRST_TIME = b"delivery-count:1\n"  # of a message that was not delivered before
 
 
 class Queue:
@@ -55,6 +58,7 @@ class Queue:
         "note",
         "ordered",
         "selection",
+        "selectors",
         "owners",
         "rota",
         "shares",
@@ -71,9 +75,10 @@ class Queue:
         self.claim = claim
         self.timing = timing
         self.terms = terms
-        self.sources: deque[QueueSource] = deque()
+        self.sources: list[QueueSource] = []
         self.rota = Rota()  # those of them that have something
-        self.consumers: deque[Subscription] = deque()
+        self.consumers: OrderedDict[Subscription, None] = OrderedDict()  # the one that was served longest ago first
+        self.selectors: Selectors | None = None  # while a consumer has one, or messages were skipped
         self.owners: Owners | None = None  # where not everybody may take from every source
         self.ordered = False  # its sources are looked at in their order: priorities
         self.selection: Selection | None = None  # what it does not take is settled: a named subscription's selector
@@ -85,9 +90,17 @@ class Queue:
 
     def join(self, consumer: Subscription, alone: bool, wake: Callable[[], None]) -> None:
         """One more consumer; ``alone``: an exclusive one. ``wake`` is called when somebody's turn comes by that."""
-        self.consumers.append(consumer)
+        self.consumers[consumer] = None
         for source in self.sources:  # what was others' may be its own now
             self.rota.rouse(source)
+        if self.selectors is not None:
+            new = self.selectors.join(consumer)
+            for source in self.sources:
+                if new is not None and source.skipped is not None:
+                    source.skipped.begin(new)
+            self.credited(consumer)
+        elif consumer.selection is not None:
+            self.select()
         if self.shares is not None:
             self.shares.joined(consumer)
             if len(self.consumers) > CONSUMERS_MAX:
@@ -111,11 +124,46 @@ class Queue:
 
     def leave(self, consumer: Subscription) -> None:
         """A consumer is gone."""
-        self.consumers.remove(consumer)
+        del self.consumers[consumer]
+        if self.selectors is not None:
+            gone = self.selectors.leave(consumer)
+            for source in self.sources:
+                if gone is not None and source.skipped is not None:
+                    source.skipped.forget(gone)
+            self.unselect()
         if self.shares is not None:
             self.shares.left(consumer)
         if self.owners is not None:
             self.owners.left(consumer)
+
+    def check(self, selection: Selection | None) -> None:
+        """Raises ProtocolError (too-many) unless one more consumer may have this selector."""
+        if self.selectors is not None:
+            self.selectors.check(selection, self.name)
+
+    def select(self) -> Selectors:
+        """The selectors of its consumers: from now on messages are handed out by these."""
+        if self.selectors is None:
+            self.selectors = Selectors(self.consumers)
+            for source in self.sources:
+                if source.skipped is not None:
+                    source.skipped.joined(self.selectors)
+        return self.selectors
+
+    def unselect(self) -> None:
+        """Hand messages out without asking who wants which, if all want all and none was skipped."""
+        if self.selectors is None or not self.selectors.plain:
+            return
+        if not self.consumers or all(source.skipped is None for source in self.sources):
+            self.selectors = None
+
+    def credited(self, consumer: Subscription) -> None:
+        """What held this consumer back is gone."""
+        if self.selectors is not None:
+            group = self.selectors.credited(consumer)
+            for source in self.sources:
+                if source.skipped is not None:
+                    source.skipped.wake(group)
 
     def add(self, source: QueueSource) -> None:
         """One more."""
@@ -124,11 +172,15 @@ class Queue:
 
     def drop(self, sources: Collection[QueueSource]) -> None:
         """It reads these no more."""
-        self.sources = deque(source for source in self.sources if source not in sources)
+        self.sources = [source for source in self.sources if source not in sources]
         for source in sources:
-            self.rota.drop(source)
-            if self.owners is not None:
-                self.owners.remove(source)
+            self.release(source)
+
+    def release(self, source: QueueSource) -> None:
+        """Nothing more is handed out of this one, which is about to be dropped."""
+        self.rota.drop(source)
+        if self.owners is not None:
+            self.owners.remove(source)
 
     def replaced(self, old: QueueSource, new: QueueSource) -> None:
         """Another cursor takes the place of this one."""
@@ -146,11 +198,16 @@ class Queue:
             f"{self.name}: {count} messages were gone from the log before they were settled, among {where}", count
         )
 
-    def appended(self, partition: Any) -> None:
-        """One more message waits. Called only where a rule limits how many may: nobody else asks for ``backlog``."""
+    def appended(self, partition: Any, messages: int) -> None:
+        """So many more messages wait. Called only where a rule limits that: nobody else asks for ``backlog``."""
         for source in self.sources:
             if source.feed.partition is partition:
-                source.waiting += 1
+                source.waiting += messages
+
+    @property
+    def fresh(self) -> int:
+        """How many messages were never handed out."""
+        return sum(source.fresh for source in self.sources if not source.fed)
 
     @property
     def backlog(self) -> int:
@@ -168,21 +225,27 @@ class Queue:
             size += partition.size_bytes * source.backlog // max(1, stored)
         return size
 
-    def drop_oldest(self) -> bool:
-        """Settle the oldest message that no consumer holds, to make room; False if there is none."""
+    def drop_oldest(self, newest_in: Partition | None = None) -> bool:
+        """Settle the oldest message that no consumer holds, to make room, but not the last one in ``newest_in`` if it
+        was never handed out; False if there is none."""
         for source in lanes.given_up(self):
             lowest = take_lowest(source)
             if lowest is not None:
                 source.settle([lowest])
                 return True
-            if source.fresh > 0:
+            if source.fresh > (source.feed.partition is newest_in):
                 source.drop_next()
                 return True
         return False
 
     def takers(self, source: QueueSource) -> Iterable[Subscription]:
         """Which consumers may take from this source, the one that was served longest ago first."""
-        return self.consumers if self.owners is None else self.owners.takers(source, self.consumers)
+        if self.owners is None:
+            return self.consumers
+        takers = self.owners.takers(source, self.consumers)
+        if not takers and (holder := self.owners.holder(source)) is not None:
+            holder.awaited[self] = None
+        return takers
 
     def pump(
         self,
@@ -193,36 +256,42 @@ class Queue:
         """Hand out one run from each source, in turn or in order. Returns how many messages went out, or else 1 if
         there was progress of another kind (something was skipped), so that 0 means: nothing to do until something
         happens."""
+        if only is not None:
+            self.credited(only)  # also if there is nothing for it now
         handed = 0
         for source in tuple(self.sources) if self.ordered else self.rota.turns():
             first = source.first
-            if source.loading or not (source.ready or source.parked is not None):
+            if source.loading or not (source.ready or source.skipped is not None):
                 if first and source.loading:
                     break
                 continue
             consumers = self.takers(source)
             if only is not None:
                 consumers = (only,) if self.owners is None or only in consumers else ()
-            if but is not None:
-                consumers = [consumer for consumer in consumers if consumer.session is not but]
-            credits = _credits(consumers)
-            if not credits:
-                if self.owners is None or first:
-                    break
-                continue
-            if source.parked is None and not any(consumer.selection for consumer, _ in credits):
+            one = only
+            if self.selectors is not None or source.skipped is not None:
+                one = only if consumers is self.consumers else next(iter(consumers), None)
+                if one is None and consumers is not self.consumers:
+                    continue
+                handed += selective.hand_out(self, source, one, but, count_max - handed)
+                if source.skipped is not None and (only is not None or but is not None):
+                    self.timing.wake(self)  # others may want what these did not
+            else:
+                if but is not None:
+                    consumers = [consumer for consumer in consumers if consumer.session is not but]
+                credits = _credits(consumers)
+                if not credits:
+                    if self.owners is None or first:
+                        break
+                    continue
                 if self.owners is None and 1 < len(self.consumers) <= CONSUMERS_MAX:
                     self.shares = self.shares or Shares(self, self.timing)
                     credits = self.shares.limit(credits, only is None and but is None, but)
                     if not credits:
                         break
                 handed += self._hand_out(source, credits, count_max - handed)
-            else:
-                handed += selective.hand_out(self, source, consumers, count_max - handed)
-                if source.parked is not None and (only is not None or but is not None):
-                    self.timing.wake(self)  # others may want what these did not
             source.rest()
-            if handed >= count_max or (first and lanes.holds(source)):
+            if handed >= count_max or (first and lanes.holds(source, one)):
                 break
         return handed
 
@@ -309,18 +378,18 @@ class Queue:
         if self.gap or self.note:
             first, indexes = indexes[0], indexes[1:]
             lines = self._tell(source, batch.offsets[first])
-            consumer.deliver(source.feed, source, [batch.offsets[first]], [tails[first]], lines)
+            consumer.deliver(source.feed, source, [batch.offsets[first]], [tails[first]], FIRST_TIME + lines)
         if not indexes:
             pass
         elif isinstance(indexes, range):
             run = slice(indexes.start, indexes.stop)
-            consumer.deliver(source.feed, source, batch.offsets[run], tails[run])  # type: ignore[arg-type]
+            consumer.deliver(source.feed, source, batch.offsets[run], tails[run], FIRST_TIME)  # type: ignore[arg-type]
         else:
             offsets = [batch.offsets[index] for index in indexes]
-            consumer.deliver(source.feed, source, offsets, [tails[index] for index in indexes])
+            consumer.deliver(source.feed, source, offsets, [tails[index] for index in indexes], FIRST_TIME)
         if source.timeouts is not None and consumer.ack != "auto":
             source.timeouts.start(consumer, [batch.offsets[index] for index in sent])
-        consumer.session.served(consumer, self)
+        consumer.session.queue_ring.served(consumer, self)
         if self.shares is not None:
             self.shares.served(consumer, len(sent))
 
@@ -364,25 +433,21 @@ class Queue:
         count = source.deliveries(offset) + 1
         source.cursor.set_count(offset, count)
         tail = source.feed.wire.tails(batch, consumer.session.version)[index]
-        extra = self._tell(source, offset)
+        extra = b"delivery-count:%d\n%b" % (count, self._tell(source, offset))
         if count > 1:
-            extra = b"redelivered:true\ndelivery-count:%d\n%b" % (count, extra)
+            extra = b"redelivered:true\n" + extra
         consumer.deliver(source.feed, source, [offset], [tail], extra)
         if source.timeouts is not None and consumer.ack != "auto":
             source.timeouts.start(consumer, [offset])
-        consumer.session.served(consumer, self)
+        consumer.session.queue_ring.served(consumer, self)
         self.served(consumer)
         if self.shares is not None:
             self.shares.served(consumer, 1)
 
     def served(self, consumer: Subscription) -> None:
         """Least recently served first: move to the end."""
-        if len(self.consumers) > 1 and self.consumers[-1] is not consumer:
-            try:
-                self.consumers.remove(consumer)
-            except ValueError:
-                return
-            self.consumers.append(consumer)
+        if consumer in self.consumers:
+            self.consumers.move_to_end(consumer)
 
 
 def _credits(consumers: Iterable[Subscription]) -> list[tuple[Subscription, int]]:

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from radiator import limits
 from radiator.broker.queues.selection import Selection
 
 if TYPE_CHECKING:
+    from radiator.broker.budget import Budget
     from radiator.broker.destinations.feed import Feed
     from radiator.broker.queues.queue import Queue
     from radiator.broker.queues.source import QueueSource
@@ -24,16 +24,37 @@ if TYPE_CHECKING:
     from radiator.broker.subscriptions.reader import Reader
     from radiator.broker.subscriptions.subscription import Subscription
 
+CHARS_A_UNIT = 8  # of selectors, evaluated for a record
 RUNS_MAX = 16  # of one queue for one session, in which nothing for it was found: a few ms, then others have their turn
 
 
 class Ready:
-    """``on_done`` is called with each reader that has reached its stop position; ``on_error`` with what nobody foresaw:
-    who raised it has to wait for what comes next, and the others go on."""
+    """See the top of the file.
 
-    __slots__ = ("_on_done", "_on_error", "_queues", "_readers", "_refused", "_shared")
+    Args:
+        on_done: Called with each reader that has reached its stop position.
+        on_error: Called with what nobody foresaw: who raised it has to wait for what comes next, and the others go on.
+        budget: Where the evaluation of selectors is counted; once it is exhausted, the others come in the next turn.
+    """
 
-    def __init__(self, on_done: Callable[[Reader], None], on_error: Callable[[Exception], None]) -> None:
+    __slots__ = (
+        "_budget",
+        "_counted",
+        "_on_done",
+        "_on_error",
+        "_queues",
+        "_readers",
+        "_refused",
+        "_selecting",
+        "_shared",
+    )
+
+    def __init__(
+        self, on_done: Callable[[Reader], None], on_error: Callable[[Exception], None], budget: Budget
+    ) -> None:
+        self._budget = budget
+        self._counted = Selection.spent_chars
+        self._selecting = False  # selectors were evaluated in this call of pump
         self._on_done = on_done
         self._on_error = on_error
         self._refused: dict[Queue, Session] = {}
@@ -66,13 +87,13 @@ class Ready:
         ring = subscription.session.queue_ring
         for queue in queues:
             self._refused[queue] = subscription.session
-            if (subscription, queue) in ring:
-                ring.remove((subscription, queue))
-                ring.append((subscription, queue))
+            ring.served(subscription, queue)
         self.credit(subscription)
 
     def credit(self, subscription: Subscription) -> None:
         """Something that held this subscription back is gone: let it be pumped."""
+        if subscription.awaited:
+            self.released(subscription)
         for reader in subscription.readers.values():
             self._readers[reader] = None
         if subscription.session.capped:
@@ -83,15 +104,24 @@ class Ready:
             self._shared[subscription.session] = None
         else:
             for queue in subscription.queues:
+                if queue.selectors is not None:
+                    queue.credited(subscription)
                 self._queues[queue] = None
+
+    def released(self, subscription: Subscription) -> None:
+        """This subscription holds less than before, or nothing: let the queues be pumped whose next owner waits for
+        that. Its own window may be full of another queue's messages already."""
+        self._queues.update(subscription.awaited)
+        subscription.awaited.clear()
 
     def credit_session(self, session: Session) -> None:
         """The window that a session's subscriptions share may have room again."""
-        if session.queue_ring or session.capped:
+        if len(session.queue_ring) or session.capped:
             self._shared[session] = None
         if session.capped:
             for subscription in session.subscriptions.values():
                 for queue in subscription.queues:
+                    queue.credited(subscription)
                     self._queues[queue] = None
                 for reader in subscription.readers.values():
                     self._readers[reader] = None
@@ -112,9 +142,10 @@ class Ready:
         return bool(self._shared or self._queues or self._readers or self._refused)
 
     def pump(self) -> bool:
-        """Deliver one bounded run to everything that is ready, or until selectors were enough work; True if there is
-        more to do at once."""
-        enough = Selection.spent_chars + limits.SELECTOR_RUN_CHARS
+        """Deliver one bounded run to everything that is ready, or until selectors have used up the budget of this turn;
+        True if there is more to do at once."""
+        self._counted = Selection.spent_chars
+        self._selecting = False
         if self._refused:
             refused, self._refused = self._refused, {}
             for queue, session in refused.items():
@@ -125,11 +156,15 @@ class Ready:
                     self._on_error(error)
         if self._shared:
             shared, self._shared = self._shared, {}
-            for session in shared:
+            sessions = iter(shared)
+            for session in sessions:
                 try:
                     self._serve(session)
                 except Exception as error:
                     self._on_error(error)
+                if (self._selecting or Selection.spent_chars != self._counted) and self._exhausted():
+                    self._shared = dict.fromkeys(sessions) | self._shared
+                    return True
         if self._queues:
             queues, self._queues = iter(self._queues), {}
             for queue in queues:
@@ -138,7 +173,7 @@ class Ready:
                         self._queues[queue] = None
                 except Exception as error:
                     self._on_error(error)
-                if Selection.spent_chars > enough:
+                if (self._selecting or Selection.spent_chars != self._counted) and self._exhausted():
                     self._queues = dict.fromkeys(queues) | self._queues  # the others come first the next time
                     break
         if self._readers:
@@ -151,10 +186,22 @@ class Ready:
                         self._on_done(reader)
                 except Exception as error:
                     self._on_error(error)
-                if Selection.spent_chars > enough:
+                if (self._selecting or Selection.spent_chars != self._counted) and self._exhausted():
                     self._readers = dict.fromkeys(readers) | self._readers
                     break
         return self.busy
+
+    def _exhausted(self) -> bool:
+        """Count what selectors have been evaluated since this was asked last; True if others should have their turn.
+
+        False if none was in this call of ``pump``: ``pump`` sees that without a call, as it asks behind each reader.
+        """
+        counted, self._counted = self._counted, Selection.spent_chars
+        units = (self._counted - counted) // CHARS_A_UNIT
+        if units:
+            self._budget.spend(units)
+            self._selecting = True
+        return self._selecting and self._budget.exhausted
 
     def _serve(self, session: Session) -> None:
         """Fill the window that a session's queues share: one message from each in turn, none starves."""
@@ -167,13 +214,14 @@ class Ready:
                 for subscription, _ in ring:
                     session.waiting[subscription] = None
                 return
-            for _ in range(len(ring)):
-                subscription, queue = ring[0]
-                ring.rotate(-1)
+            for subscription, queue in list(ring):
                 before = session.held
                 for _ in range(RUNS_MAX):
                     if session.held != before or not queue.pump(subscription, share):
                         break
+                    if self._exhausted():
+                        self._shared[session] = None
+                        return
                 else:
                     self._shared[session] = None
                 if session.held > before:
@@ -185,7 +233,7 @@ class Ready:
         """Under max-in-flight topics and queues take from one window: every other time the topics come first, and of
         them the one behind that which had the last turn."""
         session.topics_turn += 1
-        if session.topics_turn % 2 and session.queue_ring:
+        if session.topics_turn % 2 and len(session.queue_ring):
             return
         readers = [
             reader

@@ -23,7 +23,7 @@ from radiator.broker.queues import ended
 from radiator.broker.queues.dead_letters import DeadLetters, Letter
 from radiator.broker.subscriptions import returned
 from radiator.broker.subscriptions.subscription import by_source
-from radiator.clock import NS_PER_SECOND
+from radiator.clock import NS_PER_SECOND, MonoNs
 
 if TYPE_CHECKING:
     from radiator.broker.broker import Broker
@@ -51,7 +51,7 @@ class Returns:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.dead_letters = DeadLetters(broker)
-        self._told: dict[tuple[str, str], tuple[int, int]] = {}  # when it was told last, and how many since
+        self._told: dict[tuple[str, str], tuple[MonoNs, int]] = {}  # when it was told last, and how many since
 
     def back(self, source: QueueSource, offsets: list[int], attempted: bool = True) -> None:
         """These were in flight and are not settled. ``attempted``: their consumer may have begun with them."""
@@ -114,12 +114,16 @@ class Returns:
         broker = self._broker
         broker.stats.ack_timeouts += len(taken)
         session = subscription.session
-        log.info(
+        broker.peer_log.line(
+            logging.INFO,
+            "ack_timeout",
+            session.origin,
             "session %s %s: %d messages of %s were not acknowledged within ack_timeout and went back",
             session.id,
             session.address,
             len(taken),
             source.queue.name,
+            logger=log,
         )
         self.back(source, taken)
         source.queue.served(subscription)
@@ -151,7 +155,7 @@ class Returns:
         return [offset for offset in offsets if offset in left]
 
     def _later(self, source: QueueSource, offsets: list[int], delay_ns: int | None) -> None:
-        terms, now_ns = source.terms, self._broker.timing.now_ns
+        terms = source.terms
         at_once = []
         for offset in offsets:
             pause_ns = terms.pause_ns(source.deliveries(offset), offset) if delay_ns is None else delay_ns
@@ -161,7 +165,7 @@ class Returns:
                 at_once.append(offset)
                 self._broker.stats.delays_not_kept += 1
             else:
-                source.deferred.add(now_ns + pause_ns, offset, pause=True)
+                source.deferred.pause(pause_ns, offset)
         self.due(source, at_once)
 
     def ended(self, source: QueueSource, offsets: list[int], reason: str) -> None:
@@ -180,11 +184,21 @@ class Returns:
 
     def tell(self, name: str, reason: str, number: int, hint: str) -> None:
         """So many were dropped."""
-        now_ns = self._broker.timing.now_ns
-        last_ns, count = self._told.get((name, reason), (-TELL_EVERY_NS, 0))
+        now_ns = self._broker.timing.now.mono
+        last_ns, count = self._told.get((name, reason), (None, 0))
         count += number
-        if abs(now_ns - last_ns) >= TELL_EVERY_NS:
-            log.warning("%s: %d messages were dropped (%s); %s", name, count, reason, hint)
+        if last_ns is None or now_ns - last_ns >= TELL_EVERY_NS:
+            self._broker.peer_log.line(
+                logging.WARNING,
+                f"dropped messages ({reason})",
+                name,
+                "%s: %d messages were dropped (%s); %s",
+                name,
+                count,
+                reason,
+                hint,
+                logger=log,
+            )
             last_ns, count = now_ns, 0
         if len(self._told) >= TOLD_MAX:
             self._told.clear()

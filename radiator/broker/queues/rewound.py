@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 def handed_out(source: QueueSource) -> dict[int, int]:
     """What this source, which ends, has given to consumers and is not settled: how often, by offset."""
     cursor, settled = source.cursor, set(source.settled)
-    unsettled = (offset for offset in cursor.unacked(source.next_offset) if offset not in settled)
+    covered = min(cursor.delivered, source.next_offset)
+    unsettled = [offset for offset in cursor.unacked(covered) if offset not in settled]
+    unsettled += sorted(offset for offset in cursor.counts if offset >= covered and offset not in settled)
     handed = {offset: count for offset in unsettled if (count := source.deliveries(offset))}
     return handed | {offset: count for offset, count in source.rewound.items() if offset >= source.next_offset}
 

@@ -78,6 +78,6 @@ def _lane(source: QueueSource) -> int:
 
 def spent(source: QueueSource) -> bool:
     """True if there is nothing to be looked at until something is stored or comes back."""
-    if source.returned or source.loading or source.parked is not None:
+    if source.returned or source.loading or source.skipped is not None:
         return False
     return bool(source.next_offset >= source.feed.partition.high_watermark)

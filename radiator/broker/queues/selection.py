@@ -32,6 +32,8 @@ Column = Callable[["PartitionWire", "RecordBatch", range, list[bytes]], Values]
 
 NO, YES, UNKNOWN = 0, 1, 2  # UNKNOWN: nobody has asked yet
 VERDICTS: Final = "selectors"  # the key in ``RecordBatch.memo``; the others are versions of the protocol
+ASK_CHARS: Final = 16  # to evaluate a selector is as much work as so many of its characters more
+LOOK_CHARS: Final = 16  # to find a name's value in a record is as much work as so many characters of a selector
 DEFAULT_PRIORITY: Final = "4"
 JMS: Final = {
     "JMSMessageID": "message-id",
@@ -47,6 +49,7 @@ OF_A_DELIVERY: Final = frozenset(
         "delivery-count",
         "replayed",
         "gap",
+        "gap-removed",
         "subscription",
         "ack",
         "start-adjusted",
@@ -72,10 +75,15 @@ def text_of(selection: Selection | None) -> str:
 class Selection:
     """A selector over records. Raises ProtocolError (bad-selector).
 
-    ``run`` is how many records one turn may look at: fewer, the longer the selector.
+    Attributes:
+        given: The selector as the client wrote it.
+        text: Its canonical form.
+        key: A name and the text that a record must have there, or None. Names that mean the same are the same.
+        is_key: True if the selector says nothing else than its key.
+        run: How many records one turn may look at: fewer, the longer the selector.
     """
 
-    __slots__ = ("_key", "_names", "_of_block", "_test", "given", "run", "text")
+    __slots__ = ("_key", "_names", "_of_block", "_test", "given", "is_key", "key", "run", "text")
     _looked: Looked | None = None  # by whoever was asked last
     spent_chars = 0  # of all selectors: records looked at x characters; who hands out asks when to give way
 
@@ -94,6 +102,8 @@ class Selection:
         self._test = selector.test
         self._names = selector.names
         self._key = selector.key
+        self.key = None if self._key is None else (JMS.get(self._key[0], self._key[0]), self._key[1])
+        self.is_key = selector.is_key
         self._of_block = all(JMS.get(name, name) not in FACTS for name in selector.names)
 
     def verdicts(self, wire: PartitionWire, batch: RecordBatch, start: int, stop: int) -> bytearray:
@@ -131,6 +141,7 @@ class Selection:
         rows: Iterable[Row] = zip(*columns, strict=True) if columns else repeat(())
         size = len(looked.different) if self._of_block else stop - start
         test = self._test
+        Selection.spent_chars += ASK_CHARS
         if self._key is None:
             Selection.spent_chars += size * len(self.text)
             verdicts = bytes([test(row) is True for row in islice(rows, size)])
@@ -144,16 +155,25 @@ class Selection:
         return looked.spread(verdicts) if self._of_block else verdicts
 
     @property
-    def per_record(self) -> int:
-        """How many characters are to be looked at for each record, whatever is in it."""
-        return len(self.text) if self._key is None else 0
+    def names(self) -> tuple[str, ...]:
+        """The names whose values ``holds`` takes, in that order."""
+        return tuple(JMS.get(name, name) for name in self._names)
 
-    def work(self, wire: PartitionWire, batch: RecordBatch, start: int, stop: int) -> int:
-        """How many characters ``verdicts`` would look at."""
-        if self._key is None:
-            return (stop - start) * len(self.text)
-        having = _look(wire, batch, start, stop).having(self._key[0], self._of_block)
-        return (1 + len(having.get(self._key[1], ()))) * len(self.text)
+    def holds(self, row: Row) -> bool:
+        """Return True if a record with these values is wanted; for a few records, as the verdict is not kept."""
+        Selection.spent_chars += len(self.text) + ASK_CHARS
+        return self._test(row) is True
+
+
+def values(wire: PartitionWire, batch: RecordBatch, start: int, stop: int, name: str) -> Values:
+    """Return the values that the records from ``start`` to ``stop`` have for a name of a selector."""
+    looked = Selection._looked
+    if looked is None or not looked.covers(batch, start, stop):
+        looked = Selection._looked = Looked(wire, batch, start, stop)
+    of_block = JMS.get(name, name) not in FACTS
+    Selection.spent_chars += (stop - start) * (1 if looked.knows(name, of_block) else LOOK_CHARS)
+    column = looked.column(name, of_block)
+    return looked.part(looked.of_records(column) if of_block else column, start, stop)
 
 
 def _look(wire: PartitionWire, batch: RecordBatch, start: int, stop: int) -> Looked:
@@ -183,6 +203,20 @@ class Looked:
         """Whether these are the records."""
         return self._batch is batch and self._start == start and self._stop == stop
 
+    def covers(self, batch: RecordBatch, start: int, stop: int) -> bool:
+        """Return True if these records are among them."""
+        return self._batch is batch and self._start <= start and stop <= self._stop
+
+    def knows(self, name: str, of_block: bool) -> bool:
+        """Return True if the values for this name were found before."""
+        return (name, of_block) in self._columns
+
+    def part(self, values: Values, start: int, stop: int) -> Values:
+        """Return the values of the records from ``start`` to ``stop``, of those for all records."""
+        if self._start == start and self._stop == stop:
+            return values
+        return values[start - self._start : stop - self._start]
+
     def column(self, name: str, of_block: bool) -> Values:
         """What a name is, in each."""
         column = self._columns.get((name, of_block))
@@ -204,6 +238,10 @@ class Looked:
                 having.setdefault(value, []).append(place)
             self._having[name, of_block] = having
         return having
+
+    def of_records(self, column: Values) -> Values:
+        """For each record what its block has."""
+        return column if len(column) == len(self._places) else [column[place] for place in self._places]
 
     def spread(self, verdicts: bytes) -> bytes:
         """For each record what was found for its block."""

@@ -1,225 +1,316 @@
 """How a queue is handed out while some of its consumers have selectors.
 
-Each record goes to the consumer that wants it and was served longest ago, among those with credit. What none of these
-wants is parked (``queues.parked``), and looked at again when somebody comes who may. So nobody's messages wait
-for somebody else's, and each consumer is given its own in their order.
+Each message goes to a consumer that wants it, the one that was served longest ago among those with credit. A message
+that none of these wants is skipped (``queues.skipped``) and holds up no other.
 
-    hand_out = what was returned or parked, lowest first; then fresh records, as long as anybody has credit
+    hand_out = what was returned, lowest first; what groups have found among the skipped; one step of a sweep through
+               the skipped; then fresh messages, as long as a consumer has credit that waits for nothing before them
 
-Knows: verdicts, credit, order. Must not know: how a message is sent (``Queue``), what a verdict is made of.
-Invariants: a record is given to a consumer only after every lower one that it wants was settled, is in somebody's
-hands, or is not due; one call looks at a bounded number of records.
+Knows: order, credit, who wants what (``queues.selectors``). Must not know: how a message is sent (``Queue``), what a
+selector says.
+Invariants: a message is given to a consumer only after every lower one that the consumer wants was settled, is in a
+consumer's hands, or is not due. One call looks at a bounded number of messages, and evaluates about
+``limits.SELECTOR_RUN_CHARS`` characters of selectors; what it does not come to is done in the next call.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
-from heapq import heappop, heappush
+from heapq import heappop
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from radiator import limits
-from radiator.broker.queues.parked import Parked
 from radiator.broker.queues.rewound import bound
-from radiator.broker.queues.selection import YES, text_of
+from radiator.broker.queues.selection import Selection
+from radiator.broker.queues.selectors import Credit, Group, Selectors, Wanted
+from radiator.broker.queues.skipped import Skipped, Sweep
 from radiator.broker.wire import run_length
 
 if TYPE_CHECKING:
     from radiator.broker.queues.queue import Queue
-    from radiator.broker.queues.selection import Selection
     from radiator.broker.queues.source import QueueSource
     from radiator.broker.session import Session
     from radiator.broker.subscriptions.subscription import Subscription
     from radiator.storage.batch import RecordBatch
 
-Verdicts = dict[str, bytearray | None]
+AGAIN_MAX = 256  # messages that come back or were found, one by one, in one call
+GROUPS_MAX = 256  # groups that are asked for what they found, in one call
+BATCHES_MAX = 64  # batches that one step of a sweep looks at
+RECORDS_MAX = 2_000  # records of them
 
-AGAIN_MAX = 256  # messages that come back, one by one, in one call
 
+class Call:
+    """One call of ``hand_out``: what is left of its budget, and what it has done."""
 
-class Taker:
-    """A consumer with credit. ``turn`` orders them: the lowest was served longest ago."""
+    __slots__ = ("_enough", "credit", "handed", "left", "only", "progress", "queue", "selectors", "source")
 
-    __slots__ = ("consumer", "credit", "turn")
-
-    def __init__(self, consumer: Subscription, credit: int, turn: int) -> None:
-        self.consumer = consumer
+    def __init__(self, queue: Queue, source: QueueSource, credit: Credit, only: Group | None, count_max: int) -> None:
+        selectors = queue.selectors
+        assert selectors is not None
+        self.queue = queue
+        self.source = source
+        self.selectors: Selectors = selectors
         self.credit = credit
-        self.turn = turn
+        self.only = only
+        self.left = count_max
+        self.handed = 0
+        self.progress = False
+        self._enough = 0
+        self.begin()
 
-
-class Takers:
-    """Consumers with credit, by selector. What subscriptions of one session share is given once."""
-
-    __slots__ = ("_groups", "_left", "_turn", "present")
-
-    def __init__(self, present: Iterable[Subscription], allowed: Iterable[Subscription]) -> None:
-        self.present: dict[str, Selection | None] = {text_of(each.selection): each.selection for each in present}
-        self._groups: dict[str, deque[Taker]] = {}
-        self._left: dict[Session, int] = {}
-        self._turn = 0
-        for consumer in allowed:
-            credit = consumer.queue_credit()
-            if credit > 0:
-                self._turn += 1
-                group = self._groups.setdefault(text_of(consumer.selection), deque())
-                group.append(Taker(consumer, credit, self._turn))
-                if consumer.shares_window:
-                    session = consumer.session
-                    self._left[session] = session.window - session.held
+    def begin(self) -> None:
+        """A half of the call begins, with a budget of its own: what was skipped, or what is fresh."""
+        self._enough = Selection.spent_chars + limits.SELECTOR_RUN_CHARS // 2
 
     @property
-    def texts(self) -> list[str]:
-        """The selectors of those who still have credit."""
-        return [text for text in tuple(self._groups) if self._head(text) is not None]
+    def exhausted(self) -> bool:
+        """True if nothing more should be begun in this call."""
+        return self.left <= 0 or Selection.spent_chars >= self._enough
 
-    @property
-    def spent(self) -> bool:
-        """True if nobody has credit any more."""
-        return all(self._head(text) is None for text in tuple(self._groups))
+    def choose(self, groups: Iterable[Group], offset: int) -> Subscription | None:
+        """Which consumer of these groups gets this message; its credit is taken."""
+        skipped, best, turn = self.source.skipped, None, 0
+        for group in groups:
+            consumer = self.credit.next(group)
+            if consumer is None or (skipped is not None and not skipped.may_take(group, offset)):
+                continue
+            if best is None or self.selectors.turn(consumer) < turn:
+                best, turn = consumer, self.selectors.turn(consumer)
+        if best is not None:
+            self.credit.take(best)
+            self.handed += 1
+            self.left -= 1
+        return best
 
-    def verdicts(self, source: QueueSource, batch: RecordBatch, start: int, stop: int) -> Verdicts:
-        """What each selector says of these records; None: all are wanted."""
-        wire = source.feed.wire
-        return {
-            text: None if selection is None else selection.verdicts(wire, batch, start, stop)
-            for text, selection in self.present.items()
-        }
-
-    def run(self, source: QueueSource, batch: RecordBatch, start: int, stop: int) -> int:
-        """How many records may be looked at in one call."""
-        most, wire = limits.SELECTOR_RUN_CHARS, source.feed.wire
-        selections = [each for each in self.present.values() if each is not None]
-        count = min(stop - start, max(1, most // max(1, sum(each.per_record for each in selections))))
-        if sum(each.work(wire, batch, start, start + count) for each in selections) > most:
-            count = min(count, max(1, most // max(1, sum(map(len, self.present)))))
-        return count
-
-    def choose(self, verdicts: Verdicts, index: int) -> Subscription | None:
-        """Who gets this record; its credit is taken."""
-        best: Taker | None = None
-        for text in tuple(self._groups):
-            wanted = verdicts[text]
-            if wanted is None or wanted[index] == YES:
-                head = self._head(text)
-                if head is not None and (best is None or head.turn < best.turn):
-                    best = head
-        if best is None:
-            return None
-        group = self._groups[text_of(best.consumer.selection)]
-        group.popleft()
-        self._turn += 1
-        best.turn = self._turn
-        best.credit -= 1
-        if best.consumer.shares_window:
-            self._left[best.consumer.session] -= 1
-        group.append(best)
-        return best.consumer
-
-    def _head(self, text: str) -> Taker | None:
-        group = self._groups[text]
-        while group:
-            head = group[0]
-            if head.credit > 0 and (not head.consumer.shares_window or self._left[head.consumer.session] > 0):
-                return head
-            group.popleft()
-        del self._groups[text]
-        return None
+    def skip(self, batch: RecordBatch, index: int, groups: Iterable[Group]) -> None:
+        """No consumer gets this message now; these groups want it."""
+        offset = batch.offsets[index]
+        skipped = self.source.skip_over(offset)
+        for group in groups:
+            skipped.wanted(group, offset)
+        self.source.expiry.skipped(batch, index)
 
 
-def hand_out(queue: Queue, source: QueueSource, allowed: Iterable[Subscription], count_max: int) -> int:
-    """One bounded run. Returns how many messages went out, or 1 for progress of another kind."""
-    takers = Takers(queue.takers(source), allowed)
-    parked = source.parked
-    if parked is None:
-        parked = source.parked = Parked()
-    for offset in parked.serve(takers.present):
-        heappush(source.returned, offset)
-    handed = _again(queue, source, parked, takers, count_max)
-    if not source.loading and not source.returned and handed < count_max and not takers.spent:
-        handed += _fresh(queue, source, parked, takers, count_max - handed)
-    if len(parked) == 0:
-        source.parked = None
-    return handed
+def hand_out(queue: Queue, source: QueueSource, only: Subscription | None, but: Session | None, count_max: int) -> int:
+    """One bounded run.
+
+    Args:
+        only: The one consumer that may be given something; None: all.
+        but: The session whose consumers are given nothing; None: all are.
+        count_max: The most messages to hand out.
+
+    Returns:
+        How many messages were handed out, or 1 for progress of another kind.
+    """
+    selectors = queue.select()
+    credit = Credit(selectors, only, but)
+    call = Call(queue, source, credit, None if only is None else selectors.group_of(only), count_max)
+    _again(call)
+    if source.skipped is not None:
+        _found(call, source.skipped)
+        if call.handed:
+            source.handed_out([])
+        _sweep(call, source.skipped)
+    if not source.loading and not source.returned and call.left > 0:
+        _fresh(call)
+    credit.close()
+    if source.skipped is not None:
+        if not call.progress:
+            source.skipped.scan.batch = None
+        source.unskip()
+        queue.unselect()
+    return call.handed or int(call.progress)
 
 
-def _again(queue: Queue, source: QueueSource, parked: Parked, takers: Takers, count_max: int) -> int:
-    """What was returned, and what was parked and is wanted by somebody who has credit now."""
-    handed = 0
-    for _ in range(min(AGAIN_MAX, count_max)):
-        _unpark(source, parked, takers)
-        if not source.returned or takers.spent:
-            break
+def _again(call: Call) -> None:
+    """Messages that came back."""
+    source = call.source
+    for _ in range(AGAIN_MAX):
+        if not source.returned or call.exhausted or not _witness(call):
+            return
         offset = source.returned[0]
         batch = source.batch_at(offset)
         if batch is None:
-            return handed if source.loading else max(1, handed)
+            call.progress |= not source.loading
+            return
         index = batch.index_at(offset)
         heappop(source.returned)
-        if queue.passes(source, batch, index):
-            verdicts = takers.verdicts(source, batch, index, index + 1)
-            consumer = takers.choose(verdicts, index)
+        call.progress = True
+        if call.queue.passes(source, batch, index):
+            groups = Wanted(call.selectors, source.feed.wire, batch, index, index + 1).by(index)
+            consumer = call.choose(groups, offset)
             if consumer is None:
-                _park(source, parked, verdicts, batch, index)
+                call.skip(batch, index, groups)
             else:
-                queue.send_again(source, batch, index, consumer)
-                handed += 1
+                call.queue.send_again(source, batch, index, consumer)
+
+
+def _found(call: Call, skipped: Skipped) -> None:
+    """What groups with credit have found among the skipped messages; those that have none left go on sweeping."""
+    source, most = call.source, AGAIN_MAX
+    groups = list(islice(skipped.due, GROUPS_MAX)) if call.only is None else [call.only]
+    for group in groups:
+        place = skipped.place(group)
+        skipped.due.pop(group, None)
+        if place is None:
+            continue
+        while True:
+            consumer = call.credit.next(group)
+            if consumer is None:
+                if not call.credit.everybody:
+                    skipped.wake(group)  # another call asks its other consumers
+                break
+            offset = place.lowest(skipped.runs)
+            if offset is None:
+                skipped.go_on(group, place)
+                break
+            first = source.returned[0] if source.returned else offset
+            if first < offset or call.exhausted or most <= 0:  # an earlier message that came back is dealt out first
+                skipped.wake(group)
+                break
+            batch = skipped.scan.batch_at(offset)
+            if batch is None:
+                skipped.wake(group)
+                if skipped.scan.loading:
+                    return
+                call.progress = True
                 continue
-        handed = max(1, handed)
-    return handed
+            index = batch.index_at(offset)
+            skipped.remove(offset, offset + 1)
+            most -= 1
+            call.progress = True
+            if call.queue.passes(source, batch, index):
+                call.credit.take(consumer)
+                call.handed += 1
+                call.left -= 1
+                call.queue.send_again(source, batch, index, consumer)
+    if call.credit.everybody:
+        call.progress |= bool(skipped.due)  # those that are left have their turn in the next call
 
 
-def _unpark(source: QueueSource, parked: Parked, takers: Takers) -> None:
-    """Put the lowest parked offset that somebody wants among those that were returned, if it comes before these."""
-    if len(parked) == 0:
+def _sweep(call: Call, skipped: Skipped) -> None:
+    """One step: groups that are at the same position evaluate their selectors for what was skipped behind it."""
+    if call.only is not None:
+        place = skipped.place(call.only)
+        sweep = None if place is None else place.sweep
+    else:
+        sweep = next(iter(skipped.sweeps.values()), None)
+    if sweep is None or skipped.scan.loading or call.exhausted:
         return
-    found = min((first for text in takers.texts if (first := parked.first(text)) is not None), default=None)
-    if found is not None and (not source.returned or found < source.returned[0]):
-        parked.take(found)
-        heappush(source.returned, found)
+    for group in list(sweep.groups):
+        if call.credit.next(group) is None and call.credit.everybody:
+            skipped.leave(sweep, group, sweep.position)
+    position, records = sweep.position, 0
+    chars = call.selectors.chars_of(sweep.groups)
+    count = max(1, min(RECORDS_MAX, limits.SELECTOR_RUN_CHARS // 2 // chars))
+    for _ in range(BATCHES_MAX):
+        if not sweep.groups or records >= count or call.exhausted:
+            break
+        first = skipped.runs.first(position)
+        if first is None:
+            for group in list(sweep.groups):
+                skipped.leave(sweep, group, None)
+            break
+        batch = skipped.scan.batch_at(first)
+        if batch is None:
+            break
+        start = batch.index_at(first)
+        stop = start + run_length(batch, start, min(len(batch), start + count), limits.SELECTOR_RUN_BYTES)
+        stop = _evaluate(call, skipped, sweep, batch, start, stop)
+        position, records = batch.offsets[stop - 1] + 1, records + stop - start
+    call.progress |= not skipped.scan.loading
+    skipped.move(sweep, position)
 
 
-def _fresh(queue: Queue, source: QueueSource, parked: Parked, takers: Takers, count_max: int) -> int:
-    """Records that were not looked at before."""
-    if not source.ready:
-        return 0
+def _evaluate(call: Call, skipped: Skipped, sweep: Sweep, batch: RecordBatch, start: int, stop: int) -> int:
+    """Evaluate the selectors of these groups for what was skipped of these records. Returns the index up to which that
+    was done: at least one record, and no more than the budget lets."""
+    source, offsets = call.source, batch.offsets
+    wanted = Wanted(call.selectors, source.feed.wire, batch, start, stop, sweep.groups)
+    enough = Selection.spent_chars + limits.SELECTOR_RUN_CHARS // 2  # of those that are asked of few records
+    for first, end in skipped.runs.within(offsets[start], offsets[stop - 1] + 1):
+        at, expected = batch.index_at(first), first
+        while at < stop and offsets[at] < end:
+            if Selection.spent_chars >= enough or not sweep.groups:
+                return at
+            offset = offsets[at]
+            if offset > expected:
+                source.removed_skipped(expected, offset)
+            for group in wanted.by(at):
+                place = sweep.groups.get(group)
+                if place is not None:
+                    place.add(offset)
+                    skipped.due[group] = None
+                    if place.full(skipped.runs):
+                        skipped.leave(sweep, group, offset + 1)
+            at, expected = at + 1, offset + 1
+        if expected < end:
+            source.removed_skipped(expected, end)
+    return stop
+
+
+def _able(call: Call) -> Iterable[Group]:
+    """The groups that may have credit."""
+    return call.selectors.able if call.only is None else (call.only,)
+
+
+def _witness(call: Call) -> bool:
+    """True if a consumer has credit."""
+    return any(call.credit.next(group) is not None for group in _able(call))
+
+
+def _at_front(call: Call, witness: Group | None) -> Group | None:
+    """A group that has credit and waits for nothing before the fresh messages: ``witness``, if it still is one."""
+    skipped, end = call.source.skipped, call.source.next_offset
+
+    def is_one(group: Group) -> bool:
+        return call.credit.next(group) is not None and (skipped is None or skipped.may_take(group, end))
+
+    if witness is not None and is_one(witness):
+        return witness
+    return next(filter(is_one, _able(call)), None)
+
+
+def _fresh(call: Call) -> None:
+    """Messages that were not looked at before."""
+    source, queue = call.source, call.queue
+    witness = _at_front(call, None) if source.ready else None
+    if witness is None:
+        return
     batch = source.batch_at(source.next_offset)
     if batch is None:
-        return 0 if source.loading else 1
+        call.progress |= not source.loading
+        return
     partition = source.feed.partition
     start = batch.index_at(source.next_offset)
     stop = len(batch) if batch.next_offset <= partition.high_watermark else batch.index_at(partition.high_watermark)
-    stop = start + takers.run(source, batch, start, start + run_length(batch, start, stop, limits.SELECTOR_RUN_BYTES))
-    stop = bound(source, batch, start, stop)
+    stop = min(stop, start + max(1, limits.SELECTOR_RUN_CHARS // 2 // call.selectors.chars_of(None)))
+    stop = bound(source, batch, start, start + run_length(batch, start, stop, limits.SELECTOR_RUN_BYTES))
     firsts = queue.claim.firsts(partition.name, batch)
-    verdicts = takers.verdicts(source, batch, start, stop)
+    wanted = Wanted(call.selectors, source.feed.wire, batch, start, stop)
     shares: dict[Subscription, list[int]] = {}
-    handed, index = 0, start
-    while handed < count_max and not parked.full and not takers.spent:
+    index = start
+    call.begin()
+    while witness is not None and not call.exhausted and (source.skipped is None or not source.skipped.full):
         index = source.pass_over(batch, firsts, index, stop)
         if index == stop or source.stuck:
             break
-        consumer = takers.choose(verdicts, index)
+        groups = wanted.by(index)
+        consumer = call.choose(groups, batch.offsets[index])
         if consumer is None:
-            _park(source, parked, verdicts, batch, index)
+            call.skip(batch, index, groups)
         else:
             shares.setdefault(consumer, []).append(index)
-            handed += 1
         index += 1
+        if groups:
+            witness = _at_front(call, witness)
     if index == start:
-        return 0
+        return
+    call.progress = True
     source.move(batch, start, index)
-    source.cursor.delivered = source.next_offset
+    source.handed_out([batch.offsets[index] for share in shares.values() for index in share])
     for consumer, share in shares.items():
         queue.send(source, batch, consumer, share)
     for consumer in sorted(shares, key=lambda each: shares[each][-1]):
         queue.served(consumer)
-    return max(1, handed)
-
-
-def _park(source: QueueSource, parked: Parked, verdicts: Verdicts, batch: RecordBatch, index: int) -> None:
-    offset = batch.offsets[index]
-    if offset >= source.next_offset and offset not in source.cursor.counts:
-        source.cursor.set_count(offset, 0)  # nobody has had it, though others behind it may be delivered before it
-    parked.add(offset, [text for text, wanted in verdicts.items() if wanted is None or wanted[index] == YES])
-    source.expiry.parked(batch, index)

@@ -7,10 +7,11 @@ delivered here is an ERROR.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from radiator.broker import transactions
+from radiator.broker.budget import PORTION
 from radiator.broker.flags import flag
 from radiator.broker.publishing.scheduling import delay_ms
 from radiator.broker.queues import pledges
@@ -22,33 +23,42 @@ from radiator.broker.subscriptions.subscription import (
     END_ID,
     INDIVIDUAL,
     TWIN,
+    Delivery,
     InFlight,
-    Subscription,
     by_source,
 )
-from radiator.clock import NS_PER_MS
+from radiator.clock import NS_PER_MS, Now
 from radiator.errors import ProtocolError
 
 if TYPE_CHECKING:
     from radiator.broker.broker import Broker
+    from radiator.broker.budget import Steps
     from radiator.broker.session import Session
-    from radiator.broker.transactions import Transaction
+    from radiator.broker.subscriptions.subscription import Subscription
     from radiator.stomp.frames import Frame
 
 
 TOUCH = "/radiator/touch"
 
 
-def ack(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
+def ack(broker: Broker, session: Session, frame: Frame, now: Now) -> Steps | None:
     """ACK: settle for ever; with a receipt, once the cursor is stored as the rule says."""
     if frame.receipt is None and _ack_one(broker, session, frame.head.headers):
-        return
+        return None
     if flag(frame.head.headers, "touch"):
-        touch(broker, session, frame)
-        return
-    if _held(session, frame):
-        return
-    late = not apply_ack(broker, session, frame)
+        return touch(broker, session, frame)
+    if "transaction" in frame.head.headers:
+        return _hold(broker, session, frame)
+    return _ack(broker, session, frame)
+
+
+def _ack(broker: Broker, session: Session, frame: Frame) -> Steps:
+    late = True
+    for subscription, keys in answered(broker, locate(session, frame)):
+        late = not settle(broker, subscription, keys) and late
+        if frame.receipt is not None and len(keys) == PORTION:  # more may come, in later turns
+            session.receipts.silently_after(broker.cursor_waiters(False))
+        yield True
     if frame.receipt is not None:
         session.receipts.after(frame.receipt, broker.cursor_waiters(late))
 
@@ -72,41 +82,53 @@ def _ack_one(broker: Broker, session: Session, headers: Mapping[str, str]) -> bo
     return True
 
 
-def apply_ack(broker: Broker, session: Session, frame: Frame) -> bool:
-    """Settle what an ACK names; False if it was late."""
-    settled = take_acked(broker, session, frame)
-    if len(settled) == 1:
-        source, offset = settled[0]
-        if source is not None:
-            source.settle([offset])
-    else:
-        for source, offsets in by_source(settled).items():
-            source.settle(offsets)
+def answered(broker: Broker, delivery: Delivery | None) -> Iterator[tuple[Subscription, Sequence[bytes]]]:
+    """The deliveries that an ACK or NACK answers, in portions, the oldest first; none if it comes late, which is
+    counted."""
+    if delivery is None or delivery[0].closed or delivery[1] not in delivery[0].in_flight:
+        broker.stats.late_acks += 1
+        return
+    subscription, message_id = delivery
+    for keys in broker.budget.portions(subscription.covered(message_id)):
+        if subscription.closed:
+            return
+        yield subscription, keys
+
+
+def settle(broker: Broker, subscription: Subscription, keys: Sequence[bytes]) -> bool:
+    """These deliveries are acknowledged. False if none of them is held."""
+    settled = take_acked(broker, subscription, keys)
+    for source, offsets in by_source(settled).items():
+        source.settle(offsets)
     return bool(settled)
 
 
-def take_acked(broker: Broker, session: Session, frame: Frame) -> list[InFlight]:
-    """Take what an ACK names out of its window; empty if it was late. The caller settles it."""
-    subscription, settled = _settled(broker, session, frame)
-    if subscription is not None:
-        broker.stats.acks += len(settled)
-        broker.ready.credit(subscription)
+def take_acked(broker: Broker, subscription: Subscription, keys: Sequence[bytes]) -> list[InFlight]:
+    """Take acknowledged deliveries out of their window. The caller settles them."""
+    settled = subscription.take(keys)
+    broker.stats.acks += len(settled)
+    broker.ready.credit(subscription)
     return settled
 
 
-def nack(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
+def nack(broker: Broker, session: Session, frame: Frame, now: Now) -> Steps:
     """NACK: back to the queue, in the original place; a topic has nowhere to put it back, so there it settles."""
-    if _held(session, frame):
+    if "transaction" in frame.head.headers:
+        yield from _hold(broker, session, frame)
         return
-    apply_nack(broker, session, frame)
-    receipt_settled(broker, session, frame)
+    for subscription, keys in answered(broker, locate(session, frame)):
+        broker.returns.refused(subscription, take_refused(broker, subscription, keys), refusal(frame))
+        if frame.receipt is not None:
+            session.receipts.silently_after(broker.cursor_waiters(False) + broker.dead_letters.waited())
+        yield True
+    receipt_now(session, frame)  # behind all that
 
 
-def apply_nack(broker: Broker, session: Session, frame: Frame) -> None:
-    subscription, settled = _settled(broker, session, frame)
-    if subscription is not None:
-        broker.stats.nacks += len(settled)
-        broker.returns.refused(subscription, settled, refusal(frame))
+def take_refused(broker: Broker, subscription: Subscription, keys: Sequence[bytes]) -> list[InFlight]:
+    """Take refused deliveries out of their window. The caller gives them back."""
+    refused = subscription.take(keys)
+    broker.stats.nacks += len(refused)
+    return refused
 
 
 def refusal(frame: Frame) -> Refusal:
@@ -116,7 +138,7 @@ def refusal(frame: Frame) -> Refusal:
     return Refusal(requeue, None if delay is None else delay_ms("delay", delay) * NS_PER_MS)
 
 
-def touch(broker: Broker, session: Session, frame: Frame) -> None:
+def touch(broker: Broker, session: Session, frame: Frame) -> Steps:
     """ACK with ``touch:true``, or a SEND to TOUCH: whoever holds the delivery is still at work on it, and has its time
     (``ack_timeout``) anew from now. It settles nothing and takes part in no transaction."""
     found = locate(session, frame)
@@ -124,33 +146,34 @@ def touch(broker: Broker, session: Session, frame: Frame) -> None:
         broker.stats.late_acks += 1
     else:
         subscription, message_id = found
-        for source, offsets in by_source(subscription.up_to(message_id)).items():
-            if source.timeouts is not None:
-                source.timeouts.start(subscription, offsets)
+        for keys in broker.budget.portions(subscription.covered(message_id)):
+            held = [subscription.in_flight[key] for key in keys if key in subscription.in_flight]
+            for source, offsets in by_source(held).items():
+                if source.timeouts is not None:
+                    source.timeouts.start(subscription, offsets)
+            yield True
     receipt_now(session, frame)
 
 
-def _held(session: Session, frame: Frame) -> bool:
-    """True if the frame belongs to a transaction and waits for its COMMIT."""
-    transaction = frame.head.headers.get("transaction")
-    if transaction is None:
-        return False
-    _pledge(session, transactions.add(session, transaction, frame), frame)
-    receipt_now(session, frame)
-    return True
-
-
-def _pledge(session: Session, transaction: Transaction, frame: Frame) -> None:
-    """The deliveries that the frame names wait for COMMIT; or they are gone already, which COMMIT has to know."""
+def _hold(broker: Broker, session: Session, frame: Frame) -> Steps:
+    """The frame waits for the COMMIT of its transaction, and so do the deliveries that it names; or they are gone
+    already, which COMMIT has to know."""
+    transaction = transactions.add(broker, session, frame.head.headers["transaction"], frame)
     try:
-        found = locate(session, frame)
-    except ProtocolError:  # told at COMMIT
-        return
-    settles = frame.head.command == "ACK" or not refusal(frame).requeue
-    if found is not None:
-        pledges.pledge(transaction, *found, settles)
-    elif settles and _came_late(session, frame.head.headers):
-        transaction.late = True
+        found = locate(session, frame, transaction.answered)
+        named = found or locate(session, frame)  # answered before in this transaction: it has to be held all the same
+    except ProtocolError as error:
+        transaction.answers.append(error)
+    else:
+        transaction.answers.append(found)
+        settles = frame.head.command == "ACK" or not refusal(frame).requeue
+        if found is not None:
+            transaction.answered.add(found)
+        if named is not None:
+            yield from pledges.pledge(broker, transaction, *named, settles)
+        elif settles and _came_late(session, frame.head.headers):
+            transaction.late = True
+    receipt_now(session, frame)
 
 
 def _came_late(session: Session, headers: Mapping[str, str]) -> bool:
@@ -164,18 +187,9 @@ def _came_late(session: Session, headers: Mapping[str, str]) -> bool:
     return is_late(session, named.tag if named is not None and named.was_delivered(message_id) else None, message_id)
 
 
-def _settled(broker: Broker, session: Session, frame: Frame) -> tuple[Subscription | None, list[InFlight]]:
-    """The subscription and deliveries that an ACK or NACK names; (None, []) if it comes late."""
-    found = locate(session, frame)
-    if found is None:
-        broker.stats.late_acks += 1
-        return None, []
-    subscription, message_id = found
-    return subscription, subscription.take(message_id)
-
-
-def locate(session: Session, frame: Frame) -> tuple[Subscription, bytes] | None:
-    """Which delivery of which subscription an ACK or NACK names; None if it is late or repeated.
+def locate(session: Session, frame: Frame, answered: Container[Delivery] = ()) -> Delivery | None:
+    """Which delivery of which subscription an ACK or NACK names; None if it is late or repeated, or all of that message
+    are among those ``answered``.
 
     Accepts ``id`` or ``message-id`` (with or without ``subscription``), holding an ack id or a message id, in every
     version: clients differ. Raises ProtocolError (bad-ack) for what was never delivered here.
@@ -193,13 +207,13 @@ def locate(session: Session, frame: Frame) -> tuple[Subscription, bytes] | None:
     subscription = session.tags.get(tag) if dash else None
     message_id, rest_id = name.encode(), rest.encode()
     if not headers.get("id"):  # a message id may look like the ack id of another message
-        found = _by_message_id(session, message_id, headers.get("subscription"))
+        found = _by_message_id(session, message_id, headers.get("subscription"), answered)
         if found is not None:
             return found
-    if subscription is not None and rest_id in subscription.in_flight:
+    if subscription is not None and rest_id in subscription.in_flight and (subscription, rest_id) not in answered:
         return subscription, rest_id
     rest_id = rest_id.rstrip(TWIN)
-    found = _by_message_id(session, message_id, headers.get("subscription"))
+    found = _by_message_id(session, message_id, headers.get("subscription"), answered)
     if found is not None:
         return found
     number = decimal(tag) if dash else None
@@ -220,9 +234,11 @@ def locate(session: Session, frame: Frame) -> tuple[Subscription, bytes] | None:
     )
 
 
-def _by_message_id(session: Session, message_id: bytes, named: str | None) -> tuple[Subscription, bytes] | None:
+def _by_message_id(
+    session: Session, message_id: bytes, named: str | None, answered: Container[Delivery]
+) -> Delivery | None:
     for candidate in session.subscriptions.values():
-        if (named is None or candidate.id == named) and (key := candidate.find(message_id)) is not None:
+        if (named is None or candidate.id == named) and (key := candidate.find(message_id, answered)) is not None:
             return candidate, key
     return None
 

@@ -25,8 +25,7 @@ from itertools import repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from radiator.broker.due.timing import NEVER_NS
-from radiator.clock import NS_PER_MS
+from radiator.clock import NS_PER_MS, MonoNs, Now
 
 if TYPE_CHECKING:
     from radiator.broker.due.timing import Timing
@@ -41,6 +40,7 @@ SAMPLES = 3  # as few say nothing
 EXEMPT, EXEMPT_MAX = 1, 256  # deliveries for which one that kept others waiting in vain is not waited for again
 DEBT_NS = 100 * NS_PER_MS  # the longest that one may be alone in catching up
 DEBT_MIN, DEBT_MAX = 4, 128  # deliveries
+NOT_AWAITED = MonoNs(0)
 
 Credits = list[tuple["Subscription", int]]
 
@@ -62,7 +62,7 @@ class Share:
         "took_ns",
     )
 
-    def __init__(self, served: int, in_flight: int, now_ns: int) -> None:
+    def __init__(self, served: int, in_flight: int, now_ns: MonoNs) -> None:
         self.served = served  # this is what is kept equal
         self.sent = in_flight  # in truth
         self.done, self.since_ns = 0, now_ns  # how many of these it had acknowledged when the time was taken last
@@ -73,7 +73,7 @@ class Share:
         self.exempt = 0
         self.penalty = EXEMPT
 
-    def asks(self, consumer: Subscription, now_ns: int) -> None:
+    def asks(self, consumer: Subscription, now_ns: MonoNs) -> None:
         """It has room. Half a window is timed, as answers come in bursts; what took long may have been a pause, so a
         short time counts at once, a long one little by little."""
         if self.answered:
@@ -88,7 +88,7 @@ class Share:
             self.samples += 1
             self.done, self.since_ns = done, now_ns
 
-    def gets(self, consumer: Subscription, messages: int, now_ns: int) -> None:
+    def gets(self, consumer: Subscription, messages: int, now_ns: MonoNs) -> None:
         """So many have just gone to it."""
         self.served += messages
         self.sent += messages
@@ -104,33 +104,31 @@ class Share:
         """How many deliveries may be made up for."""
         return max(DEBT_MIN, min(DEBT_MAX, DEBT_NS // max(1, self.service_ns)))
 
-    def awaited_to_ns(self, by: Share, now_ns: int) -> int:
-        """Until when the other one waits for this one, which is at work; 0: not at all."""
+    def awaited_to_ns(self, by: Share, now_ns: MonoNs) -> MonoNs:
+        """Until when the other one waits for this one, which is at work; NOT_AWAITED: not at all."""
         if self.exempt:
-            return 0
+            return NOT_AWAITED
         known = self.samples >= SAMPLES and by.samples
         if known and self.service_ns > SLOWER * by.service_ns + NS_PER_MS // 5:
-            return 0
-        until_ns = self.last_ns + max(
-            PATIENCE_NS, min(2 * by.took_ns, 4 * PATIENCE_NS)
-        )  # what they share may have paused
-        return until_ns if until_ns > now_ns else 0
+            return NOT_AWAITED
+        # What they share may have paused.
+        until_ns = MonoNs(self.last_ns + max(PATIENCE_NS, min(2 * by.took_ns, 4 * PATIENCE_NS)))
+        return until_ns if until_ns > now_ns else NOT_AWAITED
 
 
 class Shares:
     """Those of one queue's consumers."""
 
-    __slots__ = ("_blockers", "_queue", "_shares", "_timing", "_top", "wake_ns")
+    __slots__ = ("_blockers", "_queue", "_shares", "_timing", "_top")
 
     def __init__(self, queue: Queue, timing: Timing) -> None:
         self._queue = queue
         self._timing = timing
         self._shares: dict[Subscription, Share] = {}
-        self._blockers: dict[Subscription, int] = {}  # who is waited for, and until when
+        self._blockers: dict[Subscription, MonoNs] = {}  # who is waited for, and until when
         for consumer in queue.consumers:
             self.joined(consumer)
         self._top = 0  # the most that one has ever had
-        self.wake_ns = NEVER_NS
 
     @property
     def waiting(self) -> bool:
@@ -140,7 +138,7 @@ class Shares:
     def limit(self, credits: Credits, everybody: bool, but: Session | None) -> Credits:
         """The credits, cut down to what keeps the shares equal, who has had fewest first. ``everybody``: these are all
         who have room; else others may have it too, but for those of the session ``but``."""
-        now_ns, queue = self._timing.now_ns, self._queue
+        now_ns, queue = self._timing.now.mono, self._queue
         for consumer, _ in credits:
             self._shares[consumer].asks(consumer, now_ns)
         enough = len(queue.consumers) * DEBT_MAX + sum(map(itemgetter(1), credits))
@@ -166,14 +164,14 @@ class Shares:
         given: dict[Subscription, int],
         everybody: bool,
         left: int,
-        now_ns: int,
+        now_ns: MonoNs,
     ) -> int:
         """How many of those that are left this one may have, so that enough are left for those that have had fewer."""
         if consumer.ack == "auto":
             return credit
         own = self._shares[consumer]
         leads: list[int] = []
-        at_work: list[tuple[Subscription, int, int]] = []
+        at_work: list[tuple[Subscription, int, MonoNs]] = []
         with_room = False
         for peer in peers:
             if peer is consumer or not _equal(peer, consumer):
@@ -181,7 +179,7 @@ class Shares:
             share = self._shares[peer]
             if peer not in given:
                 if everybody or peer.queue_credit() <= 0:
-                    until_ns = share.awaited_to_ns(own, now_ns) if peer.in_flight else 0
+                    until_ns = share.awaited_to_ns(own, now_ns) if peer.in_flight else NOT_AWAITED
                     if not until_ns:
                         continue
                     at_work.append((peer, share.served, until_ns))
@@ -202,7 +200,7 @@ class Shares:
         """One more: it shares what is left."""
         in_flight = len(consumer.in_flight)
         done = [known.served - len(each.in_flight) for each, known in self._shares.items()]
-        self._shares[consumer] = Share(min(done, default=0) + in_flight, in_flight, self._timing.now_ns)
+        self._shares[consumer] = Share(min(done, default=0) + in_flight, in_flight, self._timing.now.mono)
 
     def left(self, consumer: Subscription) -> None:
         """One less."""
@@ -212,7 +210,7 @@ class Shares:
     def served(self, consumer: Subscription, messages: int) -> None:
         """So many messages have just gone to this one."""
         share = self._shares[consumer]
-        share.gets(consumer, messages, self._timing.now_ns)
+        share.gets(consumer, messages, self._timing.now.mono)
         self._top = max(self._top, share.served)
         if share.served < self._top - DEBT_MIN:
             most = max(each.served for peer, each in self._shares.items() if _equal(peer, consumer))
@@ -221,22 +219,16 @@ class Shares:
             share.penalty = EXEMPT
             self._timing.wake(self._queue)
 
-    def due(self, now_ns: int) -> None:
+    def due(self, now: Now) -> None:
         """Who has not answered in time is no equal; the others go on."""
         if self._blockers:
             for peer, until_ns in self._blockers.items():
                 share = self._shares.get(peer)
-                if share is not None and until_ns <= now_ns:
+                if share is not None and until_ns <= now.mono:
                     share.exempt = share.penalty
                     share.penalty = min(EXEMPT_MAX, 4 * share.penalty)
             self._blockers.clear()  # whoever is still waited for is met again at once
             self._timing.wake(self._queue)
-
-    def clock_went_back(self, by_ns: int) -> None:
-        """Nobody waits longer for it."""
-        for share in self._shares.values():
-            share.last_ns -= by_ns
-        self.due(self._timing.now_ns)
 
     def turns(self, credits: Credits) -> Iterator[int]:
         """Which of these, by their places, gets the next message, and so on: who has had fewest, as long as it has

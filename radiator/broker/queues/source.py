@@ -2,12 +2,13 @@
 
 The log is the queue: nothing is kept here but offsets. *Fresh* messages come in the order of the log; before them come
 those that were *returned* (nack, lost consumer, restart), lowest offset first, so each takes its original place again.
-What is not due yet is *deferred* until it is, and then returned; what no consumer with credit wants is *parked*.
+What is not due yet is *deferred* until it is, and then returned; what no consumer with credit wants is *skipped*.
 
 Invariants: every offset below ``next_offset`` is settled, in flight to exactly one subscription, in ``returned``, in
-``deferred`` or in ``parked`` (or in ``early``, on its way to be settled); ``cursor.delivered`` is at least the highest
-fresh offset handed out, before its bytes leave. Offsets whose messages were removed from the log on purpose (holes that
-a batch covers) are settled as they are passed; those that the log has lost are settled and counted.
+``deferred`` or in ``skipped`` (or in ``early``, on its way to be settled); what was handed out is below
+``cursor.delivered`` or has a delivery count, before its bytes leave. Offsets whose messages were removed from the log
+on purpose (holes that a batch covers) are settled as they are passed; those that the log has lost are settled and
+counted.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from radiator.broker.due.expiry import Expiry
 from radiator.broker.due.moments import EXPIRED, NOW, judge, marks
 from radiator.broker.due.timeouts import timeouts_of
 from radiator.broker.queues import ended, idling
+from radiator.broker.queues.skipped import Skipped
+from radiator.clock import WallNs
 
 if TYPE_CHECKING:
     from radiator.broker.destinations.feed import Feed
     from radiator.broker.due.ahead import Ahead
-    from radiator.broker.queues.parked import Parked
     from radiator.broker.queues.queue import Queue
     from radiator.broker.queues.terms import Terms
     from radiator.storage.batch import RecordBatch
@@ -59,11 +61,11 @@ class QueueSource:
         "mine_at",
         "next_offset",
         "owed",
-        "parked",
         "queue",
         "returned",
         "rewound",
         "settled",
+        "skipped",
         "stuck",
         "terms",
         "timeouts",
@@ -100,7 +102,7 @@ class QueueSource:
         self.ahead: Ahead | None = None  # once something behind us is known not to be due
         self.left_to = end  # what lies below was there before us
         self.burying = 0  # on their way to the dead letters, or waiting for room there
-        self.parked: Parked | None = None  # only while some consumer has a selector
+        self.skipped: Skipped | None = None  # while there is something in it
         self.stuck = False  # there is no room to defer the next message
         reached = max(cursor.delivered, cursor.ceiling, cursor.floor, ended.reach(cursor))
         self.next_offset: int = min(reached, max(end, cursor.floor))
@@ -108,13 +110,23 @@ class QueueSource:
         self.known_to: int = 0  # from next_offset up to here there is nothing of ours
         self.idle = False  # nor up to the end
         idling.rests(self)
-        self.returned = list(cursor.unacked(self.next_offset))
-        heapify(self.returned)
+        covered = min(cursor.delivered, self.next_offset)  # what lies behind was handed out if it has a count
+        self.returned = list(cursor.unacked(covered)) if cursor.floor < covered else []
+        if cursor.counts:
+            self.returned += sorted(offset for offset in cursor.counts if covered <= offset < self.next_offset)
+        if covered < self.next_offset:
+            skipped = self._make_skipped()
+            for start, stop in cursor.unsettled_in(covered, self.next_offset):
+                skipped.add(start, stop)
+            for counted in cursor.counts:
+                skipped.remove(counted, counted + 1)
+            self.unskip()
         self.timeouts = timeouts_of(self, self.terms.ack_timeout_ns)
         self.expiry = Expiry(self, queue.timing)
-        if self.returned or self.next_offset < end:
+        if self.returned or self.skipped is not None or self.next_offset < end:
             self.expiry.revive()
-        ended.resume(self)
+        if self.returned:
+            ended.resume(self)
 
     def agree(self, terms: Terms) -> None:
         """Other terms hold from now on, for what is with consumers too."""
@@ -147,8 +159,46 @@ class QueueSource:
             return False
         if self.returned:
             return True
-        full = self.stuck or (self.parked is not None and self.parked.full)
+        full = self.stuck or (self.skipped is not None and self.skipped.full)
         return not full and bool(self.next_offset < self.feed.partition.high_watermark)
+
+    def _make_skipped(self) -> Skipped:
+        if self.skipped is None:
+            self.skipped = Skipped(self, self.queue.timing.skipping)
+        return self.skipped
+
+    def skip_over(self, offset: int) -> Skipped:
+        """No consumer that could be sent this message wants it. Returns what was skipped until now, this included."""
+        skipped = self._make_skipped()
+        skipped.add(offset, offset + 1)
+        return skipped
+
+    def unskip(self) -> None:
+        """Forget that messages were skipped, if none is any more."""
+        if self.skipped is not None and not len(self.skipped):
+            self.skipped.close()
+            self.skipped = None
+
+    def removed_skipped(self, start: int, stop: int) -> None:
+        """Skipped messages that were taken out of the log on purpose."""
+        if self.skipped is not None:
+            gone = [each for run in self.skipped.runs.within(start, stop) for each in range(*run)]
+            self.skipped.remove(start, stop)
+            self.settle(gone)
+
+    def handed_out(self, offsets: list[int]) -> None:
+        """These fresh messages are about to be sent: note it, so that each comes again marked, and no other."""
+        cursor = self.cursor
+        first = None if self.skipped is None else self.skipped.runs.first(cursor.delivered)
+        if first is None:
+            cursor.delivered = self.next_offset
+            return
+        cursor.delivered = first
+        if first not in cursor.counts:
+            cursor.set_count(first, 0)  # the mark of a start: behind it only counts tell what was handed out
+        for offset in offsets:
+            if offset > first:
+                cursor.set_count(offset, 1)
 
     def rest(self) -> None:
         """An idle queue does not hold on to a batch."""
@@ -163,7 +213,8 @@ class QueueSource:
         self.waiting -= len(offsets)
         if self.timeouts is not None:
             self.timeouts.forget(offsets)
-        self._settle(offsets)
+        self.settled += offsets  # ``_settle``, for each ACK
+        self._dirty[self] = None
 
     def skip(self, offsets: list[int]) -> None:
         """These records of a shared partition are other destinations'."""
@@ -228,6 +279,9 @@ class QueueSource:
     def close(self) -> None:
         """Nobody reads here any more: what waits for a moment need not, and what consumers hold is nobody's."""
         self.closed = True
+        if self.skipped is not None:
+            self.skipped.close()
+            self.skipped = None
         self.deferred.close()
         if self.ahead is not None:
             self.ahead.close()
@@ -238,8 +292,9 @@ class QueueSource:
             self.timeouts = None
 
     def deliveries(self, offset: int) -> int:
-        """How often this one, which was handed out, has been delivered."""
-        count: int = self.cursor.counts.get(offset, 1)
+        """How often this one, which was looked at, has been delivered."""
+        cursor = self.cursor
+        count: int = cursor.counts.get(offset, offset < cursor.delivered)
         return count % ended.NOTED
 
     def released(self, offsets: list[int]) -> None:
@@ -251,23 +306,23 @@ class QueueSource:
         """True if time has a say in whether the records from ``index`` on may be delivered."""
         ttl_ns = self.terms.ttl_ns
         return marks(batch) != 0 or (
-            ttl_ns is not None and batch.receive_ns[index] + ttl_ns <= self.queue.timing.now_ns
+            ttl_ns is not None and batch.receive_ns[index] + ttl_ns <= self.queue.timing.now.wall
         )
 
     def may_go(self, batch: RecordBatch, index: int) -> bool:
         """Whether this record may be delivered now. If not, it is settled, as its time is over, or deferred."""
-        verdict = judge(batch, index, self.terms.ttl_ns, self.queue.timing.now_ns)
+        verdict = judge(batch, index, self.terms.ttl_ns, self.queue.timing)
         if verdict != NOW:
             self._put_off(batch.offsets[index], verdict, self.deliveries(batch.offsets[index]))
         return verdict == NOW
 
-    def _put_off(self, offset: int, verdict: int, deliveries: int) -> None:
+    def _put_off(self, offset: int, verdict: WallNs, deliveries: int) -> None:
         if verdict == EXPIRED:
             self.queue.timing.returns.expired(self, offset, deliveries)
             return
         if offset not in self.cursor.counts:
             self.cursor.set_count(offset, 0)  # nobody has had it, though others behind it may be delivered before it
-        self.deferred.add(verdict, offset)
+        self.deferred.delay(verdict, offset)
 
     @property
     def waits(self) -> bool:
@@ -307,7 +362,7 @@ class QueueSource:
             elif rewound and offsets[index] in rewound:
                 self.cursor.set_count(offsets[index], rewound.pop(offsets[index]))
                 heappush(self.returned, offsets[index])
-            elif not timed or (verdict := judge(batch, index, self.terms.ttl_ns, timing.now_ns)) == NOW:
+            elif not timed or (verdict := judge(batch, index, self.terms.ttl_ns, timing)) == NOW:
                 break
             elif self.deferred.full if verdict != EXPIRED else timing.full and self.terms.keeps_expired:
                 self.stuck = True
@@ -349,9 +404,9 @@ class QueueSource:
             if not self.queue.consumers:
                 idling.look(self)
         elif skip_to is not None and skip_to > offset:
-            self._lost(offset, skip_to)
+            self.lose(offset, skip_to)
 
-    def _lost(self, start: int, stop: int) -> None:
+    def lose(self, start: int, stop: int) -> None:
         """Offsets that the log no longer has: retention or damage took them. They cannot be delivered; counted."""
         settled = sum(to - since for since, to in self.cursor.settled_in(start, stop))
         settled += sum(start <= offset < stop for offset in self.settled)
@@ -365,14 +420,14 @@ class QueueSource:
         self.returned = [offset for offset in self.returned if not start <= offset < stop]
         heapify(self.returned)
         self.deferred.remove(start, stop)
-        if self.parked is not None:
-            self.parked.remove(start, stop)
+        if self.skipped is not None:
+            self.skipped.remove(start, stop)
 
     def batch_at(self, offset: int) -> RecordBatch | None:
         """The batch that holds ``offset``, or None: then a cold read is under way, or the offset is gone."""
         start = self.feed.partition.log_start_offset
         if offset < start:
-            self._lost(offset, start)
+            self.lose(offset, start)
             return None
         batch = self.batch
         if batch is None or not batch.base_offset <= offset < batch.next_offset:

@@ -47,21 +47,21 @@ class Terms(NamedTuple):
     @classmethod
     def of(cls, policy: Policy) -> Terms:
         return cls(
-            ttl_ns=policy.message_ttl_ns,
-            max_messages=policy.max_messages,
-            max_bytes=policy.max_bytes,
-            on_full=policy.on_full,
+            ttl_ns=policy.rule.message_ttl_ns,
+            max_messages=policy.rule.max_messages,
+            max_bytes=policy.rule.max_bytes,
+            on_full=policy.rule.on_full,
             block_timeout_ns=policy.rule.block_timeout_ns,
             line=policy.rule.line,
-            ack_timeout_ns=policy.ack_timeout_ns,
-            max_deliveries=policy.redeliver_max,
-            delay_ns=policy.redeliver_delay_ns,
-            backoff=policy.redeliver_backoff,
-            max_delay_ns=max(policy.redeliver_max_delay_ns, policy.redeliver_delay_ns or 0),
-            jitter=policy.redeliver_jitter,
+            ack_timeout_ns=policy.rule.ack_timeout_ns,
+            max_deliveries=policy.rule.redeliver_max,
+            delay_ns=policy.rule.redeliver_delay_ns,
+            backoff=policy.rule.redeliver_backoff,
+            max_delay_ns=max(policy.rule.redeliver_max_delay_ns, policy.rule.redeliver_delay_ns or 0),
+            jitter=policy.rule.redeliver_jitter,
             dead_letter=policy.dead_letter_name,
-            dead_letter_expired=policy.dead_letter_expired,
-            on_unacked=policy.on_unacked,
+            dead_letter_expired=policy.rule.dead_letter_expired,
+            on_unacked=policy.rule.on_unacked,
         )
 
     @classmethod

@@ -1,103 +1,146 @@
-"""A subscription takes part in what it has found, in portions.
+"""A subscription takes part in the destinations that it matches, one after the other.
 
-A SUBSCRIBE may have found a hundred thousand destinations, and each is a reader that is begun, or a queue that has one
-more consumer. It joins some in each visit and comes again (``Unfinished``); one that is small is a single visit. It
-promises the same: where the logs end is noted at the first portion, so that it is read from one moment on, whenever a
-destination is joined, and of a transaction all or nothing; nothing is delivered before all have joined, and the RECEIPT
-comes first. The session's own frames behind it wait. Destinations that are born meanwhile join at their birth.
+A SUBSCRIBE may match a hundred thousand destinations, and each is a reader that is begun, or a queue that has one more
+consumer. So it joins as many in each turn as the budget lets it (``broker.budget``); one that is small is done in one
+turn. What it reads is the same: where the logs ended when it began is known (``storage.moment``), so it reads from
+one moment on, whenever a destination is joined, and of a transaction all or nothing. Nothing is delivered before all
+have joined, and the RECEIPT comes first. Destinations that are created meanwhile join at their creation.
 
 Knows: readers, positions. Must not know: headers, receipts.
-Invariants: a visit does no more than STEPS_A_VISIT, and one destination; no destination is joined twice; while
-``subscription.joining`` its readers wait (``resolving``) and it has no credit with queues.
+Invariants: a turn joins no more than its budget lets it, and one destination; no destination is joined twice; while
+``subscription.joining`` its readers wait and it has no credit with queues.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from radiator.broker.destinations import fan_out
-from radiator.broker.subscriptions import newest
+from radiator.broker.subscriptions import newest, searching
+from radiator.broker.subscriptions.joined import JOINED_BYTES
 from radiator.broker.subscriptions.positions import FIRST, NEXT, Position
 from radiator.broker.subscriptions.reader import Reader
-from radiator.broker.subscriptions.searching import Unfinished
+from radiator.broker.subscriptions.subscription import Subscription
+from radiator.broker.subscriptions.windows import window_of, without_limit
+from radiator.clock import WallNs
+from radiator.errors import ProtocolError
+from radiator.routing.rules import TEMPORARY
 
 if TYPE_CHECKING:
     from radiator.broker.broker import Broker
+    from radiator.broker.budget import Steps
     from radiator.broker.destinations.destination import Destination
     from radiator.broker.destinations.feed import Feed
-    from radiator.broker.subscriptions.subscription import Subscription
+    from radiator.storage.moment import Moment
 
-STEPS_A_VISIT = 128  # logs, and destinations: 5 us each
+JOIN_UNITS = 5  # of a destination, and of each of its logs
+LOOK_UP_UNITS = 15  # more, of a log in which a position has to be looked up
+RIGHTS_UNITS = 2  # of a name, where the user may not read everything
+WAKE_UNITS = 1  # of each reader and queue, once all have joined
 
 
 class Joining:
-    """How far one SUBSCRIBE has come."""
+    """How far one SUBSCRIBE has come.
 
-    __slots__ = ("_at", "_destinations", "_ends", "_joined", "_now_ns", "_start", "_starts", "stop", "subscription")
+    Args:
+        subscription: Takes part in nothing yet.
+        start: Where its readers begin; None: at the end.
+        starts: Offsets by partition, which count instead (``start-at``).
+        stop: Where they stop; None: never.
+        now_ns: When it was asked for.
+    """
+
+    __slots__ = ("_joined", "_moment", "_now_ns", "_start", "_starts", "stop", "subscription")
 
     def __init__(
         self,
         subscription: Subscription,
-        destinations: list[Destination],
         start: Position | None,
         starts: Mapping[str, int],
         stop: Position | None,
-        now_ns: int,
+        now_ns: WallNs,
     ) -> None:
         self.subscription = subscription
-        self._destinations = destinations
         self._start = start
         self._starts = starts
         self.stop = stop
         self._now_ns = now_ns
-        self._at = 0
         self._joined: list[Destination] = []
-        count = len(destinations)
-        many = count > STEPS_A_VISIT or count + sum(len(each.feeds) for each in destinations) > STEPS_A_VISIT
-        subscription.joining = many
-        self._ends = {feed: feed.partition.next_offset for each in destinations for feed in each.feeds} if many else {}
+        self._moment: Moment
 
-    def go_on(self, broker: Broker) -> None:
-        """One portion; all of it, where that is little. Raises Unfinished as long as there is more."""
-        subscription, destinations = self.subscription, self._destinations
-        steps = 0
-        while self._at < len(destinations):
-            if steps >= STEPS_A_VISIT:
-                broker.give_way()
-                raise Unfinished
-            destination = destinations[self._at]
-            self._at += 1
-            steps += 1 + len(destination.feeds)
-            if not subscription.joining or self._wanted(broker, destination):
-                self._join(broker, destination)
+    def steps(self, broker: Broker) -> Steps:
+        """Join everything that matches. Raises ProtocolError where one of the destinations refuses it."""
+        subscription, asked = self.subscription, self.subscription.asked
+        subscription.joining = True
+        with self._begun(broker):
+            for name in asked.names:
+                self._consider(broker, broker.destination(name))
+                yield True
+            if not asked.is_literal:
+                if self.stop is None:
+                    broker.births.watch(subscription)
+                for found in searching.matching(broker, asked):
+                    if found is not None and (destination := broker.destinations.get(found)) is not None:
+                        self._consider(broker, destination)
+                    yield True
+            if any(each is not None and each.kind == "last" for each in (self._start, self.stop)):
+                yield from newest.place(broker, subscription, self._joined, self._start, self.stop, self._starts)
+        subscription.joining = False
+
+    def wake(self, broker: Broker) -> Steps:
+        """All have joined: let everything that it takes part in be looked at for it."""
+        subscription, ready, budget = self.subscription, broker.ready, broker.budget
+        ready.credit_session(subscription.session)
+        for reader in list(subscription.readers.values()):
+            ready.reader(reader)
+            budget.spend(WAKE_UNITS)
+            yield True
+        for queue in list(subscription.queues):
+            queue.credited(subscription)
+            ready.queue(queue)
+            budget.spend(WAKE_UNITS)
+            yield True
+
+    @contextmanager
+    def _begun(self, broker: Broker) -> Iterator[None]:
+        self._moment = broker.store.moment()
+        try:
+            yield
+        finally:
+            self._moment.close()
+
+    def _consider(self, broker: Broker, destination: Destination) -> None:
+        """Join it, if it is permitted and not joined yet. Raises ProtocolError."""
+        subscription, name = self.subscription, destination.name
+        session, right = subscription.session, subscription.right
+        if destination in subscription.destinations or subscription.closed:
+            return
+        if name not in subscription.asked.names:
+            if name.startswith(TEMPORARY):
+                return
+            if not session.rights.over_all(right):
+                broker.budget.spend(RIGHTS_UNITS)
+                if not session.rights.may(right, name):
+                    return
+        if fan_out.is_passed_over(destination, subscription.asked, subscription.browser):
+            return
+        _check_starts(self._starts, destination)
+        session.joined.check()
+        broker.memory_watch.require_subscription(JOINED_BYTES)
+        broker.budget.spend(JOIN_UNITS * (1 + len(destination.feeds)))
         if any(each is not None and each.kind == "last" for each in (self._start, self.stop)):
-            newest.place(broker, subscription, self._joined, self._start, self.stop, self._starts)
-        if subscription.joining:
-            subscription.joining = False
-            for reader in subscription.readers.values():
-                reader.resolving -= 1
-            broker.ready.credit(subscription)
-
-    def _wanted(self, broker: Broker, destination: Destination) -> bool:
-        """It may have gone since it was found, or have come again and joined then; or be denied since."""
-        subscription = self.subscription
-        there = broker.destinations.get(destination.name) is destination
-        rights, right = subscription.session.rights, subscription.right
-        may = rights.over_all(right) or rights.may(right, destination.name)
-        return there and may and destination not in subscription.destinations
-
-    def _join(self, broker: Broker, destination: Destination) -> None:
-        subscription = self.subscription
-        self._joined.append(destination)
+            self._joined.append(destination)
         if destination.queue is not None and not subscription.browser:
-            broker.consume(subscription, destination)
+            if subscription.prefetch == 0:
+                without_limit([destination], None, subscription.ack, session.limits.in_flight)
+            consume(broker, subscription, destination)
             return
         subscription.enter(destination)
         for feed in fan_out.read_for(destination):
-            end = min(self._ends.get(feed, feed.partition.next_offset), feed.partition.next_offset)
-            self._read(broker, destination, feed, end)
+            self._read(broker, destination, feed, self._moment.end_of(feed.partition))
 
     def _read(self, broker: Broker, destination: Destination, feed: Feed, end: int) -> None:
         """Start a reader on one partition, or let the one that is there already take this destination along."""
@@ -122,6 +165,33 @@ class Joining:
         _set_start(broker, reader, start or NEXT)
 
 
+def consume(broker: Broker, subscription: Subscription, destination: Destination) -> None:
+    """Make a subscription a consumer of a queue, with the window that the queue's rule gives it. Raises ProtocolError
+    where the queue's consumers have too many selectors."""
+    if destination.queue is not None:
+        destination.queue.check(subscription.selection)
+    prefetch, most = subscription.prefetch, subscription.session.limits.in_flight
+    window = window_of(None, most if prefetch == 0 else prefetch, subscription.ack, [destination], most)
+    if window is not None and window > (subscription.window or 1):
+        subscription.widen(window)
+        if not subscription.joining:
+            broker.ready.credit(subscription)
+            broker.ready.credit_session(subscription.session)
+    broker.consume(subscription, destination)
+
+
+def _check_starts(starts: Mapping[str, int], destination: Destination) -> None:
+    """A log that ends before the offset in ``start-at`` is not the one that was followed. Raises ProtocolError."""
+    for partition in [feed.partition for feed in destination.feeds] if starts else ():
+        if starts.get(partition.name, -1) >= partition.next_offset:
+            raise ProtocolError(
+                "bad-position",
+                f"header start-at: {partition.name[:300]} has no offset {starts[partition.name]}, "
+                f"that log ends at {partition.next_offset}",
+                "It was restored from a backup, or lost its end in a power cut, or is kept in memory.",
+            )
+
+
 def _set_start(broker: Broker, reader: Reader, start: Position) -> None:
     partition = reader.feed.partition
     first = partition.log_start_offset
@@ -141,7 +211,7 @@ def _set_start(broker: Broker, reader: Reader, start: Position) -> None:
         broker.reading.resolve([reader], partial(partition.offset_for_time, start.value), begin)
 
 
-def _set_stop(broker: Broker, reader: Reader, stop: Position, end: int, now_ns: int) -> None:
+def _set_stop(broker: Broker, reader: Reader, stop: Position, end: int, now_ns: WallNs) -> None:
     first = reader.feed.partition.log_start_offset
     if stop.kind in ("end", "next", "last"):
         reader.stop_offset = end  # of ``last`` for now: where that is has to be found
@@ -150,7 +220,7 @@ def _set_stop(broker: Broker, reader: Reader, stop: Position, end: int, now_ns: 
     elif stop.kind == "offset":
         reader.stop_offset = stop.value + 1
     elif stop.value > now_ns:
-        broker.stop_at(stop.value, reader)
+        broker.stop_at(WallNs(stop.value), reader)
     else:
         stop_at(broker, reader, stop.value)
 

@@ -1,40 +1,92 @@
-"""The end of a subscription: it is taken out of everything that knows it, and what it holds goes back.
+"""The end of subscriptions: each is taken out of everything that refers to it, and what it holds goes back.
 
-Invariant: afterwards no feed, queue, destination or session has it, and credit that it had shared is free again; also
-if one of its parts raises what nobody foresaw.
+A subscription may have joined a hundred thousand destinations, and a session may have a thousand of them. When one ends
+it is closed at once: nothing is delivered to it any more, and its session does not know it. The rest is done in the
+background (``broker.budget``); for a small one that is the same turn.
+
+Invariants: once ``left`` is True no feed, queue, destination or session has the subscription, and credit that it had
+shared is free again, also if one of its parts raised what nobody foresaw. A broker that stops does nothing of it: what
+its consumers held is not settled, and that is all the next start has to know.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from radiator.broker import transactions
 from radiator.broker.subscriptions import returned
 from radiator.broker.subscriptions.subscription import by_source
 
 if TYPE_CHECKING:
     from radiator.broker.broker import Broker
+    from radiator.broker.budget import Steps
+    from radiator.broker.session import Session
     from radiator.broker.subscriptions.subscription import Subscription
 
+LEAVE_UNITS = 2  # of a destination, a reader, a log that was read
+DROP_UNITS = 15  # of a destination of which nothing is left
+CONSUMERS_A_UNIT = 64  # of a queue, among which the one that leaves is found
+RETURNED_TOGETHER = 100  # messages, a unit each
 
-def leave(broker: Broker, subscription: Subscription) -> None:
-    """What is in flight goes back to its queues, in the original places."""
-    session, bugs = subscription.session, broker.bugs
+
+def close(broker: Broker, subscription: Subscription) -> None:
+    """A subscription ends, now; ``steps`` does the rest."""
+    session = subscription.session
+    with broker.bugs:
+        broker.births.forget(subscription)
     subscription.closed = True
     session.subscriptions.pop(subscription.id, None)
     session.tags.pop(subscription.tag, None)
     session.waiting.pop(subscription, None)
     session.patterns -= len(subscription.patterns.patterns)
-    session.remember(subscription.seen)
+    session.joined.remove(len(subscription.destinations))
+
+
+def all_of(broker: Broker, session: Session) -> Steps:
+    """Give back everything that a session holds, which ends."""
+    subscriptions, names = list(session.subscriptions.values()), list(session.temporary)
+    transactions_freed = transactions.discard(broker, session)
+    session.temporary.clear()
+    for subscription in subscriptions:
+        close(broker, subscription)
+    return _all(broker, subscriptions, transactions_freed, names)
+
+
+def _all(broker: Broker, subscriptions: list[Subscription], transactions_freed: Steps, names: list[str]) -> Steps:
+    for subscription in subscriptions:
+        yield from steps(broker, subscription)
+    for name in names:
+        with broker.bugs:
+            broker.registry.drop_temporary(name)
+        broker.budget.spend(DROP_UNITS)
+        yield True
+    yield from transactions_freed
+
+
+def steps(broker: Broker, subscription: Subscription) -> Steps:
+    """Take a closed subscription out of everything, and give back what it holds."""
+    session, bugs, budget = subscription.session, broker.bugs, broker.budget
+    if not session.closing:
+        for key, delivered in subscription.seen.items():
+            session.remember({key: delivered})
+            budget.spend(LEAVE_UNITS)
+            yield True
     left = list(subscription.destinations)
-    broker.work += len(left)
     for destination in left:
         destination.subscribers -= 1
+        budget.spend(LEAVE_UNITS)
+        yield True
     subscription.destinations.clear()
-    for feed, reader in subscription.readers.items():
+    while subscription.readers:
+        feed, reader = subscription.readers.popitem()
         feed.readers.pop(reader, None)
         broker.ready.forget_reader(reader)
-    subscription.readers.clear()
-    for queue in subscription.queues:
+        budget.spend(LEAVE_UNITS)
+        yield True
+    while subscription.queues:
+        queue = subscription.queues.pop()
+        session.queue_ring.remove(subscription, queue)
+        budget.spend(LEAVE_UNITS + len(queue.consumers) // CONSUMERS_A_UNIT)
         with bugs:
             queue.leave(subscription)
             if queue.owners is not None:
@@ -42,19 +94,24 @@ def leave(broker: Broker, subscription: Subscription) -> None:
             if not queue.consumers:
                 for source in queue.sources:
                     source.batch = None
-    if subscription.queues:
-        remaining = [pair for pair in session.queue_ring if pair[0] is not subscription]
-        session.queue_ring.clear()
-        session.queue_ring.extend(remaining)
-    subscription.queues.clear()
-    for source, offsets in by_source(subscription.take_all()).items():
-        with bugs:
-            if not (session.closing or source.closed):
-                returned.lost(subscription, source.feed.wire.id_prefix, offsets)
-            broker.returns.left(source, offsets)
+        yield True
+    while subscription.in_flight:
+        for source, offsets in by_source(subscription.take_some(RETURNED_TOGETHER)).items():
+            with bugs:
+                if not (session.closing or source.closed):
+                    returned.lost(subscription, source.feed.wire.id_prefix, offsets)
+                broker.returns.left(source, offsets)
+        budget.spend(RETURNED_TOGETHER)
+        yield True
+    broker.ready.released(subscription)
     for destination in left:
         with bugs:
             if destination.unused and broker.registry.drop_unused(destination):
                 broker.generation += 1  # plans may still name it
+                budget.spend(DROP_UNITS)
+        budget.spend(LEAVE_UNITS)
+        yield True
+    subscription.left = True
+    subscription.discharge()
     if not session.closing:
         broker.ready.credit_session(session)

@@ -12,7 +12,7 @@ Invariant: destinations that have a log in common are looked up together, so a r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from radiator.storage.last import LastJob, Wanted
 
 if TYPE_CHECKING:
     from radiator.broker.broker import Broker
+    from radiator.broker.budget import Budget, Steps
     from radiator.broker.destinations.destination import Destination
     from radiator.broker.destinations.feed import Feed
     from radiator.broker.subscriptions.positions import Position
@@ -27,15 +28,21 @@ if TYPE_CHECKING:
     from radiator.broker.subscriptions.reading import Ends
     from radiator.broker.subscriptions.subscription import Subscription
 
+PART_UNITS = 2  # of a log, to find what it has in common with others
+PLACE_UNITS = 10  # of a log, to find where a reader begins or stops, or to ask for that
+
 Keys = dict[str, str]  # which names of a log count, and for which destination
 Part = dict["Feed", Keys]
 Found = dict[str, int]  # an offset for each name
 
 
-def parts(destinations: Iterable[Destination]) -> list[Part]:
-    """The logs of these destinations, and of those that feed them; together what has a log in common."""
+def parts(budget: Budget, destinations: Iterable[Destination]) -> Generator[bool, None, list[Part]]:
+    """The logs of these destinations, and of those that feed them; together what has a log in common. Returns them
+    when all steps are done."""
     of: dict[Feed, Part] = {}
     for destination in destinations:
+        budget.spend(PART_UNITS * len(destination.feeds))
+        yield True
         part: Part = {feed: {destination.name: destination.name} for feed in destination.feeds}
         for parent in destination.parents:
             for feed in parent.feeds:
@@ -57,9 +64,13 @@ def place(
     start: Position | None,
     stop: Position | None,
     starts: Mapping[str, int],
-) -> None:
+) -> Steps:
     """Put the readers of a subscription at their ``last:N``; but not where ``starts`` says where to begin."""
-    for part in parts(destinations):
+    for part in (yield from parts(broker.budget, destinations)):
+        if subscription.closed:
+            return
+        broker.budget.spend(PLACE_UNITS * len(part))
+        yield True
         readers = {feed: subscription.readers[feed] for feed in part}
         if stop is not None and stop.kind == "last":
             _find(broker, part, readers, stop.value, _stop)

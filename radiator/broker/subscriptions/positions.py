@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
-from radiator.clock import NS_PER_MS, NS_PER_SECOND
+from radiator.clock import NS_PER_MS, NS_PER_SECOND, WallNs
 from radiator.errors import ProtocolError
 
 Kind = Literal["first", "next", "last", "offset", "time", "end"]
@@ -78,7 +78,7 @@ def parse_duration(text: str) -> int | None:
     return sum(int(number) * DURATION_NS[unit] for number, unit in _DURATION_PART.findall(text))
 
 
-def parse_position(header: str, text: str, now_ns: int) -> Position:
+def parse_position(header: str, text: str, now_ns: WallNs) -> Position:
     """Parse the value of ``header``.
 
     Raises ProtocolError (bad-position) that names the header, what was expected and what came.
@@ -94,7 +94,7 @@ def parse_position(header: str, text: str, now_ns: int) -> Position:
     return position
 
 
-def _parse(text: str, now_ns: int) -> Position | None:
+def _parse(text: str, now_ns: WallNs) -> Position | None:
     if text in ("first", "next", "end"):
         return Position(text)  # type: ignore[arg-type]
     if text == "last":

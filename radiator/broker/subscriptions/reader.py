@@ -48,6 +48,7 @@ class Reader:
         "loading",
         "next_offset",
         "queue",
+        "removed",
         "resolving",
         "since_ns",
         "skip_settled",
@@ -69,10 +70,11 @@ class Reader:
         self.skip_settled = False  # a browser sees what waits in the queue, not what was acknowledged
         self.batch: RecordBatch | None = None
         self.loading = False
-        self.resolving = int(subscription.joining)  # positions still being looked up, and what else it waits for
+        self.resolving = 0  # positions that are still being looked up
         self.since_ns = subscription.since_ns
         self.done = False
         self.gap = 0
+        self.removed = 0  # of the offsets in ``gap``: those that the log no longer has on purpose
         self._extra = b""
 
     def adjust(self, offset: int) -> None:
@@ -97,6 +99,7 @@ class Reader:
 
     def _skip(self, offset: int) -> None:
         self.gap += offset - self.next_offset
+        self.removed += max(0, min(offset, self.feed.partition.log_start_offset) - self.next_offset)
         self.subscription.session.missed(self, offset - self.next_offset)
         self.next_offset = offset
 
@@ -111,7 +114,7 @@ class Reader:
     def pump(self) -> bool:
         """Deliver at most one run. True if more could follow at once."""
         subscription = self.subscription
-        if subscription.closed or self.loading or self.resolving or self.done:
+        if subscription.closed or self.loading or self.resolving or self.done or subscription.joining:
             return False
         partition = self.feed.partition
         if self.next_offset < partition.log_start_offset:
@@ -178,7 +181,8 @@ class Reader:
         extra = b"replayed:true\n" if replayed else b""
         if self.gap or self._extra:
             first = extra + self._extra + (b"gap:%d\n" % self.gap if self.gap else b"")
-            self.gap = 0
+            first += b"gap-removed:%d\n" % self.removed if self.removed else b""
+            self.gap = self.removed = 0
             self._extra = b""
             subscription.deliver(self.feed, None, [offsets[0]], tails[:1], first)
             offsets, tails = offsets[1:], tails[1:]

@@ -41,7 +41,4 @@ def asked_for(broker: Broker, session: Session, headers: Mapping[str, str], text
             "too many subscriptions with regular expressions",
             f"There may be {limits.REGEX_SUBSCRIPTIONS_MAX} in the whole broker (REGEX_SUBSCRIPTIONS_MAX).",
         )
-    begun = session.search.patterns if session.search is not None else None
-    if isinstance(begun, RegexSet) and begun.text == text:
-        return begun
     return RegexSet(text)

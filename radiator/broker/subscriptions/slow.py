@@ -13,6 +13,7 @@ import logging
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from radiator.broker.peer_log import PeerLog
     from radiator.broker.stats import Stats
     from radiator.broker.subscriptions.reader import Reader
 
@@ -22,8 +23,9 @@ log = logging.getLogger("radiator.broker")
 class Slow:
     """All of one broker."""
 
-    def __init__(self, stats: Stats) -> None:
+    def __init__(self, stats: Stats, peer_log: PeerLog) -> None:
         self._stats = stats
+        self._peer_log = peer_log
 
     def missed(self, reader: Reader, count: int) -> None:
         """So many records were gone before this reader came to them."""
@@ -33,7 +35,10 @@ class Slow:
             return
         subscription.told_slow = True
         session = subscription.session
-        log.warning(
+        self._peer_log.line(
+            logging.WARNING,
+            "slow subscription",
+            session.origin,
             "session %s %s: subscription %s is too slow for what is kept of %s: it has missed %d messages, and is told "
             "by gap; a file, or a larger retention, keeps more. Of this subscription nothing more is said here",
             session.id,
@@ -41,4 +46,5 @@ class Slow:
             subscription.id,
             reader.feed.partition.name,
             count,
+            logger=log,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING
 
 from radiator.broker.destinations import fan_out, temporary
@@ -11,11 +11,14 @@ from radiator.broker.named import named_subscribing
 from radiator.broker.named.naming import asked_for
 from radiator.broker.queues.selection import selection_of
 from radiator.broker.subscriptions import regexes, searching
+from radiator.broker.subscriptions.joined import JOINED_BYTES
 from radiator.broker.subscriptions.joining import Joining
 from radiator.broker.subscriptions.positions import NEXT, Position, parse_position
 from radiator.broker.subscriptions.subscription import ACK_MODES, AUTO, END_ID, Subscription
 from radiator.broker.subscriptions.windows import asked_window, window_of, without_limit
+from radiator.clock import Now, WallNs
 from radiator.errors import ProtocolError
+from radiator.memory import SUBSCRIPTIONS
 from radiator.routing.pattern import PatternSet, is_pattern, parse_list
 from radiator.routing.rules import TEMPORARY
 from radiator.stomp import encoder
@@ -23,19 +26,22 @@ from radiator.storage.layout import parse_message_id
 
 if TYPE_CHECKING:
     from radiator.broker.broker import Broker
+    from radiator.broker.budget import Steps
     from radiator.broker.destinations.destination import Destination
     from radiator.broker.session import Session
     from radiator.stomp.frames import Frame
 
+SELECTOR_UNITS = 2  # of a character of a selector that is parsed
 START_HEADERS = ("start-position", "x-stream-offset")
+TOPIC_UNITS = 2  # of a topic that a subscription with a name is about
+SUBSCRIPTION_BYTES = 2_048  # measured, as are those below
+PATTERN_BYTES = 512
+SELECTOR_CHAR_BYTES = 20  # compiled
 EXCLUSIVE_HEADERS = ("exclusive", "activemq.exclusive")
 
 
-def subscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> None:
-    """SUBSCRIBE: everything is checked before anything is changed."""
-    if session.joining is not None:
-        _join(broker, session, session.joining, frame)
-        return
+def subscribe(broker: Broker, session: Session, frame: Frame, now: Now) -> Steps:
+    """SUBSCRIBE: what its headers say is checked before anything is changed."""
     headers = frame.head.headers
     text = headers.get("destination", "").strip(" ")
     if not text:
@@ -48,7 +54,7 @@ def subscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> No
     ack = headers.get("ack", AUTO)
     if ack not in ACK_MODES:
         raise ProtocolError("bad-header", f"header ack: expected {', '.join(ACK_MODES)}, got {ack[:100]!r}")
-    start, stop = _positions(headers, now_ns)
+    start, stop = _positions(headers, now.wall)
     starts = _starts(headers.get("start-at", ""))
     if starts and start is None:
         start = NEXT
@@ -56,6 +62,8 @@ def subscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> No
     reset = flag(headers, "reset") is True
     alone = [flag(headers, each) for each in EXCLUSIVE_HEADERS]
     selection = selection_of(headers)
+    if selection is not None:
+        broker.budget.spend(SELECTOR_UNITS * len(selection.given))
     most = session.limits.in_flight
     prefetch = asked_window(headers, most)
     regex = regexes.asked_for(broker, session, headers, text)
@@ -73,41 +81,69 @@ def subscribe(broker: Broker, session: Session, frame: Frame, now_ns: int) -> No
         browser = True  # of queues; a topic is only ever looked at
     only_news = start == NEXT and not starts and stop is None and not browses
     right = "browse" if browser and not only_news else "read"
-    destinations = fan_out.without_parents(_matching(broker, session, patterns, right), patterns, browser)
-    _check_starts(starts, destinations)
+    for name in patterns.names:
+        if name.startswith("/radiator/"):
+            raise ProtocolError("bad-destination", f"{name[:200]!r} is reserved")
+        session.require(right, name)
+    topics: list[Destination] = []
     if asked is not None:
-        destinations = [each for each in destinations if each.policy.kind == "topic"]
-        for each in destinations if start not in (None, NEXT) else ():
-            session.require("browse", each.name)  # what was, beside what will be
-    if prefetch == 0:
-        prefetch = without_limit([] if browser else destinations, asked, ack, most)
-    window = window_of(asked, prefetch, ack, destinations, most)
-    subscription = add(broker, session, subscription_id, patterns, ack, window, right)
+        topics = yield from _topics(broker, session, patterns, right, start not in (None, NEXT))
+        broker.names.check(session, asked, patterns, selection, reset)
+        if prefetch == 0:
+            prefetch = without_limit(topics, asked, ack, most)
+    window = window_of(asked, most if prefetch == 0 else prefetch, ack, topics, most)
+    words = len(frame.head.raw) + SELECTOR_CHAR_BYTES * len(headers.get("selector", ""))
+    broker.memory_watch.require_subscription(words + JOINED_BYTES * len(topics))
+    subscription = add(broker, session, subscription_id, patterns, ack, window, right, words)
     subscription.prefetch = prefetch
     subscription.browser = browser
     subscription.selection = selection
     subscription.alone = any(alone)
-    if start is not None and start.kind == "time" and start.value > now_ns:
+    if start is not None and start.kind == "time" and start.value > now.wall:
         subscription.since_ns = start.value
     if browser and start is None and stop is None:
         stop = Position("end")
     if asked is not None:
-        named_subscribing.subscribe(broker, subscription, asked, destinations, start, frame, now_ns)
+        yield from named_subscribing.subscribe(broker, subscription, asked, topics, start, frame, now.wall)
         return
-    if not patterns.is_literal and stop is None:
-        broker.births.watch(subscription)
-    session.joining = Joining(subscription, destinations, start, starts, stop, now_ns)
-    _join(broker, session, session.joining, frame)
-
-
-def _join(broker: Broker, session: Session, joining: Joining, frame: Frame) -> None:
-    """Go on with that, and answer when it is done. Raises Unfinished."""
-    joining.go_on(broker)
-    session.joining = None
+    joining = Joining(subscription, start, starts, stop, now.wall)
+    yield from joining.steps(broker)
+    if subscription.prefetch == 0:
+        subscription.prefetch = most
     if frame.receipt is not None:
         session.receipts.now(frame.receipt)
-    if joining.stop is not None and joining.subscription.reading == 0:
-        replay_end(broker, joining.subscription)
+    if stop is not None and subscription.reading == 0:
+        replay_end(broker, subscription)
+    yield from joining.wake(broker)
+
+
+def _topics(
+    broker: Broker, session: Session, patterns: PatternSet, right: str, history: bool
+) -> Generator[bool, None, list[Destination]]:
+    """The topics that exist, match and are permitted, for a subscription with a name; the concrete names among the
+    patterns are created. ``history``: what was is asked for, beside what will be. Raises ProtocolError."""
+    found: dict[str, Destination] = {}
+    rights, there = session.rights, broker.destinations
+    with broker.births.gathering(patterns) as late:
+        for name in patterns.names:
+            found[name] = broker.destination(name)
+            yield True
+        for match in searching.matching(broker, patterns) if not patterns.is_literal else ():
+            if match is not None and match in there and not match.startswith(TEMPORARY):
+                found[match] = there[match]
+            yield True
+        found.update((each.name, each) for each in late)
+    topics = []
+    for name, destination in found.items():
+        fan_out.is_passed_over(destination, patterns, False)
+        broker.budget.spend(TOPIC_UNITS)
+        permitted = name in patterns.names or rights.over_all(right) or rights.may(right, name)
+        if permitted and destination.policy.kind == "topic" and there.get(name) is destination:
+            if history:
+                session.require("browse", name)
+            topics.append(destination)
+        yield True
+    return topics
 
 
 def add(
@@ -118,12 +154,24 @@ def add(
     ack: str,
     window: int | None,
     right: str = "read",
+    words: int = 0,
 ) -> Subscription:
-    """Give a session a subscription that reads and consumes nothing yet."""
+    """Give a session a subscription that reads and consumes nothing yet.
+
+    Args:
+        words: what its headers hold beside its patterns, in bytes.
+
+    Raises:
+        ProtocolError: ``limits.memory`` has no room for it.
+    """
+    size = SUBSCRIPTION_BYTES + PATTERN_BYTES * len(patterns.patterns) + words
+    broker.memory_watch.require_subscription(size)
     tag = str(session.next_tag)
     session.next_tag += 1
     session.ended.pop(subscription_id, None)
-    subscription = Subscription(session, subscription_id, tag, patterns, ack, window, right)
+    memory = broker.memory.shares[SUBSCRIPTIONS]
+    subscription = Subscription(session, subscription_id, tag, patterns, ack, window, memory, right)
+    subscription.charge(size)
     session.subscriptions[subscription_id] = subscription
     session.patterns += len(patterns.patterns)
     session.tags[tag] = subscription
@@ -131,11 +179,13 @@ def add(
 
 
 def own_reply_queue(broker: Broker, session: Session, name: str) -> str:
-    """The temporary queue behind a ``reply-to``: made, and subscribed to under its own name, at its first use."""
+    """The name of the temporary queue behind a ``reply-to``: made, and subscribed to under its own name, at its first
+    use. Empty, if it belongs to another connection, whose address is handed on."""
     if is_pattern(name):
-        raise ProtocolError("bad-destination", f"header reply-to: a pattern is not a name: {name[:200]!r}")
-    if "@" in name:
-        return name  # somebody else's, handed on
+        shown = temporary.without_secret(name)[:200]
+        raise ProtocolError("bad-destination", f"header reply-to: a pattern is not a name: {shown!r}")
+    if not temporary.is_own(session, name):
+        return ""
     own = temporary.own(broker, session, name)
     destination = broker.destination(own)
     if not any(each.session is session for each in destination.queue.consumers if destination.queue is not None):  # type: ignore[union-attr]
@@ -156,7 +206,7 @@ def _check_count(session: Session, patterns: int) -> None:
         )
 
 
-def _positions(headers: Mapping[str, str], now_ns: int) -> tuple[Position | None, Position | None]:
+def _positions(headers: Mapping[str, str], now_ns: WallNs) -> tuple[Position | None, Position | None]:
     start = next((parse_position(each, headers[each], now_ns) for each in START_HEADERS if each in headers), None)
     stop = parse_position("stop-position", headers["stop-position"], now_ns) if "stop-position" in headers else None
     return start, stop
@@ -173,33 +223,6 @@ def _starts(text: str) -> dict[str, int]:
             raise ProtocolError("bad-position", f"header start-at: {error}"[:500], detail) from None
         starts[name] = offset
     return starts
-
-
-def _check_starts(starts: Mapping[str, int], destinations: list[Destination]) -> None:
-    """A log that ends before is not the one that was followed."""
-    for partition in [feed.partition for destination in destinations for feed in destination.feeds] if starts else ():
-        if starts.get(partition.name, -1) >= partition.next_offset:
-            raise ProtocolError(
-                "bad-position",
-                f"header start-at: {partition.name[:300]} has no offset {starts[partition.name]}, "
-                f"that log ends at {partition.next_offset}",
-                "It was restored from a backup, or lost its end in a power cut, or is kept in memory.",
-            )
-
-
-def _matching(broker: Broker, session: Session, patterns: PatternSet, right: str) -> list[Destination]:
-    """The destinations that exist, match and are permitted; the concrete names among the patterns are created."""
-    for name in patterns.names:
-        if name.startswith("/radiator/"):
-            raise ProtocolError("bad-destination", f"{name[:200]!r} is reserved")
-        session.require(right, name)
-    found = {name: broker.destination(name) for name in patterns.names}  # before the search: it finds what these feed
-    matching = [] if patterns.is_literal else searching.names_for(broker, session, patterns)
-    rights, there = session.rights, broker.destinations
-    if not rights.over_all(right):
-        matching = [name for name in matching if rights.may(right, name)]
-    found.update((name, there[name]) for name in matching)
-    return list(found.values())
 
 
 def replay_end(broker: Broker, subscription: Subscription) -> None:

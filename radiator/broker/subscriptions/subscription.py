@@ -10,14 +10,15 @@ holds nothing and is in no feed, queue or session.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import repeat
+from collections.abc import Container, Iterable, Sequence
+from itertools import islice, repeat
 from typing import TYPE_CHECKING
 
 from radiator.broker import wire
 from radiator.broker.session import AutoAck
 from radiator.broker.subscriptions import returned
 from radiator.broker.subscriptions.delivered import Delivered, delivered_in
+from radiator.broker.subscriptions.joined import JOINED_BYTES
 from radiator.routing.rights import Permitted
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from radiator.broker.session import Session
     from radiator.broker.subscriptions.reader import Reader
     from radiator.broker.transactions import Transaction
+    from radiator.memory import MemoryShare
     from radiator.routing.pattern import PatternSet
     from radiator.routing.rights import Rights
 
@@ -45,16 +47,20 @@ class Subscription:
     asked for, if it did; without it topics flow freely."""
 
     __slots__ = (
+        "_memory",
+        "_memory_bytes",
         "_prefixes",
         "alone",
         "ack",
         "asked",
+        "awaited",
         "browser",
         "closed",
         "destinations",
         "id",
         "in_flight",
         "joining",
+        "left",
         "patterns",
         "pledged",
         "prefetch",
@@ -80,9 +86,12 @@ class Subscription:
         patterns: PatternSet,
         ack: str,
         window: int | None,
+        memory: MemoryShare,
         right: str = "read",
     ) -> None:
         self.session = session
+        self._memory = memory  # where what it holds is counted, roughly
+        self._memory_bytes = 0
         self.id = subscription_id
         self.tag = tag
         self.right = right  # that it takes to be sent a message here
@@ -95,6 +104,7 @@ class Subscription:
         self.alone = False  # of the consumers of a queue only this one is served, while it is there
         self.selection: Selection | None = None  # the messages that it wants; None: all of them
         self.closed = False
+        self.left = False  # nothing refers to it any more
         self.joining = False  # it has not joined all destinations yet: nothing is delivered (``joining``)
         self.told_slow = False
         self.since_ns = 0  # a start-position in the future: nothing received before it is wanted
@@ -105,6 +115,7 @@ class Subscription:
         self.readers: dict[Feed, Reader] = {}
         self.reading = 0  # readers that have not reached their stop position
         self.queues: list[Queue] = []
+        self.awaited: dict[Queue, None] = {}  # those whose next owner waits until this one holds nothing of them
         self.destinations: dict[Destination, None] = {}  # those whose ``subscribers`` counts this one
         self._prefixes: dict[bytes, bytes] = {}
 
@@ -115,10 +126,21 @@ class Subscription:
         )
 
     def enter(self, destination: Destination) -> None:
-        """Take part in a destination, and be counted there."""
-        if destination not in self.destinations:
+        """Take part in a destination, and be counted there, unless the subscription has ended."""
+        if destination not in self.destinations and not self.closed:
             self.destinations[destination] = None
+            self.session.joined.add()
             destination.subscribers += 1
+            self.charge(JOINED_BYTES)
+
+    def charge(self, size: int) -> None:
+        """Count ``size`` bytes more for it, until it ends."""
+        self._memory_bytes += size
+        self._memory.add(size)
+
+    def discharge(self) -> None:
+        """Count nothing for it any more: all that it held is free."""
+        self.charge(-self._memory_bytes)
 
     def prefix(self, extra: bytes = b"") -> bytes:
         """The head of this subscription's MESSAGE frames."""
@@ -147,15 +169,14 @@ class Subscription:
         session = self.session
         if self.shares_window and not session.capped:
             session.held -= sum(source is not None for source, _ in self.in_flight.values())
-            ring = [pair for pair in session.queue_ring if pair[0] is not self]
-            session.queue_ring.clear()
-            session.queue_ring.extend(ring)
+            for queue in self.queues:
+                session.queue_ring.remove(self, queue)
         self.window = window
 
     def queue_credit(self) -> int:
         """How many messages of queues may be sent now; registers for a wake-up when only the outbox is in the way."""
         session = self.session
-        if session.closing or self.joining:
+        if session.closing or self.joining or self.closed:
             return 0
         if session.room() <= 0:
             session.waiting[self] = None
@@ -216,24 +237,23 @@ class Subscription:
         """Of all deliveries of this message that are in flight here."""
         return [key for each in range(self.twins + 1) if (key := message_id + TWIN * each) in self.in_flight]
 
-    def find(self, message_id: bytes) -> bytes | None:
-        """The id of a delivery of this message that is in flight here."""
-        if message_id in self.in_flight:
+    def find(self, message_id: bytes, answered: Container[Delivery] = ()) -> bytes | None:
+        """The id of a delivery of this message that is in flight here, and not among those ``answered``."""
+        if message_id in self.in_flight and (self, message_id) not in answered:
             return message_id
-        return next(iter(self._keys_of(message_id)), None) if self.twins else None
+        if not self.twins:
+            return None
+        return next((key for key in self._keys_of(message_id) if (self, key) not in answered), None)
 
-    def take(self, message_id: bytes) -> list[InFlight]:
-        """Remove what an ACK or NACK of ``message_id``, which is in flight here, settles.
-
-        Under ``client`` that is everything delivered before it too (STOMP 1.2, "ACK" and "NACK").
-        """
-        if self.ack != CLIENT:
-            return self._release([self.in_flight.pop(message_id)])
-        keys = self.covered(message_id)
-        for key in keys if self.pledged else ():
-            self.pledged.pop(key, None)
-        returned.answered_for(self)
-        return self._release([self.in_flight.pop(key) for key in keys])
+    def take(self, keys: Sequence[bytes]) -> list[InFlight]:
+        """Remove those of these deliveries that are in flight here: an answer ``covered`` them."""
+        in_flight = self.in_flight
+        if self.pledged:
+            for key in keys:
+                self.pledged.pop(key, None)
+        if self.ack == CLIENT:
+            returned.answered_for(self)
+        return self._release([in_flight.pop(key) for key in keys if key in in_flight])
 
     def take_one(self, message_id: bytes) -> InFlight | None:
         """The same under ``client-individual``; None if it is not in flight here."""
@@ -242,17 +262,14 @@ class Subscription:
             self.session.held -= 1
         return delivery
 
-    def up_to(self, message_id: bytes) -> list[InFlight]:
-        """What ``take`` would remove."""
-        return [self.in_flight[key] for key in self.covered(message_id)]
-
     def is_timed(self, key: bytes) -> bool:
         """Whether this, which is in flight here, has to be answered in time."""
         source = self.in_flight[key][0]
         return source is not None and source.timeouts is not None
 
     def covered(self, message_id: bytes) -> list[bytes]:
-        """The ids of the deliveries that an answer to this one answers."""
+        """The ids of the deliveries that an answer to this one answers: under ``client`` it is everything delivered
+        before it too (STOMP 1.2, "ACK" and "NACK")."""
         if self.ack != CLIENT:
             return [message_id]
         keys = []
@@ -271,11 +288,10 @@ class Subscription:
                 return True
         return False
 
-    def take_all(self) -> list[InFlight]:
-        """Remove everything in flight."""
-        settled = list(self.in_flight.values())
-        self.in_flight.clear()
-        return self._release(settled)
+    def take_some(self, most: int) -> list[InFlight]:
+        """Remove up to ``most`` deliveries that are in flight, the oldest first."""
+        in_flight = self.in_flight
+        return self._release([in_flight.pop(key) for key in list(islice(in_flight, most))])
 
     def was_delivered(self, message_id: bytes) -> bool:
         """True if this message went out here once: its ack is late or repeated, not wrong."""
@@ -286,6 +302,9 @@ class Subscription:
             counts = self.session.capped
             self.session.held -= sum(counts or source is not None for source, _ in settled)
         return settled
+
+
+Delivery = tuple[Subscription, bytes]  # and its key in ``in_flight``
 
 
 def by_source(settled: Iterable[InFlight]) -> dict[QueueSource, list[int]]:

@@ -108,7 +108,7 @@ def _absent(wanted: SegmentRange, selection: Selection, fs: FileSystem) -> Itera
             continue
         parts = [((start, min(end, first)), (max(start, following), end)) for start, end in holes]
         holes = [part for pair in parts for part in pair if part[0] < part[1]]
-        why = LOST if fs.facts(loss.path) else REMOVED
+        why = REMOVED if loss.removed else LOST
         lost = (first, following - 1, following - first, loss.path, loss.position, loss.reason)
         yield (wanted.partition, why, *lost)
     if holes:

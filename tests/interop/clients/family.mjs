@@ -1,9 +1,10 @@
 // What the programs around stompjs, rx-stomp and webstomp-client share, as these three share their words for it.
 
 import { Versions } from "@stomp/stompjs";
-import WebSocket from "ws";
 import { Inbox, Latch, bytesOf, message, textOf, transactionOf, urlOf } from "./orders.mjs";
 import { TcpSocket } from "./tcp_socket.mjs";
+
+const { default: WebSocket } = await import("ws").catch(() => ({})); // TCP needs none
 
 /** A connection of one of them: `client` is what has `subscribe`, `begin` and so on, and is set by who extends this. */
 export class FamilyConnection {

@@ -11,7 +11,6 @@ from typing import Any
 import guarded
 import orders
 import stomp
-from stomp.adapter.ws import WSStompConnection
 
 KINDS = {"1.0": stomp.StompConnection10, "1.1": stomp.StompConnection11, "1.2": stomp.StompConnection12}
 WAIT_SECONDS = 30.0
@@ -50,6 +49,8 @@ class Connection:
             options["heartbeats"] = tuple(order["heart_beat"])
             options["heart_beat_receive_scale"] = 3.0  # as patient as the broker of these tests: a machine may be busy
         if endpoint["transport"] in ("ws", "wss"):
+            from stomp.adapter.ws import WSStompConnection  # websocket-client may be missing
+
             self._stomp = WSStompConnection(where, ws_path=endpoint["path"], binary_mode=True, **options)
         else:
             self._stomp = KINDS[order["version"]](where, **options)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from radiator.broker import commands
+from radiator.broker import transactions
 from radiator.broker.destinations import lanes
 from radiator.broker.queues import settling
 from radiator.broker.queues.queue import Queue
@@ -106,18 +106,18 @@ def redeliveries_are_not_marked(right: Any) -> Around:
     return lambda self, feed, source, offsets, tails, extra=b"": right(self, feed, source, offsets, tails)
 
 
-@bug(Subscription, "take")
+@bug(Subscription, "covered")
 def client_mode_settles_only_one(right: Any) -> Around:
-    return lambda self, message_id: self._release([self.in_flight.pop(message_id)])
+    return lambda self, message_id: [message_id]
 
 
 @bug(settling, "take_acked")
 def client_mode_settles_all_subscriptions(right: Any) -> Around:
-    def take_acked(broker: Any, session: Session, frame: Any) -> Any:
-        settled = right(broker, session, frame)
-        for other in list(session.subscriptions.values()):
+    def take_acked(broker: Any, subscription: Any, keys: Any) -> Any:
+        settled = right(broker, subscription, keys)
+        for other in list(subscription.session.subscriptions.values()):
             if other.ack == "client":
-                settled += other.take_all()
+                settled += other.take_some(1_000_000)
         return settled
 
     return take_acked
@@ -138,23 +138,25 @@ def an_ack_wakes_nobody(right: Any) -> Around:
     return lambda self, subscription: None
 
 
-@bug(settling, "_held")
+@bug(settling, "_hold")
 def acks_do_not_wait_for_the_commit(right: Any) -> Around:
-    def held(session: Session, frame: Any) -> bool:
-        if frame.head.command == "ACK" and frame.head.headers.get("transaction") in session.transactions:
-            return False
-        return bool(right(session, frame))
+    def hold(broker: Any, session: Session, frame: Any) -> Any:
+        if frame.head.command == "ACK" and frame.head.headers["transaction"] in session.transactions:
+            return settling._ack(broker, session, frame)
+        return right(broker, session, frame)
 
-    return held
+    return hold
 
 
-@bug(commands, "_check")
+@bug(transactions, "committing")
 def a_commit_forgets_its_last_frame(right: Any) -> Around:
-    def check(*args: Any) -> Any:
-        steps = right(*args)
-        return steps[:-1] if len(steps) > 1 else steps
+    def committing(*args: Any) -> Any:
+        transaction = right(*args)
+        if len(transaction.frames) > 1 and transaction.frames.pop().head.command != "SEND":
+            transaction.answers.pop()
+        return transaction
 
-    return check
+    return committing
 
 
 @bug(ReceiptLine, "now")
@@ -184,7 +186,7 @@ def a_queue_takes_what_is_not_its_own(right: Any) -> Around:
 
 @bug(lanes, "holds")
 def a_lane_does_not_wait_for_the_one_above(right: Any) -> Around:
-    return lambda source: False
+    return lambda source, consumer: False
 
 
 @bug(lanes, "put_in_order")

@@ -13,6 +13,7 @@ from radiator.broker.queues.dead_letters import DeadLetters
 from radiator.broker.queues.owners import Owners
 from radiator.broker.queues.returning import Refusal, Returns
 from radiator.broker.queues.selection import Selection
+from radiator.broker.queues.selectors import Wanted
 from radiator.broker.queues.source import QueueSource
 from radiator.broker.queues.terms import Terms
 from radiator.broker.subscriptions.subscription import Subscription
@@ -47,7 +48,7 @@ def a_message_ends_one_delivery_early(right: Any) -> Around:
 
 @bug(pledges, "check")
 def a_commit_happens_without_what_it_acknowledges(right: Any) -> Around:
-    return lambda session, transaction: None
+    return lambda broker, session, transaction: iter(())
 
 
 @bug(Subscription, "is_timed")
@@ -157,9 +158,18 @@ def a_selector_takes_everything(right: Any) -> Around:
     return lambda self, wire, batch, start, stop: bytearray([1]) * len(batch)
 
 
-@bug(selective, "_park")
+@bug(Wanted, "by")
+def a_queue_takes_every_selector_for_true(right: Any) -> Around:
+    def by(self: Any, index: int) -> list[Any]:
+        keyed = [group for _, groups in self._keyed for each in groups.values() for group in each]
+        return [group for group, _ in self._asked] + keyed
+
+    return by
+
+
+@bug(selective.Call, "skip")
 def what_nobody_wants_is_forgotten(right: Any) -> Around:
-    return lambda source, parked, verdicts, batch, index: None
+    return lambda self, batch, index, groups: None
 
 
 @bug(Owners, "takers")
@@ -179,7 +189,7 @@ def the_exclusive_consumer_that_came_last_is_served(right: Any) -> Around:
 
 @bug(Names, "_take_over")
 def two_use_one_durable_name(right: Any) -> Around:
-    return lambda self, named: None
+    return lambda self, named: iter(())
 
 
 @bug(Names, "delete")

@@ -137,12 +137,8 @@ class Model(Promises):
         covered = self._covered(subscription, key)
         if subscription.mode == "client":  # it stands for all that came before
             subscription.lost.clear()
-            subscription.pledged = {
-                each: name
-                for each, name in subscription.pledged.items()
-                if each not in [entry.key for entry in covered]
-            }
         for entry in covered:
+            subscription.pledged.pop(entry.key, None)  # if it comes again, its time runs
             self._released(subscription, entry)
             if settles or entry.backlog is None:
                 entry.settled = entry.backlog is not None

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 NS_PER_MINUTE = 60 * 10**9
 WHILE_NS = 40 * NS_PER_MINUTE
 CONFIG = """
+limits: {transaction_timeout: none}
 defaults: {redeliver: {delay: 0ms}}
 destinations:
   - {match: /queue/wide, prefetch: 5, ack_timeout: 60m}

@@ -1,0 +1,1 @@
+"""COMMIT: what a transaction would do, what it waits for, and its happening at once."""

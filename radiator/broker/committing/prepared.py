@@ -1,0 +1,298 @@
+"""Prepare a COMMIT: find out in as many turns as needed what it will do, before anything of it happens.
+
+The messages to one log become a run, which is appended as a whole; the deliveries that are acknowledged are found and
+grouped by the logs that they came from. Nobody sees any of it before the COMMIT is decided (``commit``). What others
+can have changed by then is little, and is compared then, without looking at each message (``holds``): rights,
+destinations, ids that have come meanwhile, deliveries that have gone back.
+
+Knows: transactions, plans, deliveries. Must not know: limits, which is full.
+Invariant: nothing is changed by this, but that destinations exist afterwards.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING
+
+from radiator.broker.budget import PORTION, PORTION_A_UNIT
+from radiator.broker.publishing import overflow
+from radiator.broker.publishing.sending import Plan, plan_for
+from radiator.broker.queues import pledges, settling
+from radiator.broker.subscriptions.subscription import CLIENT
+from radiator.errors import ProtocolError
+from radiator.routing.rules import TEMPORARY
+from radiator.storage.batch import Run
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterator
+
+    from radiator.broker.broker import Broker
+    from radiator.broker.budget import Steps
+    from radiator.broker.destinations.destination import Destination
+    from radiator.broker.queues.queue import Queue
+    from radiator.broker.queues.returning import Refusal
+    from radiator.broker.queues.source import QueueSource
+    from radiator.broker.session import Session
+    from radiator.broker.subscriptions.subscription import InFlight, Subscription
+    from radiator.broker.transactions import Answer, Transaction
+    from radiator.stomp.frames import Frame, Head
+    from radiator.storage.partition import Partition
+
+PLAN_UNITS = 8  # of a message whose headers were not met before in the transaction
+FRAME_UNITS = 2
+
+
+class Messages:
+    """Messages of a transaction to one log, which go there together.
+
+    ``plan`` is that of the first one. ``waiting`` counts those that a queue with a limit gets; ``dues`` has the number
+    in the run, and the moment, of each message of a queue that has a delay.
+    """
+
+    __slots__ = ("dues", "plan", "run", "waiting")
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.run = Run()
+        self.waiting: dict[Queue, int] = {}
+        self.dues: dict[Queue, tuple[array[int], array[int]]] = {}
+
+    def add(self, plan: Plan, body: bytes) -> None:
+        """Add a message with this plan and body."""
+        run, number = self.run, len(self.run)
+        run.add(plan.name, plan.block, body, plan.event_ns, plan.transmit_ns)
+        run.sync |= plan.sync
+        if plan.identity is not None:
+            run.ids.add(plan.identity, number)
+        if plan.counted is not None:
+            self.waiting[plan.counted] = self.waiting.get(plan.counted, 0) + 1
+        queue = plan.destination.queue
+        if plan.due_ns and queue is not None:
+            numbers, dues = self.dues.setdefault(queue, (array("q"), array("q")))
+            numbers.append(number)
+            dues.append(plan.due_ns)
+
+    def leave_out(self, left_out: Container[int]) -> None:
+        """Remove the messages with these numbers."""
+        kept = [number for number in range(len(self.run)) if number not in left_out]
+        self.run = self.run.select(kept)
+        for each, (numbers, dues) in self.dues.items():
+            there = dict(zip(numbers, dues, strict=True))
+            still = [(number, there[before]) for number, before in enumerate(kept) if before in there]
+            self.dues[each] = (array("q", [number for number, _ in still]), array("q", [due for _, due in still]))
+
+
+class Acked:
+    """The deliveries of one subscription that a transaction acknowledges: their keys and entries in ``in_flight``."""
+
+    __slots__ = ("found", "keys")
+
+    def __init__(self) -> None:
+        self.keys: list[bytes] = []
+        self.found: list[InFlight] = []
+
+
+class Prepared:
+    """The effects of a transaction of one session, as far as they are prepared.
+
+    ``messages`` has a run for each log; ``sent`` counts messages, and their bytes, to each destination that limits
+    them; ``dropping`` has, for each queue that drops what is too much, its messages in their order: log and number in
+    the run there. ``mandatory`` are destinations that need a subscriber. ``repeated`` has, for each log, the offset of
+    the last message that the transaction repeats, and ``repeats`` is how many it does. ``acked`` and ``settled`` are
+    the deliveries that it acknowledges, by subscription and by log; ``refused`` are its NACKs in their order, equal
+    ones together. ``late`` answers name nothing that is held, ``acked_late`` if an ACK is among them.
+    """
+
+    __slots__ = (
+        "_answered",
+        "_broker",
+        "_destinations",
+        "_generation",
+        "_ids",
+        "_rights",
+        "_session",
+        "_temporary",
+        "_walks",
+        "acked",
+        "acked_late",
+        "dropping",
+        "late",
+        "mandatory",
+        "messages",
+        "refused",
+        "repeated",
+        "repeats",
+        "sent",
+        "settled",
+    )
+
+    def __init__(self, broker: Broker, session: Session) -> None:
+        self._broker = broker
+        self._session = session
+        self._generation = broker.generation
+        self._rights = session.rights
+        self._destinations: dict[str, Destination] = {}
+        self._temporary: dict[str, Destination] = {}
+        self._ids: dict[Partition, tuple[int, int]] = {}  # that had come there, and gone, before ours were looked for
+        self._answered: dict[Subscription, set[bytes]] = {}
+        self._walks: dict[Subscription, Iterator[bytes]] = {}  # over what is held, of each with cumulative answers
+        self.messages: dict[Partition, Messages] = {}
+        self.sent: dict[Destination, tuple[int, int]] = {}
+        self.dropping: dict[Queue, list[tuple[Partition, int]]] = {}
+        self.mandatory: dict[Destination, None] = {}
+        self.repeated: dict[Partition, int] = {}
+        self.repeats = 0
+        self.acked: dict[Subscription, Acked] = {}
+        self.settled: dict[QueueSource, list[int]] = {}
+        self.refused: list[tuple[Subscription, list[bytes], Refusal]] = []
+        self.late = 0
+        self.acked_late = False
+
+    def __len__(self) -> int:
+        """Messages and deliveries that are answered."""
+        answered = [*(each.keys for each in self.acked.values()), *(keys for _, keys, _ in self.refused)]
+        return sum(len(each.run) for each in self.messages.values()) + sum(map(len, answered))
+
+    # --- finding out --------------------------------------------------------------------------------------------------
+
+    def steps(self, transaction: Transaction) -> Steps:
+        """Look at each frame. Raises ProtocolError."""
+        budget = self._broker.budget
+        yield from pledges.check(self._broker, self._session, transaction)
+        plans: dict[Head, Plan] = {}
+        answers = iter(list(transaction.answers))
+        for frame in list(transaction.frames):
+            budget.spend(FRAME_UNITS)
+            yield True
+            if frame.head.command == "SEND":
+                self._send(frame, plans)
+            else:
+                yield from self._answer(frame, next(answers))
+
+    def _send(self, frame: Frame, plans: dict[Head, Plan]) -> None:
+        head = frame.head
+        plan = plans.get(head)
+        if plan is None:
+            self._broker.budget.spend(PLAN_UNITS)
+            plan = plan_for(self._broker, self._session, frame, head.headers["destination"])
+            if plan is None:
+                return
+            self._destinations[plan.name] = plan.destination
+            if plan.name.startswith(TEMPORARY):
+                self._temporary[plan.name] = plan.destination
+            elif "reply-to" not in head.headers and not plan.due_ns:
+                plans[head] = plan
+        feed = plan.feed or plan.destination.next_feed()
+        partition = feed.partition
+        messages = self.messages.get(partition)
+        if messages is None:
+            messages = self.messages[partition] = Messages(plan)
+        if plan.identity is not None and self._is_repeat(partition, messages, plan.identity):
+            self.repeats += 1
+            return
+        messages.add(plan, frame.body)
+        if plan.mandatory:
+            self.mandatory[plan.destination] = None
+        if plan.rated or plan.counted is not None:
+            count, size = self.sent.get(plan.destination, (0, 0))
+            self.sent[plan.destination] = (count + 1, size + len(frame.body))
+        if plan.counted is not None and plan.counted.terms.on_full in overflow.DROPS:
+            self.dropping.setdefault(plan.counted, []).append((partition, len(messages.run) - 1))
+
+    def _is_repeat(self, partition: Partition, messages: Messages, identity: bytes) -> bool:
+        if partition not in self._ids:
+            dedup = partition.dedup
+            self._ids[partition] = (0, 0) if dedup is None else (dedup.added, dedup.taken_back)
+        if identity in messages.run.ids:
+            return True
+        first = partition.first_of(identity, self._broker.timing.now.wall)
+        if first is None:
+            return False
+        self.repeated[partition] = max(first, self.repeated.get(partition, 0))
+        return True
+
+    def _answer(self, frame: Frame, answer: Answer) -> Steps:
+        if isinstance(answer, ProtocolError):
+            raise answer
+        keys: list[bytes] = []
+        found: list[InFlight] = []
+        if answer is not None:
+            yield from self._cover(keys, found, *answer)
+        acks = frame.head.command == "ACK"
+        if answer is None or not keys:
+            self.late += 1
+            self.acked_late |= acks
+            return
+        subscription = answer[0]
+        if not acks:
+            refusal = settling.refusal(frame)
+            last = self.refused[-1] if self.refused else None
+            if last is not None and last[0] is subscription and last[2] == refusal:
+                last[1].extend(keys)
+            else:
+                self.refused.append((subscription, keys, refusal))
+            return
+        acked = self.acked.get(subscription)
+        if acked is None:
+            acked = self.acked[subscription] = Acked()
+        acked.keys += keys
+        acked.found += found
+        for part in self._broker.budget.portions(found):
+            for source, offset in part:
+                if source is not None:
+                    self.settled.setdefault(source, []).append(offset)
+            yield True
+
+    def _cover(self, keys: list[bytes], found: list[InFlight], subscription: Subscription, key: bytes) -> Steps:
+        """Find the deliveries that an answer answers, and none before it in the transaction has."""
+        answered = self._answered.setdefault(subscription, set())
+        if subscription.closed or key not in subscription.in_flight or key in answered:
+            return
+        if subscription.ack != CLIENT:
+            answered.add(key)
+            keys.append(key)
+            found.append(subscription.in_flight[key])
+            return
+        walk = self._walks.get(subscription)
+        if walk is None:
+            walk = self._walks[subscription] = iter(list(subscription.in_flight))
+        for number, each in enumerate(walk, 1):
+            delivery = subscription.in_flight.get(each)
+            if delivery is not None:
+                answered.add(each)
+                keys.append(each)
+                found.append(delivery)
+            if each == key:
+                return
+            if number % PORTION == 0:
+                self._broker.budget.spend(PORTION // PORTION_A_UNIT)
+                yield True
+
+    # --- whether it is still so ---------------------------------------------------------------------------------------
+
+    def holds(self) -> bool:
+        """False if something that it has found is not so any more."""
+        there = self._broker.destinations
+        concerned = self._temporary if self._generation == self._broker.generation else self._destinations
+        gone = any(there.get(name) is not each for name, each in concerned.items())
+        if gone or self._rights is not self._session.rights:
+            return False
+        self._generation = self._broker.generation
+        return all(map(self._same_ids, self._ids)) and all(map(self._is_held, self.acked))
+
+    def _same_ids(self, partition: Partition) -> bool:
+        """False if others have sent a message with one of our ids there, or one that ours repeat may be gone."""
+        ids, dedup, (added, taken_back) = self.messages[partition].run.ids, partition.dedup, self._ids[partition]
+        if dedup is None:
+            return True
+        if partition in self.repeated and dedup.taken_back != taken_back:
+            return False
+        if dedup.added == added:
+            return True
+        self._broker.budget.spend((dedup.added - added) // PORTION_A_UNIT)
+        self._ids[partition] = dedup.added, taken_back
+        return not any(identity in ids for identity in dedup.since(added))
+
+    def _is_held(self, subscription: Subscription) -> bool:
+        acked = self.acked[subscription]
+        return not subscription.closed and list(map(subscription.in_flight.get, acked.keys)) == acked.found

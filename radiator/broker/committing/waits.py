@@ -1,0 +1,112 @@
+"""Waits of a COMMIT: for new destinations and their files, where they are many, and for syncs of what it repeats.
+
+Each new destination is some work, and so is each log that begins a file, and everybody's receipts wait for it. All
+parts of a transaction are written in one group; so where they are many, the destinations are made first, some in each
+turn, and then the files, some in each group commit. Nothing of the transaction has been applied: whether it happens is
+decided afterwards, at once.
+
+A message that the transaction repeats (``idempotence``) is synced before, whatever its rule says. So a power cut that
+leaves something of the transaction leaves that message, too.
+
+Knows: transactions, names, which logs have files. Must not know: what the messages say.
+Invariants: an empty log and a destination without a message are all that a COMMIT leaves behind that is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, Any
+
+from radiator import limits
+from radiator.storage.file_partition import FilePartition
+
+if TYPE_CHECKING:
+    from radiator.broker.budget import Steps
+    from radiator.broker.transactions import Transaction
+    from radiator.errors import ProtocolError
+    from radiator.storage.partition import Partition, Place
+
+
+class AllOf:
+    """Waits for several writes or syncs, and then tells ``waiters``. Whoever makes one calls ``settle`` once nothing is
+    added to it any more.
+
+    Args:
+        waiters: objects to settle when all of them have ended, with the first failure.
+    """
+
+    __slots__ = ("_failure", "_waiters", "_waiting")
+    batch = None  # as of a receipt that is about no message
+
+    def __init__(self, waiters: Iterable[Any] = ()) -> None:
+        self._waiting = 1
+        self._waiters = waiters
+        self._failure: ProtocolError | None = None
+
+    def wait_for(self, places: Collection[list[Any]]) -> None:
+        """More of them: the lists of those who wait for one each."""
+        self._waiting += len(places)
+        for place in places:
+            place.append(self)
+
+    def settle(self, failure: ProtocolError | None = None) -> None:
+        """One of them has ended."""
+        self._waiting -= 1
+        self._failure = self._failure or failure
+        if not self._waiting:
+            for each in self._waiters:
+                each.settle(self._failure)
+
+    def under_way(self) -> bool:
+        """True while a sync is. Raises ProtocolError if one has failed."""
+        if self._failure is not None:
+            raise self._failure
+        return bool(self._waiting)
+
+
+def repeats(transaction: Transaction, places: Collection[Place]) -> bool:
+    """Have the messages that the transaction repeats synced.
+
+    Args:
+        transaction: which nothing of has been applied.
+        places: where receipts for those messages wait, of those that are not synced.
+
+    Returns:
+        True if there is one, so that the COMMIT has to wait (``waited``).
+    """
+    if places:
+        transaction.repeated = AllOf()
+        transaction.repeated.wait_for([each.waiters for each in places])
+        transaction.repeated.settle()
+    return bool(places)
+
+
+def waited(transaction: Transaction) -> Steps:
+    """Wait until the disk is done with what ``repeats`` and ``files`` have asked for. Raises ProtocolError if it
+    failed."""
+    if transaction.repeated is not None:
+        while transaction.repeated.under_way():
+            yield False
+        transaction.repeated = None
+    partitions = transaction.waited
+    while partitions:
+        if _unmade(partitions[-1]):
+            yield False
+        else:
+            partitions.pop()
+
+
+def files(transaction: Transaction, partitions: Iterable[Partition]) -> bool:
+    """Where these are to have a message together, not too many of them begin a file with it. True if the COMMIT has to
+    wait for that (``waited``)."""
+    unmade = [each for each in partitions if isinstance(each, FilePartition) and _unmade(each)]
+    if len(unmade) > limits.NEW_FILES_TOGETHER_MAX:
+        for partition in unmade:
+            partition.want_file()
+        transaction.waited = unmade
+    return bool(transaction.waited)
+
+
+def _unmade(partition: FilePartition) -> bool:
+    """It has no file yet."""
+    return partition.failed is None and not partition.segments

@@ -1,0 +1,112 @@
+"""Log lines that peers cause, limited in number.
+
+Anybody who reaches a listener can cause a refusal, a wrong login or a broken handshake as often as the network allows.
+``PeerLog`` writes the first lines of each kind from each origin in full. What follows within the interval is counted,
+and the interval ends with a line that says how many there were, and from where. Counters in ``/stats`` count each of
+them.
+
+Bound: at most ``FULL_PER_KIND + SUMMARIES + 1`` lines of a kind per interval, however many origins there are. The
+kinds are names in the code.
+"""
+
+from __future__ import annotations
+
+import logging
+from heapq import nlargest
+from typing import Final
+
+from radiator.clock import NS_PER_SECOND, MonoNs
+
+INTERVAL_NS: Final = 60 * NS_PER_SECOND
+FULL_PER_ORIGIN: Final = 5  # lines of a kind in an interval
+FULL_PER_KIND: Final = 20  # the same, of all origins together
+SUMMARIES: Final = 5  # origins of a kind that are named at the end of an interval
+ORIGINS_MAX: Final = 1_000  # of a kind that are told apart in an interval; further ones are counted together
+
+log = logging.getLogger("radiator.peers")
+
+
+class _Kind:
+    """The lines of one kind in this interval."""
+
+    __slots__ = ("full", "held_back", "level", "written")
+
+    def __init__(self, level: int) -> None:
+        self.level = level
+        self.full = 0  # lines written in full
+        self.written: dict[str, int] = {}  # by origin: lines written in full
+        self.held_back: dict[str, int] = {}  # by origin: lines counted only
+
+
+class PeerLog:
+    """All such lines of one broker."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[str, _Kind] = {}
+        self._began_ns: MonoNs | None = None
+
+    def line(
+        self,
+        level: int,
+        kind: str,
+        origin: str,
+        text: str,
+        *args: object,
+        logger: logging.Logger = log,
+        error: BaseException | None = None,
+    ) -> None:
+        """Log a line, or count it if there were too many of its kind in this interval.
+
+        Args:
+            level: Such as ``logging.INFO``.
+            kind: What happened, in a few words. It stands in the summary. Never text of a peer.
+            origin: Who caused it: an address without its port, as a rule.
+            text: The line, with the placeholders of ``logging``.
+            args: What the placeholders stand for.
+            logger: Whose line it is.
+            error: An exception whose traceback follows the line.
+        """
+        if not logger.isEnabledFor(level):
+            return
+        now = self._kinds.get(kind)
+        if now is None:
+            now = self._kinds[kind] = _Kind(level)
+        written = now.written.get(origin, 0)
+        if now.full < FULL_PER_KIND and written < FULL_PER_ORIGIN:
+            now.full += 1
+            now.written[origin] = written + 1
+            logger.log(level, text, *args, exc_info=error)
+            return
+        if origin not in now.held_back and len(now.held_back) >= ORIGINS_MAX:
+            origin = ""
+        now.held_back[origin] = now.held_back.get(origin, 0) + 1
+
+    def tick(self, now_ns: MonoNs) -> None:
+        """Time passes: at the end of an interval, log the summaries.
+
+        Args:
+            now_ns: Of the monotonic clock, in nanoseconds.
+        """
+        if not self._kinds:
+            self._began_ns = None
+        elif self._began_ns is None:
+            self._began_ns = now_ns
+        elif now_ns - self._began_ns >= INTERVAL_NS:
+            self.summarise()
+
+    def summarise(self) -> None:
+        """End the interval: log how many lines of each kind were counted only."""
+        kinds, self._kinds = self._kinds, {}
+        self._began_ns = None
+        for name, kind in kinds.items():
+            told_apart = [origin for origin in kind.held_back if origin]
+            busiest = nlargest(SUMMARIES, told_apart, key=kind.held_back.__getitem__)
+            for origin in busiest:
+                log.log(kind.level, "%s: %d more from %s in the last 60 s", name, kind.held_back[origin], origin)
+            more = sum(kind.held_back.values()) - sum(map(kind.held_back.__getitem__, busiest))
+            if more:
+                origins = len(told_apart) - len(busiest)
+                at_least = "at least " if "" in kind.held_back else ""
+                log.log(
+                    kind.level, "%s: %d more from %s%d others in the last 60 s", name, more, at_least, max(1, origins)
+                )

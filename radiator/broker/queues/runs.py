@@ -1,0 +1,80 @@
+"""A set of offsets, stored as runs of consecutive ones.
+
+A million consecutive offsets take as much memory as one. Adding and removing in the middle moves what lies behind, as
+in any list: some 20 us with 100,000 runs.
+
+Invariants: runs are sorted, disjoint and not adjacent; ``len`` is the number of offsets.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+
+
+class Runs:
+    """See the top of the file."""
+
+    __slots__ = ("_count", "_starts", "_stops")
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._stops: list[int] = []
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __contains__(self, offset: int) -> bool:
+        place = bisect_right(self._starts, offset) - 1
+        return place >= 0 and offset < self._stops[place]
+
+    @property
+    def runs(self) -> int:
+        """The number of runs: what the set costs."""
+        return len(self._starts)
+
+    @property
+    def last(self) -> int:
+        """The highest offset; -1 if there is none."""
+        return self._stops[-1] - 1 if self._stops else -1
+
+    def first(self, at: int) -> int | None:
+        """Return the lowest offset that is ``at`` or higher; None if there is none."""
+        place = bisect_right(self._stops, at)
+        return max(at, self._starts[place]) if place < len(self._starts) else None
+
+    def within(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """Return the runs from ``start`` up to, not including, ``stop``, each as (start, stop)."""
+        low, high = bisect_right(self._stops, start), bisect_left(self._starts, stop)
+        return [(max(start, self._starts[each]), min(stop, self._stops[each])) for each in range(low, high)]
+
+    def add(self, start: int, stop: int) -> None:
+        """Add the offsets from ``start`` up to, not including, ``stop``."""
+        starts, stops = self._starts, self._stops
+        if not starts or start > stops[-1]:
+            starts.append(start)
+            stops.append(stop)
+            self._count += stop - start
+            return
+        low, high = bisect_left(stops, start), bisect_right(starts, stop)  # those that touch it
+        if low < high:
+            start, stop = min(start, starts[low]), max(stop, stops[high - 1])
+            self._count -= sum(stops[low:high]) - sum(starts[low:high])
+        starts[low:high] = [start]
+        stops[low:high] = [stop]
+        self._count += stop - start
+
+    def remove(self, start: int, stop: int) -> int:
+        """Remove the offsets from ``start`` up to, not including, ``stop``. Returns how many of them were there."""
+        starts, stops = self._starts, self._stops
+        low, high = bisect_right(stops, start), bisect_left(starts, stop)  # those that overlap it
+        if low >= high:
+            return 0
+        removed = sum(min(stop, stops[each]) - max(start, starts[each]) for each in range(low, high))
+        left = [(starts[low], start)] if starts[low] < start else []
+        if stops[high - 1] > stop:
+            left.append((stop, stops[high - 1]))
+        starts[low:high] = [first for first, _ in left]
+        stops[low:high] = [end for _, end in left]
+        self._count -= removed
+        return removed

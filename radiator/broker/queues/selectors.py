@@ -1,0 +1,320 @@
+"""The distinct selectors of one queue's consumers, indexed so that a message finds the consumers that want it.
+
+Consumers with the same selector form a *group*; those without a selector form one too. A selector that needs
+``name = 'text'``, alone or as an operand of its AND, is found by that text: of a thousand consumers with a correlation
+id each, a message costs one look-up in a dict. All other selectors are evaluated for each message, so a queue takes a
+bounded number of characters of them.
+
+Knows: selectors, consumers, who was served last, who may have credit. Must not know: which messages wait, how one is
+sent.
+Invariants: every consumer of the queue is in one group; a group that is not ``able`` has no consumer with credit; a
+message costs ``limits.SELECTOR_QUEUE_CHARS_MAX`` characters at most.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from radiator import limits
+from radiator.broker.queues.selection import ASK_CHARS, LOOK_CHARS, YES, text_of, values
+from radiator.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+    from radiator.broker.queues.selection import Selection
+    from radiator.broker.session import Session
+    from radiator.broker.subscriptions.subscription import Subscription
+    from radiator.broker.wire import PartitionWire
+    from radiator.storage.batch import RecordBatch
+
+
+FEW = 8  # records for which it is not worth it to keep the verdict of each selector with the batch
+
+
+def _asked_chars(selection: Selection | None) -> int:
+    """As how many characters it counts to evaluate a selector for a record."""
+    return 0 if selection is None else len(selection.text) + ASK_CHARS
+
+
+class Group:
+    """The consumers of one queue that have the same selector, the one that was served longest ago first."""
+
+    __slots__ = ("consumers", "selection")
+
+    def __init__(self, selection: Selection | None) -> None:
+        self.selection = selection
+        self.consumers: OrderedDict[Subscription, None] = OrderedDict()
+
+
+class Keyed:
+    """The groups whose selectors need one name to have a certain text, by that text."""
+
+    __slots__ = ("chars", "groups", "most")
+
+    def __init__(self) -> None:
+        self.groups: dict[str, list[Group]] = {}
+        self.chars: dict[str, int] = {}  # that are evaluated for a message with this text
+        self.most = 0  # of these; it does not fall before the last group is gone
+
+
+class Selectors:
+    """See the top of the file.
+
+    Attributes:
+        able: The groups that may have a consumer with credit.
+        keyed: By name, the groups whose selectors need it to have a certain text. To read.
+        open: The groups with other selectors, and that without one. To read.
+    """
+
+    __slots__ = ("_chars", "_groups", "_turn", "_turns", "able", "keyed", "open")
+
+    def __init__(self, consumers: Iterable[Subscription]) -> None:
+        self._groups: dict[str, Group] = {}
+        self.keyed: dict[str, Keyed] = {}
+        self.open: dict[Group, None] = {}
+        self._chars = 0
+        self._turns: dict[Subscription, int] = {}  # when each was served last
+        self._turn = 0
+        self.able: dict[Group, None] = {}
+        for consumer in consumers:
+            self.join(consumer)
+
+    def __iter__(self) -> Iterator[Group]:
+        return iter(self._groups.values())
+
+    @property
+    def plain(self) -> bool:
+        """True if no consumer has a selector."""
+        return not self.keyed and self._chars == 0
+
+    def group_of(self, consumer: Subscription) -> Group:
+        """The group of a consumer that is here."""
+        return self._groups[text_of(consumer.selection)]
+
+    # --- consumers come and go ----------------------------------------------------------------------------------------
+
+    @property
+    def chars(self) -> int:
+        """Characters of selectors that a message may cost."""
+        return self._chars + sum(LOOK_CHARS + each.most for each in self.keyed.values())
+
+    def chars_of(self, groups: Collection[Group] | None) -> int:
+        """Characters that are looked at for each record, whatever it holds, if these groups are asked; None: all."""
+        looked = LOOK_CHARS * max(1, len(self.keyed))
+        if groups is None:
+            return looked + self._chars
+        return looked + sum(_asked_chars(each.selection) for each in self.open if each in groups)
+
+    def check(self, selection: Selection | None, queue: str) -> None:
+        """Raises ProtocolError (too-many) unless a consumer with this selector may join."""
+        if selection is None or selection.text in self._groups:
+            return
+        if len(self._groups) >= limits.SELECTORS_PER_QUEUE_MAX:
+            raise ProtocolError(
+                "too-many",
+                f"header selector: the consumers of {queue[:200]!r} have {len(self._groups)} different ones already",
+                f"{limits.SELECTORS_PER_QUEUE_MAX} is the limit. Share a selector, or use several queues.",
+            )
+        more = 0 if selection.is_key else _asked_chars(selection)
+        if selection.key is not None:
+            known = self.keyed.get(selection.key[0])
+            more += LOOK_CHARS if known is None else known.chars.get(selection.key[1], 0) - known.most
+        if self.chars + more > limits.SELECTOR_QUEUE_CHARS_MAX:
+            raise ProtocolError(
+                "too-many",
+                f"header selector: the consumers of {queue[:200]!r} have selectors of {self.chars} characters already "
+                f"that are evaluated for each message",
+                f"{limits.SELECTOR_QUEUE_CHARS_MAX} is the limit; this one adds {more}. NAME = 'text', alone or as an "
+                "operand of AND, is found by the text and counts little.",
+            )
+
+    def join(self, consumer: Subscription) -> Group | None:
+        """Add a consumer. Returns its group if that is new."""
+        selection, text = consumer.selection, text_of(consumer.selection)
+        self._turn += 1
+        self._turns[consumer] = self._turn
+        group, new = self._groups.get(text), None
+        if group is None:
+            group = new = self._groups[text] = Group(selection)
+            self._add(group)
+        group.consumers[consumer] = None
+        self.able[group] = None
+        return new
+
+    def leave(self, consumer: Subscription) -> Group | None:
+        """Remove a consumer. Returns its group if that is gone."""
+        group = self.group_of(consumer)
+        del group.consumers[consumer], self._turns[consumer]
+        if group.consumers:
+            return None
+        del self._groups[text_of(group.selection)]
+        self.able.pop(group, None)
+        self._remove(group)
+        return group
+
+    def _add(self, group: Group) -> None:
+        selection = group.selection
+        if selection is None or selection.key is None:
+            self.open[group] = None
+            self._chars += _asked_chars(selection)
+            return
+        name, text = selection.key
+        keyed = self.keyed.setdefault(name, Keyed())
+        keyed.groups.setdefault(text, []).append(group)
+        chars = keyed.chars[text] = keyed.chars.get(text, 0) + (0 if selection.is_key else _asked_chars(selection))
+        keyed.most = max(keyed.most, chars)
+
+    def _remove(self, group: Group) -> None:
+        selection = group.selection
+        if selection is None or selection.key is None:
+            del self.open[group]
+            self._chars -= _asked_chars(selection)
+            return
+        name, text = selection.key
+        keyed = self.keyed[name]
+        keyed.groups[text].remove(group)
+        keyed.chars[text] -= 0 if selection.is_key else _asked_chars(selection)
+        if not keyed.groups[text]:
+            del keyed.groups[text], keyed.chars[text]
+        if not keyed.groups:
+            del self.keyed[name]
+
+    # --- who is served ------------------------------------------------------------------------------------------------
+
+    def turn(self, consumer: Subscription) -> int:
+        """When this consumer was served last: a lower number is longer ago."""
+        return self._turns[consumer]
+
+    def credited(self, consumer: Subscription) -> Group:
+        """This consumer may have credit again. Returns its group."""
+        group = self.group_of(consumer)
+        self.able[group] = None
+        return group
+
+    def served(self, consumer: Subscription) -> None:
+        """A message goes to this consumer: the others come first now."""
+        self._turn += 1
+        self._turns[consumer] = self._turn
+        self.group_of(consumer).consumers.move_to_end(consumer)
+
+
+class Wanted:
+    """Which groups want which of the records from ``start`` to ``stop``.
+
+    Args:
+        selectors: Those of the queue.
+        among: Ask only these groups; None: all.
+    """
+
+    __slots__ = ("_among", "_asked", "_columns", "_few", "_keyed", "_start", "_where")
+
+    def __init__(
+        self,
+        selectors: Selectors,
+        wire: PartitionWire,
+        batch: RecordBatch,
+        start: int,
+        stop: int,
+        among: Collection[Group] | None = None,
+    ) -> None:
+        self._where = (wire, batch, start, stop)
+        self._start = start
+        self._among = among
+        self._columns: dict[str, list[str | None]] = {}
+        self._few = stop - start < FEW
+        self._keyed = [(self._column(name), keyed.groups) for name, keyed in selectors.keyed.items()]
+        groups = selectors.open if among is None else [each for each in selectors.open if each in among]
+        self._asked = [
+            (group, None if self._few or group.selection is None else group.selection.verdicts(*self._where))
+            for group in groups
+        ]
+
+    def by(self, index: int) -> list[Group]:
+        """The groups that want the record with this index."""
+        if self._few:
+            found = [group for group, _ in self._asked if self._holds(group, index)]
+        else:
+            found = [group for group, verdicts in self._asked if verdicts is None or verdicts[index] == YES]
+        for column, groups in self._keyed:
+            value = column[index - self._start]
+            if value is not None and value in groups:
+                found += [
+                    group
+                    for group in groups[value]
+                    if (self._among is None or group in self._among) and self._holds(group, index)
+                ]
+        return found
+
+    def _column(self, name: str) -> list[str | None]:
+        column = self._columns.get(name)
+        if column is None:
+            column = self._columns[name] = values(*self._where, name)
+        return column
+
+    def _holds(self, group: Group, index: int) -> bool:
+        selection, place = group.selection, index - self._start
+        if selection is None or selection.is_key:
+            return True
+        return selection.holds([self._column(name)[place] for name in selection.names])
+
+
+class Credit:
+    """Who may be sent how much in one call. What subscriptions of one session share is given once.
+
+    Args:
+        selectors: Those of the queue.
+        only: The one consumer that is asked; None: all of them.
+        but: The session whose consumers are not asked; None: all are.
+    """
+
+    __slots__ = ("_but", "_left", "_only", "_selectors", "_shared", "_spent")
+
+    def __init__(self, selectors: Selectors, only: Subscription | None, but: Session | None) -> None:
+        self._selectors = selectors
+        self._only = only
+        self._but = but
+        self._left: dict[Subscription, int] = {}
+        self._shared: dict[Session, int] = {}  # what is left of the window that a session's subscriptions share
+        self._spent: set[Group] = set()
+
+    @property
+    def everybody(self) -> bool:
+        """True if all consumers are asked."""
+        return self._only is None and self._but is None
+
+    def next(self, group: Group) -> Subscription | None:
+        """The consumer of the group that comes next, among those with credit; None if there is none."""
+        if group in self._spent:
+            return None
+        if self._only is None:
+            for consumer in group.consumers:
+                if consumer.session is not self._but and self._of(consumer) > 0:
+                    return consumer
+        elif self._only in group.consumers and self._only.session is not self._but and self._of(self._only) > 0:
+            return self._only
+        self._spent.add(group)
+        return None
+
+    def _of(self, consumer: Subscription) -> int:
+        left = self._left.get(consumer)
+        if left is None:
+            left = self._left[consumer] = consumer.queue_credit()
+        if left > 0 and consumer.shares_window:
+            session = consumer.session
+            left = min(left, self._shared.setdefault(session, session.window - session.held))
+        return left
+
+    def close(self) -> None:
+        """The call ends: groups that have no credit are not asked again before a consumer of theirs has some."""
+        if self.everybody:
+            for group in self._spent:
+                self._selectors.able.pop(group, None)
+
+    def take(self, consumer: Subscription) -> None:
+        """One message goes to it."""
+        self._left[consumer] -= 1
+        if consumer.shares_window:
+            self._shared[consumer.session] -= 1
+        self._selectors.served(consumer)

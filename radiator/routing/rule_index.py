@@ -1,0 +1,77 @@
+"""Which of many rules is the first that matches a name.
+
+A tree over the segments of names (``index.PatternIndex``) gives the rules that may match, so the cost of a look-up does
+not grow with the number of rules. A regular expression stands in that tree by the whole segments that it begins with
+(``enclosing``); an expression that begins with none, or has alternatives, is tried for each name.
+
+Knows: patterns and expressions. Must not know: what the rules say.
+Invariant: ``first`` gives what a walk over all rules in their order would give.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final
+
+from radiator.routing.index import PatternIndex
+from radiator.routing.pattern import ANY, WILDCARDS, Pattern, PatternSet, segments
+from radiator.routing.template import groups_of
+
+Captures = Callable[[str], tuple[str, ...] | None]
+Matcher = PatternSet | re.Pattern[str]
+
+SEGMENTS_MAX: Final = 16  # of an expression: more would cost nodes and hardly tell rules apart
+
+# The characters that an expression begins with and that stand for themselves. One before a quantifier may be absent.
+_PLAIN = re.compile(r"\^?((?:(?:[^\\.^$*+?{}\[\]|()\0]|\\[^\w\0])(?![*+?{]))*)")
+
+
+class RuleIndex:
+    """Rules by what they match, in the order given."""
+
+    __slots__ = ("_index", "_tried")
+
+    def __init__(self, matchers: Iterable[Matcher]) -> None:
+        self._tried: list[tuple[int, Captures]] = []  # by number in the tree: the rule, and what decides
+        self._index: PatternIndex[int] = PatternIndex()
+        for rule, matcher in enumerate(matchers):
+            if isinstance(matcher, PatternSet):
+                for pattern in matcher:
+                    self._add(rule, pattern, pattern.captures)
+            else:
+                self._add(rule, enclosing(matcher), captures_of(matcher))
+
+    def _add(self, rule: int, pattern: Pattern, captures: Captures) -> None:
+        self._index.add(len(self._tried), (pattern,))
+        self._tried.append((rule, captures))
+
+    def first(self, name: str) -> tuple[int, tuple[str, ...]] | None:
+        """The number of the first rule that matches ``name``, and what its wildcards or groups stood for; None if no
+        rule matches."""
+        for number in self._index.find(name):
+            rule, captures = self._tried[number]
+            found = captures(name)
+            if found is not None:
+                return rule, found
+        return None
+
+
+def captures_of(matcher: Matcher) -> Captures:
+    """The function that gives what the wildcards or groups of a rule stand for in a name; None if it does not match."""
+    return matcher.captures if isinstance(matcher, PatternSet) else partial(groups_of, matcher)
+
+
+def enclosing(expression: re.Pattern[str]) -> Pattern:
+    """A pattern that matches every name which ``expression`` matches as a whole, and others."""
+    text = expression.pattern
+    plain = _PLAIN.match(text)
+    assert plain is not None
+    begins = "" if "|" in text else re.sub(r"\\(.)", r"\1", plain[1], flags=re.DOTALL)
+    parts: list[str] = []
+    for part in segments(begins)[:-1][:SEGMENTS_MAX]:  # the last of them may go on
+        if part in WILDCARDS:
+            break
+        parts.append(part)
+    return Pattern("/".join([*parts, ANY]))

@@ -1,0 +1,254 @@
+"""The process's log, stdout and stderr, written without ever blocking a caller.
+
+stderr may be a pipe that nobody reads, or a terminal that was stopped with Ctrl-S: a write to it then blocks for ever.
+So ``install`` replaces ``sys.stdout`` and ``sys.stderr`` by streams that only append to a bounded queue, and a native
+daemon thread for each of the two file descriptors writes what is queued. This covers everything that Python code
+writes: log lines, the hub's tracebacks, warnings, ``print`` of plug-ins. Lines that do not fit into the queue are
+counted and dropped; a line in the output says how many, at the place where they are missing.
+
+Invariants: the writing thread takes no lock, so no other thread ever waits for its write; lines are written in the
+order in which they were queued; the queue is bounded in lines and in bytes.
+"""
+
+from __future__ import annotations
+
+import atexit
+import io
+import logging
+import os
+import select
+import sys
+import threading
+import time
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Any, Final, NoReturn, TextIO
+
+from gevent.monkey import get_original
+
+from radiator import limits
+
+FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+FLUSH_SECONDS: Final = 1.0  # how long the end of the process waits for its last lines to be written
+WRITE_BYTES: Final = 64 * limits.KIB  # one write: what a pipe takes at once
+
+
+class Output:
+    """A bounded queue of lines for one file descriptor, and the thread that writes them.
+
+    Args:
+        fd: The file descriptor. It may be blocking or not.
+        lines_max: How many lines may be queued.
+        bytes_max: How many bytes may be queued.
+    """
+
+    def __init__(self, fd: int, lines_max: int = limits.LOG_LINES_MAX, bytes_max: int = limits.LOG_BYTES_MAX) -> None:
+        self._fd = fd
+        self._lines_max = lines_max
+        self._bytes_max = bytes_max
+        self._lock = threading.RLock()  # of the callers of ``put``; a signal handler may interrupt one and log itself
+        self._queue: SimpleQueue[tuple[bytes, int, int] | threading.Event] = SimpleQueue()
+        self._started = False
+        # Only callers change these two, under the lock; only the thread changes those that follow.
+        self._queued = [0, 0]  # lines and bytes since the start
+        self._refused = 0  # lines for which there was no room
+        self._done = [0, 0]  # lines and bytes that were written, or could not be
+        self._failed = 0  # lines that the file descriptor did not take
+        self._reported = 0  # dropped lines that the output has a note about
+
+    @property
+    def lines_dropped(self) -> int:
+        """How many lines were dropped since the start."""
+        return self._refused + self._failed
+
+    def put(self, data: bytes) -> None:
+        """Queue whole lines, or drop them if there is no room. Never blocks."""
+        lines = max(1, data.count(b"\n"))
+        with self._lock:
+            queued, done = self._queued, self._done
+            if queued[0] - done[0] + lines > self._lines_max or queued[1] - done[1] + len(data) > self._bytes_max:
+                self._refused += lines
+                return
+            self._queued = [queued[0] + lines, queued[1] + len(data)]
+            self._queue.put((data, lines, self._refused))
+            if not self._started:
+                self._started = True
+                threading.Thread(target=self._run, name=f"radiator-log-{self._fd}", daemon=True).start()
+
+    def flush(self, seconds: float) -> bool:
+        """Wait until everything that was queued before is written.
+
+        Args:
+            seconds: How long to wait at most.
+
+        Returns:
+            False if the time was over first.
+        """
+        if not self._started:
+            return True
+        written = threading.Event()
+        self._queue.put(written)
+        return written.wait(seconds)
+
+    def _run(self) -> None:
+        while True:
+            items = [self._queue.get()]
+            size = 0
+            try:
+                while size < WRITE_BYTES:
+                    items.append(self._queue.get_nowait())
+                    size += 0 if isinstance(items[-1], threading.Event) else len(items[-1][0])
+            except Empty:
+                pass
+            self._write_out(items)
+
+    def _write_out(self, items: list[tuple[bytes, int, int] | threading.Event]) -> None:
+        pieces, lines, size, reported = [], 0, 0, self._reported
+        for item in items:
+            if isinstance(item, threading.Event):
+                continue
+            data, count, refused = item
+            if refused + self._failed > reported:
+                pieces.append(_dropped(refused + self._failed - reported))
+                reported = refused + self._failed
+            pieces.append(data)
+            lines, size = lines + count, size + len(data)
+        dropped = self._refused + self._failed
+        if self._queue.empty() and dropped > reported:
+            pieces.append(_dropped(dropped - reported))
+            reported = dropped
+        try:
+            _write(self._fd, b"".join(pieces))
+        except OSError:  # its reader is gone, or its disk is full: there is no place left to report that
+            self._failed += lines
+        else:
+            self._reported = reported
+        self._done = [self._done[0] + lines, self._done[1] + size]
+        for item in items:
+            if isinstance(item, threading.Event):
+                item.set()
+
+
+def _dropped(count: int) -> bytes:
+    return b"radiator: %d lines were dropped here: nobody read this output fast enough\n" % count
+
+
+def _write(fd: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        try:
+            rest = rest[os.write(fd, rest) :]
+        except BlockingIOError:
+            poll = select.poll()
+            poll.register(fd, select.POLLOUT)
+            poll.poll()
+
+
+class _Raw(io.RawIOBase):
+    """The binary side of a replaced ``sys.stdout`` or ``sys.stderr``."""
+
+    def __init__(self, output: Output, fd: int) -> None:
+        self._output = output
+        self._fd = fd
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def isatty(self) -> bool:
+        return os.isatty(self._fd)
+
+    def write(self, data: Any, /) -> int:
+        copy = bytes(data)
+        if copy:
+            self._output.put(copy)
+        return len(copy)
+
+
+class LogHandler(logging.Handler):
+    """Queue each record, formatted, as one piece of an output."""
+
+    def __init__(self, output: Output) -> None:
+        super().__init__()
+        self._output = output
+        self.setFormatter(logging.Formatter(FORMAT))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Queue the record. Never blocks."""
+        try:
+            self._output.put(f"{self.format(record)}\n".encode("utf-8", "backslashreplace"))
+        except Exception:
+            self.handleError(record)
+
+
+_outputs: list[Output] = []
+
+
+def install(level: str) -> None:
+    """Log to stderr, and let no write to stdout or stderr block from now on. For a process that is a broker's own.
+
+    Args:
+        level: The least level that is logged, such as ``"info"``.
+    """
+    sys.stdout = _replaced(sys.stdout)
+    sys.stderr = _replaced(sys.stderr)
+    root = logging.getLogger()
+    root.setLevel(level.upper())
+    if isinstance(sys.stderr, io.TextIOWrapper) and isinstance(raw := sys.stderr.buffer, _Raw):
+        root.addHandler(LogHandler(raw._output))
+    atexit.register(flush)
+
+
+def _replaced(stream: TextIO | None) -> TextIO:
+    """A stream that never blocks in the place of this one; a closed one (None) stays what it is."""
+    if stream is None:
+        return stream  # type: ignore[return-value]
+    stream.flush()
+    output = Output(stream.fileno())
+    _outputs.append(output)
+    raw: Any = _Raw(output, stream.fileno())
+    return io.TextIOWrapper(raw, stream.encoding, "backslashreplace", line_buffering=True)
+
+
+def lines_dropped() -> int:
+    """How many lines of the log, stdout and stderr were dropped since the start."""
+    return sum(output.lines_dropped for output in _outputs)
+
+
+def flush(seconds: float = FLUSH_SECONDS) -> None:
+    """Wait until what was logged before is written.
+
+    Args:
+        seconds: How long to wait at most.
+    """
+    end = time.monotonic() + seconds
+    for output in _outputs:
+        output.flush(max(0.0, end - time.monotonic()))
+
+
+def exit_after(last_words: Callable[[], None], code: int) -> NoReturn:
+    """End the process, whatever its log does.
+
+    Args:
+        last_words: Logs why. Runs on a thread of its own, as the handlers of a program that embeds the broker may
+            block; the process ends after ``FLUSH_SECONDS`` even if this has not returned.
+        code: The exit code.
+    """
+    try:
+        said = get_original("_thread", "allocate_lock")()  # native ones, also where gevent has patched threads
+        said.acquire()
+
+        def say() -> None:
+            try:
+                last_words()
+                logging.shutdown()
+                flush()
+            finally:
+                said.release()
+
+        get_original("_thread", "start_new_thread")(say, ())
+        said.acquire(timeout=FLUSH_SECONDS)
+    finally:
+        os._exit(code)

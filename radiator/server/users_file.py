@@ -1,0 +1,60 @@
+"""The users file, made into a ``UserTable``.
+
+Only a broker with a users file loads this module: it brings PyYAML and argon2.
+
+Knows: files, what verifying a hash costs. Must not know: sessions. It does I/O, so once the broker serves it belongs on
+a thread.
+"""
+
+from __future__ import annotations
+
+from radiator.config import AuthConfig
+from radiator.config.users import Grants, load_users
+from radiator.errors import ConfigError, ProtocolError
+from radiator.routing.rights import NOTHING, RIGHTS, Rights
+from radiator.server.passwords import cost_of, dummy_like
+from radiator.server.users import UserTable, load_plugin
+
+
+def load(path: str) -> UserTable:
+    """Read the users file. Raises ConfigError."""
+    table = UserTable()
+    users = load_users(path)
+    table.files, table.blank = (path, *users.password_files), users.blank
+    faults: list[str] = []
+
+    def rights(where: str, grants: Grants) -> Rights:
+        try:
+            return Rights({right: getattr(grants, right) for right in RIGHTS})
+        except ProtocolError as error:
+            faults.append(f"{path}:{grants.line}: {where}: {error.message}, {error.detail}")
+            return NOTHING
+
+    for name, user in users.users.items():
+        table.rights[name] = rights(f"users.{name}", user.grants)
+        if user.password is not None:
+            table.hashes[name] = user.password
+    table.certificates = {name: rights(f"certificates.{name}", each) for name, each in users.certificates.items()}
+    if users.anonymous is not None:
+        table.anonymous = rights("anonymous", users.anonymous)
+    if faults:
+        raise ConfigError("\n".join(faults))
+    table.dummy = dummy_like(max(table.hashes.values(), key=cost_of, default=None))
+    return table
+
+
+def check(auth: AuthConfig) -> list[str]:
+    """Whether a broker could start with this, and what would be better. Raises ConfigError."""
+    table = UserTable() if auth.users_file is None else load(auth.users_file)
+    costs = {cost for name in table.hashes if (cost := cost_of(table.hashes[name]))}
+    warnings = []
+    if len(costs) > 1:
+        cheap = sorted(name for name in table.hashes if cost_of(table.hashes[name]) not in ((), max(costs)))
+        warnings.append(
+            f"{auth.users_file}: hashes of several costs: by the time of an answer it shows that {', '.join(cheap[:5])}"
+            f"{' and others are' if len(cheap) > 5 else ' is' if len(cheap) == 1 else ' are'} known here; "
+            "make them anew with radiator passwd"
+        )
+    if auth.plugin is not None:
+        load_plugin(auth.plugin)
+    return warnings

@@ -1,0 +1,278 @@
+"""Checkpoints: the segments that were written since the last one are synced, and the journal before it is not needed.
+
+    begin   disk thread: a new file of the journal begins; which logs were written, and how far each has come. If the
+            journal has failed, this finds out whether it can go on
+    run     threads of their own: every one of these files is synced, and the names of those that are new
+    end     disk thread: logs hear how far they are synced, files of the journal are released
+
+What is written meanwhile stands in the new file, and is for the next checkpoint. If one file cannot be synced its log
+goes on in another (``reopen``), and no file of the journal is released by this checkpoint: the next one tries again.
+
+Files are opened anew, by their names, so that no descriptor is shared between threads. Linux reports an error of
+writing back that nobody has heard of to those, too, that open the file afterwards.
+
+Knows: logs, the journal. Must not know: messages, time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from radiator import limits
+from radiator.clock import MonoNs, Now
+from radiator.errors import StorageError
+from radiator.storage import layout
+from radiator.storage.batch import RecordBatch
+from radiator.storage.files import FileSystem, storage_error
+from radiator.storage.jobs import Job
+from radiator.storage.journal.format import EntryBuilder
+from radiator.storage.journal.journal import Journal
+from radiator.storage.journal.reading import JournalFiles
+from radiator.timers import NEVER_NS
+
+if TYPE_CHECKING:
+    from radiator.storage.file_partition import FilePartition
+
+RETRY_EVERY_NS = 2_000_000_000  # how soon a checkpoint that failed is tried again
+
+
+class Target(NamedTuple):
+    """A segment that is to be synced, and where it ended when the checkpoint began."""
+
+    partition: FilePartition
+    base_offset: int
+    position: int
+    next_offset: int
+    names: int  # how many its log had made; 0: all of them are on the disk
+
+
+class Checkpoint:
+    """One checkpoint, from its beginning to its end."""
+
+    def __init__(self, fs: FileSystem, root: str, targets: list[Target], first_needed: int, holds: bool) -> None:
+        self.targets = targets
+        self.holds = holds  # a log or the cursors have failed, and not gone on yet: the journal has what they lack
+        self.first_needed = first_needed  # file of the journal: those before it are released
+        self.errors: dict[Target, OSError] = {}
+        self.error: OSError | None = None  # of the directory of all logs
+        self._fs = fs
+        self._root = root
+
+    def run(self, threads: int = limits.CHECKPOINT_THREADS) -> None:
+        """Sync the segments. On threads of its own."""
+        if any(target.names for target in self.targets):
+            try:
+                self._fs.sync_dir(layout.partitions_path(self._root))
+            except OSError as error:
+                self.error = error
+        if threads > 1 and len(self.targets) > 1:
+            from concurrent.futures import ThreadPoolExecutor  # which a start does not need
+
+            with ThreadPoolExecutor(min(threads, len(self.targets)), "radiator-sync") as pool:
+                list(pool.map(self._sync, self.targets))
+        else:
+            for target in self.targets:
+                self._sync(target)
+
+    def _sync(self, target: Target) -> None:
+        fs, directory = self._fs, target.partition.directory
+        try:
+            if target.names:
+                fs.sync_dir(directory)
+            fd = fs.open(layout.segment_path(directory, target.base_offset))
+            try:
+                fs.fdatasync(fd)
+                target.partition.log.check_file(target.base_offset)
+            except OSError:
+                target.partition.log.suspect_file(target.base_offset)
+                raise
+            finally:
+                fs.close(fd)
+        except FileNotFoundError:
+            pass  # retention was quicker
+        except OSError as error:
+            self.errors[target] = error
+
+
+class Checkpoints:
+    """Of the hub: when one is due, and which one is under way."""
+
+    def __init__(self, fs: FileSystem, root: str, journal: Journal, sync_cursors: Callable[[], None]) -> None:
+        self._sync_cursors = sync_cursors  # disk thread; raises StorageError
+        self.made = 0  # so far, for metrics
+        self._fs = fs
+        self._root = root
+        self.journal = journal
+        self._begun: Checkpoint | None = None  # and not yet handed out
+        self._synced: Checkpoint | None = None  # to be ended
+        self._under_way = False
+        self._retry_due_ns: MonoNs | None = None
+        self._written: dict[FilePartition, None] = {}  # disk thread: since the last one began
+        self._unwritten: dict[RecordBatch, FilePartition] = {}  # disk thread: decided, and in no segment yet
+
+    def written(self, partition: FilePartition, again: RecordBatch | None = None) -> None:
+        """Disk thread: something stands in this log's segment that is not synced; ``again``: what had not been written
+        the last time."""
+        self._written[partition] = None
+        if again is not None:
+            self._unwritten.pop(again, None)
+
+    def batches(self, partition: str, start: int, end: int) -> Iterator[bytes]:
+        """Disk thread: what the journal has of a log from one offset up to another. Raises OSError."""
+        yield from JournalFiles(self._fs, self._root).batches(partition, start, end)
+
+    def not_written(self, partition: FilePartition, batch: RecordBatch) -> None:
+        """Disk thread: a batch is decided, and its segment could not be written."""
+        self._unwritten[batch] = partition
+
+    def jobs(self, now: Now) -> list[Job]:
+        """What belongs into the next group."""
+        if self._synced is not None:
+            checkpoint, self._synced = self._synced, None
+            return [EndJob(self, checkpoint)]
+        failed = self.journal.failed is not None
+        if failed and self._retry_due_ns is None:
+            self._retry_due_ns = MonoNs(now.mono + RETRY_EVERY_NS)
+        waits = self._retry_due_ns is not None and now.mono < self._retry_due_ns
+        if (self.journal.wants_checkpoint or failed) and not (self._under_way or waits):
+            self._under_way = True
+            self._retry_due_ns = None
+            return [BeginJob(self)]
+        return []
+
+    @property
+    def deadline_ns(self) -> MonoNs:
+        """When ``jobs`` has something of itself; NEVER_NS if nothing is planned."""
+        return MonoNs(NEVER_NS) if self._retry_due_ns is None else self._retry_due_ns
+
+    def take(self) -> Checkpoint | None:
+        """One that is to be run."""
+        begun, self._begun = self._begun, None
+        return begun
+
+    def done(self, checkpoint: Checkpoint) -> None:
+        """It was run."""
+        self._synced = checkpoint
+
+    def begun(self, checkpoint: Checkpoint) -> None:
+        """It is to be run."""
+        self._begun = checkpoint
+
+    def ended(self, well: bool, now: Now) -> None:
+        """It has ended."""
+        self._under_way = False
+        self.made += well
+        if not well:
+            self._retry_due_ns = MonoNs(now.mono + RETRY_EVERY_NS)
+
+    # --- the disk thread ----------------------------------------------------------------------------------------------
+
+    def begin(self) -> Checkpoint:
+        """Raises StorageError."""
+        first_needed = self.journal.begin_file()
+        entry = EntryBuilder()
+        for batch, partition in self._unwritten.items():
+            entry.add_batch(partition.name.encode(), partition.log.encode(batch))
+        if entry.length:
+            self.journal.write(entry)
+            self.journal.sync()
+        self.journal.wants_checkpoint = False
+        written, self._written = self._written, {}
+        targets = []
+        holds = False
+        try:
+            self._sync_cursors()  # their journal has the acks of transactions
+        except StorageError:
+            holds = True
+        for partition in written:
+            log = partition.log
+            if log.file_failed:
+                holds = True
+                self._written[partition] = None
+            elif log.syncs:
+                names = log.names_made if log.names_synced < log.names_made else 0
+                targets.append(Target(partition, log.base_offset, log.position, log.next_offset, names))
+            else:
+                log.left_out = True
+        return Checkpoint(self._fs, self._root, targets, first_needed, holds)
+
+    def end(self, checkpoint: Checkpoint) -> dict[FilePartition, StorageError]:
+        """Which logs could not be synced. Raises StorageError if files of the journal cannot be released."""
+        failed: dict[FilePartition, StorageError] = {}
+        for target in checkpoint.targets:
+            log, error = target.partition.log, checkpoint.errors.get(target)
+            if error is None and log.file_failed:
+                checkpoint.holds = True
+                self._written[target.partition] = None
+            elif error is not None:
+                if log.base_offset == target.base_offset and not log.file_failed:
+                    failed[target.partition] = log.sync_has_failed(error)
+                self._written[target.partition] = None
+            else:
+                log.was_synced(target.base_offset, target.position, target.next_offset)
+                if checkpoint.error is None:
+                    log.names_synced = max(log.names_synced, target.names)
+        try:
+            if checkpoint.error is not None:
+                raise checkpoint.error
+            if checkpoint.errors or checkpoint.holds:
+                self.journal.wants_checkpoint = True
+            else:
+                self.journal.release(checkpoint.first_needed)
+        except OSError as error:
+            self.journal.wants_checkpoint = True
+            for target in checkpoint.targets:
+                if target.names:
+                    self._written[target.partition] = None
+            raise storage_error(self.journal.directory, "make a checkpoint", error) from error
+        return failed
+
+
+class BeginJob(Job):
+    """See ``Checkpoints.begin``."""
+
+    __slots__ = ("_checkpoint", "_checkpoints")
+    what = "checkpoint"
+
+    def __init__(self, checkpoints: Checkpoints) -> None:
+        super().__init__()
+        self._checkpoints = checkpoints
+        self._checkpoint: Checkpoint | None = None
+
+    def write(self) -> None:
+        try:
+            self._checkpoint = self._checkpoints.begin()
+        except StorageError as error:
+            self.error = error
+
+    def done(self, now: Now) -> None:
+        if self._checkpoint is None:
+            self._checkpoints.ended(False, now)
+        else:
+            self._checkpoints.begun(self._checkpoint)
+
+
+class EndJob(Job):
+    """See ``Checkpoints.end``."""
+
+    __slots__ = ("_checkpoint", "_checkpoints", "_failed")
+    what = "checkpoint"
+
+    def __init__(self, checkpoints: Checkpoints, checkpoint: Checkpoint) -> None:
+        super().__init__()
+        self._checkpoints = checkpoints
+        self._checkpoint = checkpoint
+        self._failed: dict[FilePartition, StorageError] = {}
+
+    def write(self) -> None:
+        try:
+            self._failed = self._checkpoints.end(self._checkpoint)
+        except StorageError as error:
+            self.error = error
+
+    def done(self, now: Now) -> None:
+        for partition, error in self._failed.items():
+            partition.fail(error, now.mono)
+            self.error = error
+        self._checkpoints.ended(self.error is None and not self._checkpoint.holds, now)

@@ -1,0 +1,214 @@
+"""The bytes of the journal (``docs/storage-format.md``, "The journal").
+
+    file:  magic 89 'RDW1' 0D 0A 1A | file number u64 | number of its first entry u64 | epoch u64 | salt u64
+           | crc u32 of that | 1 u32 if a sync of it has failed | zeros to 64 bytes | entries | what was there before
+    entry: salt u64 of the file | length u32 of the parts | crc u32 | number u64 | epoch u64 | parts | zeros to 8
+    part:  1 u8, name u16 length, batch u32 length, name of the partition in UTF-8, the batch as it is in the segment
+           2 u8, records u32 length, records of the cursors' journal: create and acked, for each cursor
+
+The crc of an entry is of everything behind it but what a batch has behind its own crc: that is checked by that one.
+The salt is random, and no client is told: behind damage the way on is searched for, and there a message may hold whole
+entries of the client's own making, or a million of beginnings. What an earlier use of the file has left has another.
+
+Knows: bytes. Must not know: files, partitions, what an entry is about. Pure: any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+from struct import error as StructError
+from typing import NamedTuple
+from zlib import crc32
+
+from radiator.storage.format import HEADER_BYTES, PREFIX, BatchHeader, DamagedBatch, check, decode_header
+
+FILE_MAGIC = b"\x89RDW1\r\n\x1a"
+FILE_HEADER_BYTES = 64
+SYNC_FAILED = b"\x01\0\0\0"
+BATCH, ACKS = 1, 2
+
+_FILE = Struct("<8sQQQQ")
+_CRC = Struct("<I")
+_ENTRY = Struct("<QII")
+_SALT = Struct("<Q")
+SYNC_FAILED_AT = _FILE.size + _CRC.size
+_NUMBERS = Struct("<QQ")
+_BATCH = Struct("<BHI")
+_ACKS = Struct("<BI")
+SALT_BYTES = _SALT.size
+ENTRY_HEADER_BYTES = _ENTRY.size + _NUMBERS.size
+PREFIX_BYTES = PREFIX.size
+
+
+class FileHeader(NamedTuple):
+    """What a file of the journal says of itself."""
+
+    number: int
+    first_entry: int  # entries of earlier files from this number on do not count
+    epoch: int
+    salt: int
+
+
+class Part(NamedTuple):
+    """The batch of one partition in an entry; ``data`` is a view of what was read."""
+
+    partition: str
+    header: BatchHeader
+    data: memoryview
+    position: int  # in what was read
+
+
+class Entry(NamedTuple):
+    """What one group commit brought."""
+
+    number: int
+    epoch: int
+    parts: list[Part]
+    acks: bytes  # records of the cursors' journal
+    start: int  # where it stands in its file
+    end: int
+    file: int = 0  # the number of that file
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def encode_file_header(header: FileHeader) -> bytes:
+    data = _FILE.pack(FILE_MAGIC, *header)
+    return (data + _CRC.pack(crc32(data))).ljust(FILE_HEADER_BYTES, b"\0")
+
+
+class EntryBuilder:
+    """The parts of an entry, as they come together."""
+
+    __slots__ = ("_pieces", "_sealed", "length")
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._sealed: list[bytes] = []  # what the crc of the entry is of
+        self.length = 0
+
+    def add_batch(self, partition: bytes, pieces: Sequence[bytes]) -> None:
+        """``partition``: its name in UTF-8; ``pieces``: of ``encode_batch``, the first of which is PREFIX."""
+        length = 0
+        for piece in pieces:
+            length += len(piece)
+        head = _BATCH.pack(BATCH, len(partition), length)
+        self._sealed += (head, partition, pieces[0])
+        self._pieces += (head, partition, *pieces)
+        self.length += _BATCH.size + len(partition) + length
+
+    def add_acks(self, records: bytes) -> None:
+        head = _ACKS.pack(ACKS, len(records))
+        self._sealed += (head, records)
+        self._pieces += (head, records)
+        self.length += _ACKS.size + len(records)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the entry."""
+        return ENTRY_HEADER_BYTES + self.length + (-self.length & 7)
+
+    def encode(self, number: int, epoch: int, salt: int) -> bytes:
+        numbers = _NUMBERS.pack(number, epoch)
+        crc = crc32(b"".join([numbers, *self._sealed]))
+        head = _ENTRY.pack(salt, self.length, crc)
+        return b"".join([head, numbers, *self._pieces, bytes(-self.length & 7)])
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def decode_file_header(data: bytes) -> FileHeader | None:
+    """None if there is none that holds."""
+    if len(data) < FILE_HEADER_BYTES:
+        return None
+    magic, number, first_entry, epoch, salt = _FILE.unpack_from(data)
+    (crc,) = _CRC.unpack_from(data, _FILE.size)
+    if magic != FILE_MAGIC or crc != crc32(data[: _FILE.size]):
+        return None
+    return FileHeader(number, first_entry, epoch, salt)
+
+
+def sync_failed(head: bytes) -> bool:
+    """Whether a sync of the file has failed that begins so."""
+    return head[SYNC_FAILED_AT : SYNC_FAILED_AT + len(SYNC_FAILED)] == SYNC_FAILED
+
+
+def decode_entry(data: memoryview, at: int, salt: int) -> Entry | None:
+    """The entry at ``at`` of a file with that salt, if it holds as a whole."""
+    if at + ENTRY_HEADER_BYTES > len(data):
+        return None
+    found_salt, length, crc = _ENTRY.unpack_from(data, at)
+    start = at + ENTRY_HEADER_BYTES
+    if found_salt != salt or start + length > len(data):
+        return None
+    found = decode_parts(data[start : start + length], start)
+    numbers = data[at + _ENTRY.size : start]
+    if found is None or crc32(b"".join([numbers, *found.sealed])) != crc:
+        return None
+    try:
+        for part in found.parts:
+            check(part.data, 0, part.header)
+    except DamagedBatch:
+        return None
+    number, epoch = _NUMBERS.unpack(numbers)
+    return Entry(number, epoch, found.parts, found.acks, at, start + ((length + 7) & ~7))
+
+
+class Parts(NamedTuple):
+    """``sealed``: what the crc of the entry is of, behind its numbers."""
+
+    parts: list[Part]
+    acks: bytes
+    sealed: list[memoryview]
+
+
+def decode_parts(body: memoryview, position: int) -> Parts | None:
+    """None if they are no parts that we know; their batches' crcs have not been checked. ``position``: of ``body``."""
+    try:
+        return _decode_parts(body, position)
+    except (StructError, UnicodeDecodeError, DamagedBatch):
+        return None
+
+
+def _decode_parts(body: memoryview, position: int) -> Parts:
+    parts: list[Part] = []
+    acks = b""
+    sealed: list[memoryview] = []
+    at = 0
+    while at < len(body):
+        if body[at] == BATCH:
+            _, name_length, batch_length = _BATCH.unpack_from(body, at)
+            start = at + _BATCH.size + name_length
+            name = str(body[at + _BATCH.size : start], "utf-8")
+            batch = body[start : start + batch_length]
+            header = decode_header(bytes(batch[:HEADER_BYTES]))
+            if header.total_len != batch_length or len(batch) != batch_length:
+                raise DamagedBatch(f"a batch of {len(batch)} bytes says it has {header.total_len}")
+            parts.append(Part(name, header, batch, position + start))
+            sealed.append(body[at : start + PREFIX_BYTES])
+            at = start + batch_length
+        elif body[at] == ACKS:
+            _, length = _ACKS.unpack_from(body, at)
+            records = bytes(body[at + _ACKS.size : at + _ACKS.size + length])
+            acks += records
+            sealed.append(body[at : at + _ACKS.size + length])
+            at += _ACKS.size + length
+        else:
+            raise StructError("a part of a newer version")
+    return Parts(parts, acks, sealed)
+
+
+def find_entry(data: memoryview, at: int, number: int, salt: int) -> Entry | None:
+    """The first entry behind ``at`` that holds and has that number or a higher one: there is damage before it."""
+    raw, beginning = bytes(data[at:]), _SALT.pack(salt)
+    place = raw.find(beginning)
+    while place >= 0:
+        if not (at + place) & 7:
+            entry = decode_entry(data, at + place, salt)
+            if entry is not None and entry.number >= number:
+                return entry
+        place = raw.find(beginning, place + 1)
+    return None

@@ -1,0 +1,113 @@
+"""A group commit as jobs: an entry of the journal, then the segments.
+
+    hub          Store.take() -> [GroupJob, AppendJob..., CursorJob]
+    disk thread  the batches are encoded, and written as one entry; synced, if one of them asks for it. Then they are
+                 written, as the same bytes, to their segments, which nobody syncs before a checkpoint
+    hub          done(): the batches become visible, one after the other, with nobody between
+
+If the entry cannot be written, or not synced, all of it is refused: no batch is written, no ack is. Once it can, its
+batches are *decided*: whatever happens to the files of a partition, they will be there. A batch whose segment cannot
+be written is *postponed*: kept in memory and in the journal, and written when the partition takes messages again.
+
+A transaction is in one entry, with its acks. A group that has messages which must be synced beside others that need not
+has an entry for each of the two, so that the others need not wait for the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from radiator.clock import Now
+from radiator.errors import StorageError
+from radiator.storage.batch import densify
+from radiator.storage.jobs import DENSIFY_RECORDS_MIN, SHORT_BYTES_MAX, AppendJob, Job
+from radiator.storage.journal.format import EntryBuilder
+from radiator.storage.journal.journal import Journal
+
+if TYPE_CHECKING:
+    from radiator.storage.cursor_store import CursorJob
+
+Outcome = Callable[[bool], None]  # told whether the transaction holds
+
+
+class GroupJob(Job):
+    """First of the jobs that it decides."""
+
+    __slots__ = ("_cursors", "_journal", "_outcomes", "appends")
+    what = "transaction"
+
+    def __init__(
+        self,
+        journal: Journal,
+        appends: list[AppendJob],
+        needs_sync: bool,
+        cursors: CursorJob | None = None,
+        waiters: list[Any] | None = None,
+        outcomes: list[Outcome] | None = None,
+    ) -> None:
+        super().__init__(needs_sync=needs_sync)
+        self.waiters = waiters or []
+        self.appends = appends
+        self._journal = journal
+        self._cursors = cursors
+        self._outcomes = outcomes or []
+
+    @property
+    def is_transaction(self) -> bool:
+        """Whether all of it holds or nothing, and somebody is told which."""
+        return bool(self._outcomes)
+
+    @property
+    def short(self) -> bool:
+        return not self._outcomes and sum(job.batch.size_bytes for job in self.appends) <= SHORT_BYTES_MAX
+
+    def write(self) -> None:
+        entry = EntryBuilder()
+        appends = []
+        for job in self.appends:
+            log, batch = job.partition.log, job.batch
+            if log.failed is not None:
+                if self.is_transaction:
+                    self._refuse(log.failed)
+                    return
+                job.error = StorageError(str(log.failed))  # and nothing is wrong with the others
+                continue
+            if len(batch.blocks) >= DENSIFY_RECORDS_MIN:
+                densify(batch)
+            job.pieces = log.encode(batch)
+            entry.add_batch(job.partition.name.encode(), job.pieces)
+            appends.append(job)
+        if self._cursors is not None:
+            entry.add_acks(self._cursors.together + self._cursors.created)
+        if not entry.length:
+            return
+        journal = self._journal
+        number = journal.next_entry
+        try:
+            journal.write(entry)
+            if self.needs_sync:
+                journal.sync()
+        except StorageError as error:
+            if journal.next_entry > number:
+                journal.take_back(number, journal.position - entry.size_bytes)
+            self._refuse(error)
+            return
+        for job in appends:
+            job.decided = True
+
+    def _refuse(self, error: StorageError) -> None:
+        self.error = error
+        for job in self.appends:
+            job.error = error
+            job.refused = True
+            job.partition.log.refuse(error)
+        if self._cursors is not None:
+            self._cursors.together = b""
+
+    def done(self, now: Now) -> None:
+        for job in self.appends:
+            if job.decided:
+                job.partition.decided_to = job.batch.next_offset
+        for outcome in self._outcomes:
+            outcome(self.error is None)

@@ -1,0 +1,268 @@
+"""Writing the journal: ``<data_dir>/journal/<number, 10 digits>.rjl``.
+
+    write    one entry, at the end of the last file: one pwritev
+    sync     one fdatasync for everything that was written, whatever log it is about
+    release  files of which everything is in synced segments: the newest of them is used again, the others are removed
+
+Zeros are written ahead of the end, in pieces, so that a sync has no file size to record. A file that is used again
+needs none: what stands there of before has numbers that are too low (``format``).
+
+A file whose sync has failed is not written or synced again: another is begun. An entry that was refused because of it
+is taken back by giving its number to the next: a file says with which number it begins, and entries of earlier files
+from there on do not count.
+
+Knows: bytes, files, numbers. Must not know: partitions, cursors, who waits. The disk thread's, once the store is open,
+but for ``wants_checkpoint``, ``files_full`` and ``failed``, which the hub may read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+
+from radiator import limits
+from radiator.errors import StorageError
+from radiator.storage import layout
+from radiator.storage.files import NO_ROOM, FileSystem, close_quietly, storage_error, write_all
+from radiator.storage.journal import format as journal_format
+from radiator.storage.journal.format import (
+    FILE_HEADER_BYTES,
+    SALT_BYTES,
+    SYNC_FAILED,
+    SYNC_FAILED_AT,
+    EntryBuilder,
+    FileHeader,
+)
+from radiator.storage.open_logs import Again, once
+
+AHEAD_BYTES_MIN = 64 * limits.KIB
+AHEAD_BYTES_MAX = 4 * limits.MIB
+ZEROS = memoryview(bytes(AHEAD_BYTES_MAX))
+VOID = bytes(8)  # in place of an entry's magic
+ASKED = ZEROS[:AHEAD_BYTES_MIN]  # what a full disk must take before messages are
+
+
+class Journal:
+    """See the top of the file."""
+
+    def __init__(
+        self, fs: FileSystem, root: str, again: Again = once, file_bytes: int = limits.JOURNAL_FILE_BYTES
+    ) -> None:
+        self.fs = fs
+        self.directory = layout.journal_path(root)
+        self.failed: StorageError | None = None  # the last entry could not be written, or not synced
+        self.wants_checkpoint = False
+        self.syncs = 0  # made so far, for metrics
+        self.next_entry = 1
+        self.epoch = 1
+        self.file_number = 0  # of the file that is written
+        self.position = 0
+        self._again = again
+        self._file_bytes = file_bytes
+        self._full_bytes: dict[int, int] = {}  # of the files before the last, by number
+        self._spare = 0  # the number of a file that may be used again; 0: none
+        self._fd = -1
+        self._unsynced: list[tuple[int, int]] = []  # (number, descriptor) of full files that no sync has covered
+        self._doubtful = 0  # the newest file whose sync has failed
+        self._synced = 0  # position
+        self._salt = 0  # of the last file
+        self._ahead = 0  # up to where there is room in the file already
+        self._named = False  # this file's name is on the disk
+        self._bad = False  # this file is not written again
+
+    def goes_on(self, files: dict[int, int], next_entry: int, epoch: int) -> None:
+        """An earlier run left these files, with so many bytes each; what is written from now on stands in a new one."""
+        self._full_bytes = dict(files)
+        self.file_number = max(files, default=0)
+        self.next_entry, self.epoch = next_entry, epoch
+        self._bad = self.wants_checkpoint = bool(files)
+        self._doubtful = self.file_number  # it may never have been synced
+
+    @property
+    def bytes(self) -> int:
+        """Of all files that are needed."""
+        return sum(self._full_bytes.values()) + self.position
+
+    @property
+    def full(self) -> bool:
+        """Checkpoints have fallen behind: no more messages should be taken before one has been made."""
+        return self.bytes > limits.JOURNAL_FILES_MAX * limits.JOURNAL_FILE_BYTES
+
+    def write(self, entry: EntryBuilder) -> None:
+        """Append an entry. Raises StorageError; then it is not there."""
+        try:
+            size = entry.size_bytes
+            too_much = self.position + size > self._file_bytes and self.position > FILE_HEADER_BYTES
+            if self._fd < 0 or self._bad or too_much:
+                self._begin_file()
+            if not self.fs.is_named(self._fd):
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+            data = entry.encode(self.next_entry, self.epoch, self._salt)
+            position = self.position
+            if self.fs.pwritev(self._fd, [data], position) != len(data):
+                write_all(self.fs, self._fd, [data], position)
+        except OSError as error:
+            self._bad = self._bad or error.errno not in NO_ROOM
+            raise self._fail("write", error) from error
+        self.position = position + len(data)
+        self.next_entry += 1
+        self.failed = None
+        if self.position + len(data) > self._ahead:
+            self._grow()
+
+    def sync(self) -> None:
+        """Everything that was written is on the disk when this returns. Raises StorageError."""
+        if self._synced == self.position and not self._unsynced:
+            return
+        if self._doubtful == self.file_number:
+            raise StorageError(str(self.failed))
+        self.syncs += 1
+        try:
+            for _, fd in self._unsynced:
+                self.fs.fdatasync(fd)
+            self._close_unsynced(self.file_number)
+            self._sync_file()
+        except OSError as error:
+            self._bad = self.wants_checkpoint = True
+            self._doubtful = self.file_number
+            for fd in (*(fd for _, fd in self._unsynced), self._fd):
+                with contextlib.suppress(OSError):  # for the next start, which must not believe what the kernel has
+                    self.fs.pwritev(fd, [SYNC_FAILED], SYNC_FAILED_AT)
+            self._close_unsynced(self.file_number)  # asked again, they might say that all is well
+            raise self._fail("sync", error) from error
+        self._synced = self.position
+
+    def _sync_file(self) -> None:
+        self.fs.fdatasync(self._fd)
+        if not self._named:
+            self.fs.sync_dir(self.directory)
+            self.fs.sync_dir(self.directory.rpartition("/")[0])
+            self._named = True
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether there are entries of which nobody knows if they are on the disk, until the next checkpoint."""
+        return self._doubtful > 0
+
+    def take_back(self, next_entry: int, position: int) -> None:
+        """Entries from this number on, which stand from ``position`` on, were refused because a sync has failed.
+
+        They are void once another file has begun on the disk, with the number that they had; if the process is killed
+        before, because they are written over.
+        """
+        assert self._bad
+        self.next_entry = next_entry
+        with contextlib.suppress(OSError):
+            self.fs.pwritev(self._fd, [VOID], position)
+        with contextlib.suppress(OSError):
+            self._begin_file()
+            self._sync_file()
+
+    # --- files --------------------------------------------------------------------------------------------------------
+
+    def begin_file(self) -> int:
+        """What is written from now on stands in a file of its own. Returns its number. Raises StorageError."""
+        try:
+            if self._fd < 0 or self._bad or self.position > FILE_HEADER_BYTES:
+                self._begin_file()
+            elif self.failed is not None:
+                self._ahead = max(self._ahead, self.position + write_all(self.fs, self._fd, [ASKED], self.position))
+        except OSError as error:
+            self._bad = self._bad or error.errno not in NO_ROOM
+            raise self._fail("begin", error) from error
+        self.failed = None
+        return self.file_number
+
+    def _begin_file(self) -> None:
+        self._again(self._open_file)
+        self.wants_checkpoint |= bool(self._full_bytes)
+
+    def _open_file(self) -> None:
+        fs, number = self.fs, self.file_number + 1
+        fs.mkdir(self.directory)
+        path = self.path(number)
+        ahead = 0
+        if self._spare:
+            with contextlib.suppress(FileNotFoundError):
+                fs.rename(self.path(self._spare), path)
+            self._spare = 0
+        fd = fs.open(path, create=True)
+        try:
+            salt = int.from_bytes(fs.entropy(SALT_BYTES), "little")
+            header = FileHeader(number, self.next_entry, self.epoch, salt)
+            ahead = fs.size(fd)
+            write_all(fs, fd, [journal_format.encode_file_header(header)], 0)
+            if self._bad:  # what was refused must not come back
+                fs.fdatasync(fd)
+                fs.sync_dir(self.directory)
+        except OSError:
+            close_quietly(fs, fd)
+            raise
+        if self._fd >= 0:
+            if self._doubtful == self.file_number or self._synced == self.position:
+                close_quietly(fs, self._fd)
+            else:
+                self._unsynced.append((self.file_number, self._fd))
+            self._full_bytes[self.file_number] = self.position
+        self._fd, self.file_number, self._salt = fd, number, salt
+        self.position = self._synced = FILE_HEADER_BYTES
+        self._ahead = ahead
+        self._bad = self._named = False
+
+    def release(self, first_needed: int) -> None:
+        """What stands in files with lower numbers is in synced segments. Raises OSError."""
+        for number in sorted(number for number in self._full_bytes if number < first_needed):
+            if self._spare:
+                with contextlib.suppress(FileNotFoundError):
+                    self.fs.remove(self.path(self._spare))
+                self._spare = 0
+            self.fs.sync_dir(self.directory)  # a file goes before the one that says that its last entries are void
+            self._spare = number
+            del self._full_bytes[number]
+        self._close_unsynced(first_needed)
+        if self._doubtful < first_needed:
+            self._doubtful = 0
+
+    def _close_unsynced(self, first_needed: int) -> None:
+        for number, fd in self._unsynced:
+            if number < first_needed:
+                close_quietly(self.fs, fd)
+        self._unsynced = [each for each in self._unsynced if each[0] >= first_needed]
+
+    def path(self, number: int) -> str:
+        return layout.journal_file_path(self.directory, number)
+
+    def _grow(self) -> None:
+        start = max(self._ahead, self.position)
+        length = min(max(self.position, AHEAD_BYTES_MIN), AHEAD_BYTES_MAX, self._file_bytes - start)
+        if length <= 0:
+            return
+        try:
+            self._ahead = start + self.fs.pwritev(self._fd, [ZEROS[:length]], start)
+        except OSError:
+            self._ahead = start  # a full disk: the next entry may still fit
+
+    def _fail(self, doing: str, error: OSError) -> StorageError:
+        self.failed = storage_error(self.path(self.file_number or 1), f"{doing} the journal", error)
+        return self.failed
+
+    # --- the end ------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Leaves the files for the next start."""
+        self._close_unsynced(self.file_number)
+        close_quietly(self.fs, self._fd)
+        self._fd = -1
+
+    def clear(self) -> None:
+        """Everything is in synced segments: no file is needed any more. Raises OSError."""
+        self.close()
+        if not self.file_number:
+            return  # nothing was ever written
+        for number in sorted({*self._full_bytes, self.file_number, self._spare}):
+            with contextlib.suppress(FileNotFoundError):
+                self.fs.remove(self.path(number))
+        self.fs.sync_dir(self.directory)
+        self._full_bytes.clear()
+        self._spare = 0

@@ -1,0 +1,207 @@
+"""What an earlier run left in the journal, entry by entry.
+
+Files are read in the order of their numbers. An entry counts if it holds as a whole, and if no later file begins with
+its number or a lower one: then it was refused. Behind an entry that does not hold there may be others that do: what was
+written and not synced when the power failed is on the disk in any order. They count as well; what is missing between
+them is told, since damage looks the same.
+
+Knows: files and entries. Must not know: what is in the segments. Before any other thread runs, or in a process of its
+own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from radiator.storage import layout
+from radiator.storage.files import FileSystem, read_file, read_fully, write_all
+from radiator.storage.format import SPARSE, decode_destinations
+from radiator.storage.journal.format import (
+    FILE_HEADER_BYTES,
+    Entry,
+    FileHeader,
+    Part,
+    decode_entry,
+    decode_file_header,
+    find_entry,
+    sync_failed,
+)
+from radiator.storage.journal.journal import Journal
+from radiator.storage.recovery import RecoveryNote
+
+WRITTEN_BYTES = 1 << 20
+
+
+class _Place(NamedTuple):
+    """Where a batch stands in the journal."""
+
+    file: int
+    position: int
+    length: int
+    next_offset: int
+
+
+class Gap(NamedTuple):
+    """Entries that are missing, from ``first`` to ``last``, and where they should stand; ``end``: of the file, if they
+    may have been in others that are not there."""
+
+    path: str
+    first: int
+    last: int
+    start: int
+    end: int
+
+
+class JournalFiles:
+    """The journal as it stands in a data directory."""
+
+    def __init__(self, fs: FileSystem, root: str) -> None:
+        """Raises OSError."""
+        self.fs = fs
+        self.directory = layout.journal_path(root)
+        self.gaps: list[Gap] = []
+        self.unread: list[str] = []  # paths of files without a header that holds, or with one of another file
+        self._headers: dict[int, FileHeader] = {}
+        self._sizes: dict[int, int] = {}
+        self._suspect: set[int] = set()  # a sync of these has failed
+        self._last = FileHeader(0, 1, 1, 0)
+        self.next_entry = 1  # behind those that ``entries`` has found
+        self._places: dict[str, dict[int, _Place]] | None = None  # by partition and offset
+        misnamed: dict[int, FileHeader] = {}
+        names = fs.listdir(self.directory)
+        for number in sorted(number for name in names if (number := layout.journal_file_number(name)) is not None):
+            head = self._head(number)
+            header = decode_file_header(head)
+            if sync_failed(head):
+                self._suspect.add(number)
+            if header is None or header.number != number:
+                self._sizes[number] = 0
+                if header is not None:
+                    misnamed[number] = header
+                elif any(head):  # zeros: the power failed before the first sync of the file
+                    self.unread.append(self._path(number))
+            else:
+                self._headers[number] = self._last = header
+        oldest, newest = min(self._headers, default=0), max(self._headers, default=0)
+        for number, header in misnamed.items():
+            if not header.number < oldest <= newest < number:  # else it was to be used again when the power failed
+                self.unread.append(self._path(number))
+
+    def _path(self, number: int) -> str:
+        return layout.journal_file_path(self.directory, number)
+
+    def _head(self, number: int) -> bytes:
+        fd = self.fs.open_read(self._path(number))
+        try:
+            return self.fs.pread(fd, FILE_HEADER_BYTES, 0)
+        finally:
+            self.fs.close(fd)
+
+    def __bool__(self) -> bool:
+        return bool(self._headers or self._sizes)
+
+    def entries(self) -> Iterator[Entry]:
+        """All that count, in order. Raises OSError."""
+        self.gaps.clear()
+        expected: int | None = None
+        headers = list(self._headers.values())
+        for place, header in enumerate(headers):
+            void_from = min((later.first_entry for later in headers[place + 1 :]), default=None)
+            data = memoryview(read_file(self.fs, self._path(header.number)) or b"")
+            at = FILE_HEADER_BYTES
+            if expected is None:
+                expected = header.first_entry
+            number = header.first_entry
+            while True:
+                entry = decode_entry(data, at, header.salt)
+                if entry is None or entry.number != number:
+                    entry = find_entry(data, at, number, header.salt)
+                if entry is None or (void_from is not None and entry.number >= void_from):
+                    break
+                if entry.number > expected:
+                    self.gaps.append(Gap(self._path(header.number), expected, entry.number - 1, at, entry.start))
+                yield entry._replace(file=header.number)
+                at, number = entry.end, entry.number + 1
+                expected = number
+            self._sizes[header.number] = at
+            if void_from is not None and void_from > expected:
+                self.gaps.append(Gap(self._path(header.number), expected, void_from - 1, at, len(data)))
+                expected = void_from
+        self.next_entry = expected or 1
+
+    def batches(self, partition: str, start: int, end: int) -> Iterator[bytes]:
+        """The batches of that log that have offsets from ``start`` up to ``end``, in order. Raises OSError."""
+        for offset, place in sorted(self._places_of(partition).items()):
+            if offset < end and place.next_offset > start:
+                yield self._read(place)
+
+    def next_batch(self, partition: str, start: int, end: int) -> bytes | None:
+        """The first batch of that log that lies between these two offsets. Raises OSError."""
+        places = self._places_of(partition)
+        found = min((each for each in places if each >= start and places[each].next_offset <= end), default=None)
+        return None if found is None else self._read(places[found])
+
+    def _read(self, place: _Place) -> bytes:
+        fd = self.fs.open_read(self._path(place.file))
+        try:
+            return read_fully(self.fs, fd, place.length, place.position)
+        finally:
+            self.fs.close(fd)
+
+    def _places_of(self, partition: str) -> dict[int, _Place]:
+        if self._places is None:
+            self._places = {}
+            for entry in self.entries():
+                for part in entry.parts:
+                    place = _Place(entry.file, part.position, len(part.data), end_of(part))
+                    self._places.setdefault(part.partition, {})[part.header.base_offset] = place
+        return self._places.get(partition, {})
+
+    def has(self, partition: str, offset: int, end: int) -> bool:
+        """Whether everything of this log from ``offset`` up to ``end`` is in the journal. Raises OSError."""
+        places = self._places_of(partition)
+        while offset < end:
+            place = places.get(offset)
+            if place is None:
+                return False
+            offset = place.next_offset
+        return True
+
+    def sync(self) -> None:
+        """Everything that counts is on the disk when this returns: an earlier run may have been killed before it synced
+        it. Where a sync has failed it is written again, since the kernel may hold it for written. Raises OSError."""
+        for number, size in self._sizes.items():
+            if number in self._headers:
+                fd = self.fs.open(self._path(number))
+                try:
+                    for position in range(0, size if number in self._suspect else 0, WRITTEN_BYTES):
+                        data = read_fully(self.fs, fd, min(WRITTEN_BYTES, size - position), position)
+                        write_all(self.fs, fd, [data], position)
+                    self.fs.fdatasync(fd)
+                finally:
+                    self.fs.close(fd)
+        if self._sizes:
+            self.fs.sync_dir(self.directory)
+
+    def notes(self) -> list[RecoveryNote]:
+        """What ``entries`` has not found as it should be."""
+        notes = [
+            RecoveryNote(path, "no file of a journal, or another one; passed over", "journal") for path in self.unread
+        ]
+        for gap in self.gaps:
+            text = f"entries {gap.first} to {gap.last} do not hold or are not there; those behind them are kept"
+            notes.append(RecoveryNote(gap.path, text, "journal"))
+        return notes
+
+    def hand_over(self, journal: Journal, next_entry: int) -> None:
+        """Let the journal go on behind what ``entries`` has found, with ``next_entry`` or a higher number."""
+        journal.goes_on(self._sizes, max(self.next_entry, next_entry), self._last.epoch)
+
+
+def end_of(part: Part) -> int:
+    """The offset behind a batch."""
+    header = part.header
+    if header.flags & SPARSE:
+        return decode_destinations(bytes(part.data), 0, header)[0][-1] + 1
+    return header.base_offset + header.records

@@ -1,0 +1,123 @@
+"""A scripted history over many logs, with the power cut, a sync that fails, or a full disk at any of its calls.
+
+Twenty destinations, messages under three rules, transactions with acknowledgements, ids that are remembered, files of
+the journal so small that checkpoints are made all the time. What was receipted under ``always`` is there, a transaction
+is there as a whole or not at all, and nothing is twice. Every CALLS_APART-th call is tried.
+"""
+
+from __future__ import annotations
+
+import errno
+from random import Random
+
+import pytest
+
+from tests.broker.harness import Client, World
+from tests.storage.driving import read_all
+from tests.storage.faults import Crash, FaultyFileSystem
+
+CONFIG = "destinations: [{match: '/topic/never.*', fsync: never}, {match: '/topic/interval.*', fsync: 50ms}]"
+NAMES = [f"/topic/{kind}.{number}" for kind in ("always", "interval", "never") for number in range(6)]
+WORK, DONE = "/queue/work", "/queue/done"
+ROUNDS = 6
+CALLS_APART = 7
+
+
+class Promises:
+    """What was receipted."""
+
+    def __init__(self) -> None:
+        self.sent: set[str] = set()  # to destinations of the rule ``always``
+        self.committed: set[str] = set()
+
+
+def life(world: World, promises: Promises, first: int = 0) -> None:
+    """Fills the logs, and moves work from one queue to another in transactions."""
+    for number in range(first, first + ROUNDS):
+        client = world.connect()
+        for name in NAMES:
+            client.publish(name, f"{name} {number}", receipt=f"{name} {number}", dedup_id=number)
+        client.publish(WORK, str(number), receipt=f"{WORK} {number}")
+        client.subscribe(WORK)
+        world.settle()
+        told(client, promises)
+        for message in client.messages():
+            client.say("BEGIN", transaction="t")
+            body = message.body.decode()
+            client.publish(DONE, body, transaction="t")
+            client.publish(NAMES[0], f"{NAMES[0]} t{body}", transaction="t")
+            client.ack(message, transaction="t")
+            client.say("COMMIT", transaction="t", receipt=f"commit {body}")
+            world.settle()
+            told(client, promises)
+        client.drop()
+        world.tick(1)
+
+
+def told(client: Client, promises: Promises) -> None:
+    for receipt in client.receipts():
+        name, _, body = receipt.partition(" ")
+        if name == "commit":
+            promises.committed.add(body)
+        elif "always" in name or name == WORK:
+            promises.sent.add(receipt if name != WORK else f"{WORK} {body}")
+
+
+def check(world: World, promises: Promises) -> None:
+    bodies = {
+        name: [each.decode() for each in read_all(part).values()] for name, part in world.store.partitions.items()
+    }
+    for name, found in bodies.items():
+        assert len(found) == len(set(found)), f"{name}: something is twice"
+    stored = {body for name, found in bodies.items() for body in (found if name != WORK else [])}
+    assert {each for each in promises.sent if not each.startswith(WORK)} <= stored
+    done = set(bodies.get(DONE, ()))
+    assert promises.committed <= done
+    assert {body.removeprefix(f"{NAMES[0]} t") for body in stored if body.startswith(f"{NAMES[0]} t")} == done
+    reader = world.connect()
+    reader.subscribe(WORK, prefetch_count=100)
+    world.settle()
+    waiting = set(reader.bodies())
+    assert not waiting & done, "acknowledged in a transaction, and delivered again"
+    assert {each.removeprefix(f"{WORK} ") for each in promises.sent if each.startswith(WORK)} <= waiting | done
+    reader.drop()
+
+
+def begun(seed: int) -> World:
+    return World(CONFIG, fs=FaultyFileSystem(Random(seed)), journal_file_bytes=Random(seed).choice([1, 3_000, 20_000]))
+
+
+def calls(verb: str | None = None) -> int:
+    """How many calls of the file system a whole life makes."""
+    world = begun(0)
+    before = world.fs.calls.total() if verb is None else world.fs.calls[verb]
+    life(world, Promises())
+    return (world.fs.calls.total() if verb is None else world.fs.calls[verb]) - before
+
+
+@pytest.mark.parametrize("end", ["kill", "power_cut"])
+def test_the_process_or_the_power_may_end_at_any_call(end: str) -> None:
+    for nth in range(1, calls(), CALLS_APART):
+        world, promises = begun(nth), Promises()
+        world.fs.crash_at(nth)
+        try:
+            life(world, promises)
+        except Crash:
+            pass
+        getattr(world, end)()
+        check(world, promises)
+        life(world, promises, ROUNDS)
+        world.power_cut()
+        check(world, promises)
+
+
+@pytest.mark.parametrize(
+    ("verb", "error"), [("fdatasync", errno.EIO), ("pwritev", errno.ENOSPC), ("pwritev", errno.EIO)]
+)
+def test_any_sync_or_write_may_fail(verb: str, error: int) -> None:
+    for nth in range(1, calls(verb), CALLS_APART if verb == "pwritev" else 1):
+        world, promises = begun(nth), Promises()
+        world.fs.fail(verb, nth, error)
+        life(world, promises)
+        world.power_cut()
+        check(world, promises)

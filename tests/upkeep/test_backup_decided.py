@@ -1,0 +1,233 @@
+"""A backup of a store whose last transaction is decided and told: in the journal, and not everywhere else yet."""
+
+from __future__ import annotations
+
+import errno
+from random import Random
+from typing import Any
+
+import pytest
+
+from radiator import limits
+from radiator.storage import layout
+from radiator.storage.options import PartitionOptions, SyncPolicy
+from radiator.storage.partition import Partition
+from radiator.storage.store import Store
+from radiator.upkeep import cut
+from radiator.upkeep.backup import back_up
+from radiator.upkeep.copying import Copier
+from radiator.upkeep.fsck import Fsck
+from radiator.upkeep.restore import restore
+from tests.clocks import both
+from tests.storage.driving import ALWAYS, NOW, commit, opened, put, read_all
+from tests.storage.faults import FaultyFileSystem
+from tests.storage.test_decided import LOGS, STEPS, begun, checkpoint, decided
+
+NAME = "queue:q"
+
+
+def restored(fs: FaultyFileSystem) -> Store:
+    made = back_up(fs, "/data", "/backup", now_ns=NOW, version="1").manifest
+    restore(fs, "/backup", "/other", Copier(fs))
+    found = list(Fsck("/other", fs, live=False).run())
+    assert {finding.severity for finding in found} <= {"note"}, found
+    store, _ = opened(fs, "/other")
+    ends = {name: partition.next_offset for name, partition in store.partitions.items()}
+    assert made.whole_transactions and ends == {each.name: each.next_offset for each in made.partitions}
+    return store
+
+
+def bodies(partition: Partition) -> list[bytes]:
+    return list(read_all(partition, memory=False).values())
+
+
+@pytest.mark.parametrize("steps", range(STEPS + 1))
+@pytest.mark.parametrize("killed", [False, True])
+def test_it_has_all_of_it_and_what_was_settled_there_stays_settled(steps: int, killed: bool) -> None:
+    fs = FaultyFileSystem()
+    store, logs = begun(fs)
+    decided(store, logs)
+    checkpoint(store, steps)
+    for log in logs:
+        store.cursors.open(NAME, log.name, 0).ack([0, 1])
+    store.cursors.hurry()
+    commit(store)
+    if killed:
+        fs.kill()
+    copy = restored(fs)
+    assert len(copy.partitions) == LOGS
+    for name, partition in copy.partitions.items():
+        cursor = copy.cursors.get(NAME, name)
+        assert bodies(partition) == [b"first", b"part"]
+        assert cursor is not None and cursor.floor == 2
+
+
+@pytest.mark.parametrize("checkpoints", [0, 1, 2])
+def test_a_part_that_could_not_be_written_is_in_it_whatever_checkpoints_have_released(checkpoints: int) -> None:
+    fs = FaultyFileSystem()
+    store, logs = begun(fs)
+    for log in logs:
+        put(log, b"part")
+    store.together(logs, [], lambda holds: None)
+    fs.fail("pwritev", 3, errno.ENOSPC)  # the first one decides
+    commit(store)
+    assert len([log for log in logs if log.postponed]) == 1
+    for _ in range(checkpoints):
+        checkpoint(store)
+    copy = restored(fs)
+    assert all(bodies(partition) == [b"first", b"part"] for partition in copy.partitions.values())
+
+
+def test_messages_that_wait_for_the_sync_of_an_interval_are_in_it() -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    log = store.partition("p", PartitionOptions(sync=SyncPolicy(60_000_000_000)))
+    put(log, b"one")
+    commit(store)
+    copy = restored(fs)
+    assert bodies(copy.partitions["p"]) == [b"one"]
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_a_cursor_that_was_deleted_since_is_not_in_it(snapshot: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    fs = FaultyFileSystem()
+    store, logs = begun(fs)
+    cursor = store.cursors.open(NAME, logs[0].name, 0)
+    commit(store)
+    put(logs[1], b"part")
+    store.together([logs[1]], [(cursor, [0])], lambda holds: cursor.ack([0]) if holds else None)
+    commit(store)
+    store.cursors.delete(NAME)
+    if snapshot:
+        monkeypatch.setattr(limits, "CURSOR_JOURNAL_BYTES_MAX", 0)
+    commit(store)
+    put(logs[1], b"late")
+    jobs = store.take(both(NOW))
+    jobs[0].write()  # in the journal alone: the copy has a journal
+    copy = restored(fs)
+    assert copy.cursors.names() == []
+    assert bodies(copy.partitions[logs[1].name]) == [b"first", b"part", b"late"]
+
+
+def test_a_cursor_that_was_made_since_the_cursors_were_read_comes_with_its_acks() -> None:
+    fs = FaultyFileSystem()
+    store, logs = begun(fs)
+    read = cut.read_cursors
+
+    def late(*args: object) -> object:
+        found = read(*args)  # type: ignore[arg-type]
+        if not store.cursors.names():
+            cursor = store.cursors.open(NAME, logs[0].name, 0)
+            put(logs[1], b"part")
+            store.together([logs[1]], [(cursor, [0])], lambda holds: None)
+            commit(store)
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cut, "read_cursors", late)
+        copy = restored(fs)
+    assert bodies(copy.partitions[logs[1].name]) == [b"first", b"part"]
+    made = copy.cursors.get(NAME, logs[0].name)
+    assert made is not None and made.floor == 1
+
+
+class Interrupted(FaultyFileSystem):
+    """Calls ``act`` before the n-th time that something of the data directory is read or listed."""
+
+    def __init__(self, nth: int) -> None:
+        super().__init__(Random(nth))
+        self.left, self.act = nth, lambda: None
+
+    def _count(self, path: str) -> None:
+        if path.startswith("/data"):
+            self.left -= 1
+            if self.left == 0:
+                self.act()
+
+    def open_read(self, path: str) -> int:
+        self._count(path)
+        return super().open_read(path)
+
+    def listdir(self, path: str) -> list[str]:
+        self._count(path)
+        return super().listdir(path)
+
+
+def test_transactions_and_checkpoints_at_any_moment_leave_it_whole() -> None:
+    nth, over = 0, False
+    while not over:
+        nth += 1
+        fs = Interrupted(0)
+        store, _ = opened(fs, journal_file_bytes=2_000)
+        logs = [store.partition(name, ALWAYS) for name in "abc"]
+        for log in logs:
+            put(log, b"first")
+        commit(store)
+        decided(store, logs, b"before")
+        done: list[int] = []
+
+        def act(store: Store = store, logs: list[Partition] = logs, done: list[int] = done) -> None:
+            for number in range(3):  # the file that was oldest is used again
+                decided(store, logs, b"%d" % number)
+                checkpoint(store)
+            done.append(1)
+
+        fs.act, fs.left = act, nth
+        back_up(fs, "/data", "/backup", now_ns=NOW, version="1")
+        over = not done
+        restore(fs, "/backup", "/other", Copier(fs))
+        copy, _ = opened(fs, "/other")
+        found = {tuple(bodies(partition)) for partition in copy.partitions.values()}
+        assert len(found) == 1, (nth, found)
+        assert found.pop()[:2] == (b"first", b"before")
+    assert nth > 20
+
+
+def test_a_backup_during_which_files_are_always_released_says_that_transactions_may_be_in_it_in_part() -> None:
+    class Busy(FaultyFileSystem):
+        def listdir(self, path: str) -> list[str]:
+            names = super().listdir(path)
+            if path == layout.journal_path("/data") and names and self.busy:
+                self.rename(f"{path}/{names[0]}", layout.journal_file_path(path, int(names[0][:10]) + 1))
+            return names
+
+        busy = False
+
+    fs = Busy()
+    store, _ = opened(fs)
+    put(store.partition("/queue/a", ALWAYS), b"one")
+    commit(store)
+    fs.busy = True
+    pauses: list[int] = []
+    made = back_up(fs, "/data", "/copy", now_ns=NOW, version="1", pause=lambda: pauses.append(1)).manifest
+    assert (made.whole_transactions, len(pauses)) == (False, cut.TRIES_MAX)
+    fs.busy = False
+    assert back_up(fs, "/data", "/calm", now_ns=NOW, version="1").manifest.whole_transactions
+
+
+@pytest.mark.parametrize("sync", [SyncPolicy(0), SyncPolicy(60_000_000_000)], ids=["always", "interval"])
+@pytest.mark.parametrize("before", [0, 1])
+@pytest.mark.parametrize("segment_bytes", [4_096, 1 << 26])
+def test_what_has_passed_the_journal_by_is_in_it_if_something_behind_it_is(
+    sync: SyncPolicy, before: int, segment_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "JOURNAL_PASSED_BYTES_MIN", 1_000)
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    logs = [store.partition(name, PartitionOptions(segment_bytes=segment_bytes, sync=sync)) for name in "ab"]
+    wanted = [b"small"] * before + [b"large" * 1_000, b"large" * 1_001, b"part"]
+    for body in wanted[:-1]:
+        put(logs[0], body)
+        commit(store)
+    heads = cut.read_head
+
+    def early(fs: Any, directory: str) -> Any:
+        """Where the log stood before anything of this was synced."""
+        head, raw = heads(fs, directory)
+        return (None, raw and bytes(len(raw))) if directory.endswith("/a") else (head, raw)
+
+    decided(store, logs)
+    monkeypatch.setattr(cut, "read_head", early)
+    copy = restored(fs)
+    assert bodies(copy.partitions["a"]) == wanted
+    assert bodies(copy.partitions["b"]) == [b"part"]
