@@ -1,14 +1,16 @@
 """Receipts: when a RECEIPT may be sent, and in which order.
 
 A receipt is a promise about something that may still be on its way to the disk. Each session therefore keeps a
-first-in-first-out line of *groups*; a group is a run of RECEIPTs that become true together (all sends that went into
-one batch), and it leaves the line only when it is true and everything before it has left. So receipts come in the
-order of the client's frames, and never before their effect (``docs/protocol.md``, "RECEIPT"). What was sent before
-without asking (``Silent``) is waited for as well: who sends a hundred messages and asks once is told of them all.
+first-in-first-out line of *groups*; a group is a run of RECEIPTs that become true together (all sends that are written
+in one turn, however many batches they went into), and it leaves the line only when it is true and everything before it
+has left. So receipts come in the order of the client's frames, and never before their effect (``docs/protocol.md``,
+"RECEIPT"). What was sent before without asking (``Silent``) is waited for as well: who sends a hundred messages and
+asks once is told of them all.
 
 Invariants: a group waits for ``waiting`` commits, its own and those of everything silent before it; a commit that
-failed makes the group ``failed``; what leaves the line is bytes, ready to send. This module knows neither sockets nor
-storage: a batch is anything with a list ``waiters``.
+failed makes the group fail where its first message was; what leaves the line is bytes, ready to send. This module knows
+neither sockets nor storage: a batch is anything with a list ``waiters`` and a ``turn``, which is the same object for
+batches that are written together.
 """
 
 from __future__ import annotations
@@ -20,63 +22,71 @@ from radiator.errors import ProtocolError
 from radiator.stomp.encoder import SERVER_END
 
 
-class ReceiptGroup:
-    """RECEIPTs of one session that become true together.
+class Share:
+    """What a group has in one batch: it hangs on the batch's waiters."""
 
-    ``suffix`` ends every RECEIPT of the group (partition, ``delivered-to``, the blank line and the NUL); with
-    ``offsets`` absent the suffix follows the receipt id directly.
-    """
+    __slots__ = ("_group", "_index", "batch", "weight_bytes")
 
-    __slots__ = ("batch", "failure", "final", "ids", "line", "offsets", "suffix", "waiting", "weight_bytes")
-
-    def __init__(self, line: ReceiptLine, suffix: bytes, waiting: int, batch: Any = None) -> None:
-        self.line = line
+    def __init__(self, group: ReceiptGroup, index: int, batch: Any) -> None:
+        self._group = group
+        self._index = index  # of its first RECEIPT in the group
         self.batch = batch
-        self.suffix = suffix
-        self.ids: list[bytes] = []
-        self.offsets: list[int] = []
-        self.waiting = waiting
-        self.weight_bytes = 0  # what it holds in memory, roughly
-        self.failure: ProtocolError | None = None
-        self.final: bytes | None = None  # sent instead of RECEIPTs: an ERROR frame that must not overtake them
+        self.weight_bytes = 0  # what its RECEIPTs hold in memory, roughly
 
-    def add(self, receipt: bytes) -> int:
-        """One more RECEIPT; returns what it weighs."""
-        self.ids.append(receipt)
-        weight = len(receipt) + RECEIPT_OVERHEAD_BYTES
-        self.weight_bytes += weight
-        self.line.held_bytes += weight
-        return weight
+    def settle(self, failure: ProtocolError | None = None) -> None:
+        """The batch is stored, or is not."""
+        group = self._group
+        self.batch = None  # which holds this: a cycle would keep every message until the collector comes
+        if group.share is self:
+            group.share = None
+        group.told(failure, self._index)
+
+
+class ReceiptGroup:
+    """RECEIPTs of one session that become true together."""
+
+    __slots__ = ("failure", "failure_index", "final", "ids", "line", "offsets", "share", "suffixes", "turn", "waiting",
+                 "weight_bytes")  # fmt: skip
+    batch = None
+
+    def __init__(self, line: ReceiptLine, waiting: int, turn: object = None) -> None:
+        self.line = line
+        self.turn = turn
+        self.ids: list[bytes] = []
+        self.offsets: list[int] = []  # of messages, if it is about those
+        self.suffixes: list[bytes] = []  # how each RECEIPT of a message ends
+        self.share: Share | None = None  # the latest
+        self.waiting = waiting
+        self.weight_bytes = 0
+        self.failure: ProtocolError | None = None
+        self.failure_index = 0  # of the RECEIPT that it is the answer to
+        self.final: bytes | None = None  # sent instead of RECEIPTs: an ERROR frame that must not overtake them
 
     def settle(self, failure: ProtocolError | None = None) -> None:
         """One of the commits that this group waits for has ended."""
-        self.batch = None  # which holds this group: a cycle would keep every message until the collector comes
-        self.told(failure)
+        self.told(failure, 0)
 
-    def told(self, failure: ProtocolError | None) -> None:
-        """The same, of one that it is behind."""
+    def told(self, failure: ProtocolError | None, index: int = 0) -> None:
+        """The same, of one that its RECEIPTs from ``index`` on are about, or are behind."""
         self.waiting -= 1
-        if failure is not None and self.failure is None:
-            self.failure = failure
-        self.line.drain()
+        if failure is not None and (self.failure is None or index < self.failure_index):
+            self.failure, self.failure_index = failure, index
+        if self.waiting <= 0:
+            self.line.drain()
 
     def encode(self) -> bytes:
-        """The RECEIPT frames (or the final frame) as bytes."""
+        """The RECEIPT frames (or the final frame) as bytes; those before the failure, if there is one."""
         if self.final is not None:
             return self.final
-        suffix, ids = self.suffix, self.ids
-        if len(ids) == 1:
-            if self.offsets:
-                return b"RECEIPT\nreceipt-id:%b\noffset:%d%b" % (ids[0], self.offsets[0], suffix)
-            return b"RECEIPT\nreceipt-id:%b%b" % (ids[0], suffix)
+        ids = self.ids if self.failure is None else self.ids[: self.failure_index]
         if self.offsets:
             return b"".join(
                 [
-                    b"RECEIPT\nreceipt-id:%b\noffset:%d%b" % (receipt, offset, suffix)
-                    for receipt, offset in zip(ids, self.offsets, strict=True)
+                    b"RECEIPT\nreceipt-id:%b\noffset:%d%b" % each
+                    for each in zip(ids, self.offsets, self.suffixes, strict=self.failure is None)
                 ]
             )
-        return b"".join([b"RECEIPT\nreceipt-id:%b%b" % (receipt, suffix) for receipt in ids])
+        return b"".join([b"RECEIPT\nreceipt-id:%b%b" % (receipt, PLAIN_SUFFIX) for receipt in ids])
 
 
 class Silent:
@@ -133,41 +143,54 @@ class ReceiptLine:
         if not (self._groups or self._fresh or self._failure):
             self._out(b"RECEIPT\nreceipt-id:%b%b" % (receipt, PLAIN_SUFFIX))
             return
-        group = ReceiptGroup(self, PLAIN_SUFFIX, 0)
-        group.add(receipt)
-        self._append(group)
+        self._plain(receipt, 0)
         self.drain()
 
     def final(self, frame: bytes) -> None:
         """A frame that ends the conversation (ERROR): sent after all receipts before it."""
-        group = ReceiptGroup(self, b"", 0)
+        group = ReceiptGroup(self, 0)
         group.final = frame
         self._groups.append(group)
         self._last = None
         self.drain()
 
     def stored(self, receipt: bytes, offset: int, batch: Any, suffix: bytes) -> int:
-        """A RECEIPT that waits for ``batch``; a run with the same batch and the same suffix object shares a group.
-        Returns what it weighs in memory."""
+        """A RECEIPT that waits for ``batch``; it ends with ``suffix``. Returns what it weighs in memory."""
         group = self._last
-        if group is None or group.batch is not batch or group.suffix is not suffix or self._fresh or self._failure:
-            group = ReceiptGroup(self, suffix, 1, batch)
-            batch.waiters.append(group)
+        if group is None or group.turn is not batch.turn or self._fresh or self._failure:
+            group = ReceiptGroup(self, 0, batch.turn)
             self._append(group)
             self._last = group
+        share = group.share
+        if share is None or share.batch is not batch:
+            share = group.share = Share(group, len(group.ids), batch)
+            batch.waiters.append(share)
+            group.waiting += 1
+        group.ids.append(receipt)
         group.offsets.append(offset)
-        return group.add(receipt)
+        group.suffixes.append(suffix)
+        weight = len(receipt) + RECEIPT_OVERHEAD_BYTES
+        share.weight_bytes += weight
+        group.weight_bytes += weight
+        self.held_bytes += weight
+        return weight
 
     def after(self, receipt: bytes, waited: list[list[Any]]) -> None:
         """A RECEIPT that waits for several things, each given by its list of waiters."""
         if not waited:
             self.now(receipt)
             return
-        group = ReceiptGroup(self, PLAIN_SUFFIX, len(waited))
-        group.add(receipt)
+        group = self._plain(receipt, len(waited))
         for waiters in waited:
             waiters.append(group)
+
+    def _plain(self, receipt: bytes, waiting: int) -> ReceiptGroup:
+        group = ReceiptGroup(self, waiting)
+        group.ids.append(receipt)
+        group.weight_bytes = len(receipt) + RECEIPT_OVERHEAD_BYTES
+        self.held_bytes += group.weight_bytes
         self._append(group)
+        return group
 
     def silently(self, batch: Any) -> None:
         """A message without a receipt is in this batch."""
@@ -222,7 +245,9 @@ class ReceiptLine:
             if group is self._last:
                 self._last = None
             if group.failure is not None:
-                receipt = group.ids[0] if group.ids else None
+                receipt = group.ids[group.failure_index] if group.ids else None
+                if group.failure_index:
+                    self._out(group.encode())
                 groups.clear()
                 self.held_bytes = 0
                 self._last = None

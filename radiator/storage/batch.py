@@ -144,11 +144,13 @@ class BatchBuilder:
         "size_bytes",
         "sync_requested",
         "transmit_ns",
+        "turn",
         "waiters",
     )
 
-    def __init__(self, base_offset: int) -> None:
+    def __init__(self, base_offset: int, turn: object = None) -> None:
         self.base_offset = base_offset
+        self.turn = turn  # the same object for batches that are written together, and told in one turn
         self.receive_ns: list[int] = []
         self.event_ns: list[int] = []
         self.transmit_ns: list[int] = []

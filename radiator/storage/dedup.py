@@ -235,6 +235,11 @@ class UnderWay:
         self.waiters = waiters
         self.synced = False
 
+    @property
+    def turn(self) -> object:
+        """What waits here is told by itself (``partition.Place``)."""
+        return self
+
 
 class Dedup:
     """What one partition remembers."""

@@ -44,6 +44,11 @@ class ToSync:
         self.offset = -1
         self.waiters: list[Any] = []
 
+    @property
+    def turn(self) -> object:
+        """What waits here is told by itself (``partition.Place``)."""
+        return self
+
 
 class FilePartition(Partition):
     """A log with files. ``log`` belongs to the disk thread; everything else to the hub."""
@@ -173,6 +178,11 @@ class FilePartition(Partition):
     @property
     def makes_files(self) -> bool:  # type: ignore[override]
         return self.roll_wanted or self._retry_wanted or not (self.segments or self.open_batch is IDLE)
+
+    def _turn(self) -> object:
+        if not self.segments:
+            return object()  # it may have to wait until it may begin a file
+        return self._agenda.turn_synced if self.options.sync.always else self._agenda.turn_unsynced
 
     def want_file(self) -> None:
         """The first file is to be begun ahead of what will be in it."""

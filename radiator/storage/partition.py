@@ -48,6 +48,10 @@ class Place(Protocol):
     def waiters(self) -> list[Any]:
         """Each is told how it ended."""
 
+    @property
+    def turn(self) -> object:
+        """The same object for places that are told together."""
+
 
 IDLE = BatchBuilder(-1)  # stands in open_batch while nothing is open
 IDLE.waiters = ()  # type: ignore[assignment]  # nothing may wait here
@@ -59,7 +63,18 @@ class Agenda:
     Of each partition one deadline counts on each clock: the earliest that it has asked for since it was last met.
     """
 
-    __slots__ = ("_mono", "_wall", "dirty", "failed", "moments", "moved", "postponing", "removals")
+    __slots__ = (
+        "_mono",
+        "_wall",
+        "dirty",
+        "failed",
+        "moments",
+        "moved",
+        "postponing",
+        "removals",
+        "turn_synced",
+        "turn_unsynced",
+    )
 
     def __init__(self) -> None:
         self.postponing: dict[Partition, None] = {}  # those that hold decided batches back
@@ -70,8 +85,14 @@ class Agenda:
         self.dirty: list[Partition] = []
         self.moments: dict[Moment, None] = {}  # somebody asks where logs ended then
         self.removals: list[Job] = []  # which come after everything else of a turn, and after its syncs
+        self.begin_turn()
         self._mono: Timers[MonoNs, Partition] = Timers()
         self._wall: Timers[WallNs, Partition] = Timers()
+
+    def begin_turn(self) -> None:
+        """What was appended so far is being taken; what comes is for the next take."""
+        self.turn_synced = object()  # what is written, and synced, together (``BatchBuilder.turn``)
+        self.turn_unsynced = object()  # of rules that need no sync at once: it is told before
 
     def wake(self, partition: Partition, deadline_ns: MonoNs) -> None:
         """tick() must come by then, or before."""
@@ -283,9 +304,13 @@ class Partition(ABC):
             self._closed.append(self.open_batch)
         for moment in self._agenda.moments:
             moment.begins(self)
-        self.open_batch = BatchBuilder(self.next_offset)
+        self.open_batch = BatchBuilder(self.next_offset, self._turn())
         self.queue()
         return self.open_batch
+
+    def _turn(self) -> object:
+        """With what a batch that begins now will be stored; here: with nothing else."""
+        return object()
 
     def queue(self) -> None:
         """take() must come by."""

@@ -267,6 +267,7 @@ class Store:
         makers += [each for each in waiting if each not in together][: max(files_max - len(makers), 0)]
         for partition in makers:
             del waiting[partition]
+        self._agenda.begin_turn()
         dirty = self._agenda.dirty
         visit = dirty.copy()
         dirty.clear()

@@ -17,8 +17,9 @@ SUFFIX = b"\npartition:p\n\n\0"
 
 
 class Batch:
-    def __init__(self) -> None:
+    def __init__(self, turn: object = None) -> None:
         self.waiters: list[Any] = []
+        self.turn = turn or object()
 
     def commit(self, failure: ProtocolError | None = None) -> None:
         for group in self.waiters:
@@ -162,15 +163,47 @@ def test_receipt_ids_are_echoed_byte_by_byte(line: Line) -> None:
     assert line.out == b"RECEIPT\nreceipt-id:a\\cb\\\\ \xc3\xbc" + PLAIN_SUFFIX
 
 
+def test_receipts_of_batches_that_are_written_together_go_out_together(line: Line) -> None:
+    turn = object()
+    batches = [Batch(turn) for _ in range(3)]
+    for number in range(9):
+        line.line.stored(b"%d" % number, number, batches[number % 3], SUFFIX)
+    pieces: list[bytes] = []
+    line.line._out = pieces.append
+    for batch in batches:
+        assert not pieces
+        batch.commit()
+    assert len(pieces) == 1
+    line.out = pieces[0]
+    assert line.ids == list("012345678") and line.line.empty and line.line.held_bytes == 0
+
+
+def test_what_one_of_several_batches_lacks_is_told_with_its_first_receipt(line: Line) -> None:
+    turn = object()
+    first, second, third = Batch(turn), Batch(turn), Batch(turn)
+    for number, batch in enumerate([first, second, first, third, second]):
+        line.line.stored(b"%d" % number, number, batch, SUFFIX)
+    line.line.now(b"5")
+    third.commit(ProtocolError("storage", "the third"))
+    second.commit(FAILURE)
+    assert not line.failures
+    first.commit()
+    assert line.ids == ["0"]
+    assert line.failures == [(FAILURE, b"1")]
+    assert line.line.empty and line.line.held_bytes == 0
+
+
 @given(st.data())
 def test_any_interleaving_keeps_order_and_never_promises_early(data: st.DataObject) -> None:
-    """Receipts of random kinds, commits in random order: what is out is always a prefix that is true."""
+    """Receipts of random kinds, commits in random order, some in vain: what is out is always a prefix that is true, all
+    of it once it is known, and behind the first failure nothing but that."""
     line = Line()
-    batches = [Batch() for _ in range(4)]
-    done = [False] * 4
+    turns = [object(), object()]
+    batches = [Batch(data.draw(st.sampled_from(turns))) for _ in range(4)]
+    done, failed = [False] * 4, [False] * 4
     wanted: list[tuple[str, list[int]]] = []
     for number in range(data.draw(st.integers(1, 12))):
-        kind = data.draw(st.sampled_from(["now", "stored", "after"]))
+        kind = data.draw(st.sampled_from(["now", "stored", "stored", "stored", "after"]))
         waits: list[int] = []
         receipt = str(number).encode()
         if kind == "now":
@@ -182,16 +215,28 @@ def test_any_interleaving_keeps_order_and_never_promises_early(data: st.DataObje
             waits = data.draw(st.lists(st.integers(0, 3), unique=True))
             line.line.after(receipt, [batches[each].waiters for each in waits])
         wanted.append((str(number), waits))
-    for place in data.draw(st.permutations(range(4))):
-        batches[place].commit()
-        done[place] = True
-        true = []
+
+    def true() -> tuple[list[str], str | None]:
+        ids: list[str] = []
         for receipt_id, waits in wanted:
             if not all(done[each] for each in waits):
-                break
-            true.append(receipt_id)
-        assert line.ids == true
-    assert line.line.empty
+                return ids, None
+            if any(failed[each] for each in waits):
+                return ids, receipt_id
+            ids.append(receipt_id)
+        return ids, None
+
+    for place in data.draw(st.permutations(range(4))):
+        failed[place] = data.draw(st.booleans()) and data.draw(st.booleans())
+        batches[place].commit(FAILURE if failed[place] else None)
+        done[place] = True
+        ids, failure = true()
+        assert line.ids == ids[: len(line.ids)]
+        assert not line.failures or line.failures == [(FAILURE, failure and failure.encode())]
+    ids, failure = true()
+    assert line.ids == ids
+    assert line.failures == ([] if failure is None else [(FAILURE, failure.encode())])
+    assert line.line.empty and line.line.held_bytes == 0
 
 
 # --- what was sent without asking -----------------------------------------------------------------------------------
