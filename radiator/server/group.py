@@ -20,7 +20,7 @@ from radiator import clock
 from radiator.storage.jobs import run
 
 SLOW_NS = 2 * clock.NS_PER_MS  # a disk that took longer than this is left to its thread for a while
-SLOW_FOR_NS = clock.NS_PER_SECOND
+SLOW_FOR = 50  # times what it took: the loop waits for slow syncs a fiftieth of its time at most
 
 
 def run_group(jobs: list[Any], tell: Callable[[list[Any]], None]) -> list[Any]:
@@ -51,6 +51,6 @@ class Shortcut:
         run(jobs)
         ended_ns = clock.monotonic_ns()
         if ended_ns - started_ns > SLOW_NS:
-            self._not_before_ns = ended_ns + SLOW_FOR_NS
+            self._not_before_ns = ended_ns + SLOW_FOR * (ended_ns - started_ns)
         self.taken += 1
         return jobs

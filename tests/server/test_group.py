@@ -118,5 +118,5 @@ def test_after_a_slow_sync_the_thread_has_the_disk_for_a_while(store: Store, mon
     assert store.partitions["a"].high_watermark == 2
     jobs = jobs_of(store, a=[b"x"])
     assert not shortcut.allows(jobs, 1)
-    now[0] += group.SLOW_FOR_NS
+    now[0] += group.SLOW_FOR * (group.SLOW_NS + 1)
     assert shortcut.allows(jobs, 1)

@@ -70,6 +70,7 @@ class Journal:
         self._ahead = 0  # up to where there is room in the file already
         self._named = False  # this file's name is on the disk
         self._bad = False  # this file is not written again
+        self._looks = False  # the next write asks first whether the file is still there
 
     def goes_on(self, files: dict[int, int], next_entry: int, epoch: int) -> None:
         """An earlier run left these files, with so many bytes each; what is written from now on stands in a new one."""
@@ -89,6 +90,11 @@ class Journal:
         """Checkpoints have fallen behind: no more messages should be taken before one has been made."""
         return self.bytes > limits.JOURNAL_FILES_MAX * limits.JOURNAL_FILE_BYTES
 
+    def look(self) -> None:
+        """Have the next write fail if somebody has removed the file. To ask each time would be dear: who asks for the
+        times of a file makes the kernel give it exact ones with the next write, and the next sync write its inode."""
+        self._looks = True
+
     def write(self, entry: EntryBuilder) -> None:
         """Append an entry. Raises StorageError; then it is not there."""
         try:
@@ -96,8 +102,10 @@ class Journal:
             too_much = self.position + size > self._file_bytes and self.position > FILE_HEADER_BYTES
             if self._fd < 0 or self._bad or too_much:
                 self._begin_file()
-            if not self.fs.is_named(self._fd):
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+            if self._looks:
+                self._looks = False
+                if not self.fs.is_named(self._fd):
+                    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
             data = entry.encode(self.next_entry, self.epoch, self._salt)
             position = self.position
             if self.fs.pwritev(self._fd, [data], position) != len(data):
