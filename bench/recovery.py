@@ -5,6 +5,8 @@
     sparse     20 GiB in 160 sealed segments, of which only the first header and the last batch are there
     many       2,000 partitions, stopped well; killed, each with a torn tail; and all their heads gone as well, after
                which everything counts as not yet synced, and is
+    journal    as much journal as there may be, of messages of 100 B over 1 log, and over 1,000, there each a batch of its
+               own: with its segments, as a kill leaves it; and with none, as a power cut may
 
 The files are in the page cache: it is the program that is measured, not the disk. Nothing is left behind.
 """
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Callable
@@ -146,6 +149,38 @@ def many(parent: str, partitions: int) -> None:
     print(f"many    the same, and no head: {seconds_to_open(root, headless)[0]:.2f} s")
 
 
+def journal(parent: str, logs: int, part: int) -> None:
+    root, opened = tempfile.mkdtemp(dir=parent), tempfile.mkdtemp(dir=parent)
+    store = Store(root, FileSystem())
+    store.open(now())
+    partitions = [store.partition(f"/queue/{number}", PartitionOptions()) for number in range(logs)]
+    messages = 0
+    size_bytes = limits.JOURNAL_FILES_MAX * limits.JOURNAL_FILE_BYTES // part
+    while store.journal.bytes < size_bytes and not store.journal.full:  # nobody runs the checkpoints that it asks for
+        for partition in partitions:
+            for _ in range(max(1_000 // logs, 1)):
+                partition.append(partition.name, BLOCK, b"x" * 100, NOW + messages)
+                messages += 1
+        commit(store)
+    store.release()
+    size = store.journal.bytes
+
+    def killed() -> None:
+        shutil.rmtree(opened)
+        shutil.copytree(root, opened)
+
+    def without_segments() -> None:
+        killed()
+        shutil.rmtree(f"{opened}/partitions")
+
+    for before, what in ((killed, "killed"), (without_segments, "no segments")):
+        seconds, spent = seconds_to_open(opened, before)
+        print(
+            f"journal {size >> 20} MiB, {messages:9,} messages of {logs:5,} logs, {what:11}: {seconds:.2f} s, "
+            f"{spent:.2f} s of the processor"
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a tenth of everything")
@@ -156,6 +191,8 @@ def main() -> None:
         rebuild(parent, (200 << 20) // part)
         sparse(parent, 160 // part)
         many(parent, 2_000 // part)
+        for logs in (1, 1_000):
+            journal(parent, logs, part)
 
 
 if __name__ == "__main__":

@@ -353,7 +353,14 @@ def read_run(window: Window, position: int, end_offset: int, bytes_max: int) -> 
         header = batch_at(window, position)
     except DamagedBatch:
         return None, position
-    data, at, merger = window.data, position - window.position, Merger()
+    merger, at = merge_run(window.data, position - window.position, header, end_offset, bytes_max)
+    return (merger.finish() if merger.blocks else None), window.position + at
+
+
+def merge_run(data: bytes, at: int, header: BatchHeader, end_offset: int, bytes_max: int) -> tuple[Merger, int]:
+    """Merge the batch at ``at``, whose header this is, and those behind it as long as they hold, have no gap between
+    them and begin below ``end_offset``, until they have ``bytes_max`` unpacked. Returns them and the place behind."""
+    merger = Merger()
     while header.base_offset < end_offset and (
         not merger.blocks or (header.base_offset == merger.next_offset and merger.size_bytes < bytes_max)
     ):
@@ -363,6 +370,6 @@ def read_run(window: Window, position: int, end_offset: int, bytes_max: int) -> 
             at = merge_ones(merger, data, at, end_offset)
             header = decode_header(data, at)
             check(data, at, header)
-        except DamagedBatch:  # or only cut off by the end of the window; the next run finds out
+        except DamagedBatch:  # or only cut off by the end of the data; the next run finds out
             break
-    return (merger.finish() if merger.blocks else None), window.position + at
+    return merger, at

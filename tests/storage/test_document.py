@@ -162,9 +162,11 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert f"{limits.BATCH_BYTES_MAX // limits.MIB} MiB" in TEXT
     assert f"{limits.SEGMENT_BYTES_MIN // limits.KIB} KiB and up, {limits.SEGMENT_BYTES // limits.MIB} MiB" in TEXT
     assert f"cursors | {limits.CURSORS_MAX:,}" in TEXT and f"an array of {limits.CURSORS_MAX:,} u64" in TEXT
-    assert f"| file of the journal | {limits.JOURNAL_FILE_BYTES // limits.MIB} MiB, or one entry |" in TEXT
-    most = f"{limits.JOURNAL_FILES_MAX} × {limits.JOURNAL_FILE_BYTES // limits.MIB} MiB"
-    assert f"| files of the journal | {most} |" in TEXT and f"have more than {most}, no more" in TEXT
+    file_bytes, batches = f"{limits.JOURNAL_FILE_BYTES // limits.MIB} MiB", f"{limits.JOURNAL_FILE_BATCHES:,} batches"
+    assert f"| file of the journal | {file_bytes} and {batches}, or one entry |" in TEXT
+    most = f"{limits.JOURNAL_FILES_MAX} × {file_bytes}", f"{limits.JOURNAL_FILES_MAX} × {batches}"
+    assert f"| files of the journal | {most[0]} and {most[1]} |" in TEXT
+    assert f"have more than {most[0]}, or more than\n{most[1]}, no more" in TEXT
     assert f"| threads that sync segments in a checkpoint | {limits.CHECKPOINT_THREADS} |" in TEXT
     assert f"by {limits.CHECKPOINT_THREADS} threads" in TEXT
     assert f"the journal by from | {limits.JOURNAL_PASSED_BYTES_MIN // limits.MIB} MiB |" in TEXT

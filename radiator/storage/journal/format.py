@@ -21,7 +21,7 @@ from struct import error as StructError
 from typing import NamedTuple
 from zlib import crc32
 
-from radiator.storage.format import HEADER_BYTES, PREFIX, BatchHeader, DamagedBatch, check, decode_header
+from radiator.storage.format import PREFIX, BatchHeader, DamagedBatch, check, decode_header
 
 FILE_MAGIC = b"\x89RDW1\r\n\x1a"
 FILE_HEADER_BYTES = 64
@@ -82,12 +82,13 @@ def encode_file_header(header: FileHeader) -> bytes:
 class EntryBuilder:
     """The parts of an entry, as they come together."""
 
-    __slots__ = ("_pieces", "_sealed", "length")
+    __slots__ = ("_pieces", "_sealed", "batches", "length")
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
         self._sealed: list[bytes] = []  # what the crc of the entry is of
         self.length = 0
+        self.batches = 0
 
     def add_batch(self, partition: bytes, pieces: Sequence[bytes]) -> None:
         """``partition``: its name in UTF-8; ``pieces``: of ``encode_batch``, the first of which is PREFIX."""
@@ -97,6 +98,7 @@ class EntryBuilder:
         head = _BATCH.pack(BATCH, len(partition), length)
         self._sealed += (head, partition, pieces[0])
         self._pieces += (head, partition, *pieces)
+        self.batches += 1
         self.length += _BATCH.size + len(partition) + length
 
     def add_acks(self, records: bytes) -> None:
@@ -182,14 +184,14 @@ def _decode_parts(body: memoryview, position: int) -> Parts:
         if body[at] == BATCH:
             _, name_length, batch_length = _BATCH.unpack_from(body, at)
             start = at + _BATCH.size + name_length
+            end = start + batch_length
+            header = decode_header(body, start)
+            if header.total_len != batch_length or end > len(body):
+                raise DamagedBatch(f"a batch of {batch_length} bytes says it has {header.total_len}")
             name = str(body[at + _BATCH.size : start], "utf-8")
-            batch = body[start : start + batch_length]
-            header = decode_header(bytes(batch[:HEADER_BYTES]))
-            if header.total_len != batch_length or len(batch) != batch_length:
-                raise DamagedBatch(f"a batch of {len(batch)} bytes says it has {header.total_len}")
-            parts.append(Part(name, header, batch, position + start))
+            parts.append(Part(name, header, body[start:end], position + start))
             sealed.append(body[at : start + PREFIX_BYTES])
-            at = start + batch_length
+            at = end
         elif body[at] == ACKS:
             _, length = _ACKS.unpack_from(body, at)
             records = bytes(body[at + _ACKS.size : at + _ACKS.size + length])

@@ -20,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+from typing import NamedTuple
 
 from radiator import limits
 from radiator.errors import StorageError
@@ -43,6 +44,13 @@ VOID = bytes(8)  # in place of an entry's magic
 ASKED = ZEROS[:AHEAD_BYTES_MIN]  # what a full disk must take before messages are
 
 
+class Extent(NamedTuple):
+    """What a file of the journal has."""
+
+    bytes: int
+    batches: int
+
+
 class Journal:
     """See the top of the file."""
 
@@ -60,7 +68,8 @@ class Journal:
         self.position = 0
         self._again = again
         self._file_bytes = file_bytes
-        self._full_bytes: dict[int, int] = {}  # of the files before the last, by number
+        self._before: dict[int, Extent] = {}  # of the files before the last, by number
+        self._batches = 0  # in the last file
         self._spare = 0  # the number of a file that may be used again; 0: none
         self._fd = -1
         self._unsynced: list[tuple[int, int]] = []  # (number, descriptor) of full files that no sync has covered
@@ -74,7 +83,7 @@ class Journal:
 
     def goes_on(self, files: dict[int, int], next_entry: int, epoch: int) -> None:
         """An earlier run left these files, with so many bytes each; what is written from now on stands in a new one."""
-        self._full_bytes = dict(files)
+        self._before = {number: Extent(size, 0) for number, size in files.items()}
         self.file_number = max(files, default=0)
         self.next_entry, self.epoch = next_entry, epoch
         self._bad = self.wants_checkpoint = bool(files)
@@ -83,12 +92,14 @@ class Journal:
     @property
     def bytes(self) -> int:
         """Of all files that are needed."""
-        return sum(self._full_bytes.values()) + self.position
+        return sum(each.bytes for each in self._before.values()) + self.position
 
     @property
     def full(self) -> bool:
         """Checkpoints have fallen behind: no more messages should be taken before one has been made."""
-        return self.bytes > limits.JOURNAL_FILES_MAX * limits.JOURNAL_FILE_BYTES
+        batches = sum(each.batches for each in self._before.values()) + self._batches
+        files_max = limits.JOURNAL_FILES_MAX
+        return self.bytes > files_max * limits.JOURNAL_FILE_BYTES or batches > files_max * limits.JOURNAL_FILE_BATCHES
 
     def look(self) -> None:
         """Have the next write fail if somebody has removed the file. To ask each time would be dear: who asks for the
@@ -99,8 +110,8 @@ class Journal:
         """Append an entry. Raises StorageError; then it is not there."""
         try:
             size = entry.size_bytes
-            too_much = self.position + size > self._file_bytes and self.position > FILE_HEADER_BYTES
-            if self._fd < 0 or self._bad or too_much:
+            too_much = self.position + size > self._file_bytes or self._batches >= limits.JOURNAL_FILE_BATCHES
+            if self._fd < 0 or self._bad or (too_much and self.position > FILE_HEADER_BYTES):
                 self._begin_file()
             if self._looks:
                 self._looks = False
@@ -114,6 +125,7 @@ class Journal:
             self._bad = self._bad or error.errno not in NO_ROOM
             raise self._fail("write", error) from error
         self.position = position + len(data)
+        self._batches += entry.batches
         self.next_entry += 1
         self.failed = None
         if self.position + len(data) > self._ahead:
@@ -184,7 +196,7 @@ class Journal:
 
     def _begin_file(self) -> None:
         self._again(self._open_file)
-        self.wants_checkpoint |= bool(self._full_bytes)
+        self.wants_checkpoint |= bool(self._before)
 
     def _open_file(self) -> None:
         fs, number = self.fs, self.file_number + 1
@@ -212,22 +224,22 @@ class Journal:
                 close_quietly(fs, self._fd)
             else:
                 self._unsynced.append((self.file_number, self._fd))
-            self._full_bytes[self.file_number] = self.position
+            self._before[self.file_number] = Extent(self.position, self._batches)
         self._fd, self.file_number, self._salt = fd, number, salt
         self.position = self._synced = FILE_HEADER_BYTES
-        self._ahead = ahead
+        self._ahead, self._batches = ahead, 0
         self._bad = self._named = False
 
     def release(self, first_needed: int) -> None:
         """What stands in files with lower numbers is in synced segments. Raises OSError."""
-        for number in sorted(number for number in self._full_bytes if number < first_needed):
+        for number in sorted(number for number in self._before if number < first_needed):
             if self._spare:
                 with contextlib.suppress(FileNotFoundError):
                     self.fs.remove(self.path(self._spare))
                 self._spare = 0
             self.fs.sync_dir(self.directory)  # a file goes before the one that says that its last entries are void
             self._spare = number
-            del self._full_bytes[number]
+            del self._before[number]
         self._close_unsynced(first_needed)
         if self._doubtful < first_needed:
             self._doubtful = 0
@@ -268,9 +280,9 @@ class Journal:
         self.close()
         if not self.file_number:
             return  # nothing was ever written
-        for number in sorted({*self._full_bytes, self.file_number, self._spare}):
+        for number in sorted({*self._before, self.file_number, self._spare}):
             with contextlib.suppress(FileNotFoundError):
                 self.fs.remove(self.path(number))
         self.fs.sync_dir(self.directory)
-        self._full_bytes.clear()
+        self._before.clear()
         self._spare = 0

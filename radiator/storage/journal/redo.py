@@ -13,26 +13,31 @@ Runs on the hub, when partitions are recovered. Raises OSError, StorageError.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from itertools import chain
+from itertools import chain, islice
 from typing import NamedTuple
 
+from radiator import limits
 from radiator.clock import Now, WallNs
 from radiator.errors import StorageError
 from radiator.storage.batch import RecordBatch
 from radiator.storage.file_partition import FilePartition
-from radiator.storage.format import decode
+from radiator.storage.format import SPARSE, decode
+from radiator.storage.header import BatchHeader
 from radiator.storage.jobs import AppendJob
 from radiator.storage.journal.format import Entry, Part
 from radiator.storage.journal.reading import end_of
 from radiator.storage.recovery import RecoveryNote
+from radiator.storage.segment import merge_run
+
+RUN_BYTES_MAX = limits.MIB  # of small batches that follow one another, written at once
 
 PartitionOf = Callable[[str], FilePartition | None]
 
 
 class _Missing(NamedTuple):
-    partition: FilePartition
+    header: BatchHeader
     data: bytes
-    from_offset: int  # what is below is there
+    end_offset: int
 
 
 class Redo:
@@ -43,7 +48,7 @@ class Redo:
         self.ends: dict[str, int] = {}  # where the logs will end that are spoken of
         self.partitions: dict[str, FilePartition] = {}
         self.appended = 0  # messages that were in no segment yet
-        self._missing: list[_Missing] = []
+        self._missing: dict[FilePartition, list[_Missing]] = {}
         for entry in chain(*entries):
             for part in entry.parts:
                 self._look(part, partition_of)
@@ -60,27 +65,65 @@ class Redo:
             self.partitions[name] = partition
             known = self.ends[name] = partition.next_offset
         if end > known:
-            self._missing.append(_Missing(self.partitions[name], bytes(part.data), known))
+            missing = self._missing.setdefault(self.partitions[name], [])
+            missing.append(_Missing(part.header, bytes(part.data), end))
             self.ends[name] = end
 
     def append(self, notes: list[RecoveryNote], now: Now) -> None:
         """Writes the batches that are not there. Before that, cursors must have been set back to these ends."""
-        for missing in self._missing:
-            self.appended += _append(missing, notes, now)
-        for partition in dict.fromkeys(missing.partition for missing in self._missing):
+        for partition, batches in self._missing.items():
+            place = 0
+            while place < len(batches):
+                count = _run_length(batches, place, partition.next_offset)
+                if count < 2 or not self._append_run(partition, batches[place : place + count], now):
+                    count = 1
+                    self.appended += _append(partition, batches[place].data, notes, now)
+                place += count
             if partition.postponed:
-                count = sum(map(len, partition.postponed))
-                text = f"{count} messages are in the journal, and wait until they can be written ({partition.failed})"
+                messages = sum(map(len, partition.postponed))
+                text = (
+                    f"{messages} messages are in the journal, and wait until they can be written ({partition.failed})"
+                )
                 notes.append(RecoveryNote(partition.directory, text, "journal"))
         for partition in self.partitions.values():
             partition.log.owes_sync = True
             partition.log.names_made += 1
             partition.checkpoints.written(partition)
 
+    def _append_run(self, partition: FilePartition, batches: list[_Missing], now: Now) -> bool:
+        """Write the bytes of these batches at once. False if that cannot be: nothing has happened then."""
+        data = b"".join(batch.data for batch in batches)
+        merger, end = merge_run(data, 0, batches[0].header, batches[-1].end_offset, len(data))
+        if end < len(data) or len(merger.ids) > limits.BATCH_NAMES_MAX:
+            return False
+        job = AppendJob(partition, merger.finish(), [], True, roll=False)
+        job.pieces = [data]
+        job.write()
+        if job.error is not None:
+            return False
+        job.decided = True
+        self.appended += _done(job, now)
+        return True
 
-def _append(missing: _Missing, notes: list[RecoveryNote], now: Now) -> int:
-    """Returns how many messages."""
-    partition, columns = missing.partition, decode(missing.data)[1]
+
+def _run_length(batches: list[_Missing], place: int, offset: int) -> int:
+    """How many batches from ``place`` on follow one another from ``offset`` on, and may be written at once."""
+    count = size = records = 0
+    for batch in islice(batches, place, None):
+        size += len(batch.data)
+        records += batch.header.records
+        if batch.header.base_offset != offset or batch.header.flags & SPARSE:
+            break
+        if size > RUN_BYTES_MAX or records > limits.BATCH_RECORDS_MAX:
+            break
+        offset = batch.end_offset
+        count += 1
+    return count
+
+
+def _append(partition: FilePartition, data: bytes, notes: list[RecoveryNote], now: Now) -> int:
+    """Write one batch, or the part of it that is not there. Returns how many messages."""
+    columns = decode(data)[1]
     start = partition.next_offset
     batch = RecordBatch(*columns._replace(base_offset=start))
     if columns.base_offset < start:
@@ -88,10 +131,16 @@ def _append(missing: _Missing, notes: list[RecoveryNote], now: Now) -> int:
     elif columns.base_offset > start:
         text = f"offsets {start} to {columns.base_offset - 1} are neither in a segment nor in the journal"
         notes.append(RecoveryNote(partition.directory, text, "damage", start, columns.base_offset - 1))
-    partition.next_offset = batch.next_offset
-    partition.last_receive_ns = WallNs(max(partition.last_receive_ns, batch.receive_ns[-1]))
     job = AppendJob(partition, batch, [], True, roll=start < columns.base_offset)
     job.decided = True
     job.write()
+    return _done(job, now)
+
+
+def _done(job: AppendJob, now: Now) -> int:
+    """The partition has it, in its segment or postponed. Returns how many messages."""
+    partition, batch = job.partition, job.batch
+    partition.next_offset = batch.next_offset
+    partition.last_receive_ns = WallNs(max(partition.last_receive_ns, batch.receive_ns[-1]))
     job.done(now)
     return len(batch)
