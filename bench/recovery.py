@@ -5,8 +5,8 @@
     sparse     20 GiB in 160 sealed segments, of which only the first header and the last batch are there
     many       2,000 partitions, stopped well; killed, each with a torn tail; and all their heads gone as well, after
                which everything counts as not yet synced, and is
-    journal    as much journal as there may be, of messages of 100 B over 1 log, and over 1,000, there each a batch of its
-               own: with its segments, as a kill leaves it; and with none, as a power cut may
+    journal    as much journal as there may be, of messages of 100 B over 1 log, and over 1,000, where each is a batch of
+               its own: with its segments, as a kill leaves it; and with none, as a power cut may
 
 The files are in the page cache: it is the program that is measured, not the disk. Nothing is left behind.
 """
@@ -14,6 +14,7 @@ The files are in the page cache: it is the program that is measured, not the dis
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import shutil
 import tempfile
@@ -22,6 +23,7 @@ from collections.abc import Callable
 
 from radiator import limits
 from radiator.clock import now
+from radiator.server.app import GC_THRESHOLDS
 from radiator.storage import layout
 from radiator.storage.files import FileSystem
 from radiator.storage.options import PartitionOptions, SyncPolicy
@@ -187,6 +189,7 @@ def main() -> None:
     parser.add_argument("--directory", help="where to write (default: a temporary directory)")
     options = parser.parse_args()
     part = 10 if options.quick else 1
+    gc.set_threshold(*GC_THRESHOLDS)  # as the broker does
     with tempfile.TemporaryDirectory(dir=options.directory) as parent:
         rebuild(parent, (200 << 20) // part)
         sparse(parent, 160 // part)

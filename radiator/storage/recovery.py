@@ -284,7 +284,7 @@ def _walk_active(
                 if found is None:
                     _cut(fs, fd, path, position, size, reason, notes)
                     break
-                if found[0] > position:
+                if found[0] > position or found[1].base_offset > expected:
                     notes.append(_middle(path, position, found[0], expected, found[1].base_offset))
                 position = found[0]
                 header = batch_at(window, position)
@@ -344,8 +344,9 @@ def _cut(fs: FileSystem, fd: int, path: str, position: int, size: int, damage: s
 
 
 def _middle(path: str, position: int, end: int, expected: int, found: int) -> RecoveryNote:
+    where = f"bytes {position} to {end - 1}" if end > position else f"before byte {position}"
     lost = f"offsets {expected} to {found - 1} are lost" if found > expected else "no offset is missing"
-    text = f"damage in the middle, bytes {position} to {end - 1}: {lost}; everything behind is kept"
+    text = f"damage in the middle, {where}: {lost}; everything behind is kept"
     return RecoveryNote(path, text, "damage", expected, found - 1)
 
 

@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from radiator import limits
-from radiator.storage.options import PartitionOptions
+from radiator.storage.options import PartitionOptions, SyncPolicy
 from radiator.storage.store import Store
 from tests.clocks import both
 from tests.storage.driving import ALWAYS, NOW, commit, opened, put, read_all
@@ -97,7 +97,29 @@ def test_a_log_that_has_some_of_the_batches_gets_the_others() -> None:
     assert {name: read_all(store.partitions[name], memory=False) for name in LOGS} == expected
 
 
-def test_a_file_ends_with_its_hundred_thousandth_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_lost_before_a_batch_that_the_journal_makes_good_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The place of a batch that passed the journal by, and is lost, is filled with the one that came behind it."""
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    log = store.partition("a", PartitionOptions(sync=SyncPolicy(None)))
+    ends = []
+    for number, passes_by in enumerate((False, True, False, True)):
+        monkeypatch.setattr(limits, "JOURNAL_PASSED_BYTES_MIN", 1 if passes_by else limits.MIB)
+        put(log, b"%d" % number * 100, b"more", destination="a")
+        commit(store)
+        ends.append(log.segments[-1].size_bytes)
+    (path,) = segments(fs)
+    fs.kill()
+    fs.nodes[path].cache[ends[0] : ends[2]] = bytes(ends[2] - ends[0])
+    store, notes = opened(fs)
+    (told,) = [note for note in notes if "are lost" in note.text]
+    assert (told.kind, told.first_offset, told.last_offset) == ("damage", 2, 3)
+    assert read_all(store.partitions["a"]) == {
+        0: b"0" * 100, 1: b"more", 4: b"2" * 100, 5: b"more", 6: b"3" * 100, 7: b"more"
+    }  # fmt: skip
+
+
+def test_a_file_ends_after_so_many_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "JOURNAL_FILE_BATCHES", 10)
     fs = FaultyFileSystem()
     store, _ = opened(fs)
