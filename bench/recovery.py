@@ -5,7 +5,7 @@
     sparse     20 GiB in 160 sealed segments, of which only the first header and the last batch are there
     many       2,000 partitions, stopped well; killed, each with a torn tail; and all their heads gone as well, after
                which everything counts as not yet synced, and is
-    journal    as much journal as there may be, of messages of 100 B over 1 log, and over 1,000, where each is a batch of
+    journal    as much journal as there may be, of messages of 100 B over 1 log, and over 1,000, each a batch of
                its own: with its segments, as a kill leaves it; and with none, as a power cut may
 
 The files are in the page cache: it is the program that is measured, not the disk. Nothing is left behind.
