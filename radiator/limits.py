@@ -99,6 +99,7 @@ JOURNAL_FILE_BATCHES = 80_000  # then another file is begun: a start takes 8 us 
 JOURNAL_PASSED_BYTES_MIN = 1 * MIB  # what a group has for one log and is as large goes straight to its segment
 JOURNAL_FILES_MAX = 4  # that wait for checkpoints; beyond that no more messages are read. A start reads them all
 CHECKPOINT_THREADS = 4  # which sync segments: more are hardly faster
+SYNC_ALL_LOGS_MIN = 64  # from so many on a checkpoint syncs the whole file system at once, where it tells of errors
 NEW_FILES_TOGETHER_MAX = 4  # of one COMMIT's: a part of a millisecond each, and everybody's receipts wait
 OPEN_LOGS_MAX = 1_024  # partitions whose files are open for writing: two descriptors each
 OPEN_LOGS_FEW = 256  # ... so many before connections, where the system allows less

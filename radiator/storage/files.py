@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from radiator.errors import StorageError
-from radiator.storage import layout
+from radiator.storage import layout, syncfs
 
 NO_ROOM = frozenset((errno.ENOSPC, errno.EDQUOT))  # a write that failed so has not harmed its file
 NO_DESCRIPTORS = frozenset((errno.EMFILE, errno.ENFILE))
@@ -200,6 +200,26 @@ class FileSystem:
             return sorted(os.listdir(fd))
         finally:
             os.close(fd)
+
+    def sync_all(self, path: str) -> bool:
+        """Sync everything on the file system of a locked directory, other programs' files too.
+
+        Returns:
+            False if that cannot be had, or not be believed, here: then nothing was done.
+
+        Raises:
+            OSError: something there could not be written, since the last time or since the directory was locked.
+        """
+        _, at = self._at(path)
+        if at is None or not syncfs.believed(os.fstat(at).st_dev):
+            return False
+        syncfs.sync(at)
+        return True
+
+    def device(self, path: str) -> int:
+        """The number of the file system that a directory is on."""
+        name, at = self._at(path)
+        return os.stat(name, dir_fd=at).st_dev
 
     def sync_dir(self, path: str) -> None:
         """Names created, renamed and removed in this directory are on disk when this returns."""

@@ -6,7 +6,7 @@ Those that the simulation has to do itself, as they are bugs of the shell, are t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from heapq import heappush
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -37,6 +37,7 @@ from radiator.storage.journal.group import GroupJob
 from radiator.storage.journal.journal import Journal
 from radiator.storage.journal.redo import Redo
 from radiator.storage.partition import Partition
+from radiator.storage.segment import merge_run
 from radiator.timers import NEVER_NS
 
 Make = Callable[[Any], Any]
@@ -95,12 +96,22 @@ def a_checkpoint_releases_what_is_not_synced(right: Any) -> Any:
     return lambda self, threads=1: None
 
 
+@bug(Checkpoint, "_sync_all", "choosy")
+def what_a_sync_of_everything_says_is_not_heard(right: Any) -> Any:
+    def sync_all(self: Any, targets: Any) -> list[Any]:
+        with suppress(OSError):
+            self._fs.sync_all(self._root)
+        return []
+
+    return sync_all
+
+
 @bug(Redo, "append", "plain")
 def an_entry_is_applied_twice(right: Any) -> Any:
     def append(self: Any, notes: Any, now: Now) -> None:
         right(self, notes, now)
-        for partition, data, _ in self._missing:
-            columns, first = decode(data)[1], partition.next_offset
+        for partition, each in [(partition, each) for partition, found in self._missing.items() for each in found]:
+            columns, first = decode(each.data)[1], partition.next_offset
             offsets = range(first, first + len(columns.blocks))
             batch = RecordBatch(*columns._replace(offsets=offsets, base_offset=first))
             partition.next_offset = batch.next_offset
@@ -122,8 +133,12 @@ def half_of_an_entry_is_applied(right: Any) -> Any:
 
 
 @bug(redo, "decode", "choosy")
+@bug(redo, "merge_run", "choosy")
 @bug(journal_format, "check", "choosy")
 def a_torn_entry_is_taken_for_whole(right: Any) -> Any:
+    if right is merge_run:
+        return lambda data, at, header, end_offset, bytes_max: (None, at)  # each batch by itself
+
     def decoded(data: bytes, *place: Any) -> Any:
         header = decode_header(data)
         return header, decode_columns(data, 0, header)

@@ -209,6 +209,8 @@ class Checkers:
                     continue
                 if body in self.sent_again:  # it may have come behind what was sent later
                     continue
+                if body.count(b":") < 2:
+                    raise Violation(f"{name}: {body[:30]!r} was sent by nobody")
                 producer, number = body.split(b":")[:2]
                 if last.get(producer, -1) >= int(number):
                     raise Violation(f"{name}: {body[:30]!r} stands behind number {last[producer]}")

@@ -55,7 +55,7 @@ EVENTS = {  # weights
     "power": 2,
     "restart": 1,
 }
-FAULTS = ["fdatasync", "fdatasync", "pwritev", "open", "sync_dir", "pread", "open_read"]
+FAULTS = ["fdatasync", "fdatasync", "sync_all", "pwritev", "open", "sync_dir", "pread", "open_read"]
 
 
 class Died(BaseException):
@@ -82,6 +82,7 @@ class Simulation:
             journal_file_bytes=self.random.choice([1, 5_000, 50_000, 64 << 20]),
         )
         self.passed_bytes_min = self.random.choice([1, 20_000, 1 << 20])
+        self.sync_all_logs_min = self.random.choice([1, 3, 64])
         self.clock = TrustedClock()  # what the broker's own has to say
         self.clock.see(self.world.time)
         self.turn: Iterator[str] | None = None
@@ -98,6 +99,7 @@ class Simulation:
                 broken(self.broken),
                 patch.object(limits, "SEGMENT_COMMITS", CASTS[self.cast].segment_commits),
                 patch.object(limits, "JOURNAL_PASSED_BYTES_MIN", self.passed_bytes_min),
+                patch.object(limits, "SYNC_ALL_LOGS_MIN", self.sync_all_logs_min),
             ):
                 for step, event in enumerate(self.random.choices(list(EVENTS), list(EVENTS.values()), k=self.steps)):
                     self.trace.append(f"{step} {event}")

@@ -40,6 +40,7 @@ class Node:
         self.disk = bytearray()
         self.pending: list[tuple[int, bytes]] = []  # (position, bytes); (-1 - size, b"") is a truncation
         self.writes = 0
+        self.unheard = False  # the kernel could not write it, and the next sync of the file will say so
 
 
 def _apply(data: bytearray, position: int, piece: bytes) -> None:
@@ -110,7 +111,9 @@ class FaultyFileSystem:
         self._crash_at = None
 
     def kill(self) -> None:
-        """The process is gone, the machine is not."""
+        """The process is gone, the machine is not. What no sync has told yet makes a start fail; this is about the next."""
+        for node in self.nodes.values():
+            node.unheard = False
         self.descriptors.clear()
         self._dead = self._next
         self.locked.clear()
@@ -234,9 +237,35 @@ class FaultyFileSystem:
         except OSError:
             node.pending.clear()  # the kernel marks the pages clean: a later sync would say all is well
             raise
+        if node.unheard:
+            node.unheard = False
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        self._write_back(node)
+
+    def _write_back(self, node: Node) -> None:
         for position, piece in node.pending:
             _apply(node.disk, position, piece)
         node.pending.clear()
+
+    def sync_all(self, path: str) -> bool:
+        """If it is to fail, some files could not be written; the others are."""
+        error = None
+        try:
+            self._call("sync_all", path)
+        except OSError as failure:
+            error = failure
+        for node in self.nodes.values():
+            if error is not None and node.pending and self.random.random() < 0.5:
+                node.pending.clear()
+                node.unheard = True
+            self._write_back(node)
+        if error is not None:
+            raise error
+        self.disk_names, self.disk_dirs, self.moves = dict(self.nodes), set(self.dirs), []
+        return True
+
+    def device(self, path: str) -> int:
+        return 1
 
     def truncate(self, fd: int, size: int) -> None:
         self._call("truncate", self.descriptors[fd][0])

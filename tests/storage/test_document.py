@@ -169,6 +169,7 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert f"have more than {most[0]}, or more than\n{most[1]}, no more" in TEXT
     assert f"| threads that sync segments in a checkpoint | {limits.CHECKPOINT_THREADS} |" in TEXT
     assert f"by {limits.CHECKPOINT_THREADS} threads" in TEXT
+    assert f"Fewer than {limits.SYNC_ALL_LOGS_MIN} are synced one by one" in TEXT
     assert f"the journal by from | {limits.JOURNAL_PASSED_BYTES_MIN // limits.MIB} MiB |" in TEXT
     assert f"in one group commit, all together | {limits.NEW_FILES_MAX} |" in TEXT
     assert f"| segment files open for writing | {OpenLogs().limit} |" in TEXT

@@ -50,8 +50,11 @@ class Target(NamedTuple):
 class Checkpoint:
     """One checkpoint, from its beginning to its end."""
 
-    def __init__(self, fs: FileSystem, root: str, targets: list[Target], first_needed: int, holds: bool) -> None:
+    def __init__(
+        self, fs: FileSystem, root: str, targets: list[Target], first_needed: int, holds: bool, one_by_one: bool
+    ) -> None:
         self.targets = targets
+        self.one_by_one = one_by_one  # segments are synced so; afterwards: the next checkpoint has to do that
         self.holds = holds  # a log or the cursors have failed, and not gone on yet: the journal has what they lack
         self.first_needed = first_needed  # file of the journal: those before it are released
         self.errors: dict[Target, OSError] = {}
@@ -61,19 +64,46 @@ class Checkpoint:
 
     def run(self, threads: int = limits.CHECKPOINT_THREADS) -> None:
         """Sync the segments. On threads of its own."""
-        if any(target.names for target in self.targets):
+        targets, one_by_one = self.targets, self.one_by_one
+        self.one_by_one = False
+        if len(targets) >= limits.SYNC_ALL_LOGS_MIN and not one_by_one:
+            targets = self._sync_all(targets)
+        if any(target.names for target in targets):
             try:
                 self._fs.sync_dir(layout.partitions_path(self._root))
             except OSError as error:
                 self.error = error
-        if threads > 1 and len(self.targets) > 1:
+        if threads > 1 and len(targets) > 1:
             from concurrent.futures import ThreadPoolExecutor  # which a start does not need
 
-            with ThreadPoolExecutor(min(threads, len(self.targets)), "radiator-sync") as pool:
-                list(pool.map(self._sync, self.targets))
+            with ThreadPoolExecutor(min(threads, len(targets)), "radiator-sync") as pool:
+                list(pool.map(self._sync, targets))
         else:
-            for target in self.targets:
+            for target in targets:
                 self._sync(target)
+
+    def _sync_all(self, targets: list[Target]) -> list[Target]:
+        """Sync them with everything else on the file system. Returns those that this has not covered."""
+        fs = self._fs
+        try:
+            device = fs.device(self._root)
+            if not fs.sync_all(self._root):
+                return targets
+        except OSError:
+            self.one_by_one = True  # it may be one that was written since this checkpoint began, and is told once only
+            return targets  # each tells then whether it was that one
+        return [target for target in targets if not self._is_covered(target, device)]
+
+    def _is_covered(self, target: Target, device: int) -> bool:
+        """Whether a sync of the whole file system was one of this segment. It is none if an earlier one has failed, and
+        says nothing of what the kernel could not write before this run."""
+        log = target.partition.log
+        try:
+            log.check_file(target.base_offset)
+            at_home = self._fs.device(target.partition.directory) == device  # else it is a link to elsewhere
+            return at_home and not log.inherited
+        except OSError:
+            return False
 
     def _sync(self, target: Target) -> None:
         fs, directory = self._fs, target.partition.directory
@@ -107,6 +137,7 @@ class Checkpoints:
         self._begun: Checkpoint | None = None  # and not yet handed out
         self._synced: Checkpoint | None = None  # to be ended
         self._under_way = False
+        self._one_by_one = False  # disk thread: so the next checkpoint syncs segments
         self._retry_due_ns: MonoNs | None = None
         self._written: dict[FilePartition, None] = {}  # disk thread: since the last one began
         self._unwritten: dict[RecordBatch, FilePartition] = {}  # disk thread: decided, and in no segment yet
@@ -195,11 +226,12 @@ class Checkpoints:
                 targets.append(Target(partition, log.base_offset, log.position, log.next_offset, names))
             else:
                 log.left_out = True
-        return Checkpoint(self._fs, self._root, targets, first_needed, holds)
+        return Checkpoint(self._fs, self._root, targets, first_needed, holds, self._one_by_one)
 
     def end(self, checkpoint: Checkpoint) -> dict[FilePartition, StorageError]:
         """Which logs could not be synced. Raises StorageError if files of the journal cannot be released."""
         failed: dict[FilePartition, StorageError] = {}
+        self._one_by_one = checkpoint.one_by_one
         for target in checkpoint.targets:
             log, error = target.partition.log, checkpoint.errors.get(target)
             if error is None and log.file_failed:
