@@ -111,7 +111,7 @@ class FaultyFileSystem:
         self._crash_at = None
 
     def kill(self) -> None:
-        """The process is gone, the machine is not. What no sync has told yet makes a start fail; this is about the next."""
+        """The process is gone, the machine is not. What no sync has told makes a start fail; this is about the next."""
         for node in self.nodes.values():
             node.unheard = False
         self.descriptors.clear()
