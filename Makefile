@@ -7,15 +7,15 @@ STAMP  := $(VENV)/.installed
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv clients test check lint types format demo bench measure fuzz slow clean
+.PHONY: help venv clients test check lint types format demo bench measure fuzz slow wheels clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo '  ARGS="..." is handed on to test, slow, demo, bench, measure and fuzz; PYTHON=python3.12 chooses the interpreter'
 
-venv: $(STAMP) ## make .venv and install what is missing (again only when setup.py changes)
+venv: $(STAMP) ## make .venv and install what is missing (again when setup.py or the extension changes)
 
-$(STAMP): setup.py
+$(STAMP): setup.py pyproject.toml radiator/stomp/_speed.pyx
 	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit("expected Python 3.11 or newer, got %d.%d: make PYTHON=python3.12 ..." % v[:2])'
 	@test -x $(BIN)/python || { echo "making $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	@echo "installing radiator and its extras into $(VENV): once, and half a gigabyte, most of it Spark"
@@ -55,6 +55,10 @@ measure: $(STAMP) ## measure what is inside: how long a start takes, rebuilding 
 fuzz: $(STAMP) ## let atheris look for bytes that break a reader: ARGS="TARGET SECONDS", a minute each by default
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable '.[fuzz]'
 	$(BIN)/python -m fuzz.run $(ARGS)
+
+wheels: $(STAMP) ## build dist/: an sdist, and a wheel with the extension; needs a C compiler and Python's headers
+	@$(BIN)/python -m pip install --disable-pip-version-check --quiet build
+	RADIATOR_EXTENSION=require $(BIN)/python -m build --outdir dist .
 
 clean: ## remove what can be rebuilt (.venv and data stay)
 	rm -rf build dist demo-out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

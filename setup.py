@@ -1,9 +1,15 @@
-"""Packaging of radiator. The broker itself needs eight small packages; everything else is an extra."""
+"""Packaging of radiator. The broker itself needs eight small packages; everything else is an extra.
 
+The extension ``radiator.stomp._speed`` is built where Cython and a compiler are. Where they are not, radiator is
+installed without it and runs in Python alone, unless ``RADIATOR_EXTENSION=require`` is in the environment.
+"""
+
+import importlib.util
+import os
 import re
 from pathlib import Path
 
-from setuptools import find_packages, setup
+from setuptools import Extension, find_packages, setup
 
 HERE = Path(__file__).parent
 README = HERE / "README.md"
@@ -78,6 +84,10 @@ DEV = [
 
 FUZZ = ["atheris>=3.0"]  # `make fuzz`
 
+REQUIRED = os.environ.get("RADIATOR_EXTENSION", "") == "require"
+HAS_CYTHON = importlib.util.find_spec("Cython") is not None
+SPEED = Extension("radiator.stomp._speed", ["radiator/stomp/_speed.pyx"], optional=not REQUIRED)
+
 setup(
     name="radiator",
     version=VERSION[1],
@@ -87,7 +97,9 @@ setup(
     author="The radiator authors",
     license="MIT",
     packages=find_packages(include=["radiator", "radiator.*"]),
-    package_data={"radiator": ["py.typed"]},
+    package_data={"radiator": ["py.typed"], "radiator.stomp": ["_speed.pyi"]},
+    ext_modules=[SPEED] if HAS_CYTHON or REQUIRED else [],
+    options={"build_ext": {"cython_c_in_temp": True}} if HAS_CYTHON else {},  # no C beside the sources
     include_package_data=False,
     python_requires=">=3.11",
     install_requires=INSTALL,

@@ -12,11 +12,25 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import speeds
 from tests.running import BrokerProcess
 
 settings.register_profile("default", deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("thorough", parent=settings.get_profile("default"), max_examples=2_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+@pytest.fixture(scope="module", params=speeds.SPEEDS)
+def both_speeds(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The functions that exist twice: those in Python, then the compiled ones."""
+    if speeds.COMPILED is None:
+        if request.param == "compiled":
+            pytest.skip("radiator.stomp._speed is not built")
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        speeds.use(request.param, patch)
+        yield
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ import click
 from radiator import __version__
 from radiator.cli.common import FAILED, INTERRUPTED, OK, USAGE, CommandFailed, exit_code, say
 from radiator.errors import RadiatorError
+from radiator.stomp import speed
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "serve": ("radiator.cli.serve:serve", "Run the broker until SIGTERM or SIGINT."),
@@ -98,7 +99,7 @@ def _silence_stdout() -> None:
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(__version__, prog_name="radiator", message="%(prog)s %(version)s")
+@click.version_option(__version__, prog_name="radiator", message=f"%(prog)s %(version)s ({speed.IN_USE})")
 def cli() -> None:
     """radiator: a log broker that speaks STOMP.
 

@@ -31,6 +31,7 @@ from radiator.server.hooks import load_hooks, register_schemas
 from radiator.server.listener import Listener
 from radiator.server.trimming import Trimming
 from radiator.server.worker import Worker
+from radiator.stomp import speed
 from radiator.storage.copies import end_mirror
 from radiator.storage.files import FileSystem
 from radiator.storage.store import Store
@@ -324,7 +325,8 @@ def run(config: Config, *, log_level: str = "info", on_ready: Callable[[list[str
     handlers.append(gevent.signal_handler(signal.SIGHUP, app.reload))
     try:
         addresses = app.start()
-        log.info("radiator %s listens on %s, data in %s", __version__, ", ".join(addresses), config.data_dir)
+        where = ", ".join(addresses)
+        log.info("radiator %s (%s) listens on %s, data in %s", __version__, speed.IN_USE, where, config.data_dir)
         gc.freeze()  # collecting first would cost 11 ms, 50 ms with 2,000 partitions: a start leaves no cycles behind
         sys.setswitchinterval(SWITCH_SECONDS)
         if on_ready is not None:

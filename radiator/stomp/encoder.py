@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from radiator.errors import ProtocolError
 from radiator.stomp.headers import join
 from radiator.stomp.spec import OPENING_COMMANDS, SERVER_COMMANDS, VERSIONS
+from radiator.stomp.speed import accelerated
 
 HEARTBEAT = b"\n"
 
@@ -52,6 +53,23 @@ def connected(
 def receipt(receipt_id: bytes, extra: bytes = b"") -> bytes:
     """RECEIPT for raw ``receipt_id``. ``extra`` are ready-made header lines, each with its LF in front."""
     return b"RECEIPT\nreceipt-id:" + receipt_id + extra + b"\n\n" + SERVER_END
+
+
+@accelerated
+def receipts_with_offsets(ids: list[bytes], offsets: list[int], suffixes: list[bytes]) -> bytes:
+    """The RECEIPTs of stored messages, joined. It has a compiled twin (``speed.py``).
+
+    Args:
+        ids: the raw ids of the receipts.
+        offsets: the offset of each message, which fits 64 bits without a sign.
+        suffixes: what follows the offset in each frame, from the LF in front of the next header to the frame's end.
+
+    Raises:
+        ValueError: the lists differ in their lengths.
+    """
+    return b"".join(
+        [b"RECEIPT\nreceipt-id:%b\noffset:%d%b" % each for each in zip(ids, offsets, suffixes, strict=True)]
+    )
 
 
 def error(problem: ProtocolError, receipt_id: bytes | None = None, version: str | None = None) -> bytes:

@@ -1,7 +1,8 @@
 """Bytes to frames, at about a microsecond a frame.
 
-``feed`` takes whatever a socket returned and gives the frames that are complete; the rest is kept. Three ideas make it
-fast in plain Python:
+``feed`` takes whatever a socket returned and gives the frames that are complete; the rest is kept. Ordinary frames are
+read by ``take_ordinary`` (``ordinary.py``), which may be compiled; this module reads all others, and refuses what is to
+be refused. Three ideas make both fast in plain Python:
 
 * nothing walks over bytes: ``find`` looks for the blank line, ``content-length`` or ``find`` gives the body;
 * a publisher repeats its header block, so a head is parsed once and found again by the block itself (``heads.py``);
@@ -23,15 +24,14 @@ from radiator import limits as _limits
 from radiator.errors import ProtocolError
 from radiator.stomp.frames import Frame, Head
 from radiator.stomp.heads import FAR_TOO_MANY, HeadCache, HeadReader
+from radiator.stomp.ordinary import BETWEEN, take_ordinary
 from radiator.stomp.spec import OPENING_COMMANDS, VERSIONS
 
 __all__ = ["HeadCache", "Parser", "ParserLimits", "new_caches"]
 
 _FAR = 1 << 62  # a position that no buffer reaches: "not found"
-_LF, _CR, _S = b"\n\rS"
-_BETWEEN = re.compile(rb"[\r\n\0]*")  # frames: line ends, and NULs of clients that end a frame twice
+_LF = ord("\n")
 _LETTERS = re.compile(rb"[A-Za-z]*")
-_PLAIN_RECEIPT = bytes(set(range(0x21, 0x7F)) - {0x5C})  # nothing to check, to trim or to unescape
 _WAIT_HEAD, _WAIT_LENGTH, _WAIT_NUL = range(3)
 
 
@@ -135,9 +135,7 @@ class Parser:
         find = buf.find
         append = frames.append
         reader = self._reader
-        young = reader.cache.young
         body_bytes_max = self._limits.body_bytes_max
-        quick_bytes_max = self._quick_bytes_max
         size = len(buf)
         pos = body_at = 0
         blank = crlf_blank = -1  # the next blank line (LF LF, LF CR LF), where known: each byte is searched once
@@ -148,57 +146,34 @@ class Parser:
         if opening:
             body_bytes_max = min(body_bytes_max, self._limits.header_block_bytes_max)
         self.pending_head = None
-        while pos < size or head is not None:
+        while True:
             if head is None:
-                # -- the head, as most frames have it
-                first = buf[pos]
-                if first <= _CR and first in b"\r\n\0":
-                    pos = _BETWEEN.match(buf, pos).end()  # type: ignore[union-attr]
-                    continue
+                if blank < _FAR:  # else nothing in the rest is ordinary
+                    pos = take_ordinary(buf, pos, reader, self._quick_bytes_max, body_bytes_max, frames)
+                else:
+                    pos = BETWEEN.match(buf, pos).end()  # type: ignore[union-attr]
+                if pos >= size:
+                    return
+                # -- the head, whatever it is
                 if blank < pos:
                     blank = find(b"\n\n", pos)
                     if blank < 0:
                         blank = _FAR
-                if blank - pos <= quick_bytes_max:
-                    receipt_at = find(b"\nreceipt:", pos, blank)
-                    if receipt_at < 0:
-                        receipt = None
-                        block = buf[pos:blank]
-                        plain = True
-                    else:
-                        receipt_end = find(b"\n", receipt_at + 9, blank + 1)
-                        receipt = buf[receipt_at + 9 : receipt_end]
-                        block = buf[pos:receipt_at] + buf[receipt_end:blank]
-                        plain = receipt.isalnum() or not receipt.translate(None, _PLAIN_RECEIPT)
-                    if plain:
-                        if first == _S:
-                            head = young.get(block)  # cached blocks have no CR, so no earlier blank line either
-                        if head is None:
-                            try:
-                                head = reader.quick(block)
-                            except ProtocolError:
-                                self.failed_receipt = receipt
-                                raise
-                            young = reader.cache.young
-                        body_at = blank + 2
-                if head is None:
-                    # -- the head, whatever it is
-                    if crlf_blank < pos:
-                        crlf_blank = find(b"\n\r\n", pos)
-                        if crlf_blank < 0:
-                            crlf_blank = _FAR
-                    end = min(blank, crlf_blank)
-                    if end == _FAR:
-                        self._check_block(buf, pos, size, complete=False)
-                        self._hold(buf[pos:], _WAIT_HEAD)
-                        return
-                    self._check_block(buf, pos, end, complete=True)
-                    body_at = end + (2 if end == blank else 3)
-                    head, receipt = self._read_head(buf[pos:end])
-                    opening = head.command in OPENING_COMMANDS
-                    if opening:  # has no body worth more, and nobody has logged in
-                        body_bytes_max = min(body_bytes_max, self._limits.header_block_bytes_max)
-                    young = reader.cache.young
+                if crlf_blank < pos:
+                    crlf_blank = find(b"\n\r\n", pos, blank + 2)
+                    if crlf_blank < 0 and blank == _FAR:
+                        crlf_blank = _FAR
+                end = blank if crlf_blank < pos else min(blank, crlf_blank)
+                if end == _FAR:
+                    self._check_block(buf, pos, size, complete=False)
+                    self._hold(buf[pos:], _WAIT_HEAD)
+                    return
+                self._check_block(buf, pos, end, complete=True)
+                body_at = end + (2 if end == blank else 3)
+                head, receipt = self._read_head(buf[pos:end])
+                opening = head.command in OPENING_COMMANDS
+                if opening:  # has no body worth more, and nobody has logged in
+                    body_bytes_max = min(body_bytes_max, self._limits.header_block_bytes_max)
             # -- the body
             length = head.content_length
             if length >= 0:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -19,6 +20,8 @@ from radiator.stomp.headers import block_for, escape, join, pairs, split_block, 
 from radiator.stomp.heads import HeadCache, HeadReader
 from radiator.stomp.parser import Parser, ParserLimits, new_caches
 from radiator.stomp.spec import DEAD_LETTER, HOP_BY_HOP, RESERVED, VERSIONS
+
+pytestmark = pytest.mark.usefixtures("both_speeds")
 
 LIMITS = ParserLimits(body_bytes_max=60, header_block_bytes_max=80, header_count_max=6)
 

@@ -15,6 +15,8 @@ from radiator.stomp.connection import (
 from radiator.stomp.parser import ParserLimits
 from radiator.stomp.spec import CLIENT_COMMANDS, VERSIONS
 
+pytestmark = pytest.mark.usefixtures("both_speeds")
+
 
 def opened(version: str = "1.2") -> tuple[ServerConnection, ClientConnection]:
     server, client = ServerConnection(), ClientConnection(versions=(version,))

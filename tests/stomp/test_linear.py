@@ -17,6 +17,8 @@ from radiator.stomp.frames import Frame
 from radiator.stomp.headers import stored_block
 from radiator.stomp.parser import Parser, ParserLimits
 
+pytestmark = pytest.mark.usefixtures("both_speeds")
+
 LIMITS = ParserLimits(body_bytes_max=1 << 24, header_block_bytes_max=1 << 24, header_count_max=1 << 20)
 STOMP = str(connection_module.__file__).rpartition("/")[0]
 SMALL = 3_000  # bytes; the other one is four times as long

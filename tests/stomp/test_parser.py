@@ -11,6 +11,8 @@ from radiator.stomp.frames import Frame
 from radiator.stomp.parser import Parser, ParserLimits, new_caches
 from radiator.stomp.spec import VERSIONS
 
+pytestmark = pytest.mark.usefixtures("both_speeds")
+
 SEND = b"SEND\ndestination:/queue/a\n\nhello\0"
 
 

@@ -1,0 +1,43 @@
+"""Choose between the compiled functions of this package and the same functions in Python.
+
+The extension ``radiator.stomp._speed`` is optional. Each of its functions has a twin of the same name in Python, which
+is decorated with ``accelerated`` and documented there; both give the same results and errors. No other module imports
+the extension. ``RADIATOR_PURE=1`` in the environment leaves it unused.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, TypeVar
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+VARIABLE = "RADIATOR_PURE"
+INTERFACE = 1  # an extension with another number was built from other sources; raise both when a function changes
+
+PAIRS: dict[str, tuple[Callable[..., Any], Callable[..., Any] | None]] = {}  # name: in Python, compiled
+
+
+def _load(forced: str) -> tuple[ModuleType | None, str]:
+    """Return the extension, None if it is not to be used, and a word for what is in use."""
+    if forced not in ("", "0"):
+        return None, f"pure Python, {VARIABLE} is set"
+    try:
+        from radiator.stomp import _speed
+    except ImportError:
+        return None, "pure Python"
+    if _speed.INTERFACE != INTERFACE:
+        return None, "pure Python, the extension was built from other sources"
+    return _speed, "accelerated"
+
+
+_extension, IN_USE = _load(os.environ.get(VARIABLE, ""))
+
+
+def accelerated(pure: Function) -> Function:
+    """Return the compiled function with the name of ``pure``, or ``pure`` where the extension is not in use."""
+    compiled: Function | None = getattr(_extension, pure.__name__, None)
+    PAIRS[pure.__name__] = pure, compiled
+    return pure if compiled is None else compiled

@@ -1,0 +1,46 @@
+"""The functions that exist twice, in Python and compiled (``radiator/stomp/speed.py``), and how a test runs on both.
+
+A file of tests says ``pytestmark = pytest.mark.usefixtures("both_speeds")``: each of its tests then runs on the
+functions in Python and on the compiled ones. Where the extension is not built, the second half is skipped.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from radiator.stomp import encoder, ordinary, speed
+
+SPEEDS = ("pure", "compiled")
+
+
+def _compiled() -> ModuleType | None:
+    """The extension, also where ``RADIATOR_PURE`` leaves it unused."""
+    try:
+        from radiator.stomp import _speed
+    except ImportError:
+        return None
+    return _speed
+
+
+COMPILED = _compiled()
+needs_compiled = pytest.mark.skipif(COMPILED is None, reason="radiator.stomp._speed is not built")
+assert {encoder.__name__, ordinary.__name__} <= set(sys.modules), "they register what they have twice"
+
+
+def pair(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """The function in Python and the compiled one."""
+    return speed.PAIRS[name][0], getattr(COMPILED, name)
+
+
+def use(which: str, patch: pytest.MonkeyPatch) -> None:
+    """Have all modules of radiator use the functions of one of SPEEDS."""
+    for name in speed.PAIRS:
+        pure, compiled = pair(name)
+        for module in [each for key, each in sys.modules.items() if key.startswith("radiator.")]:
+            if getattr(module, name, None) in (pure, compiled):
+                patch.setattr(module, name, pure if which == "pure" else compiled)
