@@ -19,7 +19,7 @@ from collections import deque
 from typing import Any
 
 from radiator.errors import ProtocolError
-from radiator.stomp.encoder import SERVER_END
+from radiator.stomp.encoder import SERVER_END, receipts_with_offsets
 
 
 class Share:
@@ -62,6 +62,13 @@ class ReceiptGroup:
         self.failure_index = 0  # of the RECEIPT that it is the answer to
         self.final: bytes | None = None  # sent instead of RECEIPTs: an ERROR frame that must not overtake them
 
+    def share_in(self, batch: Any) -> Share:
+        """Wait for one more batch: that of the RECEIPTs that are added from now on."""
+        share = self.share = Share(self, len(self.ids), batch)
+        batch.waiters.append(share)
+        self.waiting += 1
+        return share
+
     def settle(self, failure: ProtocolError | None = None) -> None:
         """One of the commits that this group waits for has ended."""
         self.told(failure, 0)
@@ -78,14 +85,12 @@ class ReceiptGroup:
         """The RECEIPT frames (or the final frame) as bytes; those before the failure, if there is one."""
         if self.final is not None:
             return self.final
-        ids = self.ids if self.failure is None else self.ids[: self.failure_index]
+        ids, offsets, suffixes = self.ids, self.offsets, self.suffixes
+        if self.failure is not None:
+            before = slice(self.failure_index)
+            ids, offsets, suffixes = ids[before], offsets[before], suffixes[before]
         if self.offsets:
-            return b"".join(
-                [
-                    b"RECEIPT\nreceipt-id:%b\noffset:%d%b" % each
-                    for each in zip(ids, self.offsets, self.suffixes, strict=self.failure is None)
-                ]
-            )
+            return receipts_with_offsets(ids, offsets, suffixes)
         return b"".join([b"RECEIPT\nreceipt-id:%b%b" % (receipt, PLAIN_SUFFIX) for receipt in ids])
 
 
@@ -158,14 +163,10 @@ class ReceiptLine:
         """A RECEIPT that waits for ``batch``; it ends with ``suffix``. Returns what it weighs in memory."""
         group = self._last
         if group is None or group.turn is not batch.turn or self._fresh or self._failure:
-            group = ReceiptGroup(self, 0, batch.turn)
-            self._append(group)
-            self._last = group
+            group = self._group_of(batch)
         share = group.share
         if share is None or share.batch is not batch:
-            share = group.share = Share(group, len(group.ids), batch)
-            batch.waiters.append(share)
-            group.waiting += 1
+            share = group.share_in(batch)
         group.ids.append(receipt)
         group.offsets.append(offset)
         group.suffixes.append(suffix)
@@ -174,6 +175,41 @@ class ReceiptLine:
         group.weight_bytes += weight
         self.held_bytes += weight
         return weight
+
+    def stored_many(self, receipts: list[bytes], first: int, batch: Any, suffix: bytes) -> int:
+        """RECEIPTs of messages with consecutive offsets that wait for one batch.
+
+        Args:
+            receipts: their ids.
+            first: the offset of the first message.
+            batch: the batch that all the messages are in.
+            suffix: how each RECEIPT ends.
+
+        Returns:
+            What they weigh in memory together.
+        """
+        group = self._last
+        if group is None or group.turn is not batch.turn or self._fresh or self._failure:
+            group = self._group_of(batch)
+        share = group.share
+        if share is None or share.batch is not batch:
+            share = group.share_in(batch)
+        count = len(receipts)
+        group.ids += receipts
+        group.offsets += range(first, first + count)
+        group.suffixes += [suffix] * count
+        weight = sum(map(len, receipts)) + count * RECEIPT_OVERHEAD_BYTES
+        share.weight_bytes += weight
+        group.weight_bytes += weight
+        self.held_bytes += weight
+        return weight
+
+    def _group_of(self, batch: Any) -> ReceiptGroup:
+        """Begin the group that messages of a batch go to from now on."""
+        group = ReceiptGroup(self, 0, batch.turn)
+        self._append(group)
+        self._last = group
+        return group
 
     def after(self, receipt: bytes, waited: list[list[Any]]) -> None:
         """A RECEIPT that waits for several things, each given by its list of waiters."""

@@ -231,6 +231,58 @@ class Partition(ABC):
         self.next_offset = offset + 1
         return offset
 
+    def append_many(
+        self,
+        destination: str,
+        block: bytes,
+        bodies: list[bytes],
+        bodies_bytes: int,
+        receive_ns: WallNs,
+        event_ns: int | None,
+        transmit_ns: int | None,
+    ) -> int | None:
+        """Add records that differ in their bodies only to the open batch, as ``append`` does for each.
+
+        Args:
+            destination: the destination of all, which the open batch has a record of.
+            block: the header block of all.
+            bodies: a body for each record.
+            bodies_bytes: the length of the bodies together.
+            receive_ns: when they came.
+            event_ns: their event time; that of a record which ``append`` has taken.
+            transmit_ns: their transmit time; of such a record too.
+
+        Returns:
+            The first offset. None, and nothing is added, if not all fit into the open batch.
+        """
+        builder, count = self.open_batch, len(bodies)
+        number = builder.ids.get(destination)
+        size = bodies_bytes + count * len(block)
+        if number is None or builder.size_bytes + size > BYTES_MAX or len(builder.blocks) + count > RECORDS_MAX:
+            return None
+        if receive_ns < self.last_receive_ns:
+            receive_ns = self.last_receive_ns
+        else:
+            self.last_receive_ns = receive_ns
+        builder.receive_ns += [receive_ns] * count
+        if event_ns is None:
+            builder.event_ns += [MISSING] * count
+        else:
+            builder.event_ns += [event_ns] * count
+            builder.has_event = True
+        if transmit_ns is None:
+            builder.transmit_ns += [MISSING] * count
+        else:
+            builder.transmit_ns += [transmit_ns] * count
+            builder.has_transmit = True
+        builder.destination_ids += [number] * count
+        builder.blocks += [block] * count
+        builder.bodies += bodies
+        builder.size_bytes += size
+        first = self.next_offset
+        self.next_offset = first + count
+        return first
+
     def extend(self, run: Run, receive_ns: WallNs) -> int:
         """Adds the records of a run, as ``append`` does for each. Returns the first offset. Raises StorageError if the
         partition has failed."""

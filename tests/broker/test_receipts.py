@@ -12,6 +12,8 @@ from radiator.broker.receipts import PLAIN_SUFFIX, ReceiptLine
 from radiator.errors import ProtocolError
 from tests.broker.harness import World
 
+pytestmark = pytest.mark.usefixtures("both_speeds")
+
 FAILURE = ProtocolError("storage", "no")
 SUFFIX = b"\npartition:p\n\n\0"
 

@@ -80,12 +80,14 @@ def test_many_long_selectors_are_not_all_asked_in_one_go(kind: str) -> None:
     assert all(client.bodies() == ["9"] for client in clients)
 
 
-def test_frames_that_are_late_come_again() -> None:
+@pytest.mark.parametrize(("destinations", "count"), [(2, 20), (1, 300)], ids=["each by itself", "a run"])
+def test_frames_that_are_late_come_again(destinations: int, count: int) -> None:
     world = World()
     client = world.connect()
     world.broker.late = lambda: True
-    client.say_bytes(b"".join(encode("SEND", [("destination", "/topic/a"), ("receipt", str(n))]) for n in range(20)))
-    assert 0 < len(client.rest) < 20
+    headers = [[("destination", f"/topic/{n % destinations}"), ("receipt", str(n))] for n in range(count)]
+    client.say_bytes(b"".join(encode("SEND", each) for each in headers))
+    assert 0 < len(client.rest) < count
     world.broker.late = bool
     world.settle()
-    assert client.receipts() == [str(number) for number in range(20)]
+    assert client.receipts() == [str(number) for number in range(count)]

@@ -127,6 +127,12 @@ class Destination:
         self._turn = (self._turn + 1) % len(self.feeds)
         return feed
 
+    @property
+    def only_feed(self) -> Feed | None:
+        """Its partition if it has only one."""
+        feeds = self.feeds
+        return feeds[0] if len(feeds) == 1 else None
+
     def receipt_suffix(self, feed: Feed, version: str) -> bytes:
         """How the RECEIPT of a SEND ends; the same object for as long as it says the same."""
         key = (feed, self.subscribers, version)
