@@ -1,7 +1,7 @@
 """The functions that exist twice, in Python and compiled (``radiator/stomp/speed.py``), and how a test runs on both.
 
 A file of tests says ``pytestmark = pytest.mark.usefixtures("both_speeds")``: each of its tests then runs on the
-functions in Python and on the compiled ones. Where the extension is not built, the second half is skipped.
+functions in Python and on the compiled ones. Where the extension is not built, there is no second half.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ import pytest
 
 from radiator.stomp import encoder, ordinary, speed
 
-SPEEDS = ("pure", "compiled")
-
 
 def _compiled() -> ModuleType | None:
     """The extension, also where ``RADIATOR_PURE`` leaves it unused."""
@@ -28,6 +26,7 @@ def _compiled() -> ModuleType | None:
 
 
 COMPILED = _compiled()
+BUILT = ("pure",) if COMPILED is None else ("pure", "compiled")
 needs_compiled = pytest.mark.skipif(COMPILED is None, reason="radiator.stomp._speed is not built")
 assert {encoder.__name__, ordinary.__name__} <= set(sys.modules), "they register what they have twice"
 
@@ -38,9 +37,9 @@ def pair(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
 
 
 def use(which: str, patch: pytest.MonkeyPatch) -> None:
-    """Have all modules of radiator use the functions of one of SPEEDS."""
-    for name in speed.PAIRS:
-        pure, compiled = pair(name)
+    """Have all modules of radiator use the functions of one of BUILT."""
+    for name, (pure, _) in speed.PAIRS.items():
+        compiled = getattr(COMPILED, name, pure)
         for module in [each for key, each in sys.modules.items() if key.startswith("radiator.")]:
             if getattr(module, name, None) in (pure, compiled):
                 patch.setattr(module, name, pure if which == "pure" else compiled)

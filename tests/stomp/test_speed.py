@@ -44,8 +44,27 @@ CALM = [
     b"ACK\nid:1\nreceipt:4\n\n\0",
     b"\n\0\r\n",
 ]
+ODD = [  # each is at one border of what is ordinary
+    b"SEND\nreceipt:5\nreceipt:6\n\nabc\0",
+    b"SEND\nreceipt:5\na:b\n\nabc\0",
+    b"SEND\nreceipt:5\na:c\n\nabc\0",
+    b"SEND\na:b\nreceipt: 5 \n\nabc\0",
+    b"SEND\na:b\nreceipt:5\\c\n\nabc\0",
+    b"SEND\na:b\nreceipt:5\\x\n\nabc\0",
+    b"SEND\na:b\nreceipt:\x7f\n\nabc\0",
+    b"SEND\na:b\nreceipt:5\r\n\nabc\0",
+    b"SEND\na:b\r\nc:d\n\nabc\0",
+    b"SEND\ncontent-length:60\n\n" + b"x" * 60 + b"\0",
+    b"SEND\ncontent-length:61\n\n" + b"x" * 61 + b"\0",
+    b"SEND\n\n" + b"x" * 60 + b"\0",
+    b"SEND\n\n" + b"x" * 61 + b"\0",
+    b"SEND\na:" + b"x" * 73 + b"\n\n\0",
+    b"SEND\na:" + b"x" * 74 + b"\n\n\0",
+    b"SEND\na:b\na:c\n\nabc\0",
+    b"receipt:7\na:b\n\nabc\0",
+]
 wild = st.lists(st.one_of(st.sampled_from(PARTS), st.sampled_from(CALM)), max_size=20).map(b"".join)
-calm = st.lists(st.sampled_from(CALM), max_size=12).map(b"".join)
+calm = st.lists(st.sampled_from(CALM + ODD), max_size=12).map(b"".join)
 bytes_fed = st.one_of(calm, wild, garbage, streams().map(lambda stream: stream[0]))
 
 
@@ -104,6 +123,18 @@ def test_both_parsers_go_through_the_same_states(
     pure, compiled = pair("take_ordinary")
     pieces = cut(data, places)
     assert history(compiled, pieces, version, limits, entries) == history(pure, pieces, version, limits, entries)
+
+
+@needs_compiled
+@pytest.mark.parametrize("limits", LIMITS, ids=["default", "small"])
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("frame", CALM + ODD)
+def test_both_agree_on_every_beginning_of_a_frame(frame: bytes, version: str, limits: ParserLimits) -> None:
+    pure, compiled = pair("take_ordinary")
+    for before in (b"", CALM[0], ODD[1], frame):
+        for stop in range(len(frame) + 1):
+            pieces = [before + frame[:stop], frame[stop:] + CALM[1]]
+            assert history(compiled, pieces, version, limits, 8) == history(pure, pieces, version, limits, 8)
 
 
 @needs_compiled

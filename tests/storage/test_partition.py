@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from radiator import limits
+from radiator.clock import WallNs
 from radiator.storage import partition as module
+from radiator.storage.batch import BatchBuilder
 from radiator.storage.format import MISSING
 from radiator.storage.options import PartitionOptions
 from radiator.storage.partition import IDLE
@@ -59,6 +61,48 @@ def test_a_batch_is_split_at_its_limits_and_the_parts_are_committed_in_order(mon
             assert [job.batch.base_offset for job in jobs] == sorted(job.batch.base_offset for job in jobs)
             assert list(read_all(partition)) == list(range(10))
     assert module.BYTES_MAX == limits.BATCH_BYTES_MAX
+
+
+@pytest.mark.parametrize("event_ns", [None, 5])
+@pytest.mark.parametrize("at", [NOW, NOW - 7])
+def test_records_that_differ_in_their_bodies_are_appended_together(event_ns: int | None, at: WallNs) -> None:
+    batches = []
+    for together in (True, False):
+        store, _ = opened(FaultyFileSystem())
+        partition = store.partition("q", ALWAYS)
+        assert partition.append_many("/queue/a", BLOCK, [b"x"], 1, at, None, None) is None, "no batch is open"
+        assert partition.append("/queue/a", BLOCK, b"first", NOW, event_ns) == 0
+        assert partition.append_many("/queue/b", BLOCK, [b"x"], 1, at, None, None) is None, (
+            "the name is new to the batch"
+        )
+        bodies = [b"a", b"", b"ccc"]
+        if together:
+            assert partition.append_many("/queue/a", BLOCK, bodies, 4, at, event_ns, None) == 1
+        else:
+            assert [partition.append("/queue/a", BLOCK, body, at, event_ns) for body in bodies] == [1, 2, 3]
+        assert partition.next_offset == 4
+        builder = partition.open_batch
+        batches.append([getattr(builder, name) for name in BatchBuilder.__slots__ if name not in ("turn", "waiters")])
+        commit(store)
+        assert read_all(partition) == {0: b"first", 1: b"a", 2: b"", 3: b"ccc"}
+    assert batches[0] == batches[1]
+
+
+def test_records_that_do_not_fit_into_the_open_batch_are_not_appended_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, _ = opened(FaultyFileSystem())
+    partition = store.partition("q", ALWAYS)
+    put(partition, b"first")
+    name = next(iter(partition.open_batch.ids))
+    for limit, value in (("RECORDS_MAX", 2), ("BYTES_MAX", partition.open_batch.size_bytes + 2 * len(BLOCK) + 1)):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, limit, value)
+            assert partition.append_many(name, BLOCK, [b"a", b"b"], 2, NOW, None, None) is None
+            assert (partition.next_offset, len(partition.open_batch)) == (1, 1)
+            patch.setattr(module, limit, value + 1)
+            assert partition.append_many(name, BLOCK, [b"a", b"b"], 2, NOW, None, None) == 1
+        store, _ = opened(FaultyFileSystem())
+        partition = store.partition("q", ALWAYS)
+        put(partition, b"first")
 
 
 def test_a_clock_that_steps_back_does_not_reorder() -> None:
