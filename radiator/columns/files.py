@@ -202,7 +202,7 @@ class RemoteFiles(FileSystem):
     def _refuse(self, *given: object, **named: object) -> NoReturn:
         raise OSError(errno.EROFS, "stores on other file systems are only read")
 
-    open = pwritev = fdatasync = truncate = rename = remove = rmdir = link = stamp = free_bytes = mkdir = is_named = (
+    open = pwritev = fdatasync = truncate = rename = remove = rmdir = link = stamp = free_bytes = mkdir = has_name = (
         _refuse
     )
-    sync_dir = map = lock = unlock = in_place = held = ancestors = chmod = entropy = _refuse
+    sync_all = device = sync_dir = map = lock = unlock = in_place = held = ancestors = chmod = entropy = _refuse

@@ -120,9 +120,12 @@ class FileSystem:
     def size(self, fd: int) -> int:
         return os.fstat(fd).st_size
 
-    def is_named(self, fd: int) -> bool:
-        """Whether the file still has a name: what is written to one that was removed is lost."""
-        return os.fstat(fd).st_nlink > 0
+    def has_name(self, path: str) -> bool:
+        """Whether there is something of that name: what is written to a file that was removed is lost. To ask for the
+        file's facts instead would make a kernel with fine-grained times (Linux 6.13) give it an exact one with the next
+        write, and the next sync write its inode."""
+        name, at = self._at(path)
+        return os.access(name, os.F_OK, dir_fd=at)
 
     def truncate(self, fd: int, size: int) -> None:
         os.ftruncate(fd, size)

@@ -360,7 +360,6 @@ class Store:
     def tick(self, now: Now) -> None:
         """Marks what is due."""
         self._now = now
-        self.journal.look()
         for partition in self._agenda.due(now):
             partition.tick(now)
         swept = self._sweep.take(now.mono)

@@ -206,9 +206,8 @@ class FaultyFileSystem:
     def size(self, fd: int) -> int:
         return len(self.descriptors[fd][1].cache)
 
-    def is_named(self, fd: int) -> bool:
-        path, node = self.descriptors[fd]
-        return self.nodes.get(path) is node
+    def has_name(self, path: str) -> bool:
+        return path in self.nodes
 
     def pread(self, fd: int, size: int, position: int) -> bytes:
         self._call("pread", self.descriptors[fd][0])

@@ -72,6 +72,7 @@ class Journal:
         self._batches = 0  # in the last file
         self._spare = 0  # the number of a file that may be used again; 0: none
         self._fd = -1
+        self._path = ""
         self._unsynced: list[tuple[int, int]] = []  # (number, descriptor) of full files that no sync has covered
         self._doubtful = 0  # the newest file whose sync has failed
         self._synced = 0  # position
@@ -79,7 +80,6 @@ class Journal:
         self._ahead = 0  # up to where there is room in the file already
         self._named = False  # this file's name is on the disk
         self._bad = False  # this file is not written again
-        self._looks = False  # the next write asks first whether the file is still there
 
     def goes_on(self, files: dict[int, int], next_entry: int, epoch: int) -> None:
         """An earlier run left these files, with so many bytes each; what is written from now on stands in a new one."""
@@ -101,11 +101,6 @@ class Journal:
         files_max = limits.JOURNAL_FILES_MAX
         return self.bytes > files_max * limits.JOURNAL_FILE_BYTES or batches > files_max * limits.JOURNAL_FILE_BATCHES
 
-    def look(self) -> None:
-        """Have the next write fail if somebody has removed the file. To ask each time would be dear: who asks for the
-        times of a file makes the kernel give it exact ones with the next write, and the next sync write its inode."""
-        self._looks = True
-
     def write(self, entry: EntryBuilder) -> None:
         """Append an entry. Raises StorageError; then it is not there."""
         try:
@@ -113,10 +108,8 @@ class Journal:
             too_much = self.position + size > self._file_bytes or self._batches >= limits.JOURNAL_FILE_BATCHES
             if self._fd < 0 or self._bad or (too_much and self.position > FILE_HEADER_BYTES):
                 self._begin_file()
-            if self._looks:
-                self._looks = False
-                if not self.fs.is_named(self._fd):
-                    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+            if not self.fs.has_name(self._path):
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
             data = entry.encode(self.next_entry, self.epoch, self._salt)
             position = self.position
             if self.fs.pwritev(self._fd, [data], position) != len(data):
@@ -225,7 +218,7 @@ class Journal:
             else:
                 self._unsynced.append((self.file_number, self._fd))
             self._before[self.file_number] = Extent(self.position, self._batches)
-        self._fd, self.file_number, self._salt = fd, number, salt
+        self._fd, self._path, self.file_number, self._salt = fd, path, number, salt
         self.position = self._synced = FILE_HEADER_BYTES
         self._ahead, self._batches = ahead, 0
         self._bad = self._named = False
