@@ -82,7 +82,7 @@ class Simulation:
             journal_file_bytes=self.random.choice([1, 5_000, 50_000, 64 << 20]),
         )
         self.passed_bytes_min = self.random.choice([1, 20_000, 1 << 20])
-        self.sync_all_logs_min = self.random.choice([1, 3, 64])
+        self.sync_all_logs_min = self.random.choice([1, 3, 256])
         self.clock = TrustedClock()  # what the broker's own has to say
         self.clock.see(self.world.time)
         self.turn: Iterator[str] | None = None
