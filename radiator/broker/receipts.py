@@ -4,8 +4,8 @@ A receipt is a promise about something that may still be on its way to the disk.
 first-in-first-out line of *groups*; a group is a run of RECEIPTs that become true together (all sends that are written
 in one turn, however many batches they went into), and it leaves the line only when it is true and everything before it
 has left. So receipts come in the order of the client's frames, and never before their effect (``docs/protocol.md``,
-"RECEIPT"). What was sent before without asking (``Silent``) is waited for as well: who sends a hundred messages and
-asks once is told of them all.
+"RECEIPT"). What was sent before without asking (``Silent``) is waited for as well: a client that sends a hundred
+messages and asks for one receipt gets it when all of them are stored.
 
 Invariants: a group waits for ``waiting`` commits, its own and those of everything silent before it; a commit that
 failed makes the group fail where its first message was; what leaves the line is bytes, ready to send. This module knows
@@ -23,19 +23,19 @@ from radiator.stomp.encoder import SERVER_END, receipts_with_offsets
 
 
 class Share:
-    """What a group has in one batch: it hangs on the batch's waiters."""
+    """The RECEIPTs of one group whose messages are in one batch. The batch tells it when it is stored."""
 
-    __slots__ = ("_group", "_index", "batch", "weight_bytes")
+    __slots__ = ("_index", "batch", "group", "weight_bytes")
 
     def __init__(self, group: ReceiptGroup, index: int, batch: Any) -> None:
-        self._group = group
+        self.group = group
         self._index = index  # of its first RECEIPT in the group
         self.batch = batch
         self.weight_bytes = 0  # what its RECEIPTs hold in memory, roughly
 
     def settle(self, failure: ProtocolError | None = None) -> None:
         """The batch is stored, or is not."""
-        group = self._group
+        group = self.group
         self.batch = None  # which holds this: a cycle would keep every message until the collector comes
         if group.share is self:
             group.share = None
@@ -161,12 +161,8 @@ class ReceiptLine:
 
     def stored(self, receipt: bytes, offset: int, batch: Any, suffix: bytes) -> int:
         """A RECEIPT that waits for ``batch``; it ends with ``suffix``. Returns what it weighs in memory."""
-        group = self._last
-        if group is None or group.turn is not batch.turn or self._fresh or self._failure:
-            group = self._group_of(batch)
-        share = group.share
-        if share is None or share.batch is not batch:
-            share = group.share_in(batch)
+        share = self._share_in(batch)
+        group = share.group
         group.ids.append(receipt)
         group.offsets.append(offset)
         group.suffixes.append(suffix)
@@ -188,13 +184,8 @@ class ReceiptLine:
         Returns:
             What they weigh in memory together.
         """
-        group = self._last
-        if group is None or group.turn is not batch.turn or self._fresh or self._failure:
-            group = self._group_of(batch)
-        share = group.share
-        if share is None or share.batch is not batch:
-            share = group.share_in(batch)
-        count = len(receipts)
+        share, count = self._share_in(batch), len(receipts)
+        group = share.group
         group.ids += receipts
         group.offsets += range(first, first + count)
         group.suffixes += [suffix] * count
@@ -204,12 +195,17 @@ class ReceiptLine:
         self.held_bytes += weight
         return weight
 
-    def _group_of(self, batch: Any) -> ReceiptGroup:
-        """Begin the group that messages of a batch go to from now on."""
-        group = ReceiptGroup(self, 0, batch.turn)
-        self._append(group)
-        self._last = group
-        return group
+    def _share_in(self, batch: Any) -> Share:
+        """Return the share in a batch that its next RECEIPT belongs to, and begin a group or a share where needed."""
+        group = self._last
+        if group is None or group.turn is not batch.turn or self._fresh or self._failure:
+            group = ReceiptGroup(self, 0, batch.turn)
+            self._append(group)
+            self._last = group
+        share = group.share
+        if share is None or share.batch is not batch:
+            share = group.share_in(batch)
+        return share
 
     def after(self, receipt: bytes, waited: list[list[Any]]) -> None:
         """A RECEIPT that waits for several things, each given by its list of waiters."""

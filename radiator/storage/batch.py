@@ -150,7 +150,7 @@ class BatchBuilder:
 
     def __init__(self, base_offset: int, turn: object = None) -> None:
         self.base_offset = base_offset
-        self.turn = turn  # the same object for batches that are written together, and told in one turn
+        self.turn = turn  # an object that all batches share which are written and told together
         self.receive_ns: list[int] = []
         self.event_ns: list[int] = []
         self.transmit_ns: list[int] = []

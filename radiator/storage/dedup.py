@@ -237,7 +237,7 @@ class UnderWay:
 
     @property
     def turn(self) -> object:
-        """What waits here is told by itself (``partition.Place``)."""
+        """Nothing else is told together with what waits here (``partition.Place``)."""
         return self
 
 

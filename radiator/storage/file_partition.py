@@ -46,7 +46,7 @@ class ToSync:
 
     @property
     def turn(self) -> object:
-        """What waits here is told by itself (``partition.Place``)."""
+        """Nothing else is told together with what waits here (``partition.Place``)."""
         return self
 
 

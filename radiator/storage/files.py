@@ -121,9 +121,8 @@ class FileSystem:
         return os.fstat(fd).st_size
 
     def has_name(self, path: str) -> bool:
-        """Whether there is something of that name: what is written to a file that was removed is lost. To ask for the
-        file's facts instead would make a kernel with fine-grained times (Linux 6.13) give it an exact one with the next
-        write, and the next sync write its inode."""
+        """Return whether the name exists. Unlike ``stat`` this does not read the file's times: after a ``stat``, Linux
+        6.13 and later give the file an exact time with the next write, and the next sync writes the inode as well."""
         name, at = self._at(path)
         return os.access(name, os.F_OK, dir_fd=at)
 

@@ -50,7 +50,7 @@ class Place(Protocol):
 
     @property
     def turn(self) -> object:
-        """The same object for places that are told together."""
+        """An object that all places share whose waiters are told in the same turn."""
 
 
 IDLE = BatchBuilder(-1)  # stands in open_batch while nothing is open
@@ -90,9 +90,9 @@ class Agenda:
         self._wall: Timers[WallNs, Partition] = Timers()
 
     def begin_turn(self) -> None:
-        """What was appended so far is being taken; what comes is for the next take."""
-        self.turn_synced = object()  # what is written, and synced, together (``BatchBuilder.turn``)
-        self.turn_unsynced = object()  # of rules that need no sync at once: it is told before
+        """Begin the next turn: batches that are begun from now on are not written with those before."""
+        self.turn_synced = object()  # of batches that are written and synced together (``BatchBuilder.turn``)
+        self.turn_unsynced = object()  # of batches whose rules need no sync: they are told before it
 
     def wake(self, partition: Partition, deadline_ns: MonoNs) -> None:
         """tick() must come by then, or before."""
@@ -361,7 +361,7 @@ class Partition(ABC):
         return self.open_batch
 
     def _turn(self) -> object:
-        """With what a batch that begins now will be stored; here: with nothing else."""
+        """Return the turn of a batch that begins now. Here each batch has its own."""
         return object()
 
     def queue(self) -> None:

@@ -54,7 +54,8 @@ class Checkpoint:
         self, fs: FileSystem, root: str, targets: list[Target], first_needed: int, holds: bool, one_by_one: bool
     ) -> None:
         self.targets = targets
-        self.one_by_one = one_by_one  # segments are synced so; afterwards: the next checkpoint has to do that
+        self.distrusts = False  # syncfs has told an error, and does so once: the next checkpoint must not rely on it
+        self._one_by_one = one_by_one  # the segments are synced, without syncfs
         self.holds = holds  # a log or the cursors have failed, and not gone on yet: the journal has what they lack
         self.first_needed = first_needed  # file of the journal: those before it are released
         self.errors: dict[Target, OSError] = {}
@@ -64,9 +65,8 @@ class Checkpoint:
 
     def run(self, threads: int = limits.CHECKPOINT_THREADS) -> None:
         """Sync the segments. On threads of its own."""
-        targets, one_by_one = self.targets, self.one_by_one
-        self.one_by_one = False
-        if len(targets) >= limits.SYNC_ALL_LOGS_MIN and not one_by_one:
+        targets = self.targets
+        if len(targets) >= limits.SYNC_ALL_LOGS_MIN and not self._one_by_one:
             targets = self._sync_all(targets)
         if any(target.names for target in targets):
             try:
@@ -83,20 +83,20 @@ class Checkpoint:
                 self._sync(target)
 
     def _sync_all(self, targets: list[Target]) -> list[Target]:
-        """Sync them with everything else on the file system. Returns those that this has not covered."""
+        """Sync the whole file system at once. Return the targets that this has not synced."""
         fs = self._fs
         try:
             device = fs.device(self._root)
             if not fs.sync_all(self._root):
                 return targets
         except OSError:
-            self.one_by_one = True  # it may be one that was written since this checkpoint began, and is told once only
-            return targets  # each tells then whether it was that one
+            self.distrusts = True  # it may be about a segment that was written since this checkpoint began
+            return targets  # the sync of the segment in question fails as well
         return [target for target in targets if not self._is_covered(target, device)]
 
     def _is_covered(self, target: Target, device: int) -> bool:
-        """Whether a sync of the whole file system was one of this segment. It is none if an earlier one has failed, and
-        says nothing of what the kernel could not write before this run."""
+        """Return whether syncfs has synced this segment too. It has not where an earlier sync of the segment
+        failed, and it does not report errors from before this run."""
         log = target.partition.log
         try:
             log.check_file(target.base_offset)
@@ -137,7 +137,7 @@ class Checkpoints:
         self._begun: Checkpoint | None = None  # and not yet handed out
         self._synced: Checkpoint | None = None  # to be ended
         self._under_way = False
-        self._one_by_one = False  # disk thread: so the next checkpoint syncs segments
+        self._one_by_one = False  # disk thread: the next checkpoint syncs the segments without syncfs
         self._retry_due_ns: MonoNs | None = None
         self._written: dict[FilePartition, None] = {}  # disk thread: since the last one began
         self._unwritten: dict[RecordBatch, FilePartition] = {}  # disk thread: decided, and in no segment yet
@@ -231,7 +231,7 @@ class Checkpoints:
     def end(self, checkpoint: Checkpoint) -> dict[FilePartition, StorageError]:
         """Which logs could not be synced. Raises StorageError if files of the journal cannot be released."""
         failed: dict[FilePartition, StorageError] = {}
-        self._one_by_one = checkpoint.one_by_one
+        self._one_by_one = checkpoint.distrusts
         for target in checkpoint.targets:
             log, error = target.partition.log, checkpoint.errors.get(target)
             if error is None and log.file_failed:

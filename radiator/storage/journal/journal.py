@@ -45,7 +45,7 @@ ASKED = ZEROS[:AHEAD_BYTES_MIN]  # what a full disk must take before messages ar
 
 
 class Extent(NamedTuple):
-    """What a file of the journal has."""
+    """The size of one file of the journal."""
 
     bytes: int
     batches: int

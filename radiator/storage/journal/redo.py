@@ -91,7 +91,7 @@ class Redo:
             partition.checkpoints.written(partition)
 
     def _append_run(self, partition: FilePartition, batches: list[_Missing], now: Now) -> bool:
-        """Write the bytes of these batches at once. False if that cannot be: nothing has happened then."""
+        """Write the bytes of these batches at once. Return False, with no message appended, if that fails."""
         data = b"".join(batch.data for batch in batches)
         merger, end = merge_run(data, 0, batches[0].header, batches[-1].end_offset, len(data))
         if end < len(data) or len(merger.ids) > limits.BATCH_NAMES_MAX:
@@ -107,7 +107,7 @@ class Redo:
 
 
 def _run_length(batches: list[_Missing], place: int, offset: int) -> int:
-    """How many batches from ``place`` on follow one another from ``offset`` on, and may be written at once."""
+    """Return how many batches from ``place`` on may be written at once: they follow ``offset`` without a gap."""
     count = size = records = 0
     for batch in islice(batches, place, None):
         size += len(batch.data)
@@ -138,7 +138,7 @@ def _append(partition: FilePartition, data: bytes, notes: list[RecoveryNote], no
 
 
 def _done(job: AppendJob, now: Now) -> int:
-    """The partition has it, in its segment or postponed. Returns how many messages."""
+    """Tell the partition that it has the batch, in its segment or postponed. Return how many messages."""
     partition, batch = job.partition, job.batch
     partition.next_offset = batch.next_offset
     partition.last_receive_ns = WallNs(max(partition.last_receive_ns, batch.receive_ns[-1]))
