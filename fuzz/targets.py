@@ -22,11 +22,12 @@ from zlib import crc32
 
 from radiator import limits
 from radiator.clock import MonoNs
-from radiator.storage import cursor_journal as journal
+from radiator.storage import cursor_records as journal
 from radiator.storage import index, layout, salt
 from radiator.storage.cursor_store import CursorStore
 from radiator.storage.files import FileSystem
 from radiator.storage.format import CRC_FROM, MAGIC, DamagedBatch, UnknownVersion, decode, encode_batch
+from radiator.storage.journal.journal import Journal
 from radiator.storage.log import Log
 from radiator.storage.open_logs import OpenLogs
 from radiator.storage.options import PartitionOptions
@@ -99,22 +100,24 @@ def log(data: bytes) -> None:
 def cursors(data: bytes) -> None:
     choice, data = data[:1] or b"\0", data[1:]
     with tempfile.TemporaryDirectory(dir=_memory()) as root:
-        store = CursorStore(FileSystem(), root)
+        fs = FileSystem()
+        store = CursorStore(fs, root, Journal(fs, root))
         store.load({"q": 10})
         store.open("queue:q", "q", 0).ack([0, 1])
-        for job in store.take(MonoNs(0)):
-            job.write()
+        told = [(1, job.records) for job in store.take(MonoNs(0))]
         store.close()
-        entry = journal.ENTRY.pack(journal.ENTRY_MAGIC, len(data), crc32(data)) + data + b"\0" * (-len(data) & 7)
-        content = entry if choice[0] & 1 else data
+        block = journal.BLOCK.pack(journal.BLOCK_MAGIC, len(data), crc32(data)) + data + b"\0" * (-len(data) & 7)
+        content = block if choice[0] & 1 else data
         name = f"{journal.JOURNAL}{0:010d}"
         if choice[0] & 2:
             name = "snapshot"
             content = journal.SNAPSHOT.pack(journal.SNAPSHOT_MAGIC, 0) + content
-        with open(f"{root}/{name}", "ab" if choice[0] & 4 else "wb") as file:
+        with open(f"{root}/{name}", "wb") as file:
             file.write(content)
-        again = CursorStore(FileSystem(), root)
-        again.load({"q": 10})
+        if choice[0] & 4:
+            told.append((2, data))
+        again = CursorStore(fs, root, Journal(fs, root))
+        again.load({"q": 10}, told)
         for cursor_name, partition in again.names():
             cursor = again.get(cursor_name, partition)
             assert cursor is not None and cursor.ceiling <= 10, "nobody is ahead of the log"

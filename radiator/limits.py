@@ -114,7 +114,6 @@ DAMAGES_TOLD_MAX = 1_000  # damaged ranges that are told in the broker's log, ea
 MEMORY_PARTITION_BYTES_MAX = 64 * MIB  # a memory partition without a retention of its own
 MEMORY_BYTES_MAX = 256 * MIB  # all that clients can make grow together (``radiator/memory.py`` has the shares)
 ANSWERS_BYTES_MAX = 1 * MIB  # beyond that, of a connection's unread answers of the admin channel. Two pages of a list
-CURSOR_JOURNAL_BYTES_MAX = 16 * MIB  # then a snapshot is written and the journal starts anew
 CURSORS_MAX = 131_072  # each has 24 bytes in a file that is mapped, and allocated, as a whole
 SUBSCRIPTION_NAMES_MAX = 10_000  # durable names and groups: each pins logs, and all stand in one file
 SUBSCRIPTION_NAMES_PER_USER_MAX = 1_000  # of a user who may not do everything: others need some too

@@ -20,7 +20,7 @@ log = logging.getLogger("radiator.server")
 PER_LOG = 2  # the segment, and the mapping of its head
 USES = {
     "Python, the loop, its threads' wake-ups, signals": 16,
-    "lock, hints of deliveries, cursors' journal": 4,
+    "lock, hints of deliveries, the cursors' snapshot and its directory": 4,
     "the journal: its last files, not synced yet": limits.JOURNAL_FILES_MAX + 1,
     "checkpoint threads: a segment, or a directory": limits.CHECKPOINT_THREADS,
     "disk thread: a log more while it opens, a directory's sync, a small file that is replaced": 6,

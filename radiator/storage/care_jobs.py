@@ -33,17 +33,17 @@ Breathe = Callable[[], bool]
 class SettledJob(Job):
     """For the disk thread, behind the acks of a turn: makes sure that they are on disk before anything relies on it."""
 
-    __slots__ = ("sync_cursors", "then")
+    __slots__ = ("sync_acks", "then")
 
     def __init__(self, partition: FilePartition, then: Callable[[SettledJob], None]) -> None:
         super().__init__(partition, needs_sync=True)
-        self.sync_cursors: Callable[[], None] | None = None
+        self.sync_acks: Callable[[], None] | None = None
         self.then = then
 
     def sync(self) -> None:
         try:
-            if self.sync_cursors is not None:
-                self.sync_cursors()
+            if self.sync_acks is not None:
+                self.sync_acks()
         except StorageError as error:
             self.error = error
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from radiator.storage import cursor_journal
-from radiator.storage.cursor_journal import CursorState, Snapshot
+from radiator.storage import cursor_records
+from radiator.storage.cursor_records import CursorState, Snapshot
 from radiator.storage.files import FileSystem, read_file, replace_file
 
 SNAPSHOT = "snapshot"
@@ -36,10 +36,10 @@ class Found(NamedTuple):
 def read(fs: FileSystem, directory: str, newest_journal: int) -> Found:
     raw, copy = (read_file(fs, f"{directory}/{name}") for name in (SNAPSHOT, COPY))
     states: dict[int, CursorState] = {}
-    snapshot = cursor_journal.load_snapshot(raw, states)
+    snapshot = cursor_records.load_snapshot(raw, states)
     if snapshot is not None:
         return Found(snapshot, states, False, False, raw == copy)
-    snapshot = cursor_journal.load_snapshot(copy, states)
+    snapshot = cursor_records.load_snapshot(copy, states)
     if snapshot is not None and snapshot.generation >= newest_journal:
         return Found(snapshot, states, raw is not None, True, False)
     return Found(None, {}, raw is not None, False, False)

@@ -1,191 +1,160 @@
-"""All named cursors of a store: a snapshot, replaced by atomic rename, and one journal that they share.
+"""All named cursors of a store: a snapshot, replaced by atomic rename, and what the journal's entries say since.
 
-    hub: cursor.ack() -> dirty -> take() -> CursorJob (one entry) ...disk thread... -> done: waiters may be told
+    hub: cursor.ack() -> dirty -> take() -> CursorJob, whose records stand in the entry of its group
+         -> written(): waiters may be told
 
-What is written when: the changes of a turn at once, with the batches of the same turn. Synced when: at once if a
-receipt waits and its cursor's policy says always; else within SYNC_WITHIN_NS (an ACK without a receipt has been
-promised nothing: losing it in a power cut means a redelivery, not a loss).
-When the journal has grown beyond CURSOR_JOURNAL_BYTES_MAX a snapshot takes its place. Each ``take()`` encodes some
-cursors for it (SLICE_BYTES) and the journal goes on, until all are encoded. Changes of cursors that are encoded already
-are added as the records that the journal gets too, so the snapshot has the state of the moment when it is taken.
+What is written when: the changes of a turn at once, in one entry with the batches of the same turn. Synced when: with
+that entry if a receipt waits and its cursor's policy says always, or if a message of the group asks for it; else within
+SYNC_WITHIN_NS (an ACK without a receipt has been promised nothing: losing it in a power cut means a redelivery).
 
-``CursorStore`` belongs to the hub, its ``log`` (``cursor_log``) to the disk thread.
+A checkpoint replaces the snapshot. ``encode`` encodes some cursors for it with each call (SLICE_BYTES), until all are
+encoded. Changes of cursors that are encoded already are added as the records that the journal gets too, so the snapshot
+has the state of the moment at which the last call was made.
+
+If the journal cannot take what a cursor has told, or a sync of it fails, then the store has *failed*: acks work, but
+are neither stored nor receipted until a checkpoint has written a snapshot, which has them. Receipts wait for that.
+
+``CursorStore`` belongs to the hub.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from radiator import limits
 from radiator.clock import MonoNs, Now
 from radiator.errors import StorageError
-from radiator.storage import cursor_journal as journal
-from radiator.storage import cursor_snapshot
+from radiator.storage import cursor_files, cursor_snapshot
+from radiator.storage import cursor_records as records
 from radiator.storage.counted import HINTS_BYTES
 from radiator.storage.cursor import Cursor, later, ranges
-from radiator.storage.cursor_journal import CursorState
-from radiator.storage.cursor_log import CursorLog
+from radiator.storage.cursor_files import DELIVERED, Entries, StoredCursors
+from radiator.storage.cursor_records import JOURNAL, CursorState
 from radiator.storage.cursor_snapshot import SNAPSHOT
-from radiator.storage.files import FileSystem, read_file, write_all
+from radiator.storage.files import NO_ROOM, FileSystem, storage_error, write_all
 from radiator.storage.hints import Hints
 from radiator.storage.jobs import SHORT_BYTES_MAX, Job
-from radiator.storage.open_logs import Again, once
+from radiator.storage.journal.journal import Journal
 from radiator.storage.options import SyncPolicy
 from radiator.timers import NEVER_NS
 
 SYNC_WITHIN_NS = 50_000_000
-RETRY_EVERY_NS = 2_000_000_000  # how soon a failed journal is made up for by a snapshot
 ALWAYS = SyncPolicy()
-DELIVERED = "delivered"
 SLICE_BYTES = 64 * limits.KIB  # of a snapshot, encoded in one turn: about 600 cursors, and one of any size
 
 
 class CursorJob(Job):
-    """The changes of one turn, or a snapshot in their place."""
+    """The changes of one turn. The group's entry in the journal has them (``GroupJob``, which sets ``error``)."""
 
-    __slots__ = ("created", "data", "generation", "lasting", "no_room", "snapshot", "store", "together")
+    __slots__ = ("_store", "creates", "records", "synced", "together")
 
     def __init__(
-        self,
-        store: CursorStore,
-        data: bytes,
-        generation: int | None,
-        waiters: list[Any],
-        needs_sync: bool,
-        together: tuple[bytes, bytes] = (b"", b""),
-        snapshot: list[bytes] | None = None,
+        self, store: CursorStore, told: bytes, together: bytes, creates: bool, waiters: list[Any], needs_sync: bool
     ) -> None:
         super().__init__(None, needs_sync)
-        self.store = store
-        self.data = data
-        # Records of acks in transactions over several files (``TransactionJob``), and of cursors that still are there.
-        self.together, self.lasting = together
-        self.generation = generation  # None: an entry; else a snapshot, and the journal that goes on from it
-        self.snapshot = snapshot or []  # its records
+        self._store = store
+        self.records = told  # these hold whatever becomes of transactions
+        self.together = together  # acks of the transactions that the group decides
+        self.creates = creates  # has new cursors: as durable as the messages of their group
         self.waiters = waiters
-        self.no_room = False  # that is why it failed
-        self.created = b""  # records of new cursors: as durable as the messages of their group
+        self.synced = False  # with its entry
 
     @property
     def short(self) -> bool:
-        return self.generation is None and not self.together and len(self.data) <= SHORT_BYTES_MAX
+        return not self.together and len(self.records) <= SHORT_BYTES_MAX
 
     @property
     def keeper(self) -> CursorStore:
-        return self.store
+        return self._store
 
     @property
     def refusals(self) -> int:
         return len(self.waiters)
 
-    def write(self) -> None:
-        log = self.store.log
-        try:
-            if self.generation is not None:
-                log.replace(self.generation, journal.snapshot(self.generation, self.snapshot))
-            elif self.data:
-                log.append(self.data)
-            if self.together and self.lasting:  # else it was not decided
-                log.append(journal.entry([self.lasting]))
-        except StorageError as error:
-            self.error, self.no_room = error, log.no_room
-
-    def sync(self) -> None:
-        if self.error is None:
-            try:
-                self.store.log.sync()
-            except StorageError as error:
-                self.error, self.no_room = error, self.store.log.no_room
-
     def done(self, now: Now) -> None:
-        self.store.written(self, now.mono)
+        self._store.written(self, now.mono)
+
+
+class Snapshot(NamedTuple):
+    """All cursors of one moment, to be written by a checkpoint."""
+
+    generation: int
+    known_to: int  # the highest number that has been given
+    records: list[bytes]
+    failures: int  # of the store, until then
+
+    def encode(self, first_entry: int) -> bytes:
+        """``first_entry``: what earlier entries of the journal say is in it."""
+        return records.snapshot(self.generation, [*self.records, records.covers(self.known_to, first_entry)])
 
 
 class CursorStore:
-    """Hub only, but for ``log``."""
+    """Hub only."""
 
     name = "cursors"  # as the operator's log has it
 
-    def __init__(self, fs: FileSystem, directory: str, again: Again = once) -> None:
+    def __init__(self, fs: FileSystem, directory: str, journal: Journal) -> None:
         self.fs = fs
         self.directory = directory
-        self.log = CursorLog(fs, directory, again)
         self.waiters: list[Any] = []  # who waits for what is dirty now; the next take() takes them along
         self.failed: StorageError | None = None
         self.sync_due_ns: MonoNs | None = None
-        self._retry_due_ns: MonoNs | None = None
-        self._held = False  # receipts wait for room, until the next attempt
+        self._journal = journal
+        self._sync_error: StorageError | None = None  # the latest of the journal that has been noticed
+        self._failures = 0
+        self._in_vain = False  # since the last failure no snapshot has been encoded: the next one has what is told now
         self._cursors: dict[tuple[str, str], Cursor] = {}
         self._partitions: dict[str, list[str]] = {}  # by cursor name
         self._facts: dict[Cursor, tuple[int, int, str, str]] = {}  # number, slot, name, partition
         self._sync: dict[Cursor, SyncPolicy] = {}
         self._dirty: list[Cursor] = []
         self._records: list[bytes] = []  # creations and deletions, in order
-        self._created: list[bytes] = []  # of those: which the journal of the data directory gets, too
+        self._creates = False
         self._next_number = 1
-        self._together: list[tuple[Cursor, bytes]] = []  # acks in transactions over several files
+        self._together: list[tuple[Cursor, bytes]] = []  # acks in transactions
         self._free_slots: list[int] = []
         self._next_slot = 0
         self._slots: memoryview = memoryview(b"")
         self._hints = Hints(self._slots)
-        self._journal_bytes = 0
         self._ahead: list[bytes] = []  # records of the snapshot that is being encoded
         self._unencoded: dict[Cursor, None] | None = None  # cursors that these lack; None: no snapshot is being encoded
-        self._generation = 0  # of the journal
-        self.entries_to = 1  # acks in earlier entries of the data directory's journal are here
-        self._unsynced = False  # something of an `always` cursor has been written and not synced
+        self._generation = 0  # of the latest snapshot
+        self.entries_to = 1  # what earlier entries of the journal say was here when the store was opened
+        self._unsynced = False  # a cursor that was made or deleted, or an ack of an `always` one, has not been synced
 
     # --- opening ------------------------------------------------------------------------------------------------------
 
-    def load(self, ends: Mapping[str, int], redo: Iterable[tuple[int, bytes]] = (), next_entry: int = 1) -> list[str]:
-        """Reads snapshot and journal; what was found wrong, in words. Before any other thread runs. ``redo``: acks of
-        transactions that were decided, by the numbers of their entries in the data directory's journal, which goes on
-        with ``next_entry``.
+    def load(self, ends: Mapping[str, int], entries: Entries = (), redone: Iterable[bytes] = ()) -> list[str]:
+        """Read the cursors, before any other thread runs. What has changed since the snapshot is folded into a new one.
 
-        ``ends`` has the next offset of every partition. A cursor beyond the end of its log (which lost it in a power
-        cut, as its policy allows) is set back: those offsets will be given to new messages.
+        Args:
+            ends: The next offset of every partition. A cursor beyond the end of its log (which lost it in a power cut,
+                as its policy allows) is set back: those offsets will be given to new messages.
+            entries: What the entries of the journal say of cursors, by their numbers, in order.
+            redone: Acks of transactions that an earlier version has decided.
+
+        Returns:
+            What was found wrong, in words.
+
+        Raises:
+            OSError: A file cannot be read, or the snapshot not be written, and not because there is no room.
         """
-        fs, notes = self.fs, []
+        fs, path = self.fs, f"{self.directory}/{SNAPSHOT}"
         fs.mkdir(self.directory)
-        found = journal.generations(fs.listdir(self.directory))
-        snapshot = cursor_snapshot.read(fs, self.directory, found[-1] if found else 0)
-        generation, states, fold = snapshot.generation, snapshot.states, not snapshot.alike
+        found = cursor_files.read(fs, self.directory, entries, redone)
+        self._generation = found.generation
+        self._next_number = found.known_to + 1  # none is given twice
+        self.entries_to = max(found.entries_to, 1)
+        notes = self._notes(found)
+        states = found.states
+        snapshot = found.snapshot
+        fold = found.changed or snapshot.damaged or (snapshot.snapshot is not None and not snapshot.alike)
         if snapshot.damaged:
-            kept = f"{self.directory}/{SNAPSHOT}.damaged"
-            fs.rename(f"{self.directory}/{SNAPSHOT}", kept)
-            remedy = "its copy is used" if snapshot.copied else "cursors that only it knew start again"
-            notes.append(f"{kept}: could not be read; {remedy}")
-        elif snapshot.copied:
-            notes.append(f"{self.directory}/{SNAPSHOT}: is gone; its copy is used")
-        elif generation is None and found and found[-1]:
-            notes.append(f"{self.directory}/{SNAPSHOT}: is gone; cursors that only it knew start again")
-        if generation is None:
-            fold = snapshot.damaged
-            generation = found[-1] if found else 0
-        if found and found[0] < generation:
-            fs.sync_dir(self.directory)  # the snapshot's name first: an earlier run may have failed to sync it
-        for old in found:
-            if old < generation:
-                fs.remove(self.log.path(old))
-        self.log.generation = self._generation = generation
-        data = read_file(fs, self.log.path(generation)) or b""
-        fold = fold or bool(data)
-        deleted: set[int] = set()
-        end, lost = journal.replay(data, states, deleted)
-        if lost:
-            notes.append(f"{self.log.path(generation)}: {lost} bytes damaged; acks in them will be redelivered")
-        if data[end:].strip(b"\0"):
-            notes.append(f"{self.log.path(generation)}: torn tail of {len(data) - end} bytes passed over")
-        known_to, entries_to = (0, 0) if snapshot.snapshot is None else snapshot.snapshot[1:]
-        self._next_number = max([known_to, *deleted]) + 1  # none is given twice
-        self.entries_to = max(entries_to, next_entry)
-        for number, acks in redo:
-            if number >= entries_to:  # else what it settled may have been lost since, and its offsets given again
-                fold = True
-                journal.redo(acks, states, deleted, known_to)
+            fs.rename(path, f"{path}.damaged")
         self._map_slots()
-        counted = self._hints.counted.revive(generation)
+        counted = self._hints.counted.revive(found.generation)
         latest = {(state.name, state.partition): state for state in states.values()}
         fold = fold or len(latest) < len(states)  # a deletion was lost, and the creation that followed was not
         slots: set[int] = set()
@@ -202,21 +171,59 @@ class CursorStore:
         fold = fold or bool(counted)
         if fold:
             # Folded into a snapshot: nothing of it hangs on pages that an earlier run failed to sync.
-            self._generation = self._hints.counted.generation = self._generation + 1
             try:
-                while not self._encode_slice():
-                    pass
-                self.log.replace(self._generation, journal.snapshot(self._generation, self._encoded()))
-                self._hints.written()
-            except StorageError as error:
-                if not self.log.no_room:
+                self.save(self.entries_to)
+            except OSError as error:
+                if error.errno not in NO_ROOM:
                     raise
-                notes.append(f"{error}; acks are not stored until there is room")
-                self.failed, self._held, self._retry_due_ns = error, True, MonoNs(0)
+                failed = storage_error(path, "write the snapshot", error)
+                notes.append(f"{failed}; acks are not stored until there is room")
+                self._fail(failed)
+        elif found.old_journals:
+            self._remove_old_journals()
         used = {facts[1] for facts in self._facts.values()}
         self._next_slot = max(used, default=-1) + 1
         self._free_slots = [slot for slot in range(self._next_slot) if slot not in used]
         return notes
+
+    def _notes(self, found: StoredCursors) -> list[str]:
+        notes, snapshot, path = [], found.snapshot, f"{self.directory}/{SNAPSHOT}"
+        if snapshot.damaged:
+            remedy = "its copy is used" if snapshot.copied else "cursors that only it knew start again"
+            notes.append(f"{path}.damaged: could not be read; {remedy}")
+        elif snapshot.copied:
+            notes.append(f"{path}: is gone; its copy is used")
+        elif found.misses_snapshot:
+            notes.append(f"{path}: is gone; cursors that only it knew start again")
+        old = found.old_journal
+        if old is not None and old.lost:
+            notes.append(f"{old.path}: {old.lost} bytes damaged; acks in them will be redelivered")
+        if old is not None and old.data[old.end :].strip(b"\0"):
+            notes.append(f"{old.path}: torn tail of {len(old.data) - old.end} bytes passed over")
+        return notes
+
+    def save(self, first_entry: int) -> None:
+        """Write a snapshot at once, while no other thread runs.
+
+        Args:
+            first_entry: What earlier entries of the journal say is in it.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        while (snapshot := self.encode()) is None:
+            pass
+        cursor_snapshot.write(self.fs, self.directory, snapshot.encode(first_entry))
+        self._remove_old_journals()
+        self.saved(snapshot)
+
+    def _remove_old_journals(self) -> None:
+        """Those of earlier versions; the snapshot has what they say. Raises OSError."""
+        fs = self.fs
+        for generation in records.generations(fs.listdir(self.directory)):
+            fs.sync_dir(self.directory)  # the snapshot's name first: an earlier run may have failed to sync it
+            with contextlib.suppress(FileNotFoundError):
+                fs.remove(f"{self.directory}/{JOURNAL}{generation:010d}")
 
     def _map_slots(self) -> None:
         fs, size = self.fs, HINTS_BYTES
@@ -284,9 +291,8 @@ class CursorStore:
             self._hints.forget(slot)
             self._add(cursor, self._next_number, slot, name, partition_name)
             cursor.delivered = start
-            created = journal.create(self._next_number, slot, start, name, partition_name)
-            self._records.append(created)
-            self._created.append(created)
+            self._records.append(records.create(self._next_number, slot, start, name, partition_name))
+            self._creates = True
             self._next_number += 1
         self._sync[cursor] = sync
         return cursor
@@ -316,10 +322,10 @@ class CursorStore:
                 if cursor in self._unencoded:
                     del self._unencoded[cursor]
                 else:
-                    self._ahead.append(journal.delete(number))
+                    self._ahead.append(records.delete(number))
             self._sync.pop(cursor, None)
             cursor.detach()
-            self._records.append(journal.delete(number))
+            self._records.append(records.delete(number))
             self._free_slots.append(slot)
 
     def names(self) -> list[tuple[str, str]]:
@@ -329,28 +335,27 @@ class CursorStore:
     @property
     def deadline_ns(self) -> MonoNs:
         """When take() has something to do of itself; NEVER_NS if nothing is planned."""
-        dues = (self.sync_due_ns, self._retry_due_ns)
-        return min((due for due in dues if due is not None), default=MonoNs(NEVER_NS))
+        return MonoNs(NEVER_NS) if self.sync_due_ns is None else self.sync_due_ns
 
     def together(self, cursor: Cursor, offsets: Iterable[int]) -> None:
         """These acks hold together with what else the next take() brings, or not at all. The cursor hears of them when
         that is decided."""
-        number, slot, name, partition = self._facts[cursor]
-        records = journal.create(number, slot, cursor.floor, name, partition) + journal.acked(number, ranges(offsets))
-        self._together.append((cursor, records))
+        self._together.append((cursor, records.acked(self._facts[cursor][0], ranges(offsets))))
 
     # --- the turn -----------------------------------------------------------------------------------------------------
 
-    def take(self, now_ns: MonoNs) -> list[Job]:
+    def take(self, now_ns: MonoNs) -> list[CursorJob]:
         """The changes of this turn as a job; none if there is nothing to do."""
+        self._notice_failed_sync()
         sync_now = self.sync_due_ns is not None and self.sync_due_ns <= now_ns
-        retry = self._retry_due_ns is not None and self._retry_due_ns <= now_ns
-        if not (self._dirty or self._records or self.waiters or self._together or sync_now or retry):
+        waiters: list[Any] = []
+        if self.failed is None:
+            waiters, self.waiters = self.waiters, waiters
+        if not (self._dirty or self._records or waiters or self._together or sync_now):
             return []
-        if self._held and not (retry or self._together):
-            return []  # it waits for the next attempt
-        records, self._records = self._records, []
-        dirty, waiters, self.waiters = self._dirty.copy(), self.waiters, []
+        told, self._records = self._records, []
+        self._unsynced |= bool(told)
+        dirty = self._dirty.copy()
         self._dirty.clear()
         self._hints.take()
         for cursor in dirty:
@@ -363,36 +368,61 @@ class CursorStore:
                 self._unsynced = True
             changed = []
             if changes.counts:
-                changed.append(journal.counts(number, changes.counts))
+                changed.append(records.counts(number, changes.counts))
             if changes.ranges:
-                changed.append(journal.acked(number, changes.ranges))
-            records += changed
+                changed.append(records.acked(number, changes.ranges))
+            told += changed
             if self._unencoded is not None and cursor not in self._unencoded:
                 self._ahead += changed
-        data = journal.entry(records) if records else b""
+        if self._in_vain:
+            told.clear()
         acks, self._together = self._together, []
-        together = b"".join(each for _, each in acks), b"".join(each for cursor, each in acks if cursor in self._facts)
-        self._journal_bytes += len(data) + len(together[1])
-        wanted = retry or self._journal_bytes > limits.CURSOR_JOURNAL_BYTES_MAX
-        if wanted and self._encode_slice():
-            self._retry_due_ns = None
-            self._journal_bytes = 0
-            self._unsynced = False
-            self._generation = self._hints.counted.generation = self._generation + 1
-            return [
-                self._with_created(
-                    CursorJob(self, b"", self._generation, waiters, bool(acks), together, self._encoded())
-                )
-            ]
+        together = b"".join(each for cursor, each in acks if cursor in self._facts)
+        creates, self._creates = self._creates, False
         needs_sync = sync_now or bool(acks) or (self._unsynced and bool(waiters))
         if needs_sync:
             self.sync_due_ns = None
-            self._unsynced = False
-        return [self._with_created(CursorJob(self, data, None, waiters, needs_sync, together))]
+        return [CursorJob(self, b"".join(told), together, creates, waiters, needs_sync)]
 
-    def _with_created(self, job: CursorJob) -> CursorJob:
-        job.created, self._created = b"".join(self._created), []
-        return job
+    def written(self, job: CursorJob, now_ns: MonoNs) -> None:
+        """A job came back."""
+        self._notice_failed_sync()
+        if job.error is not None:
+            self._fail(job.error)
+        if self.failed is not None:
+            self.waiters, job.waiters = job.waiters + self.waiters, []
+            return
+        if job.synced:
+            self._unsynced = False
+        elif job.records and self.sync_due_ns is None:
+            self.sync_due_ns = MonoNs(now_ns + SYNC_WITHIN_NS)
+        self._hints.written()
+
+    def _notice_failed_sync(self) -> None:
+        """If a sync of the journal has failed, nobody knows whether what was told before that is on the disk."""
+        error = self._journal.sync_error
+        if error is not self._sync_error:
+            self._sync_error = error
+            if error is not None and self._unsynced:
+                self._fail(error)
+
+    def _fail(self, error: StorageError) -> None:
+        self.failed = self.failed or error
+        self._failures += 1
+        self._in_vain = True
+        self.sync_due_ns = None
+
+    # --- the snapshot -------------------------------------------------------------------------------------------------
+
+    def encode(self) -> Snapshot | None:
+        """Encode some more cursors for the next snapshot. Return it once it has all of them as they are now, as far as
+        ``take`` has told."""
+        if not self._encode_slice():
+            return None
+        told, self._ahead, self._unencoded = self._ahead, [], None
+        self._in_vain = False
+        self._generation = self._hints.counted.generation = self._generation + 1
+        return Snapshot(self._generation, self._next_number - 1, told, self._failures)
 
     def _encode_slice(self) -> bool:
         """Encode some more cursors for the snapshot, which begins with the first call.
@@ -402,52 +432,33 @@ class CursorStore:
         """
         if self._unencoded is None:
             self._unencoded = dict.fromkeys(self._facts)
-        records, size = [], 0
+        told, size = [], 0
         while self._unencoded and size < SLICE_BYTES:
             cursor, _ = self._unencoded.popitem()
             number, slot, name, partition = self._facts[cursor]
-            record = journal.create(number, slot, cursor.floor, name, partition)
+            record = records.create(number, slot, cursor.floor, name, partition)
             if cursor.intervals:
-                record += journal.acked(number, cursor.intervals)
+                record += records.acked(number, cursor.intervals)
             if cursor.counts:
-                record += journal.counts(number, cursor.counts)
-            records.append(record)
+                record += records.counts(number, cursor.counts)
+            told.append(record)
             size += len(record)
-        self._ahead.append(b"".join(records))
+        self._ahead.append(b"".join(told))
         return not self._unencoded
 
-    def _encoded(self) -> list[bytes]:
-        """The records of the snapshot, whose encoding is over."""
-        records, self._ahead, self._unencoded = self._ahead, [], None
-        records.append(journal.covers(self._next_number - 1, self.entries_to))
-        return records
-
-    def written(self, job: CursorJob, now_ns: MonoNs) -> None:
-        """A job came back. While the journal is failed, acks work, but are neither stored nor receipted; a snapshot of
-        all cursors, tried every RETRY_EVERY_NS, makes up for what it has missed. Where only room is missing, receipts
-        wait for the next attempt: then no ack is refused that is stored a moment later."""
-        if job.error is not None:
-            if job.no_room and (job.generation is None or not self._held):
-                self._held = True
-                self.waiters, job.waiters = job.waiters + self.waiters, []
-            else:
-                self._held = False
-            self.failed = self.failed or job.error
-            self.sync_due_ns = None
-            if self._retry_due_ns is None:
-                self._retry_due_ns = MonoNs(now_ns + RETRY_EVERY_NS)
-        elif job.generation is not None:
-            self.failed, self._held = None, False
-        elif not job.needs_sync and job.data and self.sync_due_ns is None:
-            self.sync_due_ns = MonoNs(now_ns + SYNC_WITHIN_NS)
-        if self.failed is None:
+    def saved(self, snapshot: Snapshot) -> None:
+        """It is on the disk."""
+        if snapshot.failures == self._failures:
+            self.failed = None
             self._hints.written()
 
+    def not_saved(self) -> list[Any]:
+        """The snapshot could not be written. Return who has waited for it: they have to be refused."""
+        if self.failed is None:
+            return []
+        waiters, self.waiters = self.waiters, []
+        return waiters
+
     def close(self) -> None:
-        """Everything has been taken and written; no other thread runs."""
-        try:
-            if self.log.failed is None:
-                self.log.sync()
-        finally:
-            self.log.close()
-            self._slots.release()
+        """No other thread runs."""
+        self._slots.release()

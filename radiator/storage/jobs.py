@@ -302,22 +302,22 @@ class CutJob(Job):
 
 
 class RemoveJob(Job):
-    """Retention: sealed segments to delete. The hub has already moved log_start_offset past them. ``sync_cursors``
+    """Retention: sealed segments to delete. The hub has already moved log_start_offset past them. ``sync_acks``
     makes sure first that the acks which let them go are on disk; it is all done in ``sync``, so that nobody's receipt
     waits."""
 
-    __slots__ = ("bases", "sync_cursors")
+    __slots__ = ("bases", "sync_acks")
     partition: FilePartition
 
     def __init__(self, partition: FilePartition, bases: list[int]) -> None:
         super().__init__(partition, needs_sync=True)
         self.bases = bases
-        self.sync_cursors: Callable[[], None] | None = None
+        self.sync_acks: Callable[[], None] | None = None
 
     def sync(self) -> None:
         try:
-            if self.sync_cursors is not None:
-                self.sync_cursors()
+            if self.sync_acks is not None:
+                self.sync_acks()
             self.partition.log.remove(self.bases)
         except StorageError as error:
             self.error = error  # told, not fatal: the files stay until the next retention

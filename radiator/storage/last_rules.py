@@ -1,8 +1,8 @@
 """What the rules of the last run said, as far as a start must know: one small file, replaced as a whole.
 
 A cursor that is not there may be one that was lost, or one that never was. This file tells which, and it does not hang
-on the cursors: what a run makes of new rules is on the disk, cursors first, before anything else can be (``replace``).
-A file that is not there says nothing, so one that cannot be written is removed.
+on the cursors: what a run makes of new rules is on the disk, cursors first, before anything else can be. A file that is
+not there says nothing, so one that cannot be written is removed.
 
 Knows: entries, which are plain values by a key. Must not know: what is in them. Only at a start, before any other
 thread runs.
@@ -13,9 +13,7 @@ from __future__ import annotations
 import contextlib
 import logging
 
-from radiator.clock import Now
 from radiator.storage import layout
-from radiator.storage.cursor_store import CursorStore
 from radiator.storage.definitions import Entry, decode, encode
 from radiator.storage.files import FileSystem, read_file, replace_file, storage_error
 
@@ -36,18 +34,20 @@ def load(fs: FileSystem, root: str) -> Entries | None:
     return None
 
 
-def replace(fs: FileSystem, root: str, entries: Entries, cursors: CursorStore, now: Now) -> None:
-    """These rules hold from now on, and the cursors that were made for them are there. Raises StorageError."""
-    for job in cursors.take(now.mono):
-        job.write()
-        job.sync()
-        job.done(now)
+def replace(fs: FileSystem, root: str, entries: Entries) -> None:
+    """These rules hold from now on. Raises StorageError."""
     path = layout.last_rules_path(root)
     try:
         replace_file(fs, path, encode(entries, HEAD))
         return
     except OSError as error:
         log.warning("%s", storage_error(path, "write the file", error))
+    remove(fs, root)
+
+
+def remove(fs: FileSystem, root: str) -> None:
+    """Nobody knows which rules hold. Raises StorageError."""
+    path = layout.last_rules_path(root)
     try:
         for each in (path, f"{path}.tmp"):
             with contextlib.suppress(FileNotFoundError):

@@ -10,7 +10,7 @@
                                          names                   destinations stored here; a cache
                                          archived                how far an archive has everything
                                          dedup                   ids that are remembered: see ``dedup_file``
-    <data_dir>/cursors/snapshot, journal-<generation>, delivered
+    <data_dir>/cursors/snapshot, snapshot.copy, delivered
     <data_dir>/subscriptions                                     what named ones are about: see ``definitions``
     <data_dir>/last_rules                                        who had a fan_out in the last run: see ``last_rules``
     <data_dir>/mirror                                            a mirror writes here: see ``copies``

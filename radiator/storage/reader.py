@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from radiator import limits
 from radiator.errors import StorageError
-from radiator.storage import cursor_journal, cursor_snapshot, layout
+from radiator.storage import cursor_files, layout
 from radiator.storage.batch import RecordBatch
 from radiator.storage.cursor import Cursor
 from radiator.storage.files import FileSystem, read_file, storage_error
@@ -367,16 +367,8 @@ def _headers(fs: FileSystem, segment: StoredSegment, indexed: bool) -> Iterator[
 
 def list_cursors(root: str, fs: FileSystem | None = None) -> list[StoredCursor]:
     """All named cursors, as the files tell it at this moment."""
-    fs = fs or FileSystem()
-    directory = layout.cursors_path(root)
-    journals = cursor_journal.generations(fs.listdir(directory))
-    snapshot = cursor_snapshot.read(fs, directory, max(journals, default=0))
-    generation, states = snapshot.generation, snapshot.states
-    data = read_file(fs, f"{directory}/{cursor_journal.JOURNAL}{generation or 0:010d}")
-    if data:
-        cursor_journal.replay(data, states)
     found = []
-    for state in states.values():
+    for state in cursor_files.read_live(fs or FileSystem(), root).states.values():
         cursor = Cursor(state.floor)
         for start, stop in state.changes:
             cursor.ack_range(start, stop)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from radiator import limits
@@ -72,11 +73,11 @@ class Store:
         self.partitions: dict[str, Partition] = {}
         self._identify = identify  # which message a stored one is, for ids that are remembered
         self._open_logs = OpenLogs(open_logs_max)
-        self.cursors = CursorStore(files, layout.cursors_path(root), self._open_logs.again)
         self.definitions = Definitions(files, layout.subscriptions_path(root))
         self._agenda = Agenda()
         self.journal = Journal(files, root, self._open_logs.again, journal_file_bytes)
-        self.checkpoints = Checkpoints(files, root, self.journal, self.cursors.log.sync)
+        self.cursors = CursorStore(files, layout.cursors_path(root), self.journal)
+        self.checkpoints = Checkpoints(files, root, self.journal, self.cursors)
         self._makers: dict[Partition, None] = {}  # they wait for their turn to begin a file, in order
         self.care = Caretaker(self._agenda.removals)
         self._sweep = Sweep(self.partitions, self._agenda)
@@ -116,7 +117,7 @@ class Store:
             redo = Redo(self._recovered_partition, decided, files.entries())
             ends = {name: partition.next_offset for name, partition in self.partitions.items()}
             path = self.cursors.directory
-            found = self.cursors.load(ends | redo.ends, redo.acks, files.next_entry)
+            found = self.cursors.load(ends | redo.ends, redo.cursors, [entry.cursors for entry in decided])
             notes += [RecoveryNote(path, text, "cursors") for text in found]
             redo.append(notes, now)
             self.restored = redo.appended
@@ -206,8 +207,9 @@ class Store:
                 errors.append(error)
             in_segments &= not partition.log.file_failed
         try:
-            self.cursors.close()
             if in_segments and not errors and self.cursors.failed is None:
+                if self.journal.next_entry > self.cursors.entries_to:
+                    self.cursors.save(self.journal.next_entry)
                 self.journal.clear()
             else:
                 self.journal.sync()  # the next start takes from it what is in no synced segment
@@ -215,6 +217,7 @@ class Store:
             errors.append(error)
         except OSError as error:
             errors.append(storage_error(self.root, "clear the journal", error))
+        self.cursors.close()
         self.journal.close()
         self._unlock()
         if errors:
@@ -283,26 +286,51 @@ class Store:
         for partition in makers:
             jobs += partition.take(now)
         before, behind = self.definitions.take(now.mono)
-        jobs += [*before, *self.cursors.take(now.mono), *behind]
-        jobs = self._grouped(jobs)
+        told = self.cursors.take(now.mono)
+        jobs = self._grouped([*jobs, *before, *told, *behind])
         jobs += self.checkpoints.jobs(now)
         removals = self._agenda.removals
         if removals:  # behind the acks that let them go
             for job in removals:
                 if isinstance(job, RemoveJob | SettledJob) and job.partition.retain_from is not None:
-                    job.sync_cursors = self.cursors.log.sync
+                    job.sync_acks = partial(self._sync_acks, told, self.cursors.failed, self.journal.sync_error)
             jobs += removals
             removals.clear()
         return jobs
 
+    def _sync_acks(self, told: list[CursorJob], failed: StorageError | None, sync_error: StorageError | None) -> None:
+        """Disk thread: everything that cursors have told is on the disk when this returns. Raises StorageError.
+
+        Args:
+            told: What they have told in the same turn.
+            failed: Why they could not tell it before that.
+            sync_error: Of the journal, before that.
+        """
+        for error in (failed, *(job.error for job in told)):
+            if error is not None:
+                raise StorageError(str(error))
+        self.journal.sync()
+        if self.journal.sync_error is not sync_error:
+            raise StorageError(str(self.journal.sync_error))
+
+    def store_cursors(self, now: Now) -> None:
+        """Write and sync what cursors have to tell, while no other thread runs. Raises StorageError."""
+        self.cursors.hurry()
+        jobs = run(self._grouped(list(self.cursors.take(now.mono))))
+        for job in jobs:
+            job.done(now)
+        for job in jobs:
+            if job.error is not None:
+                raise StorageError(str(job.error))
+
     def _grouped(self, jobs: list[Job]) -> list[Job]:
         """The jobs, behind those that decide them. What need not be synced is first, and has an entry of its own."""
         appends = [job for job in jobs if isinstance(job, AppendJob) and not job.again]
-        if not (appends or self._outcomes):
+        cursors = next((job for job in jobs if isinstance(job, CursorJob)), None)
+        if not (appends or self._outcomes or cursors):
             return jobs
         early = [job for job in jobs if job.before_entry]
         jobs = [job for job in jobs if not job.before_entry]
-        cursors = next((job for job in jobs if isinstance(job, CursorJob) and (job.together or job.created)), None)
         if self._outcomes:
             waiters, outcomes = self.transaction_waiters, self._outcomes
             self._together, self.transaction_waiters, self._outcomes = {}, [], []
@@ -314,13 +342,15 @@ class Store:
             return [*early, *jobs]
         synced = [job for job in appends if job.partition in syncing]
         others = [job for job in appends if job.partition not in syncing]
-        if synced and others:
+        strict = bool(synced)
+        if cursors is not None:
+            strict |= cursors.needs_sync or (cursors.creates and bool(syncing))
+        if strict and others:
             first = {job.partition for job in others}
             writes = [job for job in jobs if isinstance(job, AppendJob) and job.partition in first]
             behind = [job for job in jobs if not (isinstance(job, AppendJob) and job.partition in first)]
             groups = GroupJob(self.journal, others, False), GroupJob(self.journal, synced, True, cursors)
             return [*early, groups[0], *writes, groups[1], *behind]
-        strict = bool(synced) or (cursors is not None and bool(syncing))
         return [*early, GroupJob(self.journal, appends, strict, cursors), *jobs]
 
     def together(

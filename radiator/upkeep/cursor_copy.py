@@ -11,51 +11,41 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from radiator.errors import StorageError
-from radiator.storage import cursor_journal as journal
+from radiator.storage import cursor_files, layout
+from radiator.storage import cursor_records as records
 from radiator.storage.counted import counts_in
 from radiator.storage.cursor import Cursor
-from radiator.storage.cursor_journal import JOURNAL, CursorState, Snapshot
+from radiator.storage.cursor_files import DELIVERED, StoredCursors
+from radiator.storage.cursor_records import CursorState
 from radiator.storage.cursor_snapshot import SNAPSHOT
-from radiator.storage.cursor_store import DELIVERED
 from radiator.storage.files import FileSystem, read_file
 from radiator.storage.handed import MARKS_BYTES, U64_BYTES, range_of
 from radiator.storage.journal.format import Entry
 from radiator.upkeep.manifest import CopiedCursor
 
-TRIES_MAX = 100  # each finds that the broker has just replaced the snapshot, which it does after 16 MiB of acks
 
-
-def read_cursors(fs: FileSystem, directory: str) -> CursorCopy:
+def read_cursors(fs: FileSystem, root: str) -> CursorCopy:
     """The cursors at one moment. Raises OSError, StorageError."""
-    for _ in range(TRIES_MAX):
-        delivered = read_file(fs, f"{directory}/{DELIVERED}") or b""
-        states: dict[int, CursorState] = {}
-        snapshot = read_file(fs, f"{directory}/{SNAPSHOT}")
-        found = journal.load_snapshot(snapshot, states)
-        if snapshot is not None and found is None:
-            raise StorageError(
-                f"{directory}/{SNAPSHOT}: damaged; a backup made now would lose cursors. "
-                "Restart the broker, which keeps what can be kept, and then back up"
-            )
-        found, deleted = found or Snapshot(0, 0, 0), set[int]()
-        data = read_file(fs, f"{directory}/{JOURNAL}{found.generation:010d}")
-        if data is not None:
-            journal.replay(data, states, deleted)
-        if read_file(fs, f"{directory}/{SNAPSHOT}") == snapshot:  # else the journal was of another generation
-            known_to = max([found.known_to, *states, *deleted])
-            return CursorCopy(found._replace(known_to=known_to), states, delivered)
-    raise StorageError(f"{directory}: the snapshot changes faster than it can be read")
+    directory = layout.cursors_path(root)
+    delivered = read_file(fs, f"{directory}/{DELIVERED}") or b""
+    found = cursor_files.read_live(fs, root)
+    if found.snapshot.damaged:
+        raise StorageError(
+            f"{directory}/{SNAPSHOT}: damaged; a backup made now would lose cursors. "
+            "Restart the broker, which keeps what can be kept, and then back up"
+        )
+    return CursorCopy(found, delivered)
 
 
 class CursorCopy:
-    def __init__(self, snapshot: Snapshot, states: dict[int, CursorState], delivered: bytes) -> None:
-        self._snapshot = snapshot  # ``known_to``: the highest number that had been given, now
-        latest = {(state.name, state.partition): state for state in states.values()}
+    def __init__(self, stored: StoredCursors, delivered: bytes) -> None:
+        self._stored = stored
+        latest = {(state.name, state.partition): state for state in stored.states.values()}
         for state in latest.values():
             start, stop = range_of(delivered, state.slot)
             state.counts = {each: count for each, count in state.counts.items() if count or not start <= each < stop}
         states_by_slot = {state.slot: state for state in latest.values()}
-        for slot, offset, count, _ in counts_in(delivered, snapshot.generation):
+        for slot, offset, count, _ in counts_in(delivered, stored.generation):
             if slot in states_by_slot:
                 counts = states_by_slot[slot].counts
                 counts[offset] = max(count, counts.get(offset, 0))
@@ -63,21 +53,8 @@ class CursorCopy:
         self._delivered = bytearray(delivered[:MARKS_BYTES])
 
     def holds(self, entry: Entry) -> bool:
-        """Whether the acks of an entry of the data directory's journal are among them, or of a cursor that was deleted
-        since."""
-        if entry.number < self._snapshot.entries_to:
-            return True
-        asked: dict[int, CursorState] = {}
-        journal.apply(entry.acks, asked)
-        known = {(state.name, state.partition): (state.number, cursor) for state, cursor in self._cursors}
-        for state in asked.values():
-            number, cursor = known.get((state.name, state.partition), (0, None))
-            if cursor is None or number != state.number:
-                if state.number > self._snapshot.known_to:
-                    return False
-            elif not all(_settled(cursor, start, stop) for start, stop in state.changes):
-                return False
-        return True
+        """Whether what an entry of the journal says of cursors is in it."""
+        return entry.number < self._stored.entries_to
 
     def limit(self, logs: Mapping[str, tuple[int, int]]) -> None:
         """Nothing is settled at or above the end of its log; a log that is not there ends at 0. What lies below its
@@ -93,15 +70,15 @@ class CursorCopy:
 
     def files(self) -> Iterator[tuple[str, bytes]]:
         """Names and bytes: a snapshot of all cursors, and the hints about deliveries."""
-        records = []
+        told = []
         for state, cursor in self._cursors:
-            records.append(journal.create(state.number, state.slot, cursor.floor, state.name, state.partition))
+            told.append(records.create(state.number, state.slot, cursor.floor, state.name, state.partition))
             if cursor.intervals:
-                records.append(journal.acked(state.number, cursor.intervals))
+                told.append(records.acked(state.number, cursor.intervals))
             if cursor.counts:
-                records.append(journal.counts(state.number, cursor.counts))
-        records.append(journal.covers(self._snapshot.known_to, 1))  # what is to be added has a journal of its own
-        yield SNAPSHOT, journal.snapshot(self._snapshot.generation, records)
+                told.append(records.counts(state.number, cursor.counts))
+        told.append(records.covers(self._stored.known_to, 1))  # what is to be added has a journal of its own
+        yield SNAPSHOT, records.snapshot(self._stored.generation, told)
         used = (len(self._delivered.rstrip(b"\0")) + U64_BYTES - 1) & -U64_BYTES  # the store makes it whole again
         if used:
             yield DELIVERED, bytes(self._delivered[:used])
@@ -122,9 +99,3 @@ def cursor_of(state: CursorState, end: int) -> Cursor:
         if offset < end and not cursor.is_acked(offset):
             cursor.counts[offset] = count
     return cursor
-
-
-def _settled(cursor: Cursor, start: int, stop: int) -> bool:
-    return stop <= cursor.floor or any(
-        low <= max(start, cursor.floor) and stop <= high for low, high in cursor.intervals
-    )

@@ -2,7 +2,7 @@
 
 Cursors and heads are read one after the other, while group commits go on. What was decided meanwhile may be there in
 part: a transaction in one log and not in another, or without its acks. So the journal is read behind them, and the copy
-gets a journal of its own, with all batches above the heads that were read, and all acks that are not in the cursors.
+gets a journal of its own, with all batches above the heads that were read, and all that the cursors have not got.
 Whoever opens the copy completes it from there, as after a crash. Batches that have passed the journal by are in their
 segment before anything that follows them is in the journal: up to there that segment is copied.
 
@@ -89,9 +89,9 @@ def _missing(fs: FileSystem, root: str, cursors: CursorCopy, heads: dict[str, He
                 heads.update({} if reached is None else {name: reached})
             ends[name] = end
             above.append(part._replace(data=memoryview(bytes(part.data))))  # without the rest of its file
-        acks = b"" if cursors.holds(entry) else entry.acks
-        if above or acks:
-            found.append(entry._replace(parts=above, acks=acks))
+        told = b"" if cursors.holds(entry) else entry.cursors
+        if above or told:
+            found.append(entry._replace(parts=above, cursors=told))
     return found
 
 
@@ -134,14 +134,14 @@ def _encoded(fs: FileSystem, entries: list[Entry]) -> bytes:
             builder.add_batch(
                 part.partition.encode(), [bytes(part.data[:PREFIX_BYTES]), bytes(part.data[PREFIX_BYTES:])]
             )
-        if entry.acks:
-            builder.add_acks(entry.acks)
+        if entry.cursors:
+            builder.add_cursors(entry.cursors)
         pieces.append(builder.encode(number, 1, salt))
     return b"".join(pieces)
 
 
 def _read(fs: FileSystem, root: str) -> tuple[CursorCopy, dict[str, Head | None]]:
-    cursors = read_cursors(fs, layout.cursors_path(root))
+    cursors = read_cursors(fs, root)
     heads: dict[str, Head | None] = {}
     for encoded in fs.listdir(layout.partitions_path(root)):
         directory = f"{layout.partitions_path(root)}/{encoded}"

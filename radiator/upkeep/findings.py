@@ -53,7 +53,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "kept": (NOTE, "a damaged file that an earlier start has put aside"),
     "tail": (
         NOTE,
-        "the end of the cursors' journal, of `dedup` or `transactions` is torn: it was never promised",
+        "the end of `dedup` or `transactions` is torn: it was never promised",
     ),
     "decided": (NOTE, "entries of the journal that may not be everywhere yet: the next start makes up for that"),
     "zeros": (NOTE, "zeros behind the last batch: an earlier version wrote them ahead, or the power has failed"),

@@ -132,13 +132,7 @@ class Repair:
             if partition is not None and cursor is not None and cursor.floor < partition.log_start_offset:
                 cursor.ack_range(cursor.floor, partition.log_start_offset)
                 yield f"{layout.partition_path(self.root, partition_name)}: {name} goes on at offset {cursor.floor}"
-        jobs = cursors.take(self._now.mono)
-        for job in jobs:
-            job.write()
-            job.sync()
-            job.done(self._now)
-            if job.error is not None:
-                raise job.error
+        self._store.store_cursors(self._now)
 
     def left(self) -> tuple[Fsck, list[Finding], list[str]]:
         """Another check; what only shows now is put aside too (told in words)."""

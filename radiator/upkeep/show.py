@@ -17,7 +17,7 @@ from zlib import crc32
 
 from radiator.storage import (
     archived,
-    cursor_journal,
+    cursor_records,
     dedup_file,
     definitions,
     index,
@@ -119,52 +119,52 @@ def read_delivered(data: bytes) -> Iterator[Line]:
 
 
 def read_snapshot(data: bytes) -> Iterator[Line]:
-    start = cursor_journal.SNAPSHOT.size
-    records = cursor_journal.read_entry(data, start)
-    if not data.startswith(cursor_journal.SNAPSHOT_MAGIC) or records is None:
+    start = cursor_records.SNAPSHOT.size
+    records = cursor_records.read_block(data, start)
+    if not data.startswith(cursor_records.SNAPSHOT_MAGIC) or records is None:
         yield _bad(0, len(data), "magic or crc do not hold")
         return
-    _, generation = cursor_journal.SNAPSHOT.unpack_from(data)
+    _, generation = cursor_records.SNAPSHOT.unpack_from(data)
     yield Line(0, start, "snapshot", {"generation": generation})
-    yield from _entry(records, start)
+    yield from _block(records, start)
 
 
-def read_journal(data: bytes) -> Iterator[Line]:
+def read_old_journal(data: bytes) -> Iterator[Line]:
     at = end = 0
     while at < len(data):
-        records = cursor_journal.read_entry(data, at)
+        records = cursor_records.read_block(data, at)
         if records is None:
-            at = _aligned(data, cursor_journal.ENTRY_MAGIC, at + 1)
+            at = _aligned(data, cursor_records.BLOCK_MAGIC, at + 1)
             continue
         if at > end:
             yield _bad(end, at, "an entry whose crc does not hold")
-        yield from _entry(records, at)
-        at = end = at + cursor_journal.ENTRY.size + ((len(records) + 7) & ~7)
+        yield from _block(records, at)
+        at = end = at + cursor_records.BLOCK.size + ((len(records) + 7) & ~7)
     if data[end:].strip(b"\0"):
         yield _bad(end, len(data), "a torn entry")
 
 
-def _entry(records: bytes, at: int) -> Iterator[Line]:
-    end = at + cursor_journal.ENTRY.size + ((len(records) + 7) & ~7)
-    yield Line(at, end, "entry", {"bytes": len(records)})
+def _block(records: bytes, at: int) -> Iterator[Line]:
+    end = at + cursor_records.BLOCK.size + ((len(records) + 7) & ~7)
+    yield Line(at, end, "block", {"bytes": len(records)})
     yield from _records(records, at, end)
 
 
 def _records(records: bytes, at: int, end: int) -> Iterator[Line]:
     try:
-        for record in cursor_journal.decode_records(records):
+        for record in cursor_records.decode_records(records):
             values: dict[str, Any] = {"cursor": record.number}
-            if record.kind == cursor_journal.CREATE:
+            if record.kind == cursor_records.CREATE:
                 values |= {"name": record.name, "partition": record.partition, "slot": record.slot}
-            if record.kind in (cursor_journal.CREATE, cursor_journal.SEEK):
+            if record.kind in (cursor_records.CREATE, cursor_records.SEEK):
                 values["floor"] = record.floor
-            if record.kind == cursor_journal.COVERS:
+            if record.kind == cursor_records.COVERS:
                 values = {"cursors_to": record.number, "entries_to": record.floor}
-            if record.kind == cursor_journal.ACKED:
+            if record.kind == cursor_records.ACKED:
                 values["intervals"] = [list(each) for each in record.values]
-            if record.kind == cursor_journal.COUNTS:
+            if record.kind == cursor_records.COUNTS:
                 values["deliveries"] = [list(each) for each in record.values]
-            yield Line(at, end, cursor_journal.KINDS[record.kind], values)
+            yield Line(at, end, cursor_records.KINDS[record.kind], values)
     except error:
         yield _bad(at, end, "records that are none, though the crc holds")
 
@@ -216,7 +216,7 @@ def _parts(entry: Entry, number: str) -> Iterator[Line]:
     yield Line(entry.start, entry.end, "entry", {number: entry.number})
     for part in entry.parts:
         yield Line(entry.start, entry.end, "batch", {"partition": part.partition, **_batch(part.data)})
-    yield from _records(entry.acks, entry.start, entry.end)
+    yield from _records(entry.cursors, entry.start, entry.end)
 
 
 def read_last_rules(data: bytes) -> Iterator[Line]:
@@ -305,7 +305,7 @@ FILES: list[tuple[str, str, Reader]] = [
     (r"mirror", "a mirror writes here", read_words),
     (r"last_rules", "who had a fan_out in the last run", read_last_rules),
     (r"snapshot(\.copy|\.damaged)?", "snapshot of the cursors", read_snapshot),
-    (r"journal-\d+", "journal of the cursors", read_journal),
+    (r"journal-\d+", "journal of the cursors, of an earlier version", read_old_journal),
     (r"delivered", "hints about deliveries", read_delivered),
     (r"\d{20}@\d+\.bin", "damaged bytes put aside", read_bytes),
 ]

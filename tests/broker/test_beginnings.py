@@ -31,9 +31,9 @@ LAST = layout.last_rules_path("/data")
 
 
 def lose(world: World, part: str) -> None:
-    """These files are gone after a kill."""
+    """These files are gone after a kill; so is the journal, which has the cursors' latest changes."""
     world.fs.kill()
-    for path in [each for each in world.fs.nodes if part in each]:
+    for path in [each for each in world.fs.nodes if part in each or "/journal/" in each]:
         del world.fs.nodes[path]
 
 

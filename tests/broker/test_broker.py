@@ -144,14 +144,16 @@ def test_on_a_full_disk_what_has_found_room_in_the_journal_is_delivered(world: W
     assert reader.bodies() == ["1", "x" * 10_000]
 
 
-def test_a_failed_cursor_journal_is_told_to_those_who_asked(world: World) -> None:
+def test_an_ack_that_cannot_be_stored_is_told_to_those_who_asked(world: World) -> None:
     client = world.connect()
     client.publish(Q, "1", "2")
     client.subscribe(Q)
     world.settle()
     client.ack(client.messages()[0], receipt="r")
-    world.fs.fail("pwritev", 1, errno.EIO)
+    world.fs.fail("pwritev", 1, errno.EIO, times=9)
     world.settle()
+    assert client.receipts() == [] and not client.session.closing, "it is tried once more"
+    world.tick(2)
     assert client.receipts() == []
     assert client.error() == "storage"
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from radiator import limits
 from radiator.broker.admin import readiness
 from radiator.errors import ProtocolError
-from radiator.storage import cursor_log
+from radiator.storage.journal import journal
 from tests.broker.harness import World
 from tests.storage.faults import FaultyFileSystem
 
@@ -125,7 +124,7 @@ def test_what_is_lost_is_counted_logged_and_told_as_a_gap(caplog: Any) -> None:
     assert [(frame.body, frame.headers["message-id"]) for frame in client.messages()] == [(b"5", "%2Ftopic%2Ft@5")]
 
 
-def test_a_journal_of_cursors_that_failed_makes_it_unready_until_a_snapshot_makes_up_for_it() -> None:
+def test_acks_that_cannot_be_stored_make_it_unready_until_a_snapshot_makes_up_for_it() -> None:
     world = World()
     client = world.connect()
     client.publish(A, "one", "two")
@@ -135,10 +134,10 @@ def test_a_journal_of_cursors_that_failed_makes_it_unready_until_a_snapshot_make
     world.fs.fail("fdatasync")
     client.ack(message, receipt="r")
     world.settle()
-    (reason,) = readiness.reasons(world.broker)
-    assert reason.startswith("cursors: ")
+    assert [reason.partition(":")[0] for reason in readiness.reasons(world.broker)] == ["cursors", "journal"]
+    assert client.receipts() == []
     world.tick(2.5)
-    assert readiness.reasons(world.broker) == []
+    assert readiness.reasons(world.broker) == [] and client.receipts() == ["r"]
     world.power_cut()
     client = world.connect()
     client.subscribe(A)
@@ -200,8 +199,15 @@ def test_on_a_full_disk_sends_are_refused_while_a_backlog_is_consumed_and_acked(
     assert consumer.bodies() == ["in the journal"]
 
 
-def test_an_ack_that_finds_no_room_waits_for_some_and_is_then_receipted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cursor_log, "ZEROS", b"")
+@pytest.fixture
+def no_room_for_acks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The journal has no zeros ahead."""
+    monkeypatch.setattr(journal, "ROOM_BYTES", 0)
+    monkeypatch.setattr(journal, "AHEAD_BYTES_MAX", 0)
+
+
+@pytest.mark.usefixtures("no_room_for_acks")
+def test_an_ack_that_finds_no_room_waits_for_some_and_is_then_receipted() -> None:
     world = World()
     consumer = backlog(world, 5)
     fill_up(world)
@@ -222,8 +228,8 @@ def test_an_ack_that_finds_no_room_waits_for_some_and_is_then_receipted(monkeypa
     assert [body[:4].strip() for body in consumer.bodies()] == ["3", "4"]
 
 
-def test_an_ack_that_finds_no_room_is_refused_after_one_more_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cursor_log, "ZEROS", b"")
+@pytest.mark.usefixtures("no_room_for_acks")
+def test_an_ack_that_finds_no_room_is_refused_after_one_more_attempt() -> None:
     world = World()
     backlog(world, 5).drop()
     fill_up(world)
@@ -243,22 +249,6 @@ def test_an_ack_that_finds_no_room_is_refused_after_one_more_attempt(monkeypatch
     consumer.subscribe(A, prefetch_count=10)
     world.settle()
     assert [body[:4].strip() for body in consumer.bodies()] == ["2", "3", "4"], "a refused ack holds all the same"
-
-
-def test_an_ack_whose_snapshot_finds_no_room_waits_for_the_next_attempt(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The first thing that finds no room is a snapshot, as the journal has grown long."""
-    monkeypatch.setattr(limits, "CURSOR_JOURNAL_BYTES_MAX", 0)
-    world = World()
-    consumer = backlog(world, 2)
-    fill_up(world)
-    consumer.ack(consumer.messages()[0], receipt="r")
-    world.settle()
-    assert consumer.receipts() == [] and not consumer.session.closing
-    world.fs.capacity = None
-    world.tick(2.1)
-    assert consumer.receipts() == ["r"]
 
 
 def test_when_there_is_room_again_sends_are_taken_within_five_seconds_and_nothing_is_torn() -> None:

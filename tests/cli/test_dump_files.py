@@ -66,18 +66,17 @@ def test_head_index_and_names_are_shown_with_their_places(root: Path, capfd: pyt
 
 
 def test_the_files_of_the_cursors_are_shown(root: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    (journal,) = root.glob("cursors/journal-*")
-    entry, create, counts, acked = lines(journal, capfd)
-    assert (entry["what"], entry["start"]) == ("entry", 0)
-    assert (create["what"], create["name"], create["partition"]) == ("create", "queue:/topic/0", "shared")
-    assert (counts["what"], counts["deliveries"]) == ("counts", [[3, 4]])
-    assert (acked["what"], acked["intervals"]) == ("acked", [[0, 1], [2, 3]])
     (delivered,) = lines(root / "cursors" / "delivered", capfd)
     assert (delivered["slot"], delivered["offset"]) == (0, 4)
-    opened(root=str(root))[0].close()
     snapshot, _, create, acked, counts, covers = lines(root / "cursors" / "snapshot", capfd)
-    assert (covers["what"], covers["cursors_to"], covers["entries_to"]) == ("covers", 1, 1)
-    assert snapshot["generation"] == 1 and create["floor"] == 1 and acked["intervals"] == [[2, 3]]
+    assert (create["what"], create["name"], create["partition"]) == ("create", "queue:/topic/0", "shared")
+    assert (covers["what"], covers["cursors_to"], covers["entries_to"]) == ("covers", 1, 6)
+    assert (
+        snapshot["generation"] == 1
+        and counts["deliveries"] == [[3, 4]]
+        and create["floor"] == 1
+        and acked["intervals"] == [[2, 3]]
+    )
     assert run(["dump", str(root / "cursors" / "snapshot")]) == 0
     assert "acked cursor=1 intervals=2:3" in capfd.readouterr().out
 
@@ -107,21 +106,23 @@ def test_a_file_of_the_journal_is_shown(tmp_path: Path, capfd: pytest.CaptureFix
             put(log, b"%d" % number)
         store.together(logs, [(cursor, [number])], lambda holds: None)
         commit(store)
+    cursor.set_count(2, 4)
+    commit(store)
     path = Path(layout.journal_file_path(layout.journal_path(str(tmp_path)), 1))
     head, *found = lines(path, capfd)
     assert (head["what"], head["number"], head["first_entry"], head["epoch"]) == ("journal", 1, 1, 1)
-    brought = ["entry", "batch", "batch", "create", "acked"]
-    assert [each["what"] for each in found] == [*brought, "create", *brought, *brought], (
-        "the cursor is new in the first"
-    )
-    second = found[len(brought) + 1]
-    assert [each["number"] for each in found if each["what"] == "entry"] == [1, 2, 3]
+    batches = ["entry", "batch", "batch"]
+    assert [each["what"] for each in found] == [
+        *batches, "create", "acked", *batches, "acked", *batches, "acked", "entry", "counts"
+    ]  # fmt: skip
+    second = found[5]
+    assert [each["number"] for each in found if each["what"] == "entry"] == [1, 2, 3, 4]
     assert [each["partition"] for each in found if each["what"] == "batch"] == ["shared", "other"] * 3
     path.write_bytes(path.read_bytes()[: found[-1]["end"]] + b"of an earlier use")
     assert lines(path, capfd)[-1]["what"] == "left over"
     flip(path, second["start"] + 50)
     told = lines(path, capfd, 6)
-    assert [each["number"] for each in told if each.get("what") == "entry"] == [1, 3]
+    assert [each["number"] for each in told if each.get("what") == "entry"] == [1, 3, 4]
     (damage,) = [each["damage"] for each in told if "damage" in each]
     assert (damage["position"], damage["end"]) == (second["start"], second["end"])
     flip(path, 9)

@@ -161,7 +161,7 @@ def test_what_can_be_rebuilt_may_be_gone_or_nonsense(start_broker: StartBroker, 
     assert [body for body, _ in drain(broker, Q)] == queued
 
 
-def test_a_damaged_cursor_journal_costs_redeliveries_and_no_message(start_broker: StartBroker) -> None:
+def test_a_damaged_cursor_records_costs_redeliveries_and_no_message(start_broker: StartBroker) -> None:
     broker = start_broker()
     bodies = fill(broker, 10, destination=Q)
     with Wire(broker) as wire:

@@ -104,9 +104,10 @@ class Life:
         else:
             world.fs.kill()
         if "loss" in how:
-            parts = self.random.choice(
-                [["/cursors/"], ["/cursors/journal"], ["/snapshot"], ["/cursors/", "/last_rules"]]
-            )
+            lost = [["/cursors/"], ["/snapshot"]]
+            if how == "stop and loss":  # else the journal has the latest cursors
+                lost.append(["/cursors/", "/last_rules"])
+            parts = self.random.choice(lost)
             self.told.append(f"without {parts}")
             for path in [each for each in world.fs.nodes if any(part in each for part in parts)]:
                 del world.fs.nodes[path]

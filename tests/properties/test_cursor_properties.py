@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from radiator.storage import cursor_journal as journal
+from radiator.storage import cursor_records as journal
 from radiator.storage.cursor import Cursor
 from radiator.storage.file_partition import FilePartition
 from radiator.storage.options import PartitionOptions, SyncPolicy
@@ -60,7 +60,7 @@ def test_a_cursor_is_a_set_of_ints_and_so_is_what_its_journal_tells(
 ) -> None:
     cursor, model = Cursor(start), SetOfInts(start)
     cursor.attach(lambda each: None, memoryview(bytearray(8)).cast("Q"), 0)
-    written = [journal.entry([journal.create(1, 0, start, "n", "p")])]
+    written = [journal.block([journal.create(1, 0, start, "n", "p")])]
     for kind, value in [*operations, ("take", None)]:
         if kind == "count" and cursor.is_acked(value[0]):  # type: ignore[index]
             continue
@@ -75,7 +75,7 @@ def test_a_cursor_is_a_set_of_ints_and_so_is_what_its_journal_tells(
             changes = cursor.take_changes()
             if changes is not None:
                 records = [journal.counts(1, changes.counts), journal.acked(1, changes.ranges)]
-                written.append(journal.entry(records))
+                written.append(journal.block(records))
         agree(cursor, model)
     states: dict[int, journal.CursorState] = {}
     data = b"".join(written)

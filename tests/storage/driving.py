@@ -20,6 +20,7 @@ NOW = 1_700_000_000_000_000_000
 ALWAYS = PartitionOptions()
 NEVER = PartitionOptions(sync=SyncPolicy(None))
 BLOCK = b"content-type:text/plain"
+SNAPSHOT_SYNCS = 2  # of a checkpoint: the snapshot of the cursors stands there twice
 
 
 def opened(fs: Any = None, root: str = "/data", **options: Any) -> tuple[Store, list[RecoveryNote]]:

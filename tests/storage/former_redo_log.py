@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from struct import Struct
 from zlib import crc32
 
-from radiator.storage.journal.format import ACKS, BATCH
+from radiator.storage.journal.format import BATCH, CURSORS
 from radiator.storage.transaction_log import MAGIC
 
 _ENTRY = Struct("<8sQII")
@@ -21,7 +21,7 @@ def encode_batch_part(partition: str, pieces: Sequence[bytes]) -> bytes:
 
 
 def encode_acks_part(records: bytes) -> bytes:
-    return _ACKS.pack(ACKS, len(records)) + records
+    return _ACKS.pack(CURSORS, len(records)) + records
 
 
 def encode_entry(serial: int, parts: Sequence[bytes]) -> bytes:

@@ -3,14 +3,15 @@ must."""
 
 from __future__ import annotations
 
+import gc
 from random import Random
 
 import pytest
 
-from radiator.storage import cursor_journal as journal
+from radiator.storage import cursor_records as journal
+from radiator.storage.journal.format import FILE_HEADER_BYTES
 from radiator.storage.store import Store
-from tests.clocks import both
-from tests.storage.driving import ALWAYS, NOW, commit, opened, put
+from tests.storage.driving import ALWAYS, checkpoint, commit, opened, put
 from tests.storage.faults import FaultyFileSystem
 
 DIRECTORY = "/data/cursors"
@@ -34,7 +35,7 @@ def acked(store: Store) -> Acked:
 
 def built() -> tuple[FaultyFileSystem, Acked, list[tuple[int, Acked]]]:
     """A killed store: half of the acks are in the snapshot, half in the journal. What was acked then, and what with
-    each entry of the journal (where it ends in the file)."""
+    each entry of the journal (where it ends in the file; the first is that of the new file)."""
     random = Random(3)
     fs = FaultyFileSystem()
     store, _ = opened(fs)
@@ -45,24 +46,24 @@ def built() -> tuple[FaultyFileSystem, Acked, list[tuple[int, Acked]]]:
         for cursor in cursors:
             cursor.ack(random.sample(range(MESSAGES), 3))
         commit(store)
-    store.close()
-    store, _ = opened(fs)
+    checkpoint(store)
     before = acked(store)
-    cursors = [store.cursors.open(name, "q", 0) for name in CURSORS]
-    steps = [(0, before)]
+    steps = [(FILE_HEADER_BYTES, before)]
     for _ in range(6):
         for cursor in cursors:
             cursor.ack(random.sample(range(MESSAGES), 3))
         cursors[0].set_count(random.randrange(MESSAGES), 2)
         commit(store)
-        steps.append((store.cursors.log.position, acked(store)))
+        steps.append((store.journal.position, acked(store)))
     fs.kill()
+    del fs.nodes[store.journal.path(1)]  # which was to be used again
+    del store
+    gc.collect()  # and with it the mapping of the file ``delivered``
     return fs, before, steps
 
 
 def journal_of(fs: FaultyFileSystem) -> str:
-    (path,) = [path for path in fs.nodes if path.startswith(f"{DIRECTORY}/{journal.JOURNAL}")]
-    return path
+    return max(path for path in fs.nodes if path.endswith(".rjl"))
 
 
 def reopened(fs: FaultyFileSystem) -> tuple[Store, list[str]]:
@@ -74,12 +75,12 @@ def test_a_journal_cut_at_every_byte_keeps_the_entries_before_the_cut() -> None:
     fs, before, steps = built()
     path = journal_of(fs)
     data = bytes(fs.nodes[path].cache)
-    records = [begin + 16 + int.from_bytes(data[begin + 8 : begin + 12], "little") for begin, _ in steps[:-1]]
-    for cut in range(steps[-1][0] + 1):
+    ends = [begin + 32 + int.from_bytes(data[begin + 8 : begin + 12], "little") for begin, _ in steps[:-1]]
+    for cut in range(FILE_HEADER_BYTES, steps[-1][0] + 1):
         fs, _, _ = built()
         del fs.nodes[path].cache[cut:]
         store, _ = reopened(fs)
-        entries = len([end for end in records if end <= cut])  # what pads an entry to 8 bytes may be missing
+        entries = len([end for end in ends if end <= cut])  # what pads an entry to 8 bytes may be missing
         assert acked(store) == steps[entries][1]
     assert steps[0][1] == before
 
@@ -88,7 +89,7 @@ def test_a_journal_cut_at_every_byte_keeps_the_entries_before_the_cut() -> None:
 def test_a_bit_flipped_in_the_journal_costs_the_acks_of_its_entry(step: int) -> None:
     fs, before, steps = built()
     path, everything = journal_of(fs), steps[-1][1]
-    for at in range(0, steps[-1][0], step):
+    for at in range(FILE_HEADER_BYTES, steps[-1][0], step):
         fs, _, _ = built()
         fs.nodes[path].cache[at] ^= 1 << at % 8
         store, _ = reopened(fs)
@@ -166,19 +167,21 @@ def spoil(fs: FaultyFileSystem, path: str, how: str) -> None:
         del cache[0 if how == "empty" else len(cache) // 2 :]
 
 
-def test_a_copy_that_is_older_than_the_journal_is_not_used() -> None:
+@pytest.mark.parametrize("generation, used", [(4, True), (5, True), (6, False)])
+def test_beside_the_journal_of_an_earlier_version_an_older_copy_is_not_used(generation: int, used: bool) -> None:
     """It would know of acks above an end of the log that has been set back since."""
-    fs, before, _ = built()
-    old = bytes(fs.nodes[COPY].cache)
-    store, _ = reopened(fs)
-    store.cursors.open(CURSORS[0], "q", 0).ack(range(MESSAGES))
-    commit(store)
-    fs.kill()
-    fs.nodes[COPY].cache[:] = old
-    del fs.nodes[SNAPSHOT]
+    fs, _, _ = built()
+    for path in [path for path in fs.nodes if path.endswith(".rjl") or path == SNAPSHOT]:
+        del fs.nodes[path]
+    created = journal.create(1, 0, 7, CURSORS[0], "q")
+    fs.nodes[COPY].cache[:] = journal.snapshot(5, [created])
+    fd = fs.open(f"{DIRECTORY}/journal-{generation:010d}", create=True)
+    fs.pwritev(fd, [journal.block([journal.acked(1, [(7, 9)])])], 0)
+    fs.close(fd)
     store, notes = reopened(fs)
-    assert any("start again" in note for note in notes)
-    assert set(acked(store)[CURSORS[1]]) == set() != set(before[CURSORS[1]])
+    assert any(("copy" if used else "start again") in note for note in notes)
+    assert len(acked(store)[CURSORS[0]]) == (0 if not used else 9 if generation == 5 else 7)
+    assert sorted(fs.listdir(DIRECTORY)) == ["delivered", "snapshot", "snapshot.copy"]
 
 
 def test_two_cursors_of_one_slot_are_given_one_each() -> None:
@@ -200,4 +203,3 @@ def test_a_file_that_only_looks_like_a_journal_refuses_no_start() -> None:
         fs.close(fs.open(f"{DIRECTORY}/{name}", create=True))
     store, _ = reopened(fs)
     assert acked(store) == steps[-1][1]
-    assert store.take(both(NOW)) == []

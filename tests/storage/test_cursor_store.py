@@ -12,17 +12,19 @@ import pytest
 
 from radiator import limits
 from radiator.errors import StorageError
-from radiator.storage import cursor_journal, cursor_snapshot, cursor_store, layout
+from radiator.storage import cursor_records, cursor_snapshot, cursor_store, layout
 from radiator.storage.cursor import Cursor
-from radiator.storage.cursor_log import ROOM_BYTES_MIN
-from radiator.storage.cursor_store import SYNC_WITHIN_NS
+from radiator.storage.cursor_store import SYNC_WITHIN_NS, CursorJob
+from radiator.storage.journal.checkpoint import BeginJob
+from radiator.storage.journal.journal import ROOM_BYTES
 from radiator.storage.options import SyncPolicy
 from radiator.storage.store import Store
 from tests.clocks import both, deadline
-from tests.storage.driving import ALWAYS, NOW, commit, error_of, opened, put
+from tests.storage.driving import ALWAYS, NOW, checkpoint, commit, error_of, opened, put
 from tests.storage.faults import FaultyFileSystem
 
 SNAPSHOT = "/data/cursors/snapshot"
+SECOND = 1_000_000_000
 
 
 def filled(fs: FaultyFileSystem) -> Store:
@@ -32,6 +34,12 @@ def filled(fs: FaultyFileSystem) -> Store:
     put(store.partition("p", ALWAYS), *[b""] * 1_000)
     commit(store)
     return store
+
+
+def told(jobs: list[Any]) -> CursorJob:
+    """The one of these jobs that is about cursors."""
+    (job,) = [job for job in jobs if isinstance(job, CursorJob)]
+    return job
 
 
 def test_a_cursor_comes_back_as_it_was() -> None:
@@ -92,17 +100,17 @@ def test_a_receipt_waits_for_the_sync_and_other_acks_are_synced_soon() -> None:
     cursor = store.cursors.open("a", "p", 0)
     commit(store)
     cursor.ack([0])
-    (job,) = commit(store)
+    job = told(commit(store))
     assert not job.needs_sync and deadline(store, NOW) == NOW + SYNC_WITHIN_NS
     syncs = fs.calls["fdatasync"]
     cursor.ack([1])
     store.cursors.waiters.append("receipt")
-    (job,) = commit(store)
+    job = told(commit(store))
     assert job.needs_sync and job.waiters == ["receipt"] and fs.calls["fdatasync"] == syncs + 1
     assert store.cursors.waiters == [] and deadline(store, NOW) is None
     cursor.ack([2])
     commit(store)
-    (job,) = commit(store, NOW + SYNC_WITHIN_NS)
+    job = told(commit(store, NOW + SYNC_WITHIN_NS))
     assert job.needs_sync and fs.calls["fdatasync"] == syncs + 2
     assert commit(store) == []
 
@@ -115,7 +123,7 @@ def test_a_receipt_for_an_ack_that_changed_nothing_still_covers_what_went_before
     commit(store)
     cursor.ack([0])
     store.cursors.waiters.append("receipt")
-    (job,) = commit(store)
+    job = told(commit(store))
     assert job.needs_sync and job.waiters == ["receipt"]
 
 
@@ -127,24 +135,51 @@ def test_a_cursor_whose_rule_never_syncs_makes_nobody_wait() -> None:
     commit(store, NOW + SYNC_WITHIN_NS)
     cursor.ack([0])
     store.cursors.waiters.append("receipt")
-    (job,) = commit(store, NOW + SYNC_WITHIN_NS)
+    job = told(commit(store, NOW + SYNC_WITHIN_NS))
     assert not job.needs_sync
 
 
-def test_a_failed_sync_fails_the_receipts_then_and_later() -> None:
-    fs = FaultyFileSystem()
+def waiting_for_a_snapshot(fs: FaultyFileSystem) -> Store:
+    """A sync of the journal has failed, so a receipt of two acks waits."""
     store = filled(fs)
     cursor = store.cursors.open("a", "p", 0)
-    commit(store)
-    for _ in range(2):
-        fs.fail("fdatasync")
-        cursor.ack([cursor.floor])
-        store.cursors.waiters.append("receipt")
-        jobs = commit(store)
-        assert error_of(jobs) is not None and store.cursors.failed is not None
+    cursor.ack([0])
+    commit(store)  # and not synced
+    fs.fail("fdatasync", 1, under="/journal/")
+    cursor.ack([1])
+    store.cursors.waiters.append("receipt")
+    jobs = commit(store)
+    assert store.cursors.failed is not None and not any(job.waiters for job in jobs)
+    assert not any(job.waiters for job in commit(store)) and store.cursors.waiters == ["receipt"]
+    return store
 
 
-def test_a_failed_journal_is_made_up_for_by_a_snapshot() -> None:
+def test_after_a_failed_sync_receipts_wait_for_a_snapshot() -> None:
+    fs = FaultyFileSystem()
+    store = waiting_for_a_snapshot(fs)
+    now = deadline(store, NOW) or 0
+    assert NOW < now <= NOW + 5 * SECOND
+    assert not any(job.waiters for job in checkpoint(store, now)[:-1])
+    assert store.cursors.failed is None
+    assert told(commit(store, now)).waiters == ["receipt"]
+    fs.power_cut()
+    store, _ = opened(fs)
+    assert store.cursors.open("a", "p", 0).floor == 2
+
+
+@pytest.mark.parametrize("place", ["/cursors/", "/journal/"])
+def test_receipts_that_wait_for_a_snapshot_are_refused_if_there_is_none(place: str) -> None:
+    fs = FaultyFileSystem()
+    store = waiting_for_a_snapshot(fs)
+    fs.fail("pwritev", 1, errno.EIO, under=place)
+    (failed,) = [job for job in checkpoint(store, NOW + 5 * SECOND) if job.waiters]
+    assert failed.error is not None and failed.waiters == ["receipt"]
+    assert store.cursors.failed is not None and store.cursors.waiters == []
+    checkpoint(store, NOW + 10 * SECOND)
+    assert store.cursors.failed is None
+
+
+def test_acks_that_the_journal_does_not_take_are_in_the_next_snapshot() -> None:
     fs = FaultyFileSystem()
     store = filled(fs)
     cursor = store.cursors.open("a", "p", 0)
@@ -153,14 +188,32 @@ def test_a_failed_journal_is_made_up_for_by_a_snapshot() -> None:
     fs.fail("pwritev", 1, errno.EIO)
     assert error_of(commit(store)) is not None
     cursor.ack([1])
+    commit(store)
+    checkpoint(store, NOW + 5 * SECOND)
+    assert store.cursors.failed is None
+    cursor.ack([2])
     store.cursors.waiters.append("receipt")
-    assert error_of(commit(store)) is not None
-    now = deadline(store, NOW) or 0
-    assert NOW < now <= NOW + 5_000_000_000
-    assert error_of(commit(store, now)) is None and store.cursors.failed is None
+    assert told(commit(store, NOW + 5 * SECOND)).waiters == ["receipt"]
     fs.power_cut()
     store, _ = opened(fs)
-    assert store.cursors.open("a", "p", 0).floor == 2
+    assert store.cursors.open("a", "p", 0).floor == 3
+
+
+def test_acks_are_stored_though_the_messages_of_their_group_are_not() -> None:
+    fs = FaultyFileSystem()
+    store = filled(fs)
+    cursor = store.cursors.open("a", "p", 0)
+    commit(store)
+    fs.fail("pwritev", 1, errno.ENOSPC, under="/journal/")
+    put(store.partition("p", ALWAYS), b"no room")
+    cursor.ack([0])
+    store.cursors.waiters.append("receipt")
+    jobs = commit(store)
+    assert error_of([job for job in jobs if job.batch is not None]) is not None
+    assert told(jobs).error is None and told(jobs).waiters == ["receipt"]
+    fs.power_cut()
+    store, _ = opened(fs)
+    assert store.cursors.open("a", "p", 0).floor == 1
 
 
 def test_a_start_over_a_full_disk_is_not_refused_and_makes_up_for_it_when_there_is_room() -> None:
@@ -176,18 +229,18 @@ def test_a_start_over_a_full_disk_is_not_refused_and_makes_up_for_it_when_there_
         cursor = store.cursors.open("a", "p", 0)
         assert cursor.floor == 2 and store.cursors.failed is not None
     cursor.ack([2])
+    commit(store)
     fs.capacity = None
     now = deadline(store, NOW) or 0
     assert now <= NOW + 5_000_000_000
-    commit(store, now)
+    checkpoint(store, now)
     assert store.cursors.failed is None
     fs.power_cut()
     store, notes = opened(fs)
     assert not notes and store.cursors.open("a", "p", 0).floor == 3
 
 
-def test_a_full_journal_becomes_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "CURSOR_JOURNAL_BYTES_MAX", 2_000)
+def test_a_snapshot_and_the_entries_behind_it_are_all_there_is() -> None:
     fs = FaultyFileSystem()
     store = filled(fs)
     cursors = [store.cursors.open(f"c{number}", "p", 0) for number in range(5)]
@@ -195,15 +248,14 @@ def test_a_full_journal_becomes_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> N
         cursors[number % 5].ack([number * 2])
         cursors[number % 5].set_count(number * 2 + 1, 2)
         commit(store)
-    journals = [name for name in fs.listdir("/data/cursors") if name.startswith("journal-")]
-    used = [len(fs.nodes[f"/data/cursors/{name}"].cache.rstrip(b"\0")) for name in journals]
-    assert len(journals) <= 1 and all(size < 4_000 for size in used)
-    before = [(cursor.floor, cursor.intervals, dict(cursor.counts)) for cursor in cursors]
+        if number % 60 == 59:
+            checkpoint(store)
+    assert sorted(fs.listdir("/data/cursors")) == ["delivered", "snapshot", "snapshot.copy"]
+    before = [state_of(cursor) for cursor in cursors]
     fs.kill()
     store, notes = opened(fs)
     assert not notes
-    again = [store.cursors.open(f"c{number}", "p", 0) for number in range(5)]
-    assert [(cursor.floor, cursor.intervals, dict(cursor.counts)) for cursor in again] == before
+    assert [state_of(store.cursors.open(f"c{number}", "p", 0)) for number in range(5)] == before
 
 
 def state_of(cursor: Cursor) -> tuple[int, list[tuple[int, int]], dict[int, int]]:
@@ -214,7 +266,6 @@ def state_of(cursor: Cursor) -> tuple[int, list[tuple[int, int]], dict[int, int]
 def test_a_snapshot_that_is_encoded_in_slices_has_the_state_of_its_moment(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "CURSOR_JOURNAL_BYTES_MAX", 3_000)
     monkeypatch.setattr(cursor_store, "SLICE_BYTES", 150)
     random = Random(seed)
     fs = FaultyFileSystem(random)
@@ -251,8 +302,11 @@ def test_a_snapshot_that_is_encoded_in_slices_has_the_state_of_its_moment(
                     assert found is not None
                     found.ack([random.randrange(900)])
         if step % 40 == 0:
-            fs.fail("rename", 1, errno.EIO)  # that of the next snapshot
-        jobs = store.take(both(NOW + step * 1_000_000_000))
+            fs.fail("rename", 1, errno.EIO, under="/cursors/")  # that of the next snapshot
+        store.journal.wants_checkpoint |= step % 7 == 0
+        now = both(NOW + step * SECOND)
+        jobs = store.take(now)
+        begins = any(isinstance(job, BeginJob) for job in jobs)
         expected = {each: state_of(found) for each in cursors.names() if (found := cursors.get(*each)) is not None}
         for job in jobs:
             job.write()
@@ -260,23 +314,29 @@ def test_a_snapshot_that_is_encoded_in_slices_has_the_state_of_its_moment(
             if job.needs_sync and job.error is None:
                 job.sync()
         for job in jobs:
-            if getattr(job, "generation", None) is not None and job.error is None:
-                snapshots += 1
-                states = cursor_snapshot.read(store.cursors.fs, "/data/cursors", 0).states
-                found_states = {}
-                for state in states.values():
-                    again = Cursor(state.floor)
-                    for start, stop in state.changes:
-                        again.ack_range(start, stop)
-                    left = {at: count for at, count in state.counts.items() if not again.is_acked(at)}
-                    found_states[state.name, state.partition] = again.floor, again.intervals, left
-                assert found_states == expected
-            job.done(both(NOW + step * 1_000_000_000))
+            job.done(now)
         made += len(jobs)
+        checkpoint_begun = store.checkpoints.take()
+        if checkpoint_begun is None:
+            assert not begins
+            continue
+        checkpoint_begun.run(threads=1)
+        store.checkpoints.done(checkpoint_begun)
+        if checkpoint_begun.snapshot_error is None:
+            snapshots += 1
+            found_states = {}
+            for state in cursor_snapshot.read(fs, "/data/cursors", 0).states.values():  # type: ignore[arg-type]
+                again = Cursor(state.floor)
+                for start, stop in state.changes:
+                    again.ack_range(start, stop)
+                left = {at: count for at, count in state.counts.items() if not again.is_acked(at)}
+                found_states[state.name, state.partition] = again.floor, again.intervals, left
+            assert found_states == expected
     assert snapshots >= 3 and made > 300 and True in decided
     while cursors.failed is not None:
         step += 1
-        commit(store, NOW + step * 1_000_000_000)
+        checkpoint(store, NOW + step * SECOND)
+    commit(store, NOW + step * SECOND)
     expected = {each: state_of(found) for each in cursors.names() if (found := cursors.get(*each)) is not None}
     fs.kill()
     store, _ = opened(fs)
@@ -284,7 +344,6 @@ def test_a_snapshot_that_is_encoded_in_slices_has_the_state_of_its_moment(
 
 
 def test_no_turn_encodes_more_than_a_slice_of_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "CURSOR_JOURNAL_BYTES_MAX", 20_000)
     monkeypatch.setattr(cursor_store, "SLICE_BYTES", 2_000)
     fs = FaultyFileSystem()
     store = filled(fs)
@@ -292,23 +351,26 @@ def test_no_turn_encodes_more_than_a_slice_of_a_snapshot(monkeypatch: pytest.Mon
         store.cursors.open(f"c{number}", "p", 0)
     commit(store)
     encoded = 0
-    create = cursor_journal.create
+    create = cursor_records.create
 
     def counted(*args: Any) -> bytes:
         nonlocal encoded
         encoded += 1
         return create(*args)
 
-    monkeypatch.setattr(cursor_journal, "create", counted)
+    monkeypatch.setattr(cursor_records, "create", counted)
+    store.journal.wants_checkpoint = True
     turns = [encoded]
     for number in range(100):
         store.cursors.open(f"c{number}", "p", 0).ack([number])
-        (entry,) = commit(store)
+        commit(store)
         turns.append(encoded)
-        if entry.generation is not None:
+        if (begun := store.checkpoints.take()) is not None:
             break
+        assert (deadline(store, NOW) or NOW) < NOW, "the next turn goes on, whether or not somebody asks for it"
     else:
         pytest.fail("no snapshot")
+    begun.run(threads=1)
     assert encoded >= 1_000 - 100
     assert max(after - before for before, after in pairwise(turns)) <= 2_000 // len(create(1, 1, 0, "c1", "p")) + 1
     fs.kill()
@@ -340,8 +402,7 @@ def settled_by(cursor: Cursor) -> set[int]:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_what_was_receipted_is_acked_for_ever(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "CURSOR_JOURNAL_BYTES_MAX", 1_500)
+def test_what_was_receipted_is_acked_for_ever(seed: int) -> None:
     random = Random(seed)
     fs = FaultyFileSystem(random)
     fs.short_writes = seed % 3 == 0
@@ -366,8 +427,9 @@ def test_what_was_receipted_is_acked_for_ever(seed: int, monkeypatch: pytest.Mon
             if random.random() < 0.5:
                 store.cursors.waiters.append(name)
             everything = {each: settled_by(cursor) for each, cursor in cursors.items()}
-            for job in commit(store, NOW + step):
-                if job.error is None and job.waiters and store.cursors.failed is None:
+            commits = checkpoint if random.random() < 0.3 else commit
+            for job in commits(store, NOW + step * SECOND):
+                if job.error is None and job.waiters:
                     for each in acked:
                         promised[each] |= everything[each]
         if random.random() < 0.6:
@@ -495,24 +557,26 @@ def test_thousands_of_names_that_come_and_go_leave_nothing() -> None:
 
 
 def test_of_two_of_one_name_the_later_holds() -> None:
-    """A deletion lay in a journal entry that was damaged; the creation behind it did not."""
+    """A deletion stood in an entry that was damaged; the creation behind it did not."""
     fs = FaultyFileSystem()
     store, _ = opened(fs)
     put(store.partition("p", ALWAYS), *[b"x"] * 10)
     store.cursors.open("a", "p", 1)
     commit(store)
-    before = store.cursors.log.position
+    before = store.journal.position
     store.cursors.delete("a")
     commit(store)
     store.cursors.open("a", "p", 5)
     commit(store)
-    fs.nodes["/data/cursors/journal-0000000000"].cache[before + 20] ^= 1
+    fs.nodes[store.journal.path(1)].cache[before + 20] ^= 1
     for damaged in (True, False):
         fs.kill()
         store, notes = opened(fs)
         assert bool(notes) is damaged
         cursor = store.cursors.get("a", "p")
         assert cursor is not None and cursor.floor == 5
+        checkpoint(store)
+        fs.nodes.pop("/data/journal/0000000001.rjl", None)  # which was to be used again
     assert len(store.cursors._facts) == 1
 
 
@@ -528,7 +592,7 @@ def test_acks_are_stored_on_a_disk_that_is_full() -> None:
     while not any(job.error for job in commit(store)):
         written += 40
         cursor.set_count(5, written)
-    assert written > ROOM_BYTES_MIN
+    assert written > ROOM_BYTES // 2
     fs.kill()
     fs.capacity = None
     store, _ = opened(fs)

@@ -18,7 +18,7 @@ from radiator.storage.options import PartitionOptions
 from radiator.storage.partition import Partition
 from radiator.storage.store import Store
 from tests.clocks import both
-from tests.storage.driving import ALWAYS, NEVER, NOW, commit, error_of, opened, put, read_all
+from tests.storage.driving import ALWAYS, NEVER, NOW, SNAPSHOT_SYNCS, commit, error_of, opened, put, read_all
 from tests.storage.faults import FaultyFileSystem
 
 LOGS = 12
@@ -77,7 +77,7 @@ def test_one_sync_decides_and_a_checkpoint_syncs_each_file_once() -> None:
     assert fs.calls["fdatasync"] - before == 1
     assert all(log.high_watermark == 2 for log in logs), "it is there for readers"
     checkpoint(store)
-    assert fs.calls["fdatasync"] - before == 1 + LOGS
+    assert fs.calls["fdatasync"] - before == 1 + LOGS + SNAPSHOT_SYNCS
     assert not store.take(both(NOW)) and store.checkpoints.take() is None
 
 
@@ -139,7 +139,7 @@ def test_a_checkpoint_that_fails_costs_nothing() -> None:
     store, logs = begun(fs, tail_bytes_max=1)
     decided(store, logs)
     checkpoint(store, 1)
-    fs.fail("fdatasync", 1)
+    fs.fail("fdatasync", 1, under="/partitions/")
     made = store.checkpoints.take()
     assert made is not None
     made.run(threads=1)
@@ -163,7 +163,7 @@ def test_a_power_cut_after_such_a_failure_takes_nothing_either(seed: int, stop: 
     store, logs = begun(fs)
     decided(store, logs)
     checkpoint(store, 1)
-    fs.fail("fdatasync", 1)
+    fs.fail("fdatasync", 1, under="/partitions/")
     made = store.checkpoints.take()
     assert made is not None
     made.run(threads=1)

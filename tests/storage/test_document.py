@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from radiator import limits
-from radiator.storage import cursor_journal, dedup_file, index, layout, salt, transaction_log
+from radiator.storage import cursor_records, dedup_file, index, layout, salt, transaction_log
 from radiator.storage import format as codec
 from radiator.storage.journal import format as journal_format
 from radiator.storage.log import OpenLogs
@@ -86,9 +86,9 @@ def test_the_file_of_the_journal_of_the_example_decodes() -> None:
     (part,) = entry.parts
     assert (part.partition, part.header.base_offset, len(part.data)) == ("/queue/out", 7, 120)
     assert part.position + len(part.data) == 0xE9 and codec.decode(bytes(part.data))[1].bodies == [b"paid"]
-    states: dict[int, cursor_journal.CursorState] = {}
-    cursor_journal.apply(entry.acks, states)
-    assert len(entry.acks) == 70 and states[2].changes == [(5, 6)]
+    states: dict[int, cursor_records.CursorState] = {}
+    cursor_records.apply(entry.cursors, states)
+    assert len(entry.cursors) == 70 and states[2].changes == [(5, 6)]
     assert (states[2].name, states[2].partition, states[2].floor) == ("queue:/queue/in", "/queue/in", 5)
 
 
@@ -123,8 +123,8 @@ def test_the_block_of_ids_of_the_example_decodes() -> None:
         layout.HEAD_MAGIC,
         dedup_file.MAGIC,
         index.MAGIC,
-        cursor_journal.ENTRY_MAGIC,
-        cursor_journal.SNAPSHOT_MAGIC,
+        cursor_records.BLOCK_MAGIC,
+        cursor_records.SNAPSHOT_MAGIC,
         salt.KEY_MAGIC,
         journal_format.FILE_MAGIC,
         transaction_log.MAGIC,
@@ -174,7 +174,6 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert f"in one group commit, all together | {limits.NEW_FILES_MAX} |" in TEXT
     assert f"| segment files open for writing | {OpenLogs().limit} |" in TEXT
     assert f"{limits.INDEX_INTERVAL_BYTES // limits.KIB} KiB or more behind" in TEXT
-    assert f"beyond {limits.CURSOR_JOURNAL_BYTES_MAX // limits.MIB} MiB" in TEXT
 
 
 def test_the_salt_of_a_partition_is_made_as_the_document_says() -> None:

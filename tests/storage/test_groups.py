@@ -12,7 +12,7 @@ from radiator.storage import store as module
 from radiator.storage.options import PartitionOptions
 from radiator.storage.store import Store
 from tests.clocks import both
-from tests.storage.driving import ALWAYS, NOW, checkpoint, commit, error_of, opened, put, read_all
+from tests.storage.driving import ALWAYS, NOW, SNAPSHOT_SYNCS, checkpoint, commit, error_of, opened, put, read_all
 from tests.storage.faults import FaultyFileSystem
 
 DAY = 86_400 * 1_000_000_000
@@ -69,7 +69,7 @@ def test_new_logs_cost_one_sync_and_a_checkpoint_syncs_their_names() -> None:
     assert error_of(commit(store)) is None
     assert fs.calls["sync_dir"] - before == 0 and fs.calls["fdatasync"] - syncs == 1
     checkpoint(store)
-    assert fs.calls["sync_dir"] - before == 1 + 4 + 1, "of all logs, each log's own, the journal's"
+    assert fs.calls["sync_dir"] - before == 1 + 4 + 1 + SNAPSHOT_SYNCS, "of all logs, each log's own, the journal's"
     assert {f"/data/partitions/{name}" for name in ("first", "n0", "n1", "n2")} <= fs.disk_dirs
     fs.power_cut()
     store, notes = opened(fs)

@@ -50,7 +50,7 @@ def builder(body: bytes, offset: int = 0, partition: str = "q", acks: bytes = b"
     entry = EntryBuilder()
     entry.add_batch(partition.encode(), encode_batch(offset, [NOW], None, None, [0], ["/t"], [b""], [body], salt=7))
     if acks:
-        entry.add_acks(acks)
+        entry.add_cursors(acks)
     return entry
 
 
@@ -109,7 +109,7 @@ def test_entries_are_read_as_they_were_written(seed: int) -> None:
             batches.append((name, b"".join(pieces), base + count))
         if random.random() < 0.5:
             acks = random.randbytes(random.randrange(1, 100))
-            entry.add_acks(acks)
+            entry.add_cursors(acks)
         encoded = entry.encode(number, seed, SALT)
         assert len(encoded) == entry.size_bytes and not len(encoded) & 7
         written.append((number, seed, batches, acks))
@@ -120,7 +120,7 @@ def test_entries_are_read_as_they_were_written(seed: int) -> None:
         for part in decoded.parts:
             assert data[part.position : part.position + len(part.data)] == part.data
         batches = [(part.partition, bytes(part.data), end_of(part)) for part in decoded.parts]
-        found.append((decoded.number, decoded.epoch, batches, decoded.acks))
+        found.append((decoded.number, decoded.epoch, batches, decoded.cursors))
         at = decoded.end
     assert found == written and at == len(data)
 

@@ -6,11 +6,8 @@ from random import Random
 
 import pytest
 
-from radiator import limits
-from radiator.storage.journal.group import GroupJob
 from radiator.storage.store import Store
-from tests.clocks import both
-from tests.storage.driving import ALWAYS, NOW, commit, opened, put
+from tests.storage.driving import ALWAYS, checkpoint, commit, opened, put
 from tests.storage.faults import FaultyFileSystem
 
 NAME = "sub:billing"
@@ -66,54 +63,29 @@ def test_one_that_was_deleted_since_does_not_come_back(end: str) -> None:
 
 @pytest.mark.parametrize("snapshot", [False, True])
 @pytest.mark.parametrize("start", [0, 5])
-def test_one_that_is_set_in_the_same_turn_stays_where_it_was_set(
-    start: int, snapshot: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_that_is_set_in_the_same_turn_stays_where_it_was_set(start: int, snapshot: bool) -> None:
     for end in [*ENDS, "stop"]:
         fs = FaultyFileSystem()
         store = acked_together(fs)
         again(store, start)
-        if snapshot:
-            monkeypatch.setattr(limits, "CURSOR_JOURNAL_BYTES_MAX", 0)
-        commit(store)
+        (checkpoint if snapshot else commit)(store)
         if end == "stop":
             store.close()
         assert floor(fs, "kill" if end == "stop" else end) == start, end
 
 
-def test_one_whose_creation_was_lost_is_made_by_its_acks() -> None:
-    for seed in range(8):
-        fs = FaultyFileSystem(Random(seed))
-        store = acked_together(fs)
-        again(store, 3)
-        cursor = store.cursors.get(NAME, "a")
-        assert cursor is not None
-        store.together([store.partitions["b"]], [(cursor, [3])], lambda held: None)
-        decides = next(job for job in store.take(both(NOW)) if isinstance(job, GroupJob))
-        decides.write()  # and nothing else of the group is written
-        fs.power_cut()
-        assert floor(fs, "kill") == 4
-
-
 @pytest.mark.parametrize("kills", [1, 2, 3])
-def test_one_that_was_deleted_before_a_snapshot_does_not_come_back(kills: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The journal of the cursors, which had the deletion, is gone; that of the data directory is not."""
+def test_one_that_was_deleted_before_a_snapshot_does_not_come_back(kills: int) -> None:
+    """The file of the journal that had its acks is to be used again, and is still there."""
     fs = FaultyFileSystem()
     store = acked_together(fs)
     commit(store)
     store.cursors.delete(NAME)
-    commit(store)
-    monkeypatch.setattr(limits, "CURSOR_JOURNAL_BYTES_MAX", 0)
-    put(store.partitions["b"], b"more")
-    cursor = store.cursors.open("sub:other", "b", 0)
-    commit(store)
-    store.cursors.delete("sub:other")
-    commit(store)
+    checkpoint(store)
     for _ in range(kills):
         fs.kill()
         store, _ = opened(fs)
     assert store.cursors.names() == []
-    assert cursor.floor == 0
 
 
 def test_a_number_that_the_journal_knows_as_deleted_is_given_to_nobody() -> None:

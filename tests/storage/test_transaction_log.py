@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from radiator.storage import cursor_journal, layout
+from radiator.storage import cursor_records, layout
 from radiator.storage.files import write_all
 from radiator.storage.format import encode_batch
 from radiator.storage.transaction_log import decode_entries, load
@@ -28,7 +28,7 @@ WHOLE = [("/queue/a", 0, b"acks"), ("über", 4, b"")]
 
 
 def facts(data: bytes) -> list[tuple[str, int, bytes]]:
-    return [(each.parts[0].partition, each.parts[0].header.base_offset, each.acks) for each in decode_entries(data)]
+    return [(each.parts[0].partition, each.parts[0].header.base_offset, each.cursors) for each in decode_entries(data)]
 
 
 def test_entries_come_back_as_they_were_written() -> None:
@@ -76,7 +76,7 @@ def left_by_a_kill() -> FaultyFileSystem:
     commit(store)
     number = store.cursors._facts[cursor][0]
     store.close()
-    acks = cursor_journal.create(number, 0, 0, "c", "a") + cursor_journal.acked(number, [(0, 1)])
+    acks = cursor_records.create(number, 0, 0, "c", "a") + cursor_records.acked(number, [(0, 1)])
     parts = [encode_batch_part(name, batch(1, b"part")) for name in "ab"]
     fd = fs.open(PATH, create=True)
     write_all(fs, fd, [encode_entry(9, [*parts, encode_acks_part(acks)])], 0)  # type: ignore[arg-type]

@@ -11,19 +11,19 @@ import pytest
 
 from radiator import limits
 from radiator.errors import StorageError
-from radiator.storage import archived, cursor_journal, definitions, index, last_rules, layout, names
+from radiator.storage import archived, cursor_files, cursor_records, definitions, index, last_rules, layout, names
 from radiator.storage.dedup_file import encode_block
 from radiator.storage.files import FileSystem
 from radiator.storage.index import IndexEntry
 from radiator.storage.journal import format as journal_format
-from radiator.upkeep import check_cursors
+from radiator.upkeep.cursor_copy import cursor_of
 from radiator.upkeep.findings import KINDS, SEVERITIES
 from radiator.upkeep.fsck import Fsck
 from radiator.upkeep.repair import Repair
 from radiator.upkeep.show import read_last_rules, read_subscriptions
 from tests.clocks import both
 from tests.storage import former_redo_log
-from tests.storage.driving import NOW, commit, opened, put
+from tests.storage.driving import NOW, checkpoint, commit, opened, put
 from tests.upkeep.spoiled import QUEUE, Made, check, kinds, mended, next_batch, repair, uncommitted
 
 # --- head, index, names, salt -----------------------------------------------------------------------------------------
@@ -141,6 +141,9 @@ def test_a_damaged_snapshot_is_told_and_replaced(made: Made) -> None:
 
 
 def test_a_snapshot_that_is_gone_is_told(made: Made) -> None:
+    store, _ = opened(root=made.root)
+    store.cursors.open(f"queue:{QUEUE}", QUEUE, 0).delivered = 10
+    store.close()
     snapshot, copy = cursors(made, "snapshot"), cursors(made, "snapshot.copy")
     whole = snapshot.read_bytes()
     snapshot.unlink()
@@ -158,9 +161,12 @@ def test_a_snapshot_that_is_gone_is_told(made: Made) -> None:
 
 
 def test_a_damaged_journal_is_told_in_the_middle_and_at_its_end(made: Made) -> None:
-    path = cursors(made, "journal-*")
-    end, _ = cursor_journal.replay(path.read_bytes(), {})
-    entry = path.read_bytes()[:end]
+    """One of an earlier version."""
+    snapshot = cursor_records.load_snapshot(cursors(made, "snapshot").read_bytes(), {})
+    assert snapshot is not None
+    path = Path(made.root, layout.CURSORS, f"journal-{snapshot.generation:010d}")
+    entry = cursor_records.block([cursor_records.acked(1, [(0, 1)])])
+    path.touch(0o600)
     path.write_bytes(entry + entry[:-20])
     assert kinds(made.root) == ["tail"]
     path.write_bytes(entry[:17] + b"?" + entry[18:] + entry)
@@ -170,21 +176,19 @@ def test_a_damaged_journal_is_told_in_the_middle_and_at_its_end(made: Made) -> N
 
 
 def write_cursor(made: Made, *records: bytes) -> None:
-    for path in Path(made.root, layout.CURSORS).glob("journal-*"):
-        path.unlink()
     for name in ("snapshot", "snapshot.copy"):
-        cursors(made, name).write_bytes(cursor_journal.snapshot(1, records))
+        cursors(made, name).write_bytes(cursor_records.snapshot(1, records))
 
 
 def test_cursors_that_cannot_be_are_told(made: Made) -> None:
-    create, end = cursor_journal.create, len(made.bodies)
+    create, end = cursor_records.create, len(made.bodies)
     write_cursor(made, create(1, 0, end, "q", QUEUE), create(2, 1, 0, "r", "not there yet"))
     assert kinds(made.root) == []
     for records in (
         [create(1, 0, end + 1, "q", QUEUE)],
-        [create(1, 0, 0, "q", QUEUE), cursor_journal.acked(1, [(3, end + 2)])],
-        [create(1, 0, 0, "q", QUEUE), cursor_journal.acked(1, [(5, 7), (3, 4)])],
-        [create(1, 0, 4, "q", QUEUE), cursor_journal.acked(1, [(3, 6)])],
+        [create(1, 0, 0, "q", QUEUE), cursor_records.acked(1, [(3, end + 2)])],
+        [create(1, 0, 0, "q", QUEUE), cursor_records.acked(1, [(5, 7), (3, 4)])],
+        [create(1, 0, 4, "q", QUEUE), cursor_records.acked(1, [(3, 6)])],
         [create(1, 0, 0, "q", QUEUE), create(2, 0, 0, "r", QUEUE)],
         [create(1, 0, 0, "q", QUEUE), create(2, 1, 0, "q", QUEUE)],
         [create(1, limits.CURSORS_MAX, 0, "q", QUEUE)],
@@ -459,24 +463,28 @@ def test_kinds_have_a_severity_each_and_meanings() -> None:
     assert {severity for severity, _ in KINDS.values()} == set(SEVERITIES)
 
 
-def test_a_journal_that_is_read_while_it_is_written_is_read_again(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cursors_that_a_checkpoint_saves_meanwhile_are_read_again(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     store, _ = opened(root=made.root)
     cursor = store.cursors.open(f"queue:{QUEUE}", QUEUE, 0)
-    for offset in (20, 22):
-        cursor.ack([offset])
-        commit(store)
-    reads, real = [], check_cursors.read_file
+    cursor.ack([20])
+    commit(store)
+    reads, real = [], cursor_files.JournalFiles
 
-    def half_way(fs: FileSystem, path: str) -> bytes | None:
-        data = real(fs, path)
-        if "journal-" in path:
-            reads.append(path)
-            if len(reads) == 1 and data is not None:
-                return data[:17] + b"?" + data[18:]
-        return data
+    def late(fs: FileSystem, root: str) -> Any:
+        reads.append(root)
+        if len(reads) == 1:
+            cursor.ack([22])
+            checkpoint(store)
+            cursor.ack([24])
+            commit(store)
+        return real(fs, root)
 
-    monkeypatch.setattr(check_cursors, "read_file", half_way)
-    assert kinds(made.root) == [] and len(reads) == 2
+    monkeypatch.setattr(cursor_files, "JournalFiles", late)
+    found = cursor_files.read_live(FileSystem(), made.root)
+    assert len(reads) == 2
+    (state,) = [state for state in found.states.values() if state.partition == QUEUE]
+    settled = cursor_of(state, 100)
+    assert all(settled.is_acked(offset) for offset in (20, 22, 24))
     store.close()
 
 

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from radiator.broker.named import cursor_names
 from radiator.clock import BEFORE
-from radiator.errors import ProtocolError
+from radiator.errors import ProtocolError, StorageError
 from radiator.routing.feeding import Feeding, entries_of
 from radiator.storage import last_rules
 from radiator.storage.cursor import Cursor
@@ -98,7 +98,14 @@ class Beginnings:
         self._then = None
         entries = entries_of(self._rules.config)
         if entries != self._entries:
-            last_rules.replace(self._store.fs, self._store.root, entries, self._store.cursors, BEFORE)
+            store = self._store
+            try:
+                store.store_cursors(BEFORE)
+            except StorageError as error:
+                log.warning("%s", error)
+                last_rules.remove(store.fs, store.root)
+            else:
+                last_rules.replace(store.fs, store.root, entries)
 
     # --- cursors ----------------------------------------------------------------------------------------------------
 

@@ -1,8 +1,10 @@
 """Checkpoints: the segments that were written since the last one are synced, and the journal before it is not needed.
 
+    encode  hub, some in each turn: all cursors, for the snapshot
     begin   disk thread: a new file of the journal begins; which logs were written, and how far each has come. If the
             journal has failed, this finds out whether it can go on
-    run     threads of their own: every one of these files is synced, and the names of those that are new
+    run     threads of their own: the snapshot is written, every one of these files is synced, and the names of those
+            that are new
     end     disk thread: logs hear how far they are synced, files of the journal are released
 
 What is written meanwhile stands in the new file, and is for the next checkpoint. If one file cannot be synced its log
@@ -16,13 +18,13 @@ Knows: logs, the journal. Must not know: messages, time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from radiator import limits
 from radiator.clock import MonoNs, Now
 from radiator.errors import StorageError
-from radiator.storage import layout
+from radiator.storage import cursor_snapshot, layout
 from radiator.storage.batch import RecordBatch
 from radiator.storage.files import FileSystem, storage_error
 from radiator.storage.jobs import Job
@@ -32,6 +34,7 @@ from radiator.storage.journal.reading import JournalFiles
 from radiator.timers import NEVER_NS
 
 if TYPE_CHECKING:
+    from radiator.storage.cursor_store import CursorStore, Snapshot
     from radiator.storage.file_partition import FilePartition
 
 RETRY_EVERY_NS = 2_000_000_000  # how soon a checkpoint that failed is tried again
@@ -51,20 +54,32 @@ class Checkpoint:
     """One checkpoint, from its beginning to its end."""
 
     def __init__(
-        self, fs: FileSystem, root: str, targets: list[Target], first_needed: int, holds: bool, one_by_one: bool
+        self,
+        fs: FileSystem,
+        root: str,
+        snapshot: Snapshot,
+        first_entry: int,
+        targets: list[Target],
+        first_needed: int,
+        holds: bool,
+        one_by_one: bool,
     ) -> None:
+        self.snapshot = snapshot
+        self._first_entry = first_entry  # of the journal that is not in the snapshot
         self.targets = targets
         self.distrusts = False  # syncfs has told an error, and does so once: the next checkpoint must not rely on it
         self._one_by_one = one_by_one  # the segments are synced, without syncfs
-        self.holds = holds  # a log or the cursors have failed, and not gone on yet: the journal has what they lack
+        self.holds = holds  # a log has failed, and not gone on yet: the journal has what it lacks
         self.first_needed = first_needed  # file of the journal: those before it are released
         self.errors: dict[Target, OSError] = {}
         self.error: OSError | None = None  # of the directory of all logs
+        self.snapshot_error: OSError | None = None
         self._fs = fs
         self._root = root
 
     def run(self, threads: int = limits.CHECKPOINT_THREADS) -> None:
-        """Sync the segments. On threads of its own."""
+        """Write the snapshot and sync the segments. On threads of its own."""
+        self._save()
         targets = self.targets
         if len(targets) >= limits.SYNC_ALL_LOGS_MIN and not self._one_by_one:
             targets = self._sync_all(targets)
@@ -81,6 +96,12 @@ class Checkpoint:
         else:
             for target in targets:
                 self._sync(target)
+
+    def _save(self) -> None:
+        try:
+            cursor_snapshot.write(self._fs, layout.cursors_path(self._root), self.snapshot.encode(self._first_entry))
+        except OSError as error:
+            self.snapshot_error = error
 
     def _sync_all(self, targets: list[Target]) -> list[Target]:
         """Sync the whole file system at once. Return the targets that this has not synced."""
@@ -128,14 +149,15 @@ class Checkpoint:
 class Checkpoints:
     """Of the hub: when one is due, and which one is under way."""
 
-    def __init__(self, fs: FileSystem, root: str, journal: Journal, sync_cursors: Callable[[], None]) -> None:
-        self._sync_cursors = sync_cursors  # disk thread; raises StorageError
+    def __init__(self, fs: FileSystem, root: str, journal: Journal, cursors: CursorStore) -> None:
+        self.cursors = cursors
         self.made = 0  # so far, for metrics
         self._fs = fs
         self._root = root
         self.journal = journal
         self._begun: Checkpoint | None = None  # and not yet handed out
         self._synced: Checkpoint | None = None  # to be ended
+        self._encoding = False  # the cursors
         self._under_way = False
         self._one_by_one = False  # disk thread: the next checkpoint syncs the segments without syncfs
         self._retry_due_ns: MonoNs | None = None
@@ -162,19 +184,24 @@ class Checkpoints:
         if self._synced is not None:
             checkpoint, self._synced = self._synced, None
             return [EndJob(self, checkpoint)]
-        failed = self.journal.failed is not None
+        failed = self.journal.failed is not None or self.cursors.failed is not None
         if failed and self._retry_due_ns is None:
             self._retry_due_ns = MonoNs(now.mono + RETRY_EVERY_NS)
         waits = self._retry_due_ns is not None and now.mono < self._retry_due_ns
         if (self.journal.wants_checkpoint or failed) and not (self._under_way or waits):
-            self._under_way = True
-            self._retry_due_ns = None
-            return [BeginJob(self)]
+            snapshot = self.cursors.encode()
+            self._encoding = snapshot is None
+            if snapshot is not None:
+                self._under_way = True
+                self._retry_due_ns = None
+                return [BeginJob(self, snapshot)]
         return []
 
     @property
     def deadline_ns(self) -> MonoNs:
         """When ``jobs`` has something of itself; NEVER_NS if nothing is planned."""
+        if self._encoding:
+            return MonoNs(0)
         return MonoNs(NEVER_NS) if self._retry_due_ns is None else self._retry_due_ns
 
     def take(self) -> Checkpoint | None:
@@ -190,18 +217,23 @@ class Checkpoints:
         """It is to be run."""
         self._begun = checkpoint
 
-    def ended(self, well: bool, now: Now) -> None:
-        """It has ended."""
+    def ended(self, snapshot: Snapshot | None, well: bool, now: Now) -> list[Any]:
+        """It has ended; ``snapshot``: what it has written. Return who has waited for that in vain."""
         self._under_way = False
         self.made += well
         if not well:
             self._retry_due_ns = MonoNs(now.mono + RETRY_EVERY_NS)
+        if snapshot is None:
+            return self.cursors.not_saved()
+        self.cursors.saved(snapshot)
+        return []
 
     # --- the disk thread ----------------------------------------------------------------------------------------------
 
-    def begin(self) -> Checkpoint:
+    def begin(self, snapshot: Snapshot) -> Checkpoint:
         """Raises StorageError."""
         first_needed = self.journal.begin_file()
+        first_entry = self.journal.next_entry
         entry = EntryBuilder()
         for batch, partition in self._unwritten.items():
             entry.add_batch(partition.name.encode(), partition.log.encode(batch))
@@ -212,10 +244,6 @@ class Checkpoints:
         written, self._written = self._written, {}
         targets = []
         holds = False
-        try:
-            self._sync_cursors()  # their journal has the acks of transactions
-        except StorageError:
-            holds = True
         for partition in written:
             log = partition.log
             if log.file_failed:
@@ -226,7 +254,7 @@ class Checkpoints:
                 targets.append(Target(partition, log.base_offset, log.position, log.next_offset, names))
             else:
                 log.left_out = True
-        return Checkpoint(self._fs, self._root, targets, first_needed, holds, self._one_by_one)
+        return Checkpoint(self._fs, self._root, snapshot, first_entry, targets, first_needed, holds, self._one_by_one)
 
     def end(self, checkpoint: Checkpoint) -> dict[FilePartition, StorageError]:
         """Which logs could not be synced. Raises StorageError if files of the journal cannot be released."""
@@ -246,8 +274,9 @@ class Checkpoints:
                 if checkpoint.error is None:
                     log.names_synced = max(log.names_synced, target.names)
         try:
-            if checkpoint.error is not None:
-                raise checkpoint.error
+            for error in (checkpoint.error, checkpoint.snapshot_error):
+                if error is not None:
+                    raise error
             if checkpoint.errors or checkpoint.holds:
                 self.journal.wants_checkpoint = True
             else:
@@ -261,39 +290,54 @@ class Checkpoints:
         return failed
 
 
-class BeginJob(Job):
-    """See ``Checkpoints.begin``."""
+class CheckpointJob(Job):
+    """Base: ``waiters`` are those who have waited for a snapshot that could not be written."""
 
-    __slots__ = ("_checkpoint", "_checkpoints")
-    what = "checkpoint"
+    __slots__ = ("_checkpoints",)
 
     def __init__(self, checkpoints: Checkpoints) -> None:
         super().__init__()
         self._checkpoints = checkpoints
+
+    @property
+    def keeper(self) -> CursorStore | None:
+        return self._checkpoints.cursors if self.waiters else None
+
+    @property
+    def refusals(self) -> int:
+        return len(self.waiters)
+
+
+class BeginJob(CheckpointJob):
+    """See ``Checkpoints.begin``."""
+
+    __slots__ = ("_checkpoint", "_snapshot")
+
+    def __init__(self, checkpoints: Checkpoints, snapshot: Snapshot) -> None:
+        super().__init__(checkpoints)
+        self._snapshot = snapshot
         self._checkpoint: Checkpoint | None = None
 
     def write(self) -> None:
         try:
-            self._checkpoint = self._checkpoints.begin()
+            self._checkpoint = self._checkpoints.begin(self._snapshot)
         except StorageError as error:
             self.error = error
 
     def done(self, now: Now) -> None:
         if self._checkpoint is None:
-            self._checkpoints.ended(False, now)
+            self.waiters = self._checkpoints.ended(None, False, now)
         else:
             self._checkpoints.begun(self._checkpoint)
 
 
-class EndJob(Job):
+class EndJob(CheckpointJob):
     """See ``Checkpoints.end``."""
 
-    __slots__ = ("_checkpoint", "_checkpoints", "_failed")
-    what = "checkpoint"
+    __slots__ = ("_checkpoint", "_failed")
 
     def __init__(self, checkpoints: Checkpoints, checkpoint: Checkpoint) -> None:
-        super().__init__()
-        self._checkpoints = checkpoints
+        super().__init__(checkpoints)
         self._checkpoint = checkpoint
         self._failed: dict[FilePartition, StorageError] = {}
 
@@ -307,4 +351,6 @@ class EndJob(Job):
         for partition, error in self._failed.items():
             partition.fail(error, now.mono)
             self.error = error
-        self._checkpoints.ended(self.error is None and not self._checkpoint.holds, now)
+        checkpoint = self._checkpoint
+        saved = checkpoint.snapshot if checkpoint.snapshot_error is None else None
+        self.waiters = self._checkpoints.ended(saved, self.error is None and not checkpoint.holds, now)

@@ -4,7 +4,7 @@
            | crc u32 of that | 1 u32 if a sync of it has failed | zeros to 64 bytes | entries | what was there before
     entry: salt u64 of the file | length u32 of the parts | crc u32 | number u64 | epoch u64 | parts | zeros to 8
     part:  1 u8, name u16 length, batch u32 length, name of the partition in UTF-8, the batch as it is in the segment
-           2 u8, records u32 length, records of the cursors' journal: create and acked, for each cursor
+           2 u8, records u32 length, records about cursors (``cursor_records``): what has changed in them
 
 The crc of an entry is of everything behind it but what a batch has behind its own crc: that is checked by that one.
 The salt is random, and no client is told: behind damage the way on is searched for, and there a message may hold whole
@@ -26,7 +26,7 @@ from radiator.storage.format import PREFIX, BatchHeader, DamagedBatch, check, de
 FILE_MAGIC = b"\x89RDW1\r\n\x1a"
 FILE_HEADER_BYTES = 64
 SYNC_FAILED = b"\x01\0\0\0"
-BATCH, ACKS = 1, 2
+BATCH, CURSORS = 1, 2
 
 _FILE = Struct("<8sQQQQ")
 _CRC = Struct("<I")
@@ -35,7 +35,7 @@ _SALT = Struct("<Q")
 SYNC_FAILED_AT = _FILE.size + _CRC.size
 _NUMBERS = Struct("<QQ")
 _BATCH = Struct("<BHI")
-_ACKS = Struct("<BI")
+_CURSORS = Struct("<BI")
 SALT_BYTES = _SALT.size
 ENTRY_HEADER_BYTES = _ENTRY.size + _NUMBERS.size
 PREFIX_BYTES = PREFIX.size
@@ -65,7 +65,7 @@ class Entry(NamedTuple):
     number: int
     epoch: int
     parts: list[Part]
-    acks: bytes  # records of the cursors' journal
+    cursors: bytes  # records about them
     start: int  # where it stands in its file
     end: int
     file: int = 0  # the number of that file
@@ -101,11 +101,12 @@ class EntryBuilder:
         self.batches += 1
         self.length += _BATCH.size + len(partition) + length
 
-    def add_acks(self, records: bytes) -> None:
-        head = _ACKS.pack(ACKS, len(records))
+    def add_cursors(self, records: bytes) -> None:
+        """``records``: of ``cursor_records``."""
+        head = _CURSORS.pack(CURSORS, len(records))
         self._sealed += (head, records)
         self._pieces += (head, records)
-        self.length += _ACKS.size + len(records)
+        self.length += _CURSORS.size + len(records)
 
     @property
     def size_bytes(self) -> int:
@@ -156,14 +157,14 @@ def decode_entry(data: memoryview, at: int, salt: int) -> Entry | None:
     except DamagedBatch:
         return None
     number, epoch = _NUMBERS.unpack(numbers)
-    return Entry(number, epoch, found.parts, found.acks, at, start + ((length + 7) & ~7))
+    return Entry(number, epoch, found.parts, found.cursors, at, start + ((length + 7) & ~7))
 
 
 class Parts(NamedTuple):
     """``sealed``: what the crc of the entry is of, behind its numbers."""
 
     parts: list[Part]
-    acks: bytes
+    cursors: bytes
     sealed: list[memoryview]
 
 
@@ -177,7 +178,7 @@ def decode_parts(body: memoryview, position: int) -> Parts | None:
 
 def _decode_parts(body: memoryview, position: int) -> Parts:
     parts: list[Part] = []
-    acks = b""
+    cursors = b""
     sealed: list[memoryview] = []
     at = 0
     while at < len(body):
@@ -192,15 +193,15 @@ def _decode_parts(body: memoryview, position: int) -> Parts:
             parts.append(Part(name, header, body[start:end], position + start))
             sealed.append(body[at : start + PREFIX_BYTES])
             at = end
-        elif body[at] == ACKS:
-            _, length = _ACKS.unpack_from(body, at)
-            records = bytes(body[at + _ACKS.size : at + _ACKS.size + length])
-            acks += records
-            sealed.append(body[at : at + _ACKS.size + length])
-            at += _ACKS.size + length
+        elif body[at] == CURSORS:
+            _, length = _CURSORS.unpack_from(body, at)
+            end = at + _CURSORS.size + length
+            cursors += bytes(body[at + _CURSORS.size : end])
+            sealed.append(body[at:end])
+            at = end
         else:
             raise StructError("a part of a newer version")
-    return Parts(parts, acks, sealed)
+    return Parts(parts, cursors, sealed)
 
 
 def find_entry(data: memoryview, at: int, number: int, salt: int) -> Entry | None:

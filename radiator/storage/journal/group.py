@@ -5,9 +5,10 @@
                  written, as the same bytes, to their segments, which nobody syncs before a checkpoint
     hub          done(): the batches become visible, one after the other, with nobody between
 
-If the entry cannot be written, or not synced, all of it is refused: no batch is written, no ack is. Once it can, its
-batches are *decided*: whatever happens to the files of a partition, they will be there. A batch whose segment cannot
-be written is *postponed*: kept in memory and in the journal, and written when the partition takes messages again.
+If the entry cannot be written, or not synced, all messages and transactions in it are refused. Once it can, its batches
+are *decided*: whatever happens to the files of a partition, they will be there. A batch whose segment cannot be written
+is *postponed*: kept in memory and in the journal, and written when the partition takes messages again. What is settled
+outside of transactions has happened already: if messages are refused it gets an entry of its own.
 
 A transaction is in one entry, with its acks. A group that has messages which must be synced beside others that need not
 has an entry for each of the two, so that the others need not wait for the disk.
@@ -78,23 +79,32 @@ class GroupJob(Job):
             job.pieces = log.encode(batch)
             entry.add_batch(job.partition.name.encode(), job.pieces)
             appends.append(job)
-        if self._cursors is not None:
-            entry.add_acks(self._cursors.together + self._cursors.created)
-        if not entry.length:
+        cursors = self._cursors
+        if cursors is not None and (cursors.records or cursors.together):
+            entry.add_cursors(cursors.records + cursors.together)
+        error = self._store(entry)
+        if error is not None:
+            self._refuse(error)
             return
+        for job in appends:
+            job.decided = True
+
+    def _store(self, entry: EntryBuilder) -> StorageError | None:
+        """Write the entry, and sync it if that is asked for. Return why that was not possible."""
         journal = self._journal
         number = journal.next_entry
         try:
-            journal.write(entry)
+            if entry.length:
+                journal.write(entry)
             if self.needs_sync:
                 journal.sync()
         except StorageError as error:
             if journal.next_entry > number:
                 journal.take_back(number, journal.position - entry.size_bytes)
-            self._refuse(error)
-            return
-        for job in appends:
-            job.decided = True
+            return error
+        if self._cursors is not None:
+            self._cursors.synced = self.needs_sync
+        return None
 
     def _refuse(self, error: StorageError) -> None:
         self.error = error
@@ -102,8 +112,14 @@ class GroupJob(Job):
             job.error = error
             job.refused = True
             job.partition.log.refuse(error)
-        if self._cursors is not None:
-            self._cursors.together = b""
+        cursors = self._cursors
+        if cursors is not None:
+            cursors.error = error
+            if self.appends or cursors.together:
+                entry = EntryBuilder()
+                if cursors.records:
+                    entry.add_cursors(cursors.records)
+                cursors.error = self._store(entry)
 
     def done(self, now: Now) -> None:
         for job in self.appends:

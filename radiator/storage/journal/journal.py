@@ -5,14 +5,15 @@
     release  files of which everything is in synced segments: the newest of them is used again, the others are removed
 
 Zeros are written ahead of the end, in pieces, so that a sync has no file size to record. A file that is used again
-needs none: what stands there of before has numbers that are too low (``format``).
+needs none: what stands there of before has numbers that are too low (``format``). Entries with messages leave room
+behind them, so that ACKs can be stored while the disk is full and messages are refused.
 
 A file whose sync has failed is not written or synced again: another is begun. An entry that was refused because of it
 is taken back by giving its number to the next: a file says with which number it begins, and entries of earlier files
 from there on do not count.
 
 Knows: bytes, files, numbers. Must not know: partitions, cursors, who waits. The disk thread's, once the store is open,
-but for ``wants_checkpoint``, ``files_full`` and ``failed``, which the hub may read.
+but for ``wants_checkpoint``, ``full``, ``failed`` and ``sync_error``, which the hub may read.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from radiator.storage.journal.format import (
 from radiator.storage.open_logs import Again, once
 
 AHEAD_BYTES_MIN = 64 * limits.KIB
+ROOM_BYTES = 128 * limits.KIB  # for entries without messages, on a full disk: thousands of groups of ACKs
 AHEAD_BYTES_MAX = 4 * limits.MIB
 ZEROS = memoryview(bytes(AHEAD_BYTES_MAX))
 VOID = bytes(8)  # in place of an entry's magic
@@ -59,7 +61,8 @@ class Journal:
     ) -> None:
         self.fs = fs
         self.directory = layout.journal_path(root)
-        self.failed: StorageError | None = None  # the last entry could not be written, or not synced
+        self.failed: StorageError | None = None  # messages could not be written, or an entry not synced
+        self.sync_error: StorageError | None = None  # of the latest sync that has failed
         self.wants_checkpoint = False
         self.syncs = 0  # made so far, for metrics
         self.next_entry = 1
@@ -68,6 +71,7 @@ class Journal:
         self.position = 0
         self._again = again
         self._file_bytes = file_bytes
+        self._room_bytes = min(ROOM_BYTES, file_bytes // 4)
         self._before: dict[int, Extent] = {}  # of the files before the last, by number
         self._batches = 0  # in the last file
         self._spare = 0  # the number of a file that may be used again; 0: none
@@ -105,31 +109,34 @@ class Journal:
         """Append an entry. Raises StorageError; then it is not there."""
         try:
             size = entry.size_bytes
-            too_much = self.position + size > self._file_bytes or self._batches >= limits.JOURNAL_FILE_BATCHES
+            room = self._room_bytes if entry.batches else 0
+            too_much = self.position + size + room > self._file_bytes or self._batches >= limits.JOURNAL_FILE_BATCHES
             if self._fd < 0 or self._bad or (too_much and self.position > FILE_HEADER_BYTES):
                 self._begin_file()
             if not self.fs.has_name(self._path):
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-            data = entry.encode(self.next_entry, self.epoch, self._salt)
             position = self.position
+            ahead = self._ahead
+            if position + size + self._room_bytes > ahead:
+                ahead = self._grow(position + size, must=bool(entry.batches))
+            data = entry.encode(self.next_entry, self.epoch, self._salt)
             if self.fs.pwritev(self._fd, [data], position) != len(data):
                 write_all(self.fs, self._fd, [data], position)
         except OSError as error:
             self._bad = self._bad or error.errno not in NO_ROOM
             raise self._fail("write", error) from error
-        self.position = position + len(data)
+        self.position, self._ahead = position + len(data), ahead
         self._batches += entry.batches
         self.next_entry += 1
-        self.failed = None
-        if self.position + len(data) > self._ahead:
-            self._grow()
+        if entry.batches:
+            self.failed = None
 
     def sync(self) -> None:
         """Everything that was written is on the disk when this returns. Raises StorageError."""
         if self._synced == self.position and not self._unsynced:
             return
         if self._doubtful == self.file_number:
-            raise StorageError(str(self.failed))
+            raise StorageError(str(self.sync_error))
         self.syncs += 1
         try:
             for _, fd in self._unsynced:
@@ -143,7 +150,8 @@ class Journal:
                 with contextlib.suppress(OSError):  # for the next start, which must not believe what the kernel has
                     self.fs.pwritev(fd, [SYNC_FAILED], SYNC_FAILED_AT)
             self._close_unsynced(self.file_number)  # asked again, they might say that all is well
-            raise self._fail("sync", error) from error
+            self.sync_error = self._fail("sync", error)
+            raise self.sync_error from error
         self._synced = self.position
 
     def _sync_file(self) -> None:
@@ -205,7 +213,9 @@ class Journal:
             salt = int.from_bytes(fs.entropy(SALT_BYTES), "little")
             header = FileHeader(number, self.next_entry, self.epoch, salt)
             ahead = fs.size(fd)
-            write_all(fs, fd, [journal_format.encode_file_header(header)], 0)
+            if ahead < FILE_HEADER_BYTES + self._room_bytes:
+                ahead = write_all(fs, fd, [ZEROS[: FILE_HEADER_BYTES + self._room_bytes]], 0)
+            write_all(fs, fd, [journal_format.encode_file_header(header)], 0)  # last: it ends the file before
             if self._bad:  # what was refused must not come back
                 fs.fdatasync(fd)
                 fs.sync_dir(self.directory)
@@ -246,15 +256,17 @@ class Journal:
     def path(self, number: int) -> str:
         return layout.journal_file_path(self.directory, number)
 
-    def _grow(self) -> None:
-        start = max(self._ahead, self.position)
+    def _grow(self, end: int, must: bool) -> int:
+        """Make room behind the place where an entry is going to end. Return where that room ends. Raises OSError, if
+        there ``must`` be some."""
+        start = max(self._ahead, end)
         length = min(max(self.position, AHEAD_BYTES_MIN), AHEAD_BYTES_MAX, self._file_bytes - start)
-        if length <= 0:
-            return
         try:
-            self._ahead = start + self.fs.pwritev(self._fd, [ZEROS[:length]], start)
+            return start + write_all(self.fs, self._fd, [ZEROS[: max(length, end + self._room_bytes - start)]], start)
         except OSError:
-            self._ahead = start  # a full disk: the next entry may still fit
+            if must:
+                raise
+            return self._ahead
 
     def _fail(self, doing: str, error: OSError) -> StorageError:
         self.failed = storage_error(self.path(self.file_number or 1), f"{doing} the journal", error)

@@ -85,7 +85,7 @@ class JournalFiles:
                 self._headers[number] = self._last = header
         oldest, newest = min(self._headers, default=0), max(self._headers, default=0)
         for number, header in misnamed.items():
-            if not header.number < oldest <= newest < number:  # else it was to be used again when the power failed
+            if not header.number <= oldest <= newest < number:  # else it was to be used again when the power failed
                 self.unread.append(self._path(number))
 
     def _path(self, number: int) -> str:
@@ -101,13 +101,15 @@ class JournalFiles:
     def __bool__(self) -> bool:
         return bool(self._headers or self._sizes)
 
-    def entries(self) -> Iterator[Entry]:
-        """All that count, in order. Raises OSError."""
+    def entries(self, since: int = 0) -> Iterator[Entry]:
+        """Those that count, in order. A file that has none from number ``since`` on is not read. Raises OSError."""
         self.gaps.clear()
         expected: int | None = None
         headers = list(self._headers.values())
         for place, header in enumerate(headers):
             void_from = min((later.first_entry for later in headers[place + 1 :]), default=None)
+            if void_from is not None and void_from <= since:
+                continue
             data = memoryview(read_file(self.fs, self._path(header.number)) or b"")
             at = FILE_HEADER_BYTES
             if expected is None:

@@ -1,7 +1,7 @@
 """What a start makes of the journal: batches that were decided, and are maybe not in their segments.
 
 Each batch is looked for in its log by its offset: what ends at or below the end of the log is there. What is not is
-appended, and the acks of transactions go to the cursors. It may be done again, however often a start is interrupted.
+appended, and what is said of cursors goes to those. It may be done again, however often a start is interrupted.
 
 If the machine has lost what stood before a batch, under a weaker rule or by damage, those offsets are given up: the
 batch begins a segment, and is sparse. Where there is no room, or a file fails, a batch is *postponed* as it is at run
@@ -13,7 +13,7 @@ Runs on the hub, when partitions are recovered. Raises OSError, StorageError.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from itertools import chain, islice
+from itertools import islice
 from typing import NamedTuple
 
 from radiator import limits
@@ -41,19 +41,31 @@ class _Missing(NamedTuple):
 
 
 class Redo:
-    """What the entries ask for: ``acks`` (of each entry) first, then ``append``."""
+    """What the entries ask for: ``cursors`` first, then ``append``."""
 
-    def __init__(self, partition_of: PartitionOf, *entries: Iterable[Entry]) -> None:
-        self.acks: list[tuple[int, bytes]] = []  # with the numbers of their entries
+    def __init__(self, partition_of: PartitionOf, decided: Iterable[Entry], entries: Iterable[Entry]) -> None:
+        """
+        Args:
+            partition_of: The partition of a name.
+            decided: Transactions of an earlier version.
+            entries: Of the journal.
+
+        Raises:
+            OSError: The journal cannot be read.
+            StorageError: Messages are for a partition in memory.
+        """
+        self.cursors: list[tuple[int, bytes]] = []  # numbers of entries, and what each says of cursors
         self.ends: dict[str, int] = {}  # where the logs will end that are spoken of
         self.partitions: dict[str, FilePartition] = {}
         self.appended = 0  # messages that were in no segment yet
         self._missing: dict[FilePartition, list[_Missing]] = {}
-        for entry in chain(*entries):
+        for entry in decided:
             for part in entry.parts:
                 self._look(part, partition_of)
-            if entry.acks:
-                self.acks.append((entry.number, entry.acks))
+        for entry in entries:
+            for part in entry.parts:
+                self._look(part, partition_of)
+            self.cursors.append((entry.number, entry.cursors))
 
     def _look(self, part: Part, partition_of: PartitionOf) -> None:
         name, end = part.partition, end_of(part)

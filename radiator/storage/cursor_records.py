@@ -1,6 +1,5 @@
-"""Bytes of the cursors: entries of the journal and the snapshot, which are made of the same records.
+"""Records about cursors: what entries of the journal say of them, and the snapshot.
 
-    entry:  magic 89 'RDJ1' 0D 0A 1A | length u32 | crc u32 of the records | records | zeros up to a multiple of 8
     record: kind u8 | cursor number u32 | the rest by kind
       1 create   slot u32, floor u64, name and partition name (u16 length, UTF-8)
       2 delete
@@ -8,10 +7,12 @@
       4 counts   count u32, count x (offset u64, deliveries u32)
       5 seek     floor u64 (read, and not written)
       6 covers   entry u64: of a snapshot, whose cursors have all numbers up to ``cursor number`` that are not deleted,
-                 and the acks in all entries below ``entry`` of the data directory's journal
+                 and what all entries of the journal below ``entry`` say
+    block:  magic 89 'RDJ1' 0D 0A 1A | length u32 | crc u32 of the records | records | zeros up to a multiple of 8
 
-An entry is what one group commit brought: all of it holds or none. The snapshot is one such entry behind a header of
-its own: magic 89 'RDC1' 0D 0A 1A, generation u64. Every record may be applied twice without harm.
+The snapshot is a block behind a header of its own: magic 89 'RDC1' 0D 0A 1A, generation u64. Earlier versions had a
+journal of blocks beside it (``replay``), and acks of transactions in another file (``redo``). Every record may be
+applied twice without harm.
 
 Knows: bytes. Must not know: files, when to write. Pure: any thread.
 """
@@ -19,15 +20,16 @@ Knows: bytes. Must not know: files, when to write. Pure: any thread.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from struct import Struct, error
 from typing import NamedTuple
 from zlib import crc32
 
-ENTRY_MAGIC = b"\x89RDJ1\r\n\x1a"
+BLOCK_MAGIC = b"\x89RDJ1\r\n\x1a"
 SNAPSHOT_MAGIC = b"\x89RDC1\r\n\x1a"
-ENTRY = Struct("<8sII")
+BLOCK = Struct("<8sII")
 SNAPSHOT = Struct("<8sQ")
-JOURNAL = "journal-"  # and a generation, 10 digits
+JOURNAL = "journal-"  # of an earlier version; and a generation, 10 digits
 CREATE, DELETE, ACKED, COUNTS, SEEK, COVERS = range(1, 7)
 KINDS = {CREATE: "create", DELETE: "delete", ACKED: "acked", COUNTS: "counts", SEEK: "seek", COVERS: "covers"}
 
@@ -65,13 +67,13 @@ def covers(number: int, entry: int) -> bytes:
     return _SEEK.pack(COVERS, number, entry)
 
 
-def entry(records: Iterable[bytes]) -> bytes:
+def block(records: Iterable[bytes]) -> bytes:
     body = b"".join(records)
-    return ENTRY.pack(ENTRY_MAGIC, len(body), crc32(body)) + body + b"\0" * (-len(body) & 7)
+    return BLOCK.pack(BLOCK_MAGIC, len(body), crc32(body)) + body + b"\0" * (-len(body) & 7)
 
 
 def snapshot(generation: int, records: Iterable[bytes]) -> bytes:
-    return SNAPSHOT.pack(SNAPSHOT_MAGIC, generation) + entry(records)
+    return SNAPSHOT.pack(SNAPSHOT_MAGIC, generation) + block(records)
 
 
 def generations(names: Iterable[str]) -> list[int]:
@@ -94,6 +96,11 @@ class CursorState:
         self.changes: list[tuple[int, int]] = []  # acked ranges in the order they came
         self.counts: dict[int, int] = {}
 
+    @property
+    def is_sorted(self) -> bool:
+        """Whether the intervals are in order above the floor, and do not touch."""
+        return all(first[1] < second[0] for first, second in pairwise([(0, self.floor), *self.changes]))
+
 
 class Record(NamedTuple):
     """One record. ``values``: acked intervals, or offsets with their deliveries."""
@@ -108,8 +115,8 @@ class Record(NamedTuple):
 
 
 def decode_records(records: bytes) -> Iterator[Record]:
-    """The records of one entry whose crc holds, up to one of a newer version: what follows that cannot be told apart.
-    Raises struct.error if they are nonsense all the same."""
+    """The records of one block or entry whose crc holds, up to one of a newer version: what follows that cannot be told
+    apart. Raises struct.error if they are nonsense all the same."""
     at = 0
     while at < len(records):
         kind, number = _RECORD.unpack_from(records, at)
@@ -141,7 +148,7 @@ def decode_records(records: bytes) -> Iterator[Record]:
 
 
 def apply(records: bytes, states: dict[int, CursorState], deleted: set[int] | None = None) -> None:
-    """Applies the records of one entry whose crc holds. Records of a cursor that is not there are passed over.
+    """Applies the records of one block or entry whose crc holds. Records of a cursor that is not there are passed over.
     ``deleted``: numbers of those that were there once."""
     for record in decode_records(records):
         state = states.get(record.number)
@@ -168,43 +175,43 @@ def apply(records: bytes, states: dict[int, CursorState], deleted: set[int] | No
             state.counts.clear()
 
 
-def read_entry(data: bytes, at: int) -> bytes | None:
-    """The records of the entry at ``at``; None if it does not hold."""
-    if at + ENTRY.size > len(data):
+def read_block(data: bytes, at: int) -> bytes | None:
+    """The records of the block at ``at``; None if it does not hold."""
+    if at + BLOCK.size > len(data):
         return None
-    magic, length, crc = ENTRY.unpack_from(data, at)
-    records = data[at + ENTRY.size : at + ENTRY.size + length]
-    if magic != ENTRY_MAGIC or len(records) != length or crc32(records) != crc:
+    magic, length, crc = BLOCK.unpack_from(data, at)
+    records = data[at + BLOCK.size : at + BLOCK.size + length]
+    if magic != BLOCK_MAGIC or len(records) != length or crc32(records) != crc:
         return None
     return records
 
 
 def replay(data: bytes, states: dict[int, CursorState], deleted: set[int] | None = None) -> tuple[int, int]:
-    """Applies a whole journal; (where the next entry goes, bytes in the middle that did not hold)."""
+    """Applies a whole journal of an earlier version; (where it ends, bytes in the middle that did not hold)."""
     at = end = lost = 0
     while at < len(data):
-        records = read_entry(data, at)
+        records = read_block(data, at)
         if records is not None:
             try:
                 apply(records, states, deleted)
             except error:  # a crc that holds over nonsense: not ours
                 pass
             lost += at - end
-            at += ENTRY.size + ((len(records) + 7) & ~7)
+            at += BLOCK.size + ((len(records) + 7) & ~7)
             end = at
             continue
-        at = data.find(ENTRY_MAGIC, at + 1)
+        at = data.find(BLOCK_MAGIC, at + 1)
         while at >= 0 and at & 7:
-            at = data.find(ENTRY_MAGIC, at + 1)
+            at = data.find(BLOCK_MAGIC, at + 1)
         if at < 0:
             break
     return end, lost
 
 
 def redo(records: bytes, states: dict[int, CursorState], deleted: Container[int] = (), known_to: int = 0) -> None:
-    """Applies the acks of a transaction that was decided, and may or may not be in the journal. Each cursor comes with
-    its creation, in case that is lost. One that was deleted since, or that another has followed under its name or its
-    number, is passed over: the entry may be much older than the journal's end.
+    """Applies the acks of a transaction of an earlier version, which was decided and may or may not be in its journal
+    of cursors. Each cursor comes with its creation, in case that is lost. One that was deleted since, or that another
+    has followed under its name or its number, is passed over: the acks may be much older than the journal's end.
 
     Args:
         records: of the transaction.
@@ -227,9 +234,9 @@ def redo(records: bytes, states: dict[int, CursorState], deleted: Container[int]
 class Snapshot(NamedTuple):
     """What a snapshot says beside the cursors."""
 
-    generation: int  # of the journal that continues it
+    generation: int  # rises with each
     known_to: int  # a cursor with a number up to this, and not in the snapshot, was deleted
-    entries_to: int  # the acks in entries of the data directory's journal below this are in it
+    entries_to: int  # what entries of the journal below this say is in it
 
 
 def load_snapshot(data: bytes | None, states: dict[int, CursorState]) -> Snapshot | None:
@@ -237,7 +244,7 @@ def load_snapshot(data: bytes | None, states: dict[int, CursorState]) -> Snapsho
     if data is None or len(data) < SNAPSHOT.size:
         return None
     magic, generation = SNAPSHOT.unpack_from(data)
-    records = read_entry(data, SNAPSHOT.size)
+    records = read_block(data, SNAPSHOT.size)
     if magic != SNAPSHOT_MAGIC or records is None:
         return None
     known_to = entries_to = 0

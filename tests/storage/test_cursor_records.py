@@ -7,16 +7,16 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from radiator.storage import cursor_journal as journal
-from radiator.storage.cursor_journal import CursorState
+from radiator.storage import cursor_records as journal
+from radiator.storage.cursor_records import CursorState
 
 SEEK_2_TO_100 = b"\x05\x02\0\0\0\x64" + bytes(7)
 
 ENTRIES = [
-    journal.entry([journal.create(1, 0, 5, "queue:ä", "p"), journal.create(2, 1, 0, "b", "q")]),
-    journal.entry([journal.acked(1, [(5, 9), (20, 30)]), journal.counts(2, {3: 2, 4: 7})]),
-    journal.entry([SEEK_2_TO_100, journal.acked(2, [(101, 102)])]),
-    journal.entry([journal.delete(1)]),
+    journal.block([journal.create(1, 0, 5, "queue:ä", "p"), journal.create(2, 1, 0, "b", "q")]),
+    journal.block([journal.acked(1, [(5, 9), (20, 30)]), journal.counts(2, {3: 2, 4: 7})]),
+    journal.block([SEEK_2_TO_100, journal.acked(2, [(101, 102)])]),
+    journal.block([journal.delete(1)]),
 ]
 
 
@@ -60,11 +60,11 @@ def test_entries_behind_damage_still_hold() -> None:
 
 def test_a_cursor_that_is_told_of_again_keeps_what_it_has_settled() -> None:
     """Each transaction over several files names its cursors."""
-    again = journal.entry([journal.create(1, 0, 5, "queue:ä", "p"), journal.acked(1, [(40, 41)])])
+    again = journal.block([journal.create(1, 0, 5, "queue:ä", "p"), journal.acked(1, [(40, 41)])])
     before = replayed(ENTRIES[0] + ENTRIES[1])[1]
     state = replayed(ENTRIES[0] + ENTRIES[1] + again)[1][1]
     assert state == (*before[1][:4], [(5, 9), (20, 30), (40, 41)], before[1][5])
-    anew = journal.entry([journal.delete(1), journal.create(1, 0, 5, "queue:ä", "p")])
+    anew = journal.block([journal.delete(1), journal.create(1, 0, 5, "queue:ä", "p")])
     assert replayed(ENTRIES[0] + ENTRIES[1] + anew)[1][1][4] == []
 
 
@@ -90,5 +90,5 @@ def test_garbage_raises_nothing(junk: bytes, seed: int) -> None:
     for _ in range(5):
         data[random.randrange(len(data))] = random.randrange(256)
     replayed(junk + bytes(data))
-    replayed(journal.entry([junk]))
+    replayed(journal.block([junk]))
     journal.load_snapshot(journal.snapshot(1, [junk]), {})

@@ -1,0 +1,137 @@
+"""What the files say of the cursors: the snapshot, and behind it the entries of the journal.
+
+Beside a running broker the snapshot may be replaced while the journal is read, and files of the journal that only an
+older snapshot needs are released after that: ``read_live`` reads until both fit.
+
+An earlier version had a journal of its own beside the snapshot: it is read where it is, behind the snapshot and before
+the entries. Knows: these files. Must not know: when to write. No state: any thread, any process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from struct import error as StructError
+from typing import NamedTuple
+
+from radiator.errors import StorageError
+from radiator.storage import cursor_records, cursor_snapshot, layout
+from radiator.storage.cursor_records import JOURNAL, CursorState
+from radiator.storage.cursor_snapshot import SNAPSHOT, Found
+from radiator.storage.files import FileSystem, read_file
+from radiator.storage.handed import MARKS_BYTES
+from radiator.storage.journal.reading import JournalFiles
+
+DELIVERED = "delivered"  # hints: see ``hints``
+TRIES_MAX = 20  # each finds that a checkpoint has just replaced the snapshot
+
+Entries = Iterable[tuple[int, bytes]]  # numbers, and what each says of cursors
+
+
+class OldJournal(NamedTuple):
+    """The journal of an earlier version."""
+
+    path: str
+    data: bytes
+    end: int  # of the last block that holds
+    lost: int  # bytes before it that do not
+
+
+class StoredCursors(NamedTuple):
+    """All cursors, as the files tell it."""
+
+    snapshot: Found
+    unsorted: list[CursorState]  # whose intervals are not in order in the snapshot, or touch
+    states: dict[int, CursorState]
+    known_to: int  # the highest number that was ever given
+    entries_to: int  # what entries below this number say is in it
+    first_entry: int  # number of the first in the journal; 0: there is none
+    changed: bool  # since the snapshot was written
+    delivered: bool  # something has been, by the hints; False if the snapshot is there
+    old_journals: list[int]  # generations
+    old_journal: OldJournal | None  # the one that goes on from the snapshot
+
+    @property
+    def generation(self) -> int:
+        """Of the snapshot; or of the newest journal of an earlier version, if there is no snapshot that holds."""
+        return self.snapshot.generation or max(self.old_journals, default=0)
+
+    @property
+    def misses_snapshot(self) -> bool:
+        """Whether there was a snapshot once, and none is there that holds."""
+        if self.snapshot.snapshot is not None:
+            return False
+        if self.first_entry or self.old_journals:
+            return self.first_entry > 1 or self.generation > 0
+        return self.delivered
+
+
+def read(fs: FileSystem, directory: str, entries: Entries, redone: Iterable[bytes] = ()) -> StoredCursors:
+    """Read the cursors.
+
+    Args:
+        fs: The file system.
+        directory: Of the cursors.
+        entries: Of the journal, in order.
+        redone: Acks of transactions that an earlier version has decided.
+
+    Raises:
+        OSError: A file cannot be read.
+    """
+    generations = cursor_records.generations(fs.listdir(directory))
+    snapshot = cursor_snapshot.read(fs, directory, max(generations, default=0))
+    states, deleted = snapshot.states, set[int]()
+    unsorted = [state for state in states.values() if not state.is_sorted]
+    delivered = snapshot.snapshot is None and any((read_file(fs, f"{directory}/{DELIVERED}") or b"")[:MARKS_BYTES])
+    found = StoredCursors(snapshot, unsorted, states, 0, 0, 0, False, delivered, generations, None)
+    old_journal = None
+    path = f"{directory}/{JOURNAL}{found.generation:010d}"
+    data = read_file(fs, path)
+    if data is not None:
+        old_journal = OldJournal(path, data, *cursor_records.replay(data, states, deleted))
+    known_to, entries_to = (0, 0) if snapshot.snapshot is None else snapshot.snapshot[1:]
+    changed = bool(data)
+    for records in redone:
+        cursor_records.redo(records, states, deleted, known_to)
+        changed = True
+    first_entry = 0
+    for number, records in entries:
+        first_entry = first_entry or number
+        if number < entries_to:
+            continue  # what it settled may have been lost since, and its offsets given again
+        entries_to = number + 1
+        if records:
+            changed = True
+            try:
+                cursor_records.apply(records, states, deleted)
+            except StructError:  # a crc that holds over nonsense: not ours
+                pass
+    return found._replace(
+        known_to=max([known_to, *states, *deleted]),
+        entries_to=entries_to,
+        first_entry=first_entry,
+        changed=changed,
+        old_journal=old_journal,
+    )
+
+
+def read_live(fs: FileSystem, root: str) -> StoredCursors:
+    """Read the cursors of a data directory at one moment, also beside a running broker.
+
+    Raises:
+        OSError: A file cannot be read.
+        StorageError: The snapshot is replaced again and again.
+    """
+    directory = layout.cursors_path(root)
+    path = f"{directory}/{SNAPSHOT}"
+    for _ in range(TRIES_MAX):
+        before = read_file(fs, path)
+        snapshot = cursor_snapshot.read(fs, directory, 0).snapshot
+        since = 0 if snapshot is None else snapshot.entries_to
+        try:
+            entries = [(entry.number, entry.cursors) for entry in JournalFiles(fs, root).entries(since)]
+        except FileNotFoundError:
+            continue  # a file of the journal was released
+        found = read(fs, directory, entries)
+        if read_file(fs, path) == before:
+            return found
+    raise StorageError(f"{directory}: the snapshot changes faster than it can be read")
