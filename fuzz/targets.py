@@ -22,8 +22,8 @@ from zlib import crc32
 
 from radiator import limits
 from radiator.clock import MonoNs
+from radiator.storage import cursor_files, index, layout, salt
 from radiator.storage import cursor_records as journal
-from radiator.storage import index, layout, salt
 from radiator.storage.cursor_store import CursorStore
 from radiator.storage.files import FileSystem
 from radiator.storage.format import CRC_FROM, MAGIC, DamagedBatch, UnknownVersion, decode, encode_batch
@@ -101,8 +101,7 @@ def cursors(data: bytes) -> None:
     choice, data = data[:1] or b"\0", data[1:]
     with tempfile.TemporaryDirectory(dir=_memory()) as root:
         fs = FileSystem()
-        store = CursorStore(fs, root, Journal(fs, root))
-        store.load({"q": 10})
+        store = _cursors(fs, root, [])
         store.open("queue:q", "q", 0).ack([0, 1])
         told = [(1, job.records) for job in store.take(MonoNs(0))]
         store.close()
@@ -116,12 +115,17 @@ def cursors(data: bytes) -> None:
             file.write(content)
         if choice[0] & 4:
             told.append((2, data))
-        again = CursorStore(fs, root, Journal(fs, root))
-        again.load({"q": 10}, told)
+        again = _cursors(fs, root, told)
         for cursor_name, partition in again.names():
             cursor = again.get(cursor_name, partition)
             assert cursor is not None and cursor.ceiling <= 10, "nobody is ahead of the log"
         again.close()
+
+
+def _cursors(fs: FileSystem, root: str, told: list[tuple[int, bytes]]) -> CursorStore:
+    store = CursorStore(fs, root, Journal(fs, root))
+    store.load(cursor_files.read(fs, root, told), {"q": 10})
+    return store
 
 
 def indexed(data: bytes) -> None:

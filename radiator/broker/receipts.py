@@ -71,6 +71,8 @@ class ReceiptGroup:
 
     def settle(self, failure: ProtocolError | None = None) -> None:
         """One of the commits that this group waits for has ended."""
+        if failure is not None and not self.offsets:
+            self.waiting = 1  # it has failed, whatever becomes of the others
         self.told(failure, 0)
 
     def told(self, failure: ProtocolError | None, index: int = 0) -> None:

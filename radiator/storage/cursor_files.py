@@ -56,6 +56,11 @@ class StoredCursors(NamedTuple):
         return self.snapshot.generation or max(self.old_journals, default=0)
 
     @property
+    def since(self) -> int:
+        """Number of the first entry that the snapshot does not cover."""
+        return max(1, 0 if self.snapshot.snapshot is None else self.snapshot.snapshot.entries_to)
+
+    @property
     def misses_snapshot(self) -> bool:
         """Whether there was a snapshot once, and none is there that holds."""
         if self.snapshot.snapshot is not None:
@@ -121,17 +126,27 @@ def read_live(fs: FileSystem, root: str) -> StoredCursors:
         OSError: A file cannot be read.
         StorageError: The snapshot is replaced again and again.
     """
+    return read_told(fs, root)[0]
+
+
+def read_told(fs: FileSystem, root: str) -> tuple[StoredCursors, bytes | None, list[bytes]]:
+    """Read the cursors, and what is to be read of names, at one moment, as ``read_live`` does.
+
+    Returns:
+        The cursors; the file of names, None if there is none; what the journal says of names since.
+    """
     directory = layout.cursors_path(root)
     path = f"{directory}/{SNAPSHOT}"
     for _ in range(TRIES_MAX):
         before = read_file(fs, path)
         snapshot = cursor_snapshot.read(fs, directory, 0).snapshot
         since = 0 if snapshot is None else snapshot.entries_to
+        names = read_file(fs, layout.subscriptions_path(root))
         try:
-            entries = [(entry.number, entry.cursors) for entry in JournalFiles(fs, root).entries(since)]
+            entries = [(entry.number, entry.cursors, entry.names) for entry in JournalFiles(fs, root).entries(since)]
         except FileNotFoundError:
             continue  # a file of the journal was released
-        found = read(fs, directory, entries)
+        found = read(fs, directory, [entry[:2] for entry in entries])
         if read_file(fs, path) == before:
-            return found
+            return found, names, [each for number, _, each in entries if number >= since and each]
     raise StorageError(f"{directory}: the snapshot changes faster than it can be read")

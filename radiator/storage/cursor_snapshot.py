@@ -10,10 +10,11 @@ Knows: two files. Must not know: journals, when to write. No state: any thread, 
 
 from __future__ import annotations
 
+import contextlib
 from typing import NamedTuple
 
 from radiator.storage import cursor_records
-from radiator.storage.cursor_records import CursorState, Snapshot
+from radiator.storage.cursor_records import JOURNAL, CursorState, Snapshot
 from radiator.storage.files import FileSystem, read_file, replace_file
 
 SNAPSHOT = "snapshot"
@@ -43,6 +44,14 @@ def read(fs: FileSystem, directory: str, newest_journal: int) -> Found:
     if snapshot is not None and snapshot.generation >= newest_journal:
         return Found(snapshot, states, raw is not None, True, False)
     return Found(None, {}, raw is not None, False, False)
+
+
+def remove_old_journals(fs: FileSystem, directory: str) -> None:
+    """Those of earlier versions; the snapshot has what they say. Raises OSError."""
+    for generation in cursor_records.generations(fs.listdir(directory)):
+        fs.sync_dir(directory)  # the snapshot's name first: an earlier run may have failed to sync it
+        with contextlib.suppress(FileNotFoundError):
+            fs.remove(f"{directory}/{JOURNAL}{generation:010d}")
 
 
 def write(fs: FileSystem, directory: str, data: bytes) -> None:

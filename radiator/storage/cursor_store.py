@@ -19,21 +19,19 @@ are neither stored nor receipted until a checkpoint has written a snapshot, whic
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from radiator import limits
 from radiator.clock import MonoNs, Now
 from radiator.errors import StorageError
-from radiator.storage import cursor_files, cursor_snapshot
 from radiator.storage import cursor_records as records
 from radiator.storage.counted import HINTS_BYTES
 from radiator.storage.cursor import Cursor, later, ranges
-from radiator.storage.cursor_files import DELIVERED, Entries, StoredCursors
-from radiator.storage.cursor_records import JOURNAL, CursorState
+from radiator.storage.cursor_files import DELIVERED, StoredCursors
+from radiator.storage.cursor_records import CursorState
 from radiator.storage.cursor_snapshot import SNAPSHOT
-from radiator.storage.files import NO_ROOM, FileSystem, storage_error, write_all
+from radiator.storage.files import FileSystem, write_all
 from radiator.storage.hints import Hints
 from radiator.storage.jobs import SHORT_BYTES_MAX, Job
 from radiator.storage.journal.journal import Journal
@@ -77,8 +75,8 @@ class CursorJob(Job):
         self._store.written(self, now.mono)
 
 
-class Snapshot(NamedTuple):
-    """All cursors of one moment, to be written by a checkpoint."""
+class EncodedCursors(NamedTuple):
+    """All cursors of one moment, for a snapshot."""
 
     generation: int
     known_to: int  # the highest number that has been given
@@ -100,6 +98,7 @@ class CursorStore:
         self.directory = directory
         self.waiters: list[Any] = []  # who waits for what is dirty now; the next take() takes them along
         self.failed: StorageError | None = None
+        self.changed = False  # ``load`` has found what no snapshot has
         self.sync_due_ns: MonoNs | None = None
         self._journal = journal
         self._sync_error: StorageError | None = None  # the latest of the journal that has been noticed
@@ -126,61 +125,47 @@ class CursorStore:
 
     # --- opening ------------------------------------------------------------------------------------------------------
 
-    def load(self, ends: Mapping[str, int], entries: Entries = (), redone: Iterable[bytes] = ()) -> list[str]:
-        """Read the cursors, before any other thread runs. What has changed since the snapshot is folded into a new one.
+    def load(self, found: StoredCursors, ends: Mapping[str, int]) -> list[str]:
+        """Take over what the files say, before any other thread runs. ``changed`` tells whether that is to be saved
+        before anything else is.
 
         Args:
+            found: What the files say.
             ends: The next offset of every partition. A cursor beyond the end of its log (which lost it in a power cut,
                 as its policy allows) is set back: those offsets will be given to new messages.
-            entries: What the entries of the journal say of cursors, by their numbers, in order.
-            redone: Acks of transactions that an earlier version has decided.
 
         Returns:
             What was found wrong, in words.
 
         Raises:
-            OSError: A file cannot be read, or the snapshot not be written, and not because there is no room.
+            OSError: The disk does not let us.
         """
-        fs, path = self.fs, f"{self.directory}/{SNAPSHOT}"
-        fs.mkdir(self.directory)
-        found = cursor_files.read(fs, self.directory, entries, redone)
         self._generation = found.generation
         self._next_number = found.known_to + 1  # none is given twice
         self.entries_to = max(found.entries_to, 1)
-        notes = self._notes(found)
-        states = found.states
-        snapshot = found.snapshot
-        fold = found.changed or snapshot.damaged or (snapshot.snapshot is not None and not snapshot.alike)
+        notes, snapshot, states = self._notes(found), found.snapshot, found.states
+        changed = found.changed or bool(found.old_journals)
+        if snapshot.damaged or (snapshot.snapshot is not None and not snapshot.alike):
+            changed = True
         if snapshot.damaged:
-            fs.rename(path, f"{path}.damaged")
+            path = f"{self.directory}/{SNAPSHOT}"
+            self.fs.rename(path, f"{path}.damaged")
         self._map_slots()
         counted = self._hints.counted.revive(found.generation)
         latest = {(state.name, state.partition): state for state in states.values()}
-        fold = fold or len(latest) < len(states)  # a deletion was lost, and the creation that followed was not
+        changed |= len(latest) < len(states)  # a deletion was lost, and the creation that followed was not
         slots: set[int] = set()
         for state in latest.values():
             if state.slot in slots or state.slot >= limits.CURSORS_MAX:
-                fold = True
+                changed = True
                 state.slot = next(slot for slot in range(limits.CURSORS_MAX) if slot not in slots)
             slots.add(state.slot)
             end = ends.get(state.partition, 0)
             if max([state.floor, *(stop for _, stop in state.changes)]) > end:
-                fold = True
+                changed = True
                 notes.append(f"{state.name}: was ahead of the log {state.partition}, which ends at {end}; set back")
-            fold |= self._revive(state, end, counted.pop(state.slot, {}))
-        fold = fold or bool(counted)
-        if fold:
-            # Folded into a snapshot: nothing of it hangs on pages that an earlier run failed to sync.
-            try:
-                self.save(self.entries_to)
-            except OSError as error:
-                if error.errno not in NO_ROOM:
-                    raise
-                failed = storage_error(path, "write the snapshot", error)
-                notes.append(f"{failed}; acks are not stored until there is room")
-                self._fail(failed)
-        elif found.old_journals:
-            self._remove_old_journals()
+            changed |= self._revive(state, end, counted.pop(state.slot, {}))
+        self.changed = changed or bool(counted)
         used = {facts[1] for facts in self._facts.values()}
         self._next_slot = max(used, default=-1) + 1
         self._free_slots = [slot for slot in range(self._next_slot) if slot not in used]
@@ -201,29 +186,6 @@ class CursorStore:
         if old is not None and old.data[old.end :].strip(b"\0"):
             notes.append(f"{old.path}: torn tail of {len(old.data) - old.end} bytes passed over")
         return notes
-
-    def save(self, first_entry: int) -> None:
-        """Write a snapshot at once, while no other thread runs.
-
-        Args:
-            first_entry: What earlier entries of the journal say is in it.
-
-        Raises:
-            OSError: It cannot be written.
-        """
-        while (snapshot := self.encode()) is None:
-            pass
-        cursor_snapshot.write(self.fs, self.directory, snapshot.encode(first_entry))
-        self._remove_old_journals()
-        self.saved(snapshot)
-
-    def _remove_old_journals(self) -> None:
-        """Those of earlier versions; the snapshot has what they say. Raises OSError."""
-        fs = self.fs
-        for generation in records.generations(fs.listdir(self.directory)):
-            fs.sync_dir(self.directory)  # the snapshot's name first: an earlier run may have failed to sync it
-            with contextlib.suppress(FileNotFoundError):
-                fs.remove(f"{self.directory}/{JOURNAL}{generation:010d}")
 
     def _map_slots(self) -> None:
         fs, size = self.fs, HINTS_BYTES
@@ -340,7 +302,9 @@ class CursorStore:
     def together(self, cursor: Cursor, offsets: Iterable[int]) -> None:
         """These acks hold together with what else the next take() brings, or not at all. The cursor hears of them when
         that is decided."""
-        self._together.append((cursor, records.acked(self._facts[cursor][0], ranges(offsets))))
+        number, slot, name, partition = self._facts[cursor]
+        told = records.create(number, slot, cursor.floor, name, partition)  # the journal may not have taken that yet
+        self._together.append((cursor, told + records.acked(number, ranges(offsets))))
 
     # --- the turn -----------------------------------------------------------------------------------------------------
 
@@ -388,7 +352,7 @@ class CursorStore:
         """A job came back."""
         self._notice_failed_sync()
         if job.error is not None:
-            self._fail(job.error)
+            self.fail(job.error)
         if self.failed is not None:
             self.waiters, job.waiters = job.waiters + self.waiters, []
             return
@@ -404,9 +368,10 @@ class CursorStore:
         if error is not self._sync_error:
             self._sync_error = error
             if error is not None and self._unsynced:
-                self._fail(error)
+                self.fail(error)
 
-    def _fail(self, error: StorageError) -> None:
+    def fail(self, error: StorageError) -> None:
+        """Something that was told is not stored: the next snapshot has to make up for it."""
         self.failed = self.failed or error
         self._failures += 1
         self._in_vain = True
@@ -414,7 +379,7 @@ class CursorStore:
 
     # --- the snapshot -------------------------------------------------------------------------------------------------
 
-    def encode(self) -> Snapshot | None:
+    def encode(self) -> EncodedCursors | None:
         """Encode some more cursors for the next snapshot. Return it once it has all of them as they are now, as far as
         ``take`` has told."""
         if not self._encode_slice():
@@ -422,7 +387,7 @@ class CursorStore:
         told, self._ahead, self._unencoded = self._ahead, [], None
         self._in_vain = False
         self._generation = self._hints.counted.generation = self._generation + 1
-        return Snapshot(self._generation, self._next_number - 1, told, self._failures)
+        return EncodedCursors(self._generation, self._next_number - 1, told, self._failures)
 
     def _encode_slice(self) -> bool:
         """Encode some more cursors for the snapshot, which begins with the first call.
@@ -446,7 +411,7 @@ class CursorStore:
         self._ahead.append(b"".join(told))
         return not self._unencoded
 
-    def saved(self, snapshot: Snapshot) -> None:
+    def saved(self, snapshot: EncodedCursors) -> None:
         """It is on the disk."""
         if snapshot.failures == self._failures:
             self.failed = None

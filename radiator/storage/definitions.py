@@ -1,25 +1,28 @@
-"""What named subscriptions are subscribed to: one small file, replaced as a whole.
+"""What named subscriptions are subscribed to: one small file, and what the journal's entries say since.
 
-    hub: put() -> take() -> DefinitionsJob ...disk thread... -> done: waiters may be told
+    hub: put() -> take() -> DefinitionsJob, whose data stands in the entry of its group
+         -> written(): waiters may be told
 
 Their cursors alone would not do: which destinations a name is about, also those that are not there yet, is known by
 nothing but this. The file is one line with a version and a crc, and JSON (``docs/storage-format.md``, "Subscriptions").
+It is replaced as a whole: by a checkpoint, at a start that finds something to add, and at a clean stop. An entry of the
+journal has only what was put, as JSON: an object with the new value of each key, null for one that is gone.
 
 Knows: entries, which are plain values by a key. Must not know: what is in them.
 Invariants: the file holds all entries of one moment, or of an earlier one; a file that cannot be read is kept aside,
-and then nothing is deleted because it is not in there (``whole``). The hub's, but for ``DefinitionsJob.write``.
+and then nothing is deleted because it is not in there (``whole``). The hub's.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 from zlib import crc32
 
 from radiator.clock import MonoNs, Now
 from radiator.errors import StorageError
-from radiator.storage.files import FileSystem, read_file, replace_file, storage_error
+from radiator.storage.files import FileSystem, read_file
 from radiator.storage.jobs import Job
 from radiator.timers import NEVER_NS
 
@@ -47,18 +50,40 @@ def decode(data: bytes, start: bytes = HEAD) -> dict[str, Entry]:
     return entries
 
 
-class DefinitionsJob(Job):
-    """All entries as they are now. ``what`` is for messages."""
+def decode_changes(data: bytes) -> dict[str, Entry | None]:
+    """What an entry of the journal says, by key; None: it is gone. Raises ValueError if it is nonsense."""
+    changes = json.loads(data)
+    if not isinstance(changes, dict) or not all(each is None or isinstance(each, dict) for each in changes.values()):
+        raise ValueError("expected an object of objects")
+    return changes
 
-    __slots__ = ("_keeper", "entries", "puts")
+
+def apply(data: bytes, entries: dict[str, Entry]) -> None:
+    """Apply what an entry of the journal says. Raises ValueError if it is nonsense."""
+    for key, entry in decode_changes(data).items():
+        if entry is None:
+            entries.pop(key, None)
+        else:
+            entries[key] = entry
+
+
+class DefinitionsJob(Job):
+    """What was put. The group's entry in the journal has it (``GroupJob``, which sets ``error``)."""
+
+    __slots__ = ("_keeper", "changes", "puts")
     what = "subscription"
 
-    def __init__(self, keeper: Definitions, entries: dict[str, Entry], puts: int, waiters: list[Any]) -> None:
-        super().__init__()
+    def __init__(self, keeper: Definitions, changes: dict[str, Entry | None], puts: int, waiters: list[Any]) -> None:
+        super().__init__(needs_sync=True)
         self.waiters = waiters
-        self.entries = entries
+        self.changes = changes
         self.puts = puts  # it has what was put until then
         self._keeper = keeper
+
+    @property
+    def data(self) -> bytes:
+        """For the entry."""
+        return json.dumps(self.changes, ensure_ascii=False).encode()
 
     @property
     def keeper(self) -> Definitions:
@@ -68,19 +93,12 @@ class DefinitionsJob(Job):
     def refusals(self) -> int:
         return len(self.waiters)
 
-    def write(self) -> None:
-        keeper = self._keeper
-        try:
-            replace_file(keeper.fs, keeper.path, encode(self.entries))
-        except OSError as error:
-            self.error = storage_error(keeper.path, "write the subscriptions", error)
-
     def done(self, now: Now) -> None:
         self._keeper.written(self, now.mono)
 
 
 class Definitions:
-    """The entries, and what of them is not in the file yet."""
+    """The entries, and what of them is not stored yet."""
 
     name = "subscriptions"  # as the operator's log has it
 
@@ -88,49 +106,68 @@ class Definitions:
         self.fs = fs
         self.path = path
         self.entries: dict[str, Entry] = {}
-        self.stored: Mapping[str, Entry] = {}  # what the file says
+        self.stored: dict[str, Entry] = {}  # what the files say; to read
         self.whole = True
         self.waiters: list[Any] = []  # who waits for what was put; the next take() takes them along
         self.failed: StorageError | None = None
         self._dirty = False
         self._puts = 0
-        self._unwritten: dict[str, int] = {}  # the number of the last put of what the file has not yet
-        self._deletes = False
-        self._under_way = 0
+        self._unwritten: dict[str, int] = {}  # the number of the last put of what is not stored yet
+        self._noted: set[str] = set()  # keys of what need not be stored before something else is
+        self._in_file = True  # the file says what ``entries`` does
         self._retry_due_ns: MonoNs | None = None
 
-    def load(self) -> list[str]:
-        """Reads the file; what was found wrong, in words. Before any other thread runs. Raises OSError."""
+    def load(self, told: Iterable[bytes] = ()) -> list[str]:
+        """Read the file, and what the journal's entries have ``told`` since, before any other thread runs.
+
+        Returns:
+            What was found wrong, in words.
+
+        Raises:
+            OSError: The file cannot be read.
+        """
+        notes = []
         data = read_file(self.fs, self.path)
-        if data is None:
-            return []
-        try:
-            self.entries = decode(data)
-            self.stored = dict(self.entries)
-        except ValueError as error:
-            self.whole = False
-            kept = f"{self.path}.damaged"
-            self.fs.rename(self.path, kept)
-            return [f"{kept}: could not be read ({error}); its subscriptions are unknown until they are made again"]
-        return []
+        if data is not None:
+            try:
+                self.entries = decode(data)
+            except ValueError as error:
+                self.whole = False
+                kept = f"{self.path}.damaged"
+                self.fs.rename(self.path, kept)
+                notes.append(
+                    f"{kept}: could not be read ({error}); its subscriptions are unknown until they are made again"
+                )
+        for each in told:
+            if each:
+                self._in_file = False
+                try:
+                    apply(each, self.entries)
+                except ValueError:  # a crc that holds over nonsense: not ours
+                    pass
+        self.stored = dict(self.entries)
+        return notes
 
     def put(self, key: str, entry: Entry | None) -> None:
         """This is what the name is about from now on; None: it is gone. An entry is never changed after this."""
         if entry is None:
-            self._deletes |= self.entries.pop(key, None) is not None
+            self.entries.pop(key, None)
         else:
             self.entries[key] = entry
         self._puts += 1
         self._unwritten[key] = self._puts
+        self._in_file = False
         self._dirty = True
 
     def note(self, key: str, entry: Entry, soon: bool = False) -> None:
-        """The same, but nobody has to wait for it; and it need not be written before something else is, or ``soon``."""
+        """The same, but nobody has to wait for it; and it need not be stored before something else is, or ``soon``."""
         self.entries[key] = entry
+        self._noted.add(key)
+        self._in_file = False
         self._dirty |= soon
 
     def written_down(self, key: str) -> bool:
-        """Whether the file has what was put for this key."""
+        """Whether what was put for this key is stored."""
         return key not in self._unwritten
 
     @property
@@ -138,24 +175,40 @@ class Definitions:
         """When take() has something to do of itself; NEVER_NS if nothing is planned."""
         return MonoNs(NEVER_NS) if self._retry_due_ns is None else self._retry_due_ns
 
-    def take(self, now_ns: MonoNs) -> tuple[list[Job], list[Job]]:
-        """What has to be done before the cursors of the same turn are written, and what after them: a name is deleted
-        before its cursors, and made after them, so that a crash in between leaves no name without cursors."""
+    def take(self, now_ns: MonoNs) -> list[DefinitionsJob]:
+        """What was put since, as a job; none if there is nothing to do."""
         retry = self._retry_due_ns is not None and self._retry_due_ns <= now_ns
         if not (self._dirty or self.waiters or retry) or (self._retry_due_ns is not None and not retry):
-            return [], []
-        job = DefinitionsJob(self, dict(self.entries), self._puts, self.waiters)
-        first, self._dirty, self._deletes, self.waiters, self._retry_due_ns = self._deletes, False, False, [], None
-        self._under_way += 1
-        return ([job], []) if first else ([], [job])
+            return []
+        changes = {key: self.entries.get(key) for key in (*self._unwritten, *self._noted)}
+        job = DefinitionsJob(self, changes, self._puts, self.waiters)
+        self._noted, self._dirty, self.waiters, self._retry_due_ns = set(), False, [], None
+        return [job]
 
     def written(self, job: DefinitionsJob, now_ns: MonoNs) -> None:
         """A job came back. One that failed is made up for by the next, tried now and then."""
-        self._under_way -= 1
         self.failed = job.error
-        if job.error is None:
-            self.stored = job.entries
-            self._unwritten = {key: number for key, number in self._unwritten.items() if number > job.puts}
-        else:
+        if job.error is not None:
+            self._noted |= job.changes.keys()
             self._dirty = True
             self._retry_due_ns = MonoNs(now_ns + RETRY_EVERY_NS)
+            return
+        for key, entry in job.changes.items():
+            if entry is None:
+                self.stored.pop(key, None)
+            else:
+                self.stored[key] = entry
+        self._unwritten = {key: number for key, number in self._unwritten.items() if number > job.puts}
+
+    # --- the file -----------------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> dict[str, Entry] | None:
+        """All entries as they are now, for the file; None if it has them."""
+        if self._in_file:
+            return None
+        self._in_file = True
+        return dict(self.entries)
+
+    def not_saved(self) -> None:
+        """The file could not be replaced."""
+        self._in_file = False

@@ -327,6 +327,10 @@ class Log:
         if base_offset != self.base_offset:
             return  # it was sealed, and synced
         self.suspect = True
+        if self.head is not None:
+            with contextlib.suppress(ValueError):  # it was closed just now
+                self.head[layout.SYNC_FAILED_AT : layout.HEAD_BYTES] = layout.SYNC_FAILED
+                return
         with contextlib.suppress(OSError):
             fd = self.fs.open(layout.head_path(self.directory))
             try:

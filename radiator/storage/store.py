@@ -21,22 +21,24 @@ from radiator import limits
 from radiator.clock import BEFORE, MonoNs, Now
 from radiator.errors import StorageError
 from radiator.memory import MESSAGES, MemoryAccount
-from radiator.storage import dedup_file, dedup_recovery, layout, missing, salt, transaction_log
+from radiator.storage import cursor_files, dedup_file, dedup_recovery, layout, missing, salt, transaction_log
 from radiator.storage.care import Caretaker
 from radiator.storage.care_jobs import SettledJob
 from radiator.storage.cursor import Cursor
 from radiator.storage.cursor_store import CursorJob, CursorStore
 from radiator.storage.dedup_recovery import Identify
-from radiator.storage.definitions import Definitions
+from radiator.storage.definitions import Definitions, DefinitionsJob
 from radiator.storage.file_partition import FilePartition
-from radiator.storage.files import DirectoryLock, FileSystem, lock_holder, storage_error, sync_ancestors
+from radiator.storage.files import NO_ROOM, DirectoryLock, FileSystem, lock_holder, storage_error, sync_ancestors
 from radiator.storage.format import UnknownVersion
 from radiator.storage.jobs import AppendJob, Job, RemoveJob, run
 from radiator.storage.journal.checkpoint import Checkpoints
+from radiator.storage.journal.format import Entry
 from radiator.storage.journal.group import GroupJob, Outcome
 from radiator.storage.journal.journal import Journal
 from radiator.storage.journal.reading import JournalFiles
 from radiator.storage.journal.redo import Redo
+from radiator.storage.journal.snapshots import Snapshots
 from radiator.storage.log import Log
 from radiator.storage.memory import MemoryBudget, MemoryPartition
 from radiator.storage.moment import Moment
@@ -77,7 +79,8 @@ class Store:
         self._agenda = Agenda()
         self.journal = Journal(files, root, self._open_logs.again, journal_file_bytes)
         self.cursors = CursorStore(files, layout.cursors_path(root), self.journal)
-        self.checkpoints = Checkpoints(files, root, self.journal, self.cursors)
+        self._snapshots = Snapshots(files, root, self.cursors, self.definitions)
+        self.checkpoints = Checkpoints(files, root, self.journal, self._snapshots)
         self._makers: dict[Partition, None] = {}  # they wait for their turn to begin a file, in order
         self.care = Caretaker(self._agenda.removals)
         self._sweep = Sweep(self.partitions, self._agenda)
@@ -116,13 +119,10 @@ class Store:
             decided = transaction_log.load(self.fs, self.root)  # by an earlier version
             redo = Redo(self._recovered_partition, decided, files.entries())
             ends = {name: partition.next_offset for name, partition in self.partitions.items()}
-            path = self.cursors.directory
-            found = self.cursors.load(ends | redo.ends, redo.cursors, [entry.cursors for entry in decided])
-            notes += [RecoveryNote(path, text, "cursors") for text in found]
+            notes += self._load_told(redo, ends | redo.ends, decided)
             redo.append(notes, now)
             self.restored = redo.appended
             notes += files.notes()
-            notes += [RecoveryNote(self.definitions.path, text, "subscriptions") for text in self.definitions.load()]
             notes += missing.notes(self.cursors, self.partitions)
             if self._identify is not None:
                 dedup_recovery.recover_all(self.partitions.values(), ends, notes, self._identify)
@@ -142,6 +142,26 @@ class Store:
         except StorageError:
             self._unlock()
             raise
+        return notes
+
+    def _load_told(self, redo: Redo, ends: dict[str, int], decided: list[Entry]) -> list[RecoveryNote]:
+        """Read cursors and names. Raises OSError."""
+        cursors, definitions, directory = self.cursors, self.definitions, self.cursors.directory
+        self.fs.mkdir(directory)
+        found = cursor_files.read(self.fs, directory, redo.cursors, [entry.cursors for entry in decided])
+        since = self._snapshots.first_entry = found.since
+        told = definitions.load(data for number, data in redo.names if number >= since)
+        notes = [RecoveryNote(definitions.path, text, "subscriptions") for text in told]
+        notes += [RecoveryNote(directory, text, "cursors") for text in cursors.load(found, ends)]
+        if cursors.changed:  # saved at once: nothing of it hangs on pages that an earlier run failed to sync
+            try:
+                self._snapshots.save(cursors.entries_to)
+            except OSError as error:
+                if error.errno not in NO_ROOM:
+                    raise
+                failed = storage_error(directory, "write the snapshot", error)
+                cursors.fail(failed)
+                notes.append(RecoveryNote(directory, f"{failed}; acks are not stored until there is room", "cursors"))
         return notes
 
     def _recovered_partition(self, name: str) -> FilePartition | None:
@@ -207,9 +227,7 @@ class Store:
                 errors.append(error)
             in_segments &= not partition.log.file_failed
         try:
-            if in_segments and not errors and self.cursors.failed is None:
-                if self.journal.next_entry > self.cursors.entries_to:
-                    self.cursors.save(self.journal.next_entry)
+            if in_segments and not errors and self._save_told():
                 self.journal.clear()
             else:
                 self.journal.sync()  # the next start takes from it what is in no synced segment
@@ -223,6 +241,17 @@ class Store:
         if errors:
             raise errors[0]
         return sum(each.untaken for each in self._makers)
+
+    def _save_told(self) -> bool:
+        """Return whether the snapshot has all that the journal's entries say of cursors and names."""
+        if self.cursors.failed is not None:
+            return False
+        try:
+            if self.journal.next_entry > self._snapshots.first_entry:
+                self._snapshots.save(self.journal.next_entry)
+        except OSError:
+            return False  # a full disk: the next start takes it from the entries
+        return True
 
     # --- partitions ---------------------------------------------------------------------------------------------------
 
@@ -285,10 +314,10 @@ class Store:
                     jobs += partition.take(now, may_roll=False)
         for partition in makers:
             jobs += partition.take(now)
-        before, behind = self.definitions.take(now.mono)
+        names = self.definitions.take(now.mono)
         told = self.cursors.take(now.mono)
-        jobs = self._grouped([*jobs, *before, *told, *behind])
-        jobs += self.checkpoints.jobs(now)
+        # First: the acks of transactions in this group are in no snapshot yet, so its entry is for the next checkpoint.
+        jobs = [*self.checkpoints.jobs(now), *self._grouped([*jobs, *told, *names])]
         removals = self._agenda.removals
         if removals:  # behind the acks that let them go
             for job in removals:
@@ -327,31 +356,32 @@ class Store:
         """The jobs, behind those that decide them. What need not be synced is first, and has an entry of its own."""
         appends = [job for job in jobs if isinstance(job, AppendJob) and not job.again]
         cursors = next((job for job in jobs if isinstance(job, CursorJob)), None)
-        if not (appends or self._outcomes or cursors):
+        names = next((job for job in jobs if isinstance(job, DefinitionsJob)), None)
+        if not (appends or self._outcomes or cursors or names):
             return jobs
         early = [job for job in jobs if job.before_entry]
         jobs = [job for job in jobs if not job.before_entry]
         if self._outcomes:
             waiters, outcomes = self.transaction_waiters, self._outcomes
             self._together, self.transaction_waiters, self._outcomes = {}, [], []
-            return [*early, GroupJob(self.journal, appends, True, cursors, waiters, outcomes), *jobs]
+            return [*early, GroupJob(self.journal, appends, True, cursors, names, waiters, outcomes), *jobs]
         syncing = {job.partition for job in appends if job.needs_sync}
         _pass_by(appends)
         appends = [job for job in appends if not job.direct]
-        if not appends and cursors is None:
+        if not (appends or cursors or names):
             return [*early, *jobs]
         synced = [job for job in appends if job.partition in syncing]
         others = [job for job in appends if job.partition not in syncing]
-        strict = bool(synced)
+        strict = bool(synced or names)
         if cursors is not None:
             strict |= cursors.needs_sync or (cursors.creates and bool(syncing))
         if strict and others:
             first = {job.partition for job in others}
             writes = [job for job in jobs if isinstance(job, AppendJob) and job.partition in first]
             behind = [job for job in jobs if not (isinstance(job, AppendJob) and job.partition in first)]
-            groups = GroupJob(self.journal, others, False), GroupJob(self.journal, synced, True, cursors)
+            groups = GroupJob(self.journal, others, False), GroupJob(self.journal, synced, True, cursors, names)
             return [*early, groups[0], *writes, groups[1], *behind]
-        return [*early, GroupJob(self.journal, appends, strict, cursors), *jobs]
+        return [*early, GroupJob(self.journal, appends, strict, cursors, names), *jobs]
 
     def together(
         self,

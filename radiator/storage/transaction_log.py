@@ -44,7 +44,7 @@ def decode_entry(data: bytes, at: int) -> Entry | None:
     found = decode_parts(body, at + _ENTRY.size)
     if found is None:  # a crc that holds over nonsense: not ours
         return None
-    return Entry(serial, 0, found.parts, found.cursors, at, at + _ENTRY.size + ((length + 7) & ~7))
+    return Entry(serial, 0, found.parts, found.cursors, b"", at, at + _ENTRY.size + ((length + 7) & ~7))
 
 
 def load(fs: FileSystem, root: str) -> list[Entry]:

@@ -23,7 +23,7 @@ from zlib import crc32
 
 from radiator.clock import WallNs
 from radiator.errors import StorageError
-from radiator.storage import archived, dedup_file, index, layout, names
+from radiator.storage import archived, dedup_file, definitions, index, layout, names
 from radiator.storage.files import DirectoryLock, FileSystem, lock_holder, read_file, storage_error
 from radiator.storage.format import DamagedBatch
 from radiator.storage.layout import Head
@@ -167,7 +167,6 @@ class _Backup:
         fs, partial = self.fs, self.partial
         store = store_digest(fs, self.root)
         key = read_file(fs, layout.salt_path(self.root))
-        subscriptions = read_file(fs, layout.subscriptions_path(self.root))  # before the cursors that they name
         last_rules = read_file(fs, layout.last_rules_path(self.root))
         cut = find_cut(fs, self.root, pause)
         partitions = [stored for stored in list_partitions(self.root, fs) if stored.name in cut.heads]
@@ -189,8 +188,8 @@ class _Backup:
         if cut.journal:
             fs.mkdir(layout.journal_path(partial))
             self._write(layout.journal_file_path(layout.JOURNAL, 1), cut.journal)
-        if subscriptions is not None:
-            self._write(layout.SUBSCRIPTIONS, subscriptions)
+        if cursors.names is not None:
+            self._write(layout.SUBSCRIPTIONS, definitions.encode(cursors.names))
         if last_rules is not None:
             self._write(layout.LAST_RULES, last_rules)
         self._schemas()

@@ -11,16 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from radiator.errors import StorageError
-from radiator.storage import cursor_files, layout
+from radiator.storage import cursor_files, definitions, layout
 from radiator.storage import cursor_records as records
 from radiator.storage.counted import counts_in
 from radiator.storage.cursor import Cursor
 from radiator.storage.cursor_files import DELIVERED, StoredCursors
 from radiator.storage.cursor_records import CursorState
 from radiator.storage.cursor_snapshot import SNAPSHOT
+from radiator.storage.definitions import Entry
 from radiator.storage.files import FileSystem, read_file
 from radiator.storage.handed import MARKS_BYTES, U64_BYTES, range_of
-from radiator.storage.journal.format import Entry
 from radiator.upkeep.manifest import CopiedCursor
 
 
@@ -28,18 +28,33 @@ def read_cursors(fs: FileSystem, root: str) -> CursorCopy:
     """The cursors at one moment. Raises OSError, StorageError."""
     directory = layout.cursors_path(root)
     delivered = read_file(fs, f"{directory}/{DELIVERED}") or b""
-    found = cursor_files.read_live(fs, root)
+    found, names, told = cursor_files.read_told(fs, root)
     if found.snapshot.damaged:
         raise StorageError(
             f"{directory}/{SNAPSHOT}: damaged; a backup made now would lose cursors. "
             "Restart the broker, which keeps what can be kept, and then back up"
         )
-    return CursorCopy(found, delivered)
+    return CursorCopy(found, delivered, _names(layout.subscriptions_path(root), names, told))
+
+
+def _names(path: str, data: bytes | None, told: list[bytes]) -> dict[str, Entry] | None:
+    """What named subscriptions are about; None if there never was one. Raises StorageError."""
+    try:
+        entries = {} if data is None else definitions.decode(data)
+        for each in told:
+            definitions.apply(each, entries)
+    except ValueError as error:
+        raise StorageError(
+            f"{path}: damaged ({error}); a backup made now would lose named subscriptions. "
+            "Restart the broker, which puts it aside, and then back up"
+        ) from error
+    return None if data is None and not told else entries
 
 
 class CursorCopy:
-    def __init__(self, stored: StoredCursors, delivered: bytes) -> None:
+    def __init__(self, stored: StoredCursors, delivered: bytes, names: dict[str, Entry] | None) -> None:
         self._stored = stored
+        self.names = names  # of subscriptions, at that moment
         latest = {(state.name, state.partition): state for state in stored.states.values()}
         for state in latest.values():
             start, stop = range_of(delivered, state.slot)
@@ -52,9 +67,9 @@ class CursorCopy:
         self._cursors = [(state, cursor_of(state, 1 << 63)) for state in latest.values()]
         self._delivered = bytearray(delivered[:MARKS_BYTES])
 
-    def holds(self, entry: Entry) -> bool:
-        """Whether what an entry of the journal says of cursors is in it."""
-        return entry.number < self._stored.entries_to
+    def holds(self, number: int) -> bool:
+        """Whether what that entry of the journal says of cursors and names is in it."""
+        return number < self._stored.entries_to
 
     def limit(self, logs: Mapping[str, tuple[int, int]]) -> None:
         """Nothing is settled at or above the end of its log; a log that is not there ends at 0. What lies below its

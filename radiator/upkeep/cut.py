@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from radiator.storage import layout, transaction_log
 from radiator.storage.files import FileSystem
 from radiator.storage.journal.format import (
+    CURSORS,
+    NAMES,
     PREFIX_BYTES,
     SALT_BYTES,
     Entry,
@@ -89,9 +91,10 @@ def _missing(fs: FileSystem, root: str, cursors: CursorCopy, heads: dict[str, He
                 heads.update({} if reached is None else {name: reached})
             ends[name] = end
             above.append(part._replace(data=memoryview(bytes(part.data))))  # without the rest of its file
-        told = b"" if cursors.holds(entry) else entry.cursors
-        if above or told:
-            found.append(entry._replace(parts=above, cursors=told))
+        if cursors.holds(entry.number):
+            entry = entry._replace(cursors=b"", names=b"")
+        if above or entry.cursors or entry.names:
+            found.append(entry._replace(parts=above))
     return found
 
 
@@ -134,8 +137,9 @@ def _encoded(fs: FileSystem, entries: list[Entry]) -> bytes:
             builder.add_batch(
                 part.partition.encode(), [bytes(part.data[:PREFIX_BYTES]), bytes(part.data[PREFIX_BYTES:])]
             )
-        if entry.cursors:
-            builder.add_cursors(entry.cursors)
+        for kind, data in ((CURSORS, entry.cursors), (NAMES, entry.names)):
+            if data:
+                builder.add(kind, data)
         pieces.append(builder.encode(number, 1, salt))
     return b"".join(pieces)
 

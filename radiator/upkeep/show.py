@@ -217,6 +217,18 @@ def _parts(entry: Entry, number: str) -> Iterator[Line]:
     for part in entry.parts:
         yield Line(entry.start, entry.end, "batch", {"partition": part.partition, **_batch(part.data)})
     yield from _records(entry.cursors, entry.start, entry.end)
+    if entry.names:
+        yield from _names(entry)
+
+
+def _names(entry: Entry) -> Iterator[Line]:
+    try:
+        changes = definitions.decode_changes(entry.names)
+    except ValueError:
+        yield _bad(entry.start, entry.end, "names that are none, though the crc holds")
+        return
+    for key, about in changes.items():
+        yield Line(entry.start, entry.end, "subscription", {"cursor": key, **(about or {"deleted": True})})
 
 
 def read_last_rules(data: bytes) -> Iterator[Line]:

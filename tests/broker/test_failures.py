@@ -203,6 +203,7 @@ def test_on_a_full_disk_sends_are_refused_while_a_backlog_is_consumed_and_acked(
 def no_room_for_acks(monkeypatch: pytest.MonkeyPatch) -> None:
     """The journal has no zeros ahead."""
     monkeypatch.setattr(journal, "ROOM_BYTES", 0)
+    monkeypatch.setattr(journal, "AHEAD_BYTES_MIN", 0)
     monkeypatch.setattr(journal, "AHEAD_BYTES_MAX", 0)
 
 

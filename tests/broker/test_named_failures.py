@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import json
 from typing import Any
@@ -182,12 +183,13 @@ def test_what_was_to_be_passed_over_is_passed_over_though_a_batch_behind_it_fail
 
 def test_a_name_that_does_not_fit_on_the_disk_shuts_nobody_out_who_was_there_before(world: World) -> None:
     durable(world, name="old").drop()
-    world.fs.fill()
+    world.fs.fail("pwritev", 1, errno.ENOSPC, under="/journal/")
     newcomer = world.connect()
     newcomer.subscribe(T, subscription_name="new", receipt="sub")
     world.settle()
     assert newcomer.error() == "storage"
     assert list(world.broker.names.by_key) == ["sub:old"]
+    world.tick(2.1)
     durable(world, name="old")
 
 

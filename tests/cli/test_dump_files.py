@@ -113,9 +113,10 @@ def test_a_file_of_the_journal_is_shown(tmp_path: Path, capfd: pytest.CaptureFix
     assert (head["what"], head["number"], head["first_entry"], head["epoch"]) == ("journal", 1, 1, 1)
     batches = ["entry", "batch", "batch"]
     assert [each["what"] for each in found] == [
-        *batches, "create", "acked", *batches, "acked", *batches, "acked", "entry", "counts"
+        *batches, "create", "acked", "create", *batches, "create", "acked", *batches, "create", "acked",
+        "entry", "counts",
     ]  # fmt: skip
-    second = found[5]
+    second = found[6]
     assert [each["number"] for each in found if each["what"] == "entry"] == [1, 2, 3, 4]
     assert [each["partition"] for each in found if each["what"] == "batch"] == ["shared", "other"] * 3
     path.write_bytes(path.read_bytes()[: found[-1]["end"]] + b"of an earlier use")

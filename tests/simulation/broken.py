@@ -26,7 +26,7 @@ from radiator.broker.queues.selectors import Wanted
 from radiator.broker.queues.skipped import Skipped
 from radiator.clock import NS_PER_SECOND, Now
 from radiator.storage.batch import RecordBatch
-from radiator.storage.cursor_store import CursorStore, Snapshot
+from radiator.storage.cursor_store import CursorStore, EncodedCursors
 from radiator.storage.file_partition import FilePartition
 from radiator.storage.format import decode, decode_columns, decode_header
 from radiator.storage.jobs import AppendJob
@@ -101,14 +101,9 @@ def a_checkpoint_releases_acks_that_no_snapshot_has(right: Any) -> Any:
     return lambda self: None
 
 
-@bug(Snapshot, "encode", "plain")
+@bug(EncodedCursors, "encode", "plain")
 def a_snapshot_says_that_it_has_what_is_behind_it(right: Any) -> Any:
     return lambda self, first_entry: right(self, first_entry + 8)
-
-
-@bug(CursorStore, "_notice_failed_sync", "plain")
-def acks_of_an_entry_whose_sync_has_failed_are_receipted_later(right: Any) -> Any:
-    return lambda self: None
 
 
 @bug(Checkpoint, "_sync_all", "choosy")

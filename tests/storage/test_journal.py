@@ -12,7 +12,7 @@ from radiator.errors import StorageError
 from radiator.storage import layout
 from radiator.storage.format import encode_batch
 from radiator.storage.journal import format as journal_format
-from radiator.storage.journal.format import FILE_HEADER_BYTES, Entry, EntryBuilder, FileHeader, decode_entry
+from radiator.storage.journal.format import CURSORS, FILE_HEADER_BYTES, Entry, EntryBuilder, FileHeader, decode_entry
 from radiator.storage.journal.journal import AHEAD_BYTES_MIN, ASKED, Journal
 from radiator.storage.journal.reading import JournalFiles, end_of
 from tests.storage.driving import NOW
@@ -50,7 +50,7 @@ def builder(body: bytes, offset: int = 0, partition: str = "q", acks: bytes = b"
     entry = EntryBuilder()
     entry.add_batch(partition.encode(), encode_batch(offset, [NOW], None, None, [0], ["/t"], [b""], [body], salt=7))
     if acks:
-        entry.add_cursors(acks)
+        entry.add(CURSORS, acks)
     return entry
 
 
@@ -109,7 +109,7 @@ def test_entries_are_read_as_they_were_written(seed: int) -> None:
             batches.append((name, b"".join(pieces), base + count))
         if random.random() < 0.5:
             acks = random.randbytes(random.randrange(1, 100))
-            entry.add_cursors(acks)
+            entry.add(CURSORS, acks)
         encoded = entry.encode(number, seed, SALT)
         assert len(encoded) == entry.size_bytes and not len(encoded) & 7
         written.append((number, seed, batches, acks))

@@ -273,7 +273,7 @@ def test_what_a_kill_left_of_the_redo_log_of_an_earlier_version_is_told(made: Ma
 
 def killed(made: Made, files: int = 5) -> tuple[list[Path], int]:
     """A broker was killed: the files of its journal, with several entries each, and how many messages a log has."""
-    store, _ = opened(root=made.root, journal_file_bytes=2_000)
+    store, _ = opened(root=made.root, journal_file_bytes=3_000)
     number = 0
     while store.journal.file_number < files or store.journal.position < 1_000:
         put(store.partitions["shared"], b"%d " % number * 100, destination="/topic/0")
@@ -323,10 +323,10 @@ def test_damage_in_the_middle_of_the_journal_is_told_with_its_place_and_costs_no
         wanted = [(str(path), start, end)]
     elif place == "header":
         made.flip(path, 12)
-        wanted = [(str(path), 0, 64), (str(paths[1]), entry_at(paths[1], 1)[1], paths[1].stat().st_size)]
+        wanted = [(str(path), 0, 64), (str(paths[1]), entry_at(paths[1], 0)[1], paths[1].stat().st_size)]
     elif place == "deleted":
         path.unlink()
-        wanted = [(str(paths[1]), entry_at(paths[1], 1)[1], paths[1].stat().st_size)]
+        wanted = [(str(paths[1]), entry_at(paths[1], 0)[1], paths[1].stat().st_size)]
     else:
         os.truncate(path, end - 13)
         wanted = [(str(path), start, end - 13)]

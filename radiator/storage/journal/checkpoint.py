@@ -1,6 +1,6 @@
 """Checkpoints: the segments that were written since the last one are synced, and the journal before it is not needed.
 
-    encode  hub, some in each turn: all cursors, for the snapshot
+    encode  hub, some in each turn: cursors and names, for the snapshot
     begin   disk thread: a new file of the journal begins; which logs were written, and how far each has come. If the
             journal has failed, this finds out whether it can go on
     run     threads of their own: the snapshot is written, every one of these files is synced, and the names of those
@@ -24,17 +24,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from radiator import limits
 from radiator.clock import MonoNs, Now
 from radiator.errors import StorageError
-from radiator.storage import cursor_snapshot, layout
+from radiator.storage import layout
 from radiator.storage.batch import RecordBatch
 from radiator.storage.files import FileSystem, storage_error
 from radiator.storage.jobs import Job
 from radiator.storage.journal.format import EntryBuilder
 from radiator.storage.journal.journal import Journal
 from radiator.storage.journal.reading import JournalFiles
+from radiator.storage.journal.snapshots import Snapshot, Snapshots
 from radiator.timers import NEVER_NS
 
 if TYPE_CHECKING:
-    from radiator.storage.cursor_store import CursorStore, Snapshot
+    from radiator.storage.cursor_store import CursorStore
     from radiator.storage.file_partition import FilePartition
 
 RETRY_EVERY_NS = 2_000_000_000  # how soon a checkpoint that failed is tried again
@@ -65,7 +66,7 @@ class Checkpoint:
         one_by_one: bool,
     ) -> None:
         self.snapshot = snapshot
-        self._first_entry = first_entry  # of the journal that is not in the snapshot
+        self.first_entry = first_entry  # of the journal that is not in the snapshot
         self.targets = targets
         self.distrusts = False  # syncfs has told an error, and does so once: the next checkpoint must not rely on it
         self._one_by_one = one_by_one  # the segments are synced, without syncfs
@@ -99,7 +100,7 @@ class Checkpoint:
 
     def _save(self) -> None:
         try:
-            cursor_snapshot.write(self._fs, layout.cursors_path(self._root), self.snapshot.encode(self._first_entry))
+            self.snapshot.write(self._fs, self._root, self.first_entry)
         except OSError as error:
             self.snapshot_error = error
 
@@ -149,15 +150,15 @@ class Checkpoint:
 class Checkpoints:
     """Of the hub: when one is due, and which one is under way."""
 
-    def __init__(self, fs: FileSystem, root: str, journal: Journal, cursors: CursorStore) -> None:
-        self.cursors = cursors
+    def __init__(self, fs: FileSystem, root: str, journal: Journal, snapshots: Snapshots) -> None:
+        self.snapshots = snapshots
         self.made = 0  # so far, for metrics
         self._fs = fs
         self._root = root
         self.journal = journal
         self._begun: Checkpoint | None = None  # and not yet handed out
         self._synced: Checkpoint | None = None  # to be ended
-        self._encoding = False  # the cursors
+        self._encoding = False  # the next snapshot
         self._under_way = False
         self._one_by_one = False  # disk thread: the next checkpoint syncs the segments without syncfs
         self._retry_due_ns: MonoNs | None = None
@@ -184,12 +185,15 @@ class Checkpoints:
         if self._synced is not None:
             checkpoint, self._synced = self._synced, None
             return [EndJob(self, checkpoint)]
-        failed = self.journal.failed is not None or self.cursors.failed is not None
-        if failed and self._retry_due_ns is None:
+        failed = self.journal.failed is not None or self.snapshots.wanted
+        wanted = failed or self.journal.wants_checkpoint
+        if not wanted:
+            self._retry_due_ns = None
+        elif failed and self._retry_due_ns is None:
             self._retry_due_ns = MonoNs(now.mono + RETRY_EVERY_NS)
         waits = self._retry_due_ns is not None and now.mono < self._retry_due_ns
-        if (self.journal.wants_checkpoint or failed) and not (self._under_way or waits):
-            snapshot = self.cursors.encode()
+        if (self._encoding or (wanted and not waits)) and not self._under_way:
+            snapshot = self.snapshots.encode()
             self._encoding = snapshot is None
             if snapshot is not None:
                 self._under_way = True
@@ -217,15 +221,15 @@ class Checkpoints:
         """It is to be run."""
         self._begun = checkpoint
 
-    def ended(self, snapshot: Snapshot | None, well: bool, now: Now) -> list[Any]:
-        """It has ended; ``snapshot``: what it has written. Return who has waited for that in vain."""
+    def ended(self, checkpoint: Checkpoint | None, well: bool, now: Now) -> list[Any]:
+        """It has ended; None: it could not begin. Return who has waited for its snapshot in vain."""
         self._under_way = False
         self.made += well
         if not well:
             self._retry_due_ns = MonoNs(now.mono + RETRY_EVERY_NS)
-        if snapshot is None:
-            return self.cursors.not_saved()
-        self.cursors.saved(snapshot)
+        if checkpoint is None or checkpoint.snapshot_error is not None:
+            return self.snapshots.not_written()
+        self.snapshots.written(checkpoint.snapshot, checkpoint.first_entry)
         return []
 
     # --- the disk thread ----------------------------------------------------------------------------------------------
@@ -301,7 +305,7 @@ class CheckpointJob(Job):
 
     @property
     def keeper(self) -> CursorStore | None:
-        return self._checkpoints.cursors if self.waiters else None
+        return self._checkpoints.snapshots.cursors if self.waiters else None
 
     @property
     def refusals(self) -> int:
@@ -351,6 +355,5 @@ class EndJob(CheckpointJob):
         for partition, error in self._failed.items():
             partition.fail(error, now.mono)
             self.error = error
-        checkpoint = self._checkpoint
-        saved = checkpoint.snapshot if checkpoint.snapshot_error is None else None
-        self.waiters = self._checkpoints.ended(saved, self.error is None and not checkpoint.holds, now)
+        well = self.error is None and not self._checkpoint.holds
+        self.waiters = self._checkpoints.ended(self._checkpoint, well, now)

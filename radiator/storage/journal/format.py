@@ -5,6 +5,7 @@
     entry: salt u64 of the file | length u32 of the parts | crc u32 | number u64 | epoch u64 | parts | zeros to 8
     part:  1 u8, name u16 length, batch u32 length, name of the partition in UTF-8, the batch as it is in the segment
            2 u8, records u32 length, records about cursors (``cursor_records``): what has changed in them
+           3 u8, text u32 length, what has changed in named subscriptions (``definitions``)
 
 The crc of an entry is of everything behind it but what a batch has behind its own crc: that is checked by that one.
 The salt is random, and no client is told: behind damage the way on is searched for, and there a message may hold whole
@@ -26,7 +27,7 @@ from radiator.storage.format import PREFIX, BatchHeader, DamagedBatch, check, de
 FILE_MAGIC = b"\x89RDW1\r\n\x1a"
 FILE_HEADER_BYTES = 64
 SYNC_FAILED = b"\x01\0\0\0"
-BATCH, CURSORS = 1, 2
+BATCH, CURSORS, NAMES = 1, 2, 3
 
 _FILE = Struct("<8sQQQQ")
 _CRC = Struct("<I")
@@ -35,7 +36,7 @@ _SALT = Struct("<Q")
 SYNC_FAILED_AT = _FILE.size + _CRC.size
 _NUMBERS = Struct("<QQ")
 _BATCH = Struct("<BHI")
-_CURSORS = Struct("<BI")
+_TOLD = Struct("<BI")
 SALT_BYTES = _SALT.size
 ENTRY_HEADER_BYTES = _ENTRY.size + _NUMBERS.size
 PREFIX_BYTES = PREFIX.size
@@ -66,6 +67,7 @@ class Entry(NamedTuple):
     epoch: int
     parts: list[Part]
     cursors: bytes  # records about them
+    names: bytes  # what has changed in named subscriptions
     start: int  # where it stands in its file
     end: int
     file: int = 0  # the number of that file
@@ -101,12 +103,12 @@ class EntryBuilder:
         self.batches += 1
         self.length += _BATCH.size + len(partition) + length
 
-    def add_cursors(self, records: bytes) -> None:
-        """``records``: of ``cursor_records``."""
-        head = _CURSORS.pack(CURSORS, len(records))
-        self._sealed += (head, records)
-        self._pieces += (head, records)
-        self.length += _CURSORS.size + len(records)
+    def add(self, kind: int, data: bytes) -> None:
+        """Add what has changed: CURSORS, ``data`` of ``cursor_records``; or NAMES, ``data`` of ``definitions``."""
+        head = _TOLD.pack(kind, len(data))
+        self._sealed += (head, data)
+        self._pieces += (head, data)
+        self.length += _TOLD.size + len(data)
 
     @property
     def size_bytes(self) -> int:
@@ -157,7 +159,7 @@ def decode_entry(data: memoryview, at: int, salt: int) -> Entry | None:
     except DamagedBatch:
         return None
     number, epoch = _NUMBERS.unpack(numbers)
-    return Entry(number, epoch, found.parts, found.cursors, at, start + ((length + 7) & ~7))
+    return Entry(number, epoch, found.parts, found.cursors, found.names, at, start + ((length + 7) & ~7))
 
 
 class Parts(NamedTuple):
@@ -165,6 +167,7 @@ class Parts(NamedTuple):
 
     parts: list[Part]
     cursors: bytes
+    names: bytes
     sealed: list[memoryview]
 
 
@@ -178,7 +181,7 @@ def decode_parts(body: memoryview, position: int) -> Parts | None:
 
 def _decode_parts(body: memoryview, position: int) -> Parts:
     parts: list[Part] = []
-    cursors = b""
+    told = {CURSORS: b"", NAMES: b""}
     sealed: list[memoryview] = []
     at = 0
     while at < len(body):
@@ -193,15 +196,15 @@ def _decode_parts(body: memoryview, position: int) -> Parts:
             parts.append(Part(name, header, body[start:end], position + start))
             sealed.append(body[at : start + PREFIX_BYTES])
             at = end
-        elif body[at] == CURSORS:
-            _, length = _CURSORS.unpack_from(body, at)
-            end = at + _CURSORS.size + length
-            cursors += bytes(body[at + _CURSORS.size : end])
+        elif body[at] in told:
+            kind, length = _TOLD.unpack_from(body, at)
+            end = at + _TOLD.size + length
+            told[kind] += bytes(body[at + _TOLD.size : end])
             sealed.append(body[at:end])
             at = end
         else:
             raise StructError("a part of a newer version")
-    return Parts(parts, cursors, sealed)
+    return Parts(parts, told[CURSORS], told[NAMES], sealed)
 
 
 def find_entry(data: memoryview, at: int, number: int, salt: int) -> Entry | None:

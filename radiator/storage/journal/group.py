@@ -23,11 +23,12 @@ from radiator.clock import Now
 from radiator.errors import StorageError
 from radiator.storage.batch import densify
 from radiator.storage.jobs import DENSIFY_RECORDS_MIN, SHORT_BYTES_MAX, AppendJob, Job
-from radiator.storage.journal.format import EntryBuilder
+from radiator.storage.journal.format import CURSORS, NAMES, EntryBuilder
 from radiator.storage.journal.journal import Journal
 
 if TYPE_CHECKING:
     from radiator.storage.cursor_store import CursorJob
+    from radiator.storage.definitions import DefinitionsJob
 
 Outcome = Callable[[bool], None]  # told whether the transaction holds
 
@@ -35,7 +36,7 @@ Outcome = Callable[[bool], None]  # told whether the transaction holds
 class GroupJob(Job):
     """First of the jobs that it decides."""
 
-    __slots__ = ("_cursors", "_journal", "_outcomes", "appends")
+    __slots__ = ("_cursors", "_journal", "_names", "_outcomes", "appends")
     what = "transaction"
 
     def __init__(
@@ -44,6 +45,7 @@ class GroupJob(Job):
         appends: list[AppendJob],
         needs_sync: bool,
         cursors: CursorJob | None = None,
+        names: DefinitionsJob | None = None,
         waiters: list[Any] | None = None,
         outcomes: list[Outcome] | None = None,
     ) -> None:
@@ -52,6 +54,7 @@ class GroupJob(Job):
         self.appends = appends
         self._journal = journal
         self._cursors = cursors
+        self._names = names
         self._outcomes = outcomes or []
 
     @property
@@ -79,15 +82,22 @@ class GroupJob(Job):
             job.pieces = log.encode(batch)
             entry.add_batch(job.partition.name.encode(), job.pieces)
             appends.append(job)
-        cursors = self._cursors
-        if cursors is not None and (cursors.records or cursors.together):
-            entry.add_cursors(cursors.records + cursors.together)
+        if self._cursors is not None and self._cursors.together:
+            entry.add(CURSORS, self._cursors.together)
+        self._tell(entry)
         error = self._store(entry)
         if error is not None:
             self._refuse(error)
             return
         for job in appends:
             job.decided = True
+
+    def _tell(self, entry: EntryBuilder) -> None:
+        """Add what holds whatever becomes of messages and transactions."""
+        if self._cursors is not None and self._cursors.records:
+            entry.add(CURSORS, self._cursors.records)
+        if self._names is not None and self._names.changes:
+            entry.add(NAMES, self._names.data)
 
     def _store(self, entry: EntryBuilder) -> StorageError | None:
         """Write the entry, and sync it if that is asked for. Return why that was not possible."""
@@ -112,14 +122,15 @@ class GroupJob(Job):
             job.error = error
             job.refused = True
             job.partition.log.refuse(error)
-        cursors = self._cursors
-        if cursors is not None:
-            cursors.error = error
-            if self.appends or cursors.together:
-                entry = EntryBuilder()
-                if cursors.records:
-                    entry.add_cursors(cursors.records)
-                cursors.error = self._store(entry)
+        if self.appends or self.is_transaction:
+            entry = EntryBuilder()
+            self._tell(entry)
+            error_of_told = self._store(entry)
+        else:
+            error_of_told = error
+        for told in (self._cursors, self._names):
+            if told is not None:
+                told.error = error_of_told
 
     def done(self, now: Now) -> None:
         for job in self.appends:

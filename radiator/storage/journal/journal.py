@@ -72,6 +72,7 @@ class Journal:
         self._again = again
         self._file_bytes = file_bytes
         self._room_bytes = min(ROOM_BYTES, file_bytes // 4)
+        self._first_bytes = FILE_HEADER_BYTES + min(ROOM_BYTES + AHEAD_BYTES_MIN, file_bytes)
         self._before: dict[int, Extent] = {}  # of the files before the last, by number
         self._batches = 0  # in the last file
         self._spare = 0  # the number of a file that may be used again; 0: none
@@ -213,8 +214,8 @@ class Journal:
             salt = int.from_bytes(fs.entropy(SALT_BYTES), "little")
             header = FileHeader(number, self.next_entry, self.epoch, salt)
             ahead = fs.size(fd)
-            if ahead < FILE_HEADER_BYTES + self._room_bytes:
-                ahead = write_all(fs, fd, [ZEROS[: FILE_HEADER_BYTES + self._room_bytes]], 0)
+            if ahead < self._first_bytes:
+                ahead = write_all(fs, fd, [ZEROS[: self._first_bytes]], 0)
             write_all(fs, fd, [journal_format.encode_file_header(header)], 0)  # last: it ends the file before
             if self._bad:  # what was refused must not come back
                 fs.fdatasync(fd)
@@ -257,12 +258,14 @@ class Journal:
         return layout.journal_file_path(self.directory, number)
 
     def _grow(self, end: int, must: bool) -> int:
-        """Make room behind the place where an entry is going to end. Return where that room ends. Raises OSError, if
-        there ``must`` be some."""
-        start = max(self._ahead, end)
-        length = min(max(self.position, AHEAD_BYTES_MIN), AHEAD_BYTES_MAX, self._file_bytes - start)
+        """Make room for an entry that is going to end there, and behind it. Return where that room ends. Raises
+        OSError, if there ``must`` be some."""
+        start = max(self._ahead, self.position)
+        usual = min(max(self.position, AHEAD_BYTES_MIN), AHEAD_BYTES_MAX, self._file_bytes - start)
+        length = max(usual, end + self._room_bytes - start)
+        zeros = [ZEROS] * (length // len(ZEROS)) + [ZEROS[: length % len(ZEROS)]]
         try:
-            return start + write_all(self.fs, self._fd, [ZEROS[: max(length, end + self._room_bytes - start)]], start)
+            return start + write_all(self.fs, self._fd, zeros, start)
         except OSError:
             if must:
                 raise

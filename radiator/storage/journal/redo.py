@@ -41,7 +41,7 @@ class _Missing(NamedTuple):
 
 
 class Redo:
-    """What the entries ask for: ``cursors`` first, then ``append``."""
+    """What the entries ask for: ``cursors`` and ``names`` first, then ``append``."""
 
     def __init__(self, partition_of: PartitionOf, decided: Iterable[Entry], entries: Iterable[Entry]) -> None:
         """
@@ -55,6 +55,7 @@ class Redo:
             StorageError: Messages are for a partition in memory.
         """
         self.cursors: list[tuple[int, bytes]] = []  # numbers of entries, and what each says of cursors
+        self.names: list[tuple[int, bytes]] = []  # the same, of named subscriptions
         self.ends: dict[str, int] = {}  # where the logs will end that are spoken of
         self.partitions: dict[str, FilePartition] = {}
         self.appended = 0  # messages that were in no segment yet
@@ -66,6 +67,7 @@ class Redo:
             for part in entry.parts:
                 self._look(part, partition_of)
             self.cursors.append((entry.number, entry.cursors))
+            self.names.append((entry.number, entry.names))
 
     def _look(self, part: Part, partition_of: PartitionOf) -> None:
         name, end = part.partition, end_of(part)
