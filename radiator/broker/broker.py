@@ -331,11 +331,6 @@ class Broker:
         for job in self.store.take_finished(now):
             self._completed(job, now)
 
-    @property
-    def unsettled(self) -> bool:
-        """Whether something was settled, appended or dropped that ``take`` has not seen yet."""
-        return bool(self.dirty_sources) or self.store.dirty
-
     def _settle_now(self, now_ns: MonoNs) -> bool:
         """Acks go to the journal at once, unless they come so fast that each would cost a disk job of its own and
         nobody waits for them: then they are gathered for ``SETTLE_INTERVAL_NS``."""

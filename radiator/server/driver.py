@@ -208,12 +208,13 @@ class Driver:
                 transport.fail(error)
         more |= self.visits.serve()
         broker.budget.took(self.visits.next_round())
+        settled = broker.dirty_sources and not self._settling  # by what has just left; else the timer brings a turn
         if (
             more
             or broker.ready.busy
             or broker.dead_letters.waiting
             or broker.background.waiting
-            or (brought and broker.unsettled)
+            or (brought and (settled or broker.store.dirty))
         ):
             self.wake()
         if min(broker.timing.next_ns, broker.throttle.next_ns) < self._deadline_ns:
