@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from radiator.storage.batch import RecordBatch
 
 
+TAIL_BYTES = 150  # of a MESSAGE frame beside its stored headers and its body, about
+
+
 class PartitionWire:
     """What the wire form of every message of one partition has in common."""
 
@@ -120,10 +123,15 @@ def frames(prefix_bytes: bytes, tails: list[bytes], ids: list[bytes] | None) -> 
     )
 
 
+def fits(batch: RecordBatch, bytes_max: int) -> bool:
+    """Whether all of a batch fits into about ``bytes_max``."""
+    return batch.size_bytes + len(batch.blocks) * TAIL_BYTES <= bytes_max
+
+
 def run_length(batch: RecordBatch, start: int, stop: int, bytes_max: int) -> int:
     """How many records from ``start`` fit into about ``bytes_max``; at least one."""
     count = stop - start
-    average = batch.size_bytes // len(batch.blocks) + 150
+    average = batch.size_bytes // len(batch.blocks) + TAIL_BYTES
     if count * average > bytes_max:
         count = max(1, bytes_max // average)
     while count > 1 and sum(map(len, batch.bodies[start : start + count])) > 2 * bytes_max:
