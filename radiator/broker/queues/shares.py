@@ -30,6 +30,7 @@ from radiator.clock import NS_PER_MS, MonoNs, Now
 if TYPE_CHECKING:
     from radiator.broker.due.timing import Timing
     from radiator.broker.queues.queue import Queue
+    from radiator.broker.queues.selection import Selection
     from radiator.broker.session import Session
     from radiator.broker.subscriptions.subscription import Subscription
 
@@ -43,6 +44,7 @@ DEBT_MIN, DEBT_MAX = 4, 128  # deliveries
 NOT_AWAITED = MonoNs(0)
 
 Credits = list[tuple["Subscription", int]]
+Kind = tuple["int | None", str, "Selection | None", int]
 
 
 class Share:
@@ -145,7 +147,11 @@ class Shares:
         left = queue.rota.left(enough)
         if left < enough:
             given = dict(credits)
-            peers = [each for each in queue.consumers if each.ack != "auto" and each.session is not but]
+            peers = [
+                (each, self._shares[each], _kind(each))
+                for each in queue.consumers
+                if each.ack != "auto" and each.session is not but
+            ]
             credits = [
                 (consumer, allowed)
                 for consumer, credit in credits
@@ -160,7 +166,7 @@ class Shares:
         self,
         consumer: Subscription,
         credit: int,
-        peers: list[Subscription],
+        peers: list[tuple[Subscription, Share, Kind]],
         given: dict[Subscription, int],
         everybody: bool,
         left: int,
@@ -169,27 +175,27 @@ class Shares:
         """How many of those that are left this one may have, so that enough are left for those that have had fewer."""
         if consumer.ack == "auto":
             return credit
-        own = self._shares[consumer]
+        own, kind = self._shares[consumer], _kind(consumer)
+        served = own.served
         leads: list[int] = []
         at_work: list[tuple[Subscription, int, MonoNs]] = []
         with_room = False
-        for peer in peers:
-            if peer is consumer or not _equal(peer, consumer):
+        for peer, share, its_kind in peers:
+            if peer is consumer or its_kind != kind:
                 continue
-            share = self._shares[peer]
             if peer not in given:
                 if everybody or peer.queue_credit() <= 0:
                     until_ns = share.awaited_to_ns(own, now_ns) if peer.in_flight else NOT_AWAITED
                     if not until_ns:
                         continue
                     at_work.append((peer, share.served, until_ns))
-                elif share.served < own.served:
+                elif share.served < served:
                     with_room = True
-            leads.append(own.served - share.served)
+            leads.append(served - share.served)
         allowed = _most(leads, credit, left)
         if allowed < credit:
-            for peer, served, until_ns in at_work:
-                if served < own.served + allowed:
+            for peer, had, until_ns in at_work:
+                if had < served + allowed:
                     self._blockers[peer] = until_ns
                     self._timing.at(until_ns, self)
             if not allowed and with_room:
@@ -212,7 +218,7 @@ class Shares:
         share = self._shares[consumer]
         share.gets(consumer, messages, self._timing.now.mono)
         self._top = max(self._top, share.served)
-        if share.served < self._top - DEBT_MIN:
+        if share.served < self._top - DEBT_MIN and share.served < self._top - share.debt_max:
             most = max(each.served for peer, each in self._shares.items() if _equal(peer, consumer))
             share.served = max(share.served, most - share.debt_max)
         if self._blockers and self._blockers.pop(consumer, None) is not None:
@@ -266,23 +272,21 @@ def _most(leads: list[int], credit: int, left: int) -> int:
     """How many of the ``left`` messages one may have, at most ``credit``: those behind it, by its ``leads``, must be
     able to come up to one less."""
 
-    def fits(count: int) -> bool:
-        lacking = sum(lead + count - 1 for lead in leads if lead + count > 1)
-        return not lacking or count + lacking <= left
-
-    if fits(credit):
+    low = 1 - max(leads, default=0)  # with so many, nobody lacks anything
+    if not leads or credit <= low:
         return credit
-    low, high = 0, credit  # ``low`` fits, ``high`` does not
+    low, high = max(low, 0), min(credit, left) + 1  # ``low`` fits, ``high`` does not
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
+        lacking = sum([lead + middle - 1 for lead in leads if lead + middle > 1])
+        low, high = (middle, high) if middle + lacking <= left else (low, middle)
     return low
 
 
+def _kind(one: Subscription) -> Kind:
+    """What is the same for equals, but for how long they take."""
+    return one.window, one.ack, one.selection, one.session.window
+
+
 def _equal(one: Subscription, other: Subscription) -> bool:
-    return (
-        one.window == other.window
-        and one.ack == other.ack
-        and one.selection is other.selection
-        and one.session.window == other.session.window
-    )
+    return _kind(one) == _kind(other)
