@@ -13,7 +13,7 @@ closed session holds no subscription.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -77,9 +77,9 @@ class QueueRing:
     def __len__(self) -> int:
         return len(self._new) + len(self._served)
 
-    def __iter__(self) -> Iterator[Entry]:
-        yield from self._new
-        yield from self._served
+    def entries(self) -> list[Entry]:
+        """All of them, in that order."""
+        return [*self._new, *self._served]
 
     def add(self, subscription: Subscription, queue: Queue) -> None:
         """Add an entry that was never served."""

@@ -45,6 +45,7 @@ class Driver:
         self.unfinished: Unfinished
         self.transports: dict[Session, Any] = {}
         self.has_room = True  # new messages may be appended
+        self._checkpoints_behind = False  # as the last group left it
         self.paused: dict[Any, None] = {}  # transports that are not read for now
         self.stopping = False  # nobody is read any more
         self.beats = Beats()  # when which transport is looked at for its heart-beats
@@ -75,6 +76,7 @@ class Driver:
     def attach(self, broker: Broker, look_seconds: float) -> None:
         """Drive this broker; ``look_seconds``: how often ``look_at_paused`` is called."""
         self.broker = broker
+        self._checkpoints_behind = broker.store.checkpoints_behind
         self.unfinished = Unfinished(broker.memory_watch, broker.config, look_seconds)
 
     def wake(self) -> None:
@@ -160,7 +162,7 @@ class Driver:
                 self._settling = True
                 self._settle_timer.again(self._settle)
             if not jobs:
-                if self._disk.idle:
+                if self._disk.idle and not self.idle.is_set():
                     self.idle.set()
             elif self._disk.idle and self._shortcut.allows(jobs, len(self.transports)):
                 now = self._complete(self._shortcut.run(jobs))  # what it brings leaves in this very turn
@@ -197,7 +199,7 @@ class Driver:
                     transport.fail(error)
                 if transport.closed:
                     del self._closing[transport]
-        self.has_room = broker.pending_bytes <= limits.PENDING_APPEND_BYTES_MAX and not broker.store.checkpoints_behind
+        self.has_room = broker.pending_bytes <= limits.PENDING_APPEND_BYTES_MAX and not self._checkpoints_behind
         self.visits.begin_lines(start_ns)
         for transport in list(self.paused):
             try:
@@ -262,6 +264,7 @@ class Driver:
                 self.broker.completed(job, now)
         except Exception:
             give_up()  # some of the group would wait for ever
+        self._checkpoints_behind = self.broker.store.checkpoints_behind
         self._meet_deadline(now)
         return now
 

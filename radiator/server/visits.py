@@ -163,8 +163,9 @@ class Visits:
             turn_began_ns: When the turn began that has just done everything else, by the monotonic clock.
         """
         now_ns = clock.monotonic_ns()
-        self._turn_ns = max(now_ns - turn_began_ns, self._turn_ns - self._turn_ns // TURN_FADES)
-        self._round_ns = min(max(ROUND_NS, self._turn_ns), ROUND_NS_MAX)
+        turn_ns, faded_ns = now_ns - turn_began_ns, self._turn_ns - self._turn_ns // TURN_FADES
+        self._turn_ns = turn_ns if turn_ns > faded_ns else faded_ns
+        self._round_ns = ROUND_NS if self._turn_ns <= ROUND_NS else min(self._turn_ns, ROUND_NS_MAX)
         self._round_until_ns = now_ns + self._round_ns
 
     @property

@@ -144,7 +144,7 @@ class Feed:
 
     def _concerned(self, batch: RecordBatch) -> Iterable[Any]:
         """Those of which the batch has something. In memory all are told: what they have not passed over takes room."""
-        if len(self.sources) == 1 or isinstance(self.partition, MemoryPartition):
+        if len(self.sources) <= 1 or isinstance(self.partition, MemoryPartition):
             return self.sources
         if self._claims is None:
             self._claims = Claims(self.sources)

@@ -21,7 +21,7 @@ from heapq import heapify, heapreplace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from radiator.broker.session import AutoAck
     from radiator.broker.subscriptions.subscription import Subscription
@@ -120,7 +120,7 @@ class Owners:
         """The one exclusive consumer that has its turn."""
         return next(iter(self._alone), None)
 
-    def takers(self, source: Any, consumers: Iterable[Subscription]) -> Iterable[Subscription]:
+    def takers(self, source: Any, consumers: Collection[Subscription]) -> Collection[Subscription]:
         """Who may be handed something from this source now."""
         if self._uneven:
             self._share()

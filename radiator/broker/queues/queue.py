@@ -29,7 +29,7 @@ from radiator.broker.queues.source import QueueSource
 from radiator.broker.wire import run_length
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection
 
     from radiator.broker.destinations.claim import Claim
     from radiator.broker.due.timing import Timing
@@ -238,7 +238,7 @@ class Queue:
                 return True
         return False
 
-    def takers(self, source: QueueSource) -> Iterable[Subscription]:
+    def takers(self, source: QueueSource) -> Collection[Subscription]:
         """Which consumers may take from this source, the one that was served longest ago first."""
         if self.owners is None:
             return self.consumers
@@ -256,7 +256,7 @@ class Queue:
         """Hand out one run from each source, in turn or in order. Returns how many messages went out, or else 1 if
         there was progress of another kind (something was skipped), so that 0 means: nothing to do until something
         happens."""
-        if only is not None:
+        if self.selectors is not None and only is not None:
             self.credited(only)  # also if there is nothing for it now
         handed = 0
         for source in tuple(self.sources) if self.ordered else self.rota.turns():
@@ -265,7 +265,7 @@ class Queue:
                 if first and source.loading:
                     break
                 continue
-            consumers = self.takers(source)
+            consumers = self.consumers if self.owners is None else self.takers(source)
             if only is not None:
                 consumers = (only,) if self.owners is None or only in consumers else ()
             one = only
@@ -304,8 +304,13 @@ class Queue:
             return 0 if source.loading else 1
         high_watermark = source.feed.partition.high_watermark
         start = batch.index_at(offset)
-        stop = len(batch) if batch.next_offset <= high_watermark else batch.index_at(high_watermark)
-        room = min(RUN_BYTES, *(consumer.session.room() for consumer, _ in credits))
+        stop = len(batch.blocks) if batch.next_offset <= high_watermark else batch.index_at(high_watermark)
+        alone, credit = credits[0]
+        room = alone.session.room()
+        if len(credits) > 1:
+            room = min([consumer.session.room() for consumer, _ in credits])
+            credit = sum([credit for _, credit in credits])
+        room = min(RUN_BYTES, room)
         chosen = self.selection is not None
         whole = not source.rewound and self.claim.whole(source.feed.partition.name, batch)
         if chosen or not whole or source.timed(batch, start):
@@ -313,8 +318,7 @@ class Queue:
             if self.selection is not None:
                 stop = min(stop, start + self.selection.run)
             return self._hand_out_slow(source, batch, start, stop, credits, count_max)
-        stop = min(stop, start + count_max, start + sum(credit for _, credit in credits))
-        count = run_length(batch, start, stop, room)
+        count = run_length(batch, start, min(stop, start + count_max, start + credit), room)
         indexes = range(start, start + count)
         source.move(batch, start, start + count)
         self._spread(source, batch, indexes, credits)
@@ -450,13 +454,13 @@ class Queue:
             self.consumers.move_to_end(consumer)
 
 
-def _credits(consumers: Iterable[Subscription]) -> list[tuple[Subscription, int]]:
+def _credits(consumers: Collection[Subscription]) -> list[tuple[Subscription, int]]:
     """The consumers that may be sent something, and how much; what subscriptions of one session share is given once."""
     credits: list[tuple[Subscription, int]] = []
     given: dict[Session, int] = {}
     for consumer in consumers:
         credit = consumer.queue_credit()
-        if credit > 0 and consumer.shares_window:
+        if credit > 0 and len(consumers) > 1 and consumer.shares_window:
             session = consumer.session
             credit = min(credit, session.window - session.held - given.get(session, 0))
             given[session] = given.get(session, 0) + credit

@@ -207,14 +207,14 @@ class Ready:
         """Fill the window that a session's queues share: one message from each in turn, none starves."""
         if session.capped:
             self._serve_topics(session)
-        ring = session.queue_ring
-        share = 1 if len(ring) > 1 else session.window
         while session.held < session.window and not session.closing:
+            entries = session.queue_ring.entries()
             if session.room() <= 0:
-                for subscription, _ in ring:
+                for subscription, _ in entries:
                     session.waiting[subscription] = None
                 return
-            for subscription, queue in list(ring):
+            share = 1 if len(entries) > 1 else session.window
+            for subscription, queue in entries:
                 before = session.held
                 for _ in range(RUNS_MAX):
                     if session.held != before or not queue.pump(subscription, share):

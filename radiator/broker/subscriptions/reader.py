@@ -212,12 +212,14 @@ class Reader:
         return [each for each in self.feed.sources if each.queue.claim.owned and (own is None or each.queue is own)]
 
     def _likes(self, batch: RecordBatch) -> bool:
-        """Whether this reader wants all of the batch, as far as it knows without asking patterns. False says nothing."""
+        """Whether this reader wants all of the batch, as far as it knows without asking. False says nothing."""
         subscription = self.subscription
         return (
             batch.names == self._liked
             and subscription.patterns is self._liked_by
-            and subscription.selection is self.queue is self.starts is self.stops is None
+            and subscription.selection is None
+            and self.queue is None
+            and self.starts is self.stops is None
             and not (subscription.queues or self.since_ns or self.skip_settled)
         )
 
