@@ -34,12 +34,31 @@ if TYPE_CHECKING:
 TAIL_BYTES = 150  # of a MESSAGE frame beside its stored headers and its body, about
 
 
+class Whole:
+    """The bytes of whole batches under ``ack:auto``. The subscribers of a topic are sent a batch one after another, so
+    the last answer is remembered: those that call their subscription the same share it."""
+
+    __slots__ = ("_data", "_prefix", "_tails")
+
+    def __init__(self) -> None:
+        self._prefix = self._data = b""
+        self._tails: list[bytes] | None = None
+
+    def frames(self, prefix_bytes: bytes, tails: list[bytes]) -> bytes:
+        """What one subscriber is sent; ``tails`` are all that ``PartitionWire.tails`` has of the batch."""
+        if tails is not self._tails or prefix_bytes != self._prefix:
+            self._prefix, self._tails = prefix_bytes, tails
+            self._data = frames(prefix_bytes, tails, None)
+        return self._data
+
+
 class PartitionWire:
     """What the wire form of every message of one partition has in common."""
 
-    __slots__ = ("_middles", "id_prefix", "partition_name")
+    __slots__ = ("_middles", "id_prefix", "partition_name", "whole")
 
-    def __init__(self, partition_name: str, encoded_name: str) -> None:
+    def __init__(self, partition_name: str, encoded_name: str, whole: Whole) -> None:
+        self.whole = whole
         self.id_prefix = encoded_name.encode() + b"@"
         self.partition_name = partition_name
         self._middles: dict[tuple[str, str], bytes] = {}

@@ -9,6 +9,7 @@ import pytest
 
 from radiator.broker.session import SessionLimits
 from radiator.clock import NS_PER_SECOND
+from radiator.routing.rights import Rights
 from radiator.storage import layout
 from radiator.storage.files import FileSystem
 from tests.broker.harness import NOW, Client, World
@@ -532,3 +533,38 @@ def test_a_slow_reader_costs_no_memory(world: World) -> None:
     for _ in range(50):
         world.settle()
     assert [body.strip() for body in slow.bodies()] == [f"m{number}" for number in range(200)]
+
+
+def test_subscribers_of_the_same_id_share_the_bytes_of_a_batch_and_others_have_their_own() -> None:
+    world = World("destinations: [{match: '/topic/>', store: memory}]")
+    ids = ["0", "0", "1"]
+    producer, clients = world.connect(), [world.connect() for _ in ids]
+    for client, id in zip(clients, ids, strict=True):
+        client.subscribe("/topic/>", id=id, ack="auto")
+    for number in range(3):
+        producer.publish("/topic/a", f"a{number}", f"b{number}")
+        producer.publish("/topic/b", f"c{number}")
+        world.take()
+        world.pump()
+        outboxes = [client.session.take_outbox() for client in clients]
+        assert [len(outbox) for outbox in outboxes] == [2, 2, 2]
+        if number:  # before that it is not known yet that all of the topic is wanted
+            assert all(one is other for one, other in zip(outboxes[0], outboxes[1], strict=True))
+        for client, outbox, id in zip(clients, outboxes, ids, strict=True):
+            heard = client.end.receive(b"".join(outbox))
+            assert [frame.body.decode() for frame in heard] == [f"a{number}", f"b{number}", f"c{number}"]
+            assert {frame.headers["subscription"] for frame in heard} == {id}
+
+
+def test_a_reader_asks_its_patterns_again_when_the_rights_have_changed() -> None:
+    world = World("destinations: [{match: '/topic/>', store: memory}]")
+    producer, client = world.connect(), world.connect()
+    client.subscribe("/topic/*", id="0", ack="auto")
+    producer.publish("/topic/a", "1")
+    world.settle()
+    assert [message.body for message in client.take("MESSAGE")] == [b"1"]
+    client.session.subscriptions["0"].permit(Rights({"read": ("/topic/b",)}))
+    producer.publish("/topic/a", "2")
+    producer.publish("/topic/b", "3")
+    world.settle()
+    assert [message.body for message in client.take("MESSAGE")] == [b"3"]

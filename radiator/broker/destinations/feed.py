@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from radiator import limits
 from radiator.broker.destinations.claim import Claims
 from radiator.broker.queues import forcing
-from radiator.broker.wire import PartitionWire
+from radiator.broker.wire import PartitionWire, Whole
 from radiator.storage.batch import RecordBatch
 from radiator.storage.layout import encode_name
 from radiator.storage.memory import MemoryPartition
@@ -70,9 +70,9 @@ class Feed:
         "wire",
     )
 
-    def __init__(self, partition: Any, start_read: Callable[[Feed, Any], None]) -> None:
+    def __init__(self, partition: Any, start_read: Callable[[Feed, Any], None], whole: Whole | None = None) -> None:
         self.partition = partition
-        self.wire = PartitionWire(partition.name, encode_name(partition.name))
+        self.wire = PartitionWire(partition.name, encode_name(partition.name), whole or Whole())
         self.readers: dict[Any, None] = {}
         self.sources: list[Any] = []
         self.committed_to: int = partition.high_watermark  # as far as the sources have been told

@@ -25,6 +25,7 @@ from radiator.broker.queues import idling
 from radiator.broker.queues.queue import Queue
 from radiator.broker.queues.source import QueueSource
 from radiator.broker.queues.terms import Terms
+from radiator.broker.wire import Whole
 from radiator.config import Rule
 from radiator.errors import ProtocolError
 from radiator.routing.index import NameIndex
@@ -61,6 +62,7 @@ class Registry:
         self.beginnings = Beginnings(rules, store)
         self._store = store
         self._start_read = start_read
+        self._whole = Whole()
         self._on_born = on_born
         self._on_lost = on_lost
         self._on_lane = on_lane
@@ -230,7 +232,7 @@ class Registry:
         feed = self._feeds.get(partition.name)
         if feed is None:
             partition.set_options(replace(self._options(policy.rule), store="file"))
-            feed = self._feeds[partition.name] = Feed(partition, self._start_read)
+            feed = self._feeds[partition.name] = Feed(partition, self._start_read, self._whole)
         return feed
 
     def _feed(self, partition_name: str, policy: Policy) -> Feed:
@@ -238,7 +240,7 @@ class Registry:
         feed = self._feeds.get(partition_name)
         if feed is None:
             partition = self._store.partition(partition_name, options)
-            feed = self._feeds[partition_name] = Feed(partition, self._start_read)
+            feed = self._feeds[partition_name] = Feed(partition, self._start_read, self._whole)
         elif feed.destinations == feed.former and not isinstance(feed.partition, MemoryPartition):  # it was given up
             feed.partition.set_options(options)
             feed.release_settled()

@@ -168,7 +168,10 @@ class Reader:
         ):  # how it nearly always is: a commit goes out as a whole to those who have read everything before it
             self.next_offset = batch.next_offset
             tails = self.feed.wire.tails(batch, subscription.session.version)
-            subscription.deliver(self.feed, None, batch.offsets, tails)  # type: ignore[arg-type]
+            if subscription.ack == "auto":
+                subscription.session.send(self.feed.wire.whole.frames(subscription.prefix(), tails))
+            else:
+                subscription.deliver(self.feed, None, batch.offsets, tails)  # type: ignore[arg-type]
             return
         start = batch.index_at(self.next_offset)
         if batch.offsets[start] > self.next_offset:
