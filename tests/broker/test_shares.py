@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from radiator.broker.queues.shares import CONSUMERS_MAX, PATIENCE_NS
+from radiator.broker.queues.shares import CONSUMERS_MAX, PATIENCE_NS, _most
 from radiator.clock import NS_PER_MS
 from tests.broker.harness import Client, World
 
@@ -200,3 +200,14 @@ def test_who_joins_late_shares_what_is_left() -> None:
                 client.ack(message)
                 counts[index] += 1
     assert 99 <= counts[1] <= 101, counts
+
+
+@pytest.mark.parametrize("leads", [[], [0], [3], [-2, -5], [0, 0, 0], [-1, 2, 7]])
+def test_one_may_have_as_many_as_leave_enough_for_those_behind_it(leads: list[int]) -> None:
+    def lacking(count: int) -> int:
+        return sum(max(0, lead + count - 1) for lead in leads)
+
+    for credit in range(1, 13):
+        for left in range(1, 25):
+            fits = [count for count in range(credit + 1) if not lacking(count) or count + lacking(count) <= left]
+            assert _most(leads, credit, left) == max([0, *fits])
