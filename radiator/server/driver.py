@@ -210,7 +210,8 @@ class Driver:
                 transport.fail(error)
         more |= self.visits.serve()
         broker.budget.took(self.visits.next_round())
-        settled = broker.dirty_sources and not self._settling  # by what has just left; else the timer brings a turn
+        # By what has just left. Otherwise the timer, or the end of the group that is under way, brings a turn.
+        settled = broker.dirty_sources and not (self._settling or self._committing)
         if (
             more
             or broker.ready.busy

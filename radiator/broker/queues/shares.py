@@ -219,7 +219,8 @@ class Shares:
         share.gets(consumer, messages, self._timing.now.mono)
         self._top = max(self._top, share.served)
         if share.served < self._top - DEBT_MIN and share.served < self._top - share.debt_max:
-            most = max(each.served for peer, each in self._shares.items() if _equal(peer, consumer))
+            kind = _kind(consumer)
+            most = max(each.served for peer, each in self._shares.items() if _kind(peer) == kind)
             share.served = max(share.served, most - share.debt_max)
         if self._blockers and self._blockers.pop(consumer, None) is not None:
             share.penalty = EXEMPT
@@ -239,8 +240,8 @@ class Shares:
     def turns(self, credits: Credits) -> Iterator[int]:
         """Which of these, by their places, gets the next message, and so on: who has had fewest, as long as it has
         credit. Where they are not all equal: one after the other."""
-        first = credits[0][0]
-        if all(_equal(first, consumer) for consumer, _ in credits):
+        kind = _kind(credits[0][0])
+        if all(_kind(consumer) == kind for consumer, _ in credits):
             return _turns(credits, [self._shares[consumer].served for consumer, _ in credits])
         return in_turn(credits)
 
@@ -286,7 +287,3 @@ def _most(leads: list[int], credit: int, left: int) -> int:
 def _kind(one: Subscription) -> Kind:
     """What is the same for equals, but for how long they take."""
     return one.window, one.ack, one.selection, one.session.window
-
-
-def _equal(one: Subscription, other: Subscription) -> bool:
-    return _kind(one) == _kind(other)
