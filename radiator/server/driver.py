@@ -22,7 +22,7 @@ from radiator.broker.destinations.feed import Read
 from radiator.broker.session import Session
 from radiator.server import departed
 from radiator.server.beats import Beats
-from radiator.server.group import Shortcut, run_group
+from radiator.server.group import Gathering, Shortcut, run_group
 from radiator.server.handshakes import Handshakes
 from radiator.server.pace import Pace, run_care
 from radiator.server.unfinished import Unfinished
@@ -33,6 +33,7 @@ from radiator.timers import NEVER_NS
 
 log = logging.getLogger("radiator.server")
 
+GATHER_SECONDS = 0.001  # how long nothing may come until a group that waits for more is looked at again
 PUMPS_PER_TURN = 4  # then the sockets have their turn
 DEADLINE_SECONDS_MIN, DEADLINE_SECONDS_MAX = 0.001, 5.0  # a wall clock that steps forward is met after that
 
@@ -57,6 +58,8 @@ class Driver:
         interval = SETTLE_INTERVAL_NS / clock.NS_PER_SECOND
         self._settle_timer = self._loop.timer(interval, interval)
         self._settling = False
+        self._gathering = Gathering()
+        self._gather_timer = self._loop.timer(GATHER_SECONDS, GATHER_SECONDS)
         self._deadline_ns = clock.MonoNs(NEVER_NS)  # what the timer below is set to
         self._deadline_timer: Any = None
         self.scheduled = False  # there will be a turn
@@ -153,7 +156,12 @@ class Driver:
         start_ns = now.mono
         broker = self.broker
         brought = False  # it did something that may have brought work for the disk
-        if not self._committing:
+        if self._committing:
+            broker.take_finished(now)
+        elif self._gathering.waits(broker.pending_bytes, now.mono):
+            broker.take_finished(now)
+            self._gather_timer.again(self._gathered)
+        else:
             try:
                 jobs = broker.take(now)
             except Exception:
@@ -170,9 +178,8 @@ class Driver:
             else:
                 self._committing = True
                 self.idle.clear()
+                self._gathering.begins(jobs, now.mono)
                 self._disk.submit(partial(self._run_group, jobs), self._committed)
-        else:
-            broker.take_finished(now)
         more = False
         if broker.ready.busy:
             for _ in range(PUMPS_PER_TURN):
@@ -238,6 +245,11 @@ class Driver:
                     transport.fail(error)
         return True
 
+    def _gathered(self) -> None:
+        """No more messages came for a while."""
+        self._gather_timer.stop()
+        self.wake()
+
     def _settle(self) -> None:
         """Acks that were gathered are due."""
         self._settling = False
@@ -250,7 +262,9 @@ class Driver:
 
     def _committed(self, jobs: list[Any]) -> None:
         self._committing = False
+        pending_bytes = self.broker.pending_bytes
         self._completed(jobs)
+        self._gathering.ended(pending_bytes, clock.monotonic_ns())
 
     def _completed(self, jobs: list[Any]) -> None:
         now = self._complete(jobs)
@@ -313,6 +327,8 @@ class Driver:
         """End the threads; the caller has seen to it that nothing is under way."""
         self._settle_timer.stop()
         self._settle_timer.close()
+        self._gather_timer.stop()
+        self._gather_timer.close()
         self._again.stop()
         self._again.close()
         self.handshakes.stop()

@@ -7,6 +7,10 @@ stands first in its group, and is told before the sync: a rule with ``fsync: nev
 synchronous producer waits for (``docs/adr/0011-inline-sync-for-one.md``), but whoever else is connected would wait for
 the disk as well. So: one session, a small group, a thread with nothing to do, a disk that was quick when last asked.
 
+``Gathering`` decides whether the next group waits for more messages. A group costs so much for each log that it has
+something of, however little that is. Whoever sends on when a receipt comes would be in every other group only, and each
+of these would have something of all logs. So the next group waits until as much has come as the last one took away.
+
 Knows: jobs by what storage says of them. Must not know: what is in them. ``run_group`` runs on the thread that has the
 group.
 """
@@ -20,6 +24,8 @@ from radiator import clock
 from radiator.storage.jobs import run
 
 SLOW_NS = 2 * clock.NS_PER_MS  # a disk that took longer than this is left to its thread for a while
+GATHER_JOBS_MIN = 32  # about as many logs: with fewer their cost is no more than that of the messages
+GATHER_NS_MAX = 5 * clock.NS_PER_MS  # the next group waits as long as the last one took, but no longer than this
 SLOW_FOR = 50  # times what it took: the loop waits for slow syncs a fiftieth of its time at most
 
 
@@ -32,6 +38,34 @@ def run_group(jobs: list[Any], tell: Callable[[list[Any]], None]) -> list[Any]:
     if early:
         tell(run(early))
     return run(others)
+
+
+class Gathering:
+    """Whether the next group waits for more messages. Of the loop."""
+
+    __slots__ = ("_begun_ns", "_is_large", "_pending_bytes", "_until_ns")
+
+    def __init__(self) -> None:
+        self._begun_ns = 0
+        self._is_large = False
+        self._pending_bytes = 0
+        self._until_ns = 0  # the next group waits no longer than that
+
+    def begins(self, jobs: list[Any], now_ns: int) -> None:
+        """These jobs go to the disk."""
+        self._is_large = len(jobs) >= GATHER_JOBS_MIN
+        self._begun_ns = now_ns
+
+    def ended(self, pending_bytes: int, now_ns: int) -> None:
+        """They are done, and their receipts are on their way; ``pending_bytes``: of what was open and under way before
+        that, theirs included."""
+        if self._is_large:
+            self._pending_bytes = pending_bytes
+            self._until_ns = now_ns + min(now_ns - self._begun_ns, GATHER_NS_MAX)
+
+    def waits(self, pending_bytes: int, now_ns: int) -> bool:
+        """Return whether to wait, with ``pending_bytes`` open now."""
+        return now_ns < self._until_ns and 0 < pending_bytes < self._pending_bytes
 
 
 class Shortcut:
