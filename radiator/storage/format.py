@@ -100,8 +100,18 @@ __all__ = [
 
 # A batch of one record, the shape of a lone synchronous producer: everything up to the names in one go.
 _ONE_COLUMNS = {0: "qqq", EVENT_ABSENT: "qq", TRANSMIT_ABSENT: "qq", EVENT_ABSENT | TRANSMIT_ABSENT: "q"}
-_ONE_WRITE = {flags: Struct("<QqqIHHIIII" + columns + "iiiiI4xI") for flags, columns in _ONE_COLUMNS.items()}
 _ONE_READ = {flags: Struct("<" + columns + "iiiiI4xI") for flags, columns in _ONE_COLUMNS.items()}
+FEW_RECORDS_MAX = 16  # of one destination: what a log has of a group that has something of many
+
+
+def _few_struct(count: int, times: int) -> Struct:
+    """Everything from the header's base offset up to the names, of a batch with ``count`` records of one destination
+    and so many columns of times."""
+    starts = f"{count + 1}i" + "4x" * (1 - (count & 1))
+    return Struct(f"<QqqIHHIIII{times * count}q{starts}{starts}{4 * count + 4 * (count & 1)}xI")
+
+
+_FEW = [[_few_struct(count, times) for count in range(FEW_RECORDS_MAX + 1)] for times in range(4)]
 
 OFFSET_MAX = (1 << 64) - 1
 _SWAP = sys.byteorder == "big"
@@ -161,10 +171,10 @@ def encode_batch(
         flags |= EVENT_ABSENT
     if transmit_ns is None:
         flags |= TRANSMIT_ABSENT
-    short = len(blocks[0]) + len(bodies[0]) < PARTIAL_CRC_BYTES_MIN
-    if count == 1 and short and len(names) == 1 and offset_deltas is None and not level:
-        record = (names[0], blocks[0], bodies[0])
-        return _encode_one(base_offset, receive_ns[0], event_ns, transmit_ns, *record, flags, salt)
+    if count <= FEW_RECORDS_MAX and len(names) == 1 and offset_deltas is None and not level:
+        pieces = _encode_few(base_offset, receive_ns, event_ns, transmit_ns, names[0], blocks, bodies, flags, salt)
+        if pieces is not None:
+            return pieces
     header_off = array("i", accumulate(map(len, blocks), initial=0))
     body_off = array("i", accumulate(map(len, bodies), initial=0))
     dictionary = b"".join([part for name in map(str.encode, names) for part in (U32.pack(len(name)), name)])
@@ -210,44 +220,48 @@ def _packed(values: Sequence[bytes], level: int) -> tuple[Sequence[bytes], bool]
     return (values, False) if frame is None else ([frame], True)
 
 
-def _encode_one(
+def _encode_few(
     base_offset: int,
-    receive_ns: int,
+    receive_ns: Sequence[int],
     event_ns: Sequence[int] | None,
     transmit_ns: Sequence[int] | None,
     name: str,
-    block: bytes,
-    body: bytes,
+    blocks: Sequence[bytes],
+    bodies: Sequence[bytes],
     flags: int,
     salt: int,
-) -> list[bytes]:
-    encoded = name.encode()
-    names_len, headers_len, bodies_len = len(encoded) + 4, len(block), len(body)
-    times = (receive_ns,)
+) -> list[bytes] | None:
+    """``encode_batch`` of a few records of one destination; None if they are so long that they have PARTIAL_CRCS."""
+    count, encoded = len(blocks), name.encode()
+    header_off = (0, *accumulate(map(len, blocks)))
+    body_off = (0, *accumulate(map(len, bodies)))
+    names_len, headers_len, bodies_len = len(encoded) + 4, header_off[-1], body_off[-1]
+    if headers_len + bodies_len >= PARTIAL_CRC_BYTES_MIN:
+        return None
+    times = 1
     if event_ns is not None:
-        times += (event_ns[0],)  # type: ignore[assignment]
+        receive_ns, times = (*receive_ns, *event_ns), 2
     if transmit_ns is not None:
-        times += (transmit_ns[0],)  # type: ignore[assignment]
-    head = _ONE_WRITE[flags & (EVENT_ABSENT | TRANSMIT_ABSENT)].pack(
+        receive_ns, times = (*receive_ns, *transmit_ns), times + 1
+    head = _FEW[times][count].pack(
         base_offset,
-        receive_ns,
-        receive_ns,
-        1,
+        receive_ns[0],
+        receive_ns[count - 1],
+        count,
         flags,
         1,
         names_len,
         headers_len,
         bodies_len,
         salt,
-        *times,
-        0,
-        headers_len,
-        0,
-        bodies_len,
-        0,
+        *receive_ns,
+        *header_off,
+        *body_off,
         names_len - 4,
     )
-    rest = b"".join((head, encoded, PAD[names_len & 7], block, PAD[headers_len & 7], body, PAD[bodies_len & 7]))
+    rest = b"".join(
+        (head, encoded, PAD[names_len & 7], *blocks, PAD[headers_len & 7], *bodies, PAD[bodies_len & 7])
+    )
     return [PREFIX.pack(MAGIC, len(rest) + CRC_FROM, crc32(rest)), rest]
 
 

@@ -56,6 +56,17 @@ def encoded(records: list[tuple[str, bytes, bytes, int | None, int | None]], bas
     )
 
 
+@given(RECORDS, st.integers(0, 2**63))
+def test_a_few_records_of_one_destination_are_encoded_like_any(
+    records: list[tuple[str, bytes, bytes, int | None, int | None]], base: int
+) -> None:
+    alike = [(records[0][0], *record[1:]) for record in records][: codec.FEW_RECORDS_MAX]
+    with pytest.MonkeyPatch.context() as patch:
+        few = encoded(alike, base, codec.TRANSACTION)
+        patch.setattr(codec, "FEW_RECORDS_MAX", 0)
+        assert encoded(alike, base, codec.TRANSACTION) == few
+
+
 @given(RECORDS, st.integers(0, 2**63), st.sampled_from([0, codec.TRANSACTION]))
 def test_decode_is_the_inverse_of_encode(
     records: list[tuple[str, bytes, bytes, int | None, int | None]], base: int, flags: int
