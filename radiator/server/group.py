@@ -51,19 +51,19 @@ class Gathering:
         self._pending_bytes = 0
         self._until_ns = 0  # the next group waits no longer than that
 
-    def begins(self, jobs: list[Any], now_ns: int) -> None:
+    def begins(self, jobs: list[Any], now_ns: clock.MonoNs) -> None:
         """These jobs go to the disk."""
         self._is_large = len(jobs) >= GATHER_JOBS_MIN
         self._begun_ns = now_ns
 
-    def ended(self, pending_bytes: int, now_ns: int) -> None:
+    def ended(self, pending_bytes: int, now_ns: clock.MonoNs) -> None:
         """They are done, and their receipts are on their way; ``pending_bytes``: of what was open and under way before
         that, theirs included."""
         if self._is_large:
             self._pending_bytes = pending_bytes
             self._until_ns = now_ns + min(now_ns - self._begun_ns, GATHER_NS_MAX)
 
-    def waits(self, pending_bytes: int, now_ns: int) -> bool:
+    def waits(self, pending_bytes: int, now_ns: clock.MonoNs) -> bool:
         """Return whether to wait, with ``pending_bytes`` open now."""
         return now_ns < self._until_ns and 0 < pending_bytes < self._pending_bytes
 

@@ -26,6 +26,7 @@ from radiator.storage.format import MISSING, TIME_MAX, encode_batch
 BATCH_OVERHEAD_BYTES = 1_200
 RECORD_OVERHEAD_BYTES = 160
 NAME_BYTES = 100  # of the usual length
+ONE_DESTINATION = [(0,) * count for count in range(64)]  # ``destination_ids`` of small batches that have one
 
 
 class RecordBatch:
@@ -35,6 +36,7 @@ class RecordBatch:
         "base_offset",
         "blocks",
         "bodies",
+        "cost_bytes",
         "destination_ids",
         "event_ns",
         "marks",
@@ -71,6 +73,9 @@ class RecordBatch:
         self.blocks = blocks
         self.bodies = bodies
         self.size_bytes = size_bytes  # of blocks and bodies
+        # Memory that keeping this batch costs, roughly; twice the records, since ``memo`` is about as large.
+        records = 2 * (size_bytes + len(blocks) * RECORD_OVERHEAD_BYTES)
+        self.cost_bytes = records + len(names) * NAME_BYTES + BATCH_OVERHEAD_BYTES
         self.memo: Any = None
         self.marks = -1  # which headers the broker has found somewhere in the blocks; -1: it has not looked
 
@@ -116,18 +121,14 @@ class RecordBatch:
             level=level,
         )
 
-    @property
-    def cost_bytes(self) -> int:
-        """Memory that keeping this batch costs, roughly; twice the records, since ``memo`` is about as large."""
-        records = 2 * (self.size_bytes + len(self.blocks) * RECORD_OVERHEAD_BYTES)
-        return records + len(self.names) * NAME_BYTES + BATCH_OVERHEAD_BYTES
-
     def __repr__(self) -> str:
         return f"<RecordBatch {self.base_offset}..{self.next_offset - 1} {len(self)} records {self.size_bytes} B>"
 
 
 class BatchBuilder:
-    """The open batch of a partition. Hub only. Full when the partition says so (``limits.BATCH_*_MAX``)."""
+    """The open batch of a partition. Hub only. Full when the partition says so (``limits.BATCH_*_MAX``).
+
+    Columns that say nothing are not there: times that no record has, and ids while there is one destination."""
 
     __slots__ = (
         "atomic",
@@ -136,10 +137,9 @@ class BatchBuilder:
         "bodies",
         "destination_ids",
         "event_ns",
-        "has_event",
-        "has_transmit",
         "ids",
         "names_bytes",
+        "plain",
         "receive_ns",
         "size_bytes",
         "sync_requested",
@@ -152,12 +152,11 @@ class BatchBuilder:
         self.base_offset = base_offset
         self.turn = turn  # an object that all batches share which are written and told together
         self.receive_ns: list[int] = []
-        self.event_ns: list[int] = []
-        self.transmit_ns: list[int] = []
-        self.has_event = False
-        self.has_transmit = False
+        self.event_ns: list[int] | None = None
+        self.transmit_ns: list[int] | None = None
+        self.destination_ids: list[int] | None = None
+        self.plain = True  # none of these three is there
         self.ids: dict[str, int] = {}
-        self.destination_ids: list[int] = []
         self.blocks: list[bytes] = []
         self.bodies: list[bytes] = []
         self.names_bytes = 0
@@ -169,6 +168,45 @@ class BatchBuilder:
     def __len__(self) -> int:
         return len(self.blocks)
 
+    def name(self, destination: str) -> int:
+        """Return the number of a destination that the batch has no record of yet."""
+        number = self.ids[destination] = len(self.ids)
+        self.names_bytes += len(destination)
+        self.size_bytes += len(destination)
+        if number == 1:
+            self.destination_ids = [0] * len(self.blocks)
+            self.plain = False
+        return number
+
+    def add_columns(self, number: int, event_ns: int | None, transmit_ns: int | None, count: int = 1) -> None:
+        """Add to the columns that are there, or have to be from now on, what ``count`` records have in common. Their
+        blocks are added after this; the times must fit an i64."""
+        if self.destination_ids is not None:
+            self.destination_ids += [number] * count
+        self.event_ns = self._column(self.event_ns, event_ns, count)
+        self.transmit_ns = self._column(self.transmit_ns, transmit_ns, count)
+
+    def extend_columns(self, run: Run) -> None:
+        """Add to the columns what the records of a run have; their destinations are named already, and their blocks
+        are added after this."""
+        before = len(self.blocks)
+        if self.destination_ids is not None:
+            self.destination_ids.extend(map(self.ids.__getitem__, run.names))
+        if run.has_event or self.event_ns is not None:
+            self.event_ns = (self.event_ns or [MISSING] * before) + run.event_ns
+            self.plain = False
+        if run.has_transmit or self.transmit_ns is not None:
+            self.transmit_ns = (self.transmit_ns or [MISSING] * before) + run.transmit_ns
+            self.plain = False
+
+    def _column(self, column: list[int] | None, time_ns: int | None, count: int) -> list[int] | None:
+        if column is None and time_ns is not None:
+            column = [MISSING] * len(self.blocks)
+            self.plain = False
+        if column is not None:
+            column += [MISSING if time_ns is None else time_ns] * count
+        return column
+
     def add(
         self,
         destination: str,
@@ -178,36 +216,28 @@ class BatchBuilder:
         event_ns: int | None,
         transmit_ns: int | None,
     ) -> None:
-        """One record. ``FilePartition.append`` has this inlined; the times must fit an i64."""
-        if event_ns is None:
-            self.event_ns.append(MISSING)
-        else:
-            self.event_ns.append(event_ns)
-            self.has_event = True
-        if transmit_ns is None:
-            self.transmit_ns.append(MISSING)
-        else:
-            self.transmit_ns.append(transmit_ns)
-            self.has_transmit = True
+        """One record. ``Partition.append`` has this inlined; the times must fit an i64."""
+        number = self.ids.get(destination)
+        if number is None:
+            number = self.name(destination)
+        self.add_columns(number, event_ns, transmit_ns)
         self.receive_ns.append(receive_ns)
-        if destination not in self.ids:
-            self.ids[destination] = len(self.ids)
-            self.names_bytes += len(destination)
-            self.size_bytes += len(destination)
-        self.destination_ids.append(self.ids[destination])
         self.blocks.append(block)
         self.bodies.append(body)
         self.size_bytes += len(block) + len(body)
 
     def finish(self) -> RecordBatch:
         """The finished batch; it takes over the lists, so the builder must not be used again."""
-        base = self.base_offset
+        base, count = self.base_offset, len(self.blocks)
+        ids: Sequence[int] | None = self.destination_ids
+        if ids is None:
+            ids = ONE_DESTINATION[count] if count < len(ONE_DESTINATION) else [0] * count
         return RecordBatch(
-            range(base, base + len(self.blocks)),
+            range(base, base + count),
             self.receive_ns,
-            self.event_ns if self.has_event else None,
-            self.transmit_ns if self.has_transmit else None,
-            self.destination_ids,
+            self.event_ns,
+            self.transmit_ns,
+            ids,
             list(self.ids),
             self.blocks,
             self.bodies,

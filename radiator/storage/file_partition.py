@@ -194,18 +194,21 @@ class FilePartition(Partition):
         self.queued = False
         roll = self.roll_wanted and may_roll and self.failed is None
         self.roll_wanted = self.roll_wanted and not roll
-        jobs = dedup_file.take(self)
+        jobs: list[Job] = [] if self.dedup is None is self.dedup_file else dedup_file.take(self)
         if self.unwritten and self.failed is None:
             jobs += [self._decided_again(each) for each in self.unwritten]
             self._under_way, self.unwritten = self.unwritten, []
         builders = self._closed
         if self.open_batch is not IDLE:
-            builders = [*builders, self.open_batch]
+            builders.append(self.open_batch)
             self.open_batch = IDLE
         if builders:
             self._closed = []
             always = self.options.sync.interval_ns == 0
-            atomic = max((place for place, builder in enumerate(builders) if builder.atomic), default=-1)
+            atomic = -1
+            for place, builder in enumerate(builders):
+                if builder.atomic:
+                    atomic = place
             for place, builder in enumerate(builders):
                 needs_sync = always or builder.sync_requested or place <= atomic
                 if needs_sync and self.dedup is not None:

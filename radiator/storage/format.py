@@ -259,9 +259,7 @@ def _encode_few(
         *body_off,
         names_len - 4,
     )
-    rest = b"".join(
-        (head, encoded, PAD[names_len & 7], *blocks, PAD[headers_len & 7], *bodies, PAD[bodies_len & 7])
-    )
+    rest = b"".join((head, encoded, PAD[names_len & 7], *blocks, PAD[headers_len & 7], *bodies, PAD[bodies_len & 7]))
     return [PREFIX.pack(MAGIC, len(rest) + CRC_FROM, crc32(rest)), rest]
 
 

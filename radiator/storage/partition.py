@@ -206,24 +206,15 @@ class Partition(ABC):
             size += len(destination)
             if builder.blocks and (len(builder.ids) >= NAMES_MAX or builder.size_bytes + size > BYTES_MAX):
                 builder = self._begin()
-            number = builder.ids[destination] = len(builder.ids)
-            builder.names_bytes += len(destination)
+            number = builder.name(destination)
+            size -= len(destination)
         if receive_ns < self.last_receive_ns:
             receive_ns = self.last_receive_ns  # a clock that steps back must not reorder the log
         else:
             self.last_receive_ns = receive_ns
         builder.receive_ns.append(receive_ns)
-        if event_ns is None:
-            builder.event_ns.append(MISSING)
-        else:
-            builder.event_ns.append(event_ns)
-            builder.has_event = True
-        if transmit_ns is None:
-            builder.transmit_ns.append(MISSING)
-        else:
-            builder.transmit_ns.append(transmit_ns)
-            builder.has_transmit = True
-        builder.destination_ids.append(number)
+        if not builder.plain or event_ns is not None or transmit_ns is not None:
+            builder.add_columns(number, event_ns, transmit_ns)
         builder.blocks.append(block)
         builder.bodies.append(body)
         builder.size_bytes += size
@@ -265,17 +256,8 @@ class Partition(ABC):
         else:
             self.last_receive_ns = receive_ns
         builder.receive_ns += [receive_ns] * count
-        if event_ns is None:
-            builder.event_ns += [MISSING] * count
-        else:
-            builder.event_ns += [event_ns] * count
-            builder.has_event = True
-        if transmit_ns is None:
-            builder.transmit_ns += [MISSING] * count
-        else:
-            builder.transmit_ns += [transmit_ns] * count
-            builder.has_transmit = True
-        builder.destination_ids += [number] * count
+        if not builder.plain or event_ns is not None or transmit_ns is not None:
+            builder.add_columns(number, event_ns, transmit_ns, count)
         builder.blocks += [block] * count
         builder.bodies += bodies
         builder.size_bytes += size
@@ -309,19 +291,12 @@ class Partition(ABC):
                     self.remember(identity, self.next_offset - 1)
             self.open_batch.sync_requested |= run.sync
             return first
-        ids = builder.ids
         for name in names:
-            if name not in ids:
-                ids[name] = len(ids)
-                builder.names_bytes += len(name)
-                builder.size_bytes += len(name)
+            if name not in builder.ids:
+                builder.name(name)
         self.last_receive_ns = max(receive_ns, self.last_receive_ns)
         builder.receive_ns.extend([self.last_receive_ns] * count)
-        builder.event_ns.extend(run.event_ns)
-        builder.transmit_ns.extend(run.transmit_ns)
-        builder.has_event |= run.has_event
-        builder.has_transmit |= run.has_transmit
-        builder.destination_ids.extend(map(ids.__getitem__, run.names))
+        builder.extend_columns(run)
         builder.blocks.extend(run.blocks)
         builder.bodies.extend(run.bodies)
         builder.size_bytes += run.size_bytes

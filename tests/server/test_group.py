@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from radiator.clock import MonoNs
 from radiator.server import group
 from radiator.storage.jobs import Job
 from radiator.storage.options import PartitionOptions, SyncPolicy
@@ -125,20 +126,20 @@ def test_after_a_slow_sync_the_thread_has_the_disk_for_a_while(store: Store, mon
 
 def test_a_group_of_many_logs_is_followed_by_one_as_large() -> None:
     gathering, jobs = group.Gathering(), [Job()] * group.GATHER_JOBS_MIN
-    assert not gathering.waits(100, 0), "nothing was ever done"
-    gathering.begins(jobs, 1_000)
-    gathering.ended(700, 3_000)
-    assert gathering.waits(100, 3_000) and gathering.waits(699, 4_999)
-    assert not gathering.waits(700, 3_000), "as much as before is there"
-    assert not gathering.waits(0, 3_000), "what is to be done is about no message"
-    assert not gathering.waits(100, 5_000), "it waits no longer than the last group took"
-    gathering.begins(jobs, 10_000)
-    gathering.ended(700, 10_000 + 10 * group.GATHER_NS_MAX)
-    assert not gathering.waits(100, 10_000 + 11 * group.GATHER_NS_MAX)
+    assert not gathering.waits(100, MonoNs(0)), "nothing was ever done"
+    gathering.begins(jobs, MonoNs(1_000))
+    gathering.ended(700, MonoNs(3_000))
+    assert gathering.waits(100, MonoNs(3_000)) and gathering.waits(699, MonoNs(4_999))
+    assert not gathering.waits(700, MonoNs(3_000)), "as much as before is there"
+    assert not gathering.waits(0, MonoNs(3_000)), "what is to be done is about no message"
+    assert not gathering.waits(100, MonoNs(5_000)), "it waits no longer than the last group took"
+    gathering.begins(jobs, MonoNs(10_000))
+    gathering.ended(700, MonoNs(10_000 + 10 * group.GATHER_NS_MAX))
+    assert not gathering.waits(100, MonoNs(10_000 + 11 * group.GATHER_NS_MAX))
 
 
 def test_a_group_of_few_logs_is_followed_at_once() -> None:
     gathering = group.Gathering()
-    gathering.begins([Job()] * (group.GATHER_JOBS_MIN - 1), 1_000)
-    gathering.ended(700, 3_000)
-    assert not gathering.waits(100, 3_000)
+    gathering.begins([Job()] * (group.GATHER_JOBS_MIN - 1), MonoNs(1_000))
+    gathering.ended(700, MonoNs(3_000))
+    assert not gathering.waits(100, MonoNs(3_000))

@@ -4,8 +4,26 @@ from __future__ import annotations
 
 from array import array
 
-from radiator.storage.batch import BatchBuilder, RecordBatch, densify
+from hypothesis import given
+from hypothesis import strategies as st
+
+from radiator.clock import WallNs
+from radiator.storage.batch import BatchBuilder, RecordBatch, Run, densify
 from radiator.storage.format import MISSING
+from tests.storage.driving import ALWAYS, opened
+from tests.storage.faults import FaultyFileSystem
+
+GROUPS = st.lists(
+    st.tuples(
+        st.sampled_from(["/q/a", "/q/b", "/q/c"]),
+        st.integers(1, 3),  # records
+        st.sampled_from([None, 5]),  # event time
+        st.sampled_from([None, 6]),  # transmit time
+        st.booleans(),  # as a run
+    ),
+    min_size=1,
+    max_size=6,
+)
 
 
 def built(*bodies: bytes, base: int = 10) -> RecordBatch:
@@ -56,3 +74,34 @@ def test_names_count_for_the_size_of_an_open_batch_but_not_of_a_finished_one() -
         builder.add(name, b"h", b"body", 1, None, None)
     assert builder.size_bytes == 15 + len("/q/a") + len("/q/bb")
     assert builder.finish().size_bytes == 15
+
+
+@given(GROUPS)
+def test_columns_that_begin_late_hold_the_records_before(
+    groups: list[tuple[str, int, int | None, int | None, bool]],
+) -> None:
+    store, _ = opened(FaultyFileSystem())
+    partition = store.partition("q", ALWAYS)
+    expected = []
+    for name, count, event_ns, transmit_ns, as_run in groups:
+        if as_run:
+            run = Run()
+            for _ in range(count):
+                run.add(name, b"h", b"x", event_ns, transmit_ns)
+            partition.extend(run, WallNs(100))
+        else:
+            partition.append(name, b"h", b"x", WallNs(100), event_ns, transmit_ns)
+            if count > 1:
+                bodies = [b"x"] * (count - 1)
+                partition.append_many(name, b"h", bodies, len(bodies), WallNs(100), event_ns, transmit_ns)
+        expected += [(name, event_ns, transmit_ns)] * count
+    names = {name for name, _, _ in expected}
+    assert partition.open_batch.size_bytes == 2 * len(expected) + sum(map(len, names))
+    batch = partition.open_batch.finish()
+    missing = [MISSING] * len(expected)
+    events, transmits = list(batch.event_ns or missing), list(batch.transmit_ns or missing)
+    assert [batch.names[number] for number in batch.destination_ids] == [name for name, _, _ in expected]
+    assert events == [MISSING if event_ns is None else event_ns for _, event_ns, _ in expected]
+    assert transmits == [MISSING if transmit_ns is None else transmit_ns for _, _, transmit_ns in expected]
+    assert (batch.event_ns is None) == all(event_ns is None for _, event_ns, _ in expected)
+    assert batch.size_bytes == 2 * len(expected) and len(batch) == partition.next_offset
