@@ -134,10 +134,14 @@ class Log:
                 position = 0
             if not self.names.known.issuperset(batch.names):
                 self.open_logs.again(lambda: self._add_names(set(batch.names) - self.names.known))
-            if self.fd < 0:
-                self._open(batch.base_offset)
-            if self.fs.pwritev(self.fd, pieces, position) != size:
-                write_all(self.fs, self.fd, pieces, position)
+            if self.fd < 0 and position and stored and self.open_logs.passes():
+                self.open_logs.again(lambda: self._write_in_passing(pieces, position + size, batch.next_offset))
+                stored = False  # the head says so already
+            else:
+                if self.fd < 0:
+                    self._open(batch.base_offset)
+                if self.fs.pwritev(self.fd, pieces, position) != size:
+                    write_all(self.fs, self.fd, pieces, position)
         except OSError as error:
             raise self.fail("write", error) from error
         if position >= self.indexed_position + limits.INDEX_INTERVAL_BYTES:
@@ -232,6 +236,18 @@ class Log:
         finally:
             self.fs.close(fd)
         self.open_logs.opened(self)
+
+    def _write_in_passing(self, pieces: list[bytes], end: int, next_offset: int) -> None:
+        """Write a batch up to ``end``, and the head, through files that are opened for this alone. Raises OSError."""
+        fs, segment, head = self.fs, -1, -1
+        try:
+            head = fs.open(layout.head_path(self.directory), create=True)
+            segment = fs.open(layout.segment_path(self.directory, self.base_offset))
+            write_all(fs, segment, pieces, self.position)
+            write_all(fs, head, [self._head(end, next_offset).ljust(layout.HEAD_FILE_BYTES, b"\0")], 0)
+        finally:
+            close_quietly(fs, segment)
+            close_quietly(fs, head)
 
     def release(self) -> None:
         """Gives the descriptors back; the next append opens them again."""
@@ -391,9 +407,12 @@ class Log:
     def cover(self) -> None:
         """What has been appended is as safe as the rule makes it: readers of the files may have it."""
         if self.head is not None:
-            end = layout.encode_head(self.base_offset, self.position, self.next_offset)
-            data = end + self.names.vouched + (layout.SYNC_FAILED if self.suspect else layout.SYNCED)
+            data = self._head(self.position, self.next_offset)
             self.head[: len(data)] = data
+
+    def _head(self, position: int, next_offset: int) -> bytes:
+        end = layout.encode_head(self.base_offset, position, next_offset)
+        return end + self.names.vouched + (layout.SYNC_FAILED if self.suspect else layout.SYNCED)
 
     def write_index(self) -> None:
         if not self.entries:

@@ -3,6 +3,9 @@
 Knows: which logs are open, in the order in which they were opened. Must not know: files. Disk thread only, but for the
 count of syncs, which the hub may read. Invariants: at most ``limit`` logs are open, one more while another is opening;
 when the process has no descriptor left, logs are closed before anything is refused.
+
+A log is kept open by two descriptors and a mapping: these take longer to be made and ended than a write through files
+that are opened for it alone.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from radiator.storage.files import NO_DESCRIPTORS
 if TYPE_CHECKING:
     from radiator.storage.log import Log
 
+PLACE_EVERY = 16
 SPARED_LOGS = 4  # closed at once when descriptors run out: opening one log takes three for a moment
 Again = Callable[[Callable[[], None]], None]  # ``OpenLogs.again``, or ``once``
 
@@ -29,12 +33,24 @@ def once(work: Callable[[], None]) -> None:
 class OpenLogs:
     """Bounds the descriptors: when too many logs are open, the one that has not been used for longest is closed."""
 
-    __slots__ = ("limit", "queue", "syncs")
+    __slots__ = ("_passed", "limit", "queue", "syncs")
 
     def __init__(self, limit: int = limits.OPEN_LOGS_MAX) -> None:
         self.limit = limit
         self.syncs = 0  # made so far, for metrics (the hub may read it)
         self.queue: deque[Log] = deque()
+        self._passed = 0  # logs that were not opened, though they were written
+
+    def passes(self) -> bool:
+        """Return whether a log that is not open, and has something to write, is better not kept open.
+
+        To keep it open takes another one's place. If more logs are written than may be open, each would be closed
+        before it is written again; so only one of ``PLACE_EVERY`` gets a place, and the others are opened for their
+        writes alone."""
+        if len(self.queue) < self.limit:
+            return False
+        self._passed += 1
+        return self._passed % PLACE_EVERY != 0
 
     def opened(self, log: Log) -> None:
         self.queue.append(log)

@@ -21,10 +21,10 @@ ENOUGH = 10_000 + PER_LOG * limits.OPEN_LOGS_MAX + OTHERS
 @pytest.mark.parametrize(
     ("soft", "hard", "raised_to", "connections", "logs"),
     [
-        (NONE, NONE, None, 10_000, 1_024),
-        (20_000, 20_000, None, 10_000, 1_024),
-        (1_024, NONE, ENOUGH, 10_000, 1_024),
-        (1_024, 1_048_576, ENOUGH, 10_000, 1_024),
+        (NONE, NONE, None, 10_000, 4_096),
+        (20_000, 20_000, None, 10_000, 4_096),
+        (1_024, NONE, ENOUGH, 10_000, 4_096),
+        (1_024, 1_048_576, ENOUGH, 10_000, 4_096),
         (1_024, 11_000, 11_000, 10_000, (11_000 - OTHERS - 10_000) // 2),
         (1_024, 4_096, 4_096, 4_096 - OTHERS - 512, 256),
         (256, 256, 256, 93, 45),

@@ -275,3 +275,57 @@ def test_names_whose_sync_failed_are_written_again() -> None:
     fs.power_cut()
     store, _ = opened(fs)
     assert store.partitions["shared"].destinations >= {"/topic/first", "/topic/third"}
+
+
+def head_of(fs: FaultyFileSystem, name: str) -> layout.Head | None:
+    return layout.decode_head(bytes(fs.nodes[layout.head_path(layout.partition_path("/data", name))].cache))
+
+
+def test_of_many_logs_most_are_opened_for_their_writes_alone() -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs, open_logs_max=4)
+    logs = [store.partition(f"q{number}", ALWAYS) for number in range(20)]
+    for turn in range(5):
+        for partition in logs:
+            put(partition, b"%d" % turn)
+        before = fs.calls.copy()
+        commit(store)
+        made = fs.calls - before
+        for partition in logs:
+            assert isinstance(partition, FilePartition)
+            segment, found = partition.segments[-1], head_of(fs, partition.name)
+            assert found is not None and (found.position, found.next_offset) == (segment.size_bytes, turn + 1)
+            assert read_all(partition, memory=False) == {number: b"%d" % number for number in range(turn + 1)}
+    assert sum(partition.log.head is not None for partition in logs if isinstance(partition, FilePartition)) == 4
+    assert made["open"] <= 2 * 16 + 2 and made["size"] <= 2, "who is kept open hardly changes"
+    store.close()
+    assert not fs.descriptors
+    again, notes = opened(fs)
+    assert not notes
+    for partition in logs:
+        assert read_all(again.partitions[partition.name]) == {number: b"%d" % number for number in range(5)}
+
+
+@pytest.mark.parametrize("file", ["head", "00000000000000000000"])
+def test_a_write_in_passing_that_fails_loses_nothing(file: str) -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs, open_logs_max=1)
+    logs = [store.partition(f"q{number}", ALWAYS) for number in range(3)]
+    for partition in logs:
+        put(partition, b"first")
+    commit(store)
+    victim = next(each for each in logs if isinstance(each, FilePartition) and each.log.fd < 0)
+    fs.fail("pwritev", under=f"{victim.directory}/{file}")
+    put(victim, b"second")
+    commit(store)
+    assert victim.failed is not None and victim.high_watermark == 2, "the journal has it"
+    fs.heal()
+    now = NOW
+    for _ in range(4):
+        now += 3_000_000_000
+        store.tick(both(now))
+        commit(store, now)
+    assert victim.failed is None
+    put(victim, b"third")
+    commit(store, now)
+    assert read_all(victim, memory=False) == {0: b"first", 1: b"second", 2: b"third"}
