@@ -114,7 +114,8 @@ class Definitions:
         self._puts = 0
         self._unwritten: dict[str, int] = {}  # the number of the last put of what is not stored yet
         self._noted: set[str] = set()  # keys of what need not be stored before something else is
-        self._in_file = True  # the file says what ``entries`` does
+        self._changes = 0  # made to ``entries`` so far
+        self._saved = 0  # of these the file has so many
         self._retry_due_ns: MonoNs | None = None
 
     def load(self, told: Iterable[bytes] = ()) -> list[str]:
@@ -140,7 +141,7 @@ class Definitions:
                 )
         for each in told:
             if each:
-                self._in_file = False
+                self._changes += 1
                 try:
                     apply(each, self.entries)
                 except ValueError:  # a crc that holds over nonsense: not ours
@@ -156,14 +157,14 @@ class Definitions:
             self.entries[key] = entry
         self._puts += 1
         self._unwritten[key] = self._puts
-        self._in_file = False
+        self._changes += 1
         self._dirty = True
 
     def note(self, key: str, entry: Entry, soon: bool = False) -> None:
         """The same, but nobody has to wait for it; and it need not be stored before something else is, or ``soon``."""
         self.entries[key] = entry
         self._noted.add(key)
-        self._in_file = False
+        self._changes += 1
         self._dirty |= soon
 
     def written_down(self, key: str) -> bool:
@@ -202,13 +203,10 @@ class Definitions:
 
     # --- the file -----------------------------------------------------------------------------------------------------
 
-    def snapshot(self) -> dict[str, Entry] | None:
-        """All entries as they are now, for the file; None if it has them."""
-        if self._in_file:
-            return None
-        self._in_file = True
-        return dict(self.entries)
+    def snapshot(self) -> tuple[dict[str, Entry] | None, int]:
+        """All entries as they are now, for the file, or None if it has them; and how many changes made them so."""
+        return None if self._saved == self._changes else dict(self.entries), self._changes
 
-    def not_saved(self) -> None:
-        """The file could not be replaced."""
-        self._in_file = False
+    def saved(self, changes: int) -> None:
+        """The file has what so many changes have made."""
+        self._saved = changes

@@ -109,6 +109,20 @@ def test_a_file_that_cannot_be_replaced_keeps_the_entries_of_the_journal() -> No
     assert in_file(fs) == {"sub:a": A}
 
 
+@pytest.mark.parametrize("run", [False, True], ids=["only begun", "run"])
+def test_a_stop_while_a_checkpoint_is_under_way_takes_no_name(run: bool) -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    store.definitions.put("sub:a", A)
+    store.journal.wants_checkpoint = True
+    commit(store)
+    begun = store.checkpoints.take()
+    assert begun is not None
+    if run:
+        begun.run(threads=1)
+    assert reopened(fs, "stop", store) == {"sub:a": A}
+
+
 def test_a_name_that_is_used_again_costs_no_checkpoint_another_file() -> None:
     fs = FaultyFileSystem()
     store, _ = opened(fs)

@@ -24,6 +24,7 @@ class Snapshot(NamedTuple):
 
     cursors: EncodedCursors
     names: dict[str, Entry] | None  # None: the file has them as they are
+    names_changes: int  # that made them so
 
     def write(self, fs: FileSystem, root: str, first_entry: int) -> None:
         """``first_entry``: what earlier entries of the journal say is in it. Raises OSError."""
@@ -51,16 +52,16 @@ class Snapshots:
         """Encode some more for the next snapshot. Return it once it has everything as it is now, as far as the jobs of
         this turn have it."""
         cursors = self.cursors.encode()
-        return None if cursors is None else Snapshot(cursors, self._names.snapshot())
+        return None if cursors is None else Snapshot(cursors, *self._names.snapshot())
 
     def written(self, snapshot: Snapshot, first_entry: int) -> None:
         """It is on the disk."""
         self.first_entry = first_entry
+        self._names.saved(snapshot.names_changes)
         self.cursors.saved(snapshot.cursors)
 
     def not_written(self) -> list[Any]:
         """The latest could not be written. Return who has waited for it: they have to be refused."""
-        self._names.not_saved()
         return self.cursors.not_saved()
 
     def save(self, first_entry: int) -> None:
@@ -68,10 +69,6 @@ class Snapshots:
         it. Raises OSError."""
         while (snapshot := self.encode()) is None:
             pass
-        try:
-            snapshot.write(self._fs, self._root, first_entry)
-        except OSError:
-            self._names.not_saved()
-            raise
+        snapshot.write(self._fs, self._root, first_entry)
         cursor_snapshot.remove_old_journals(self._fs, layout.cursors_path(self._root))
         self.written(snapshot, first_entry)
