@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from radiator import limits
 from radiator.errors import StorageError
 from radiator.storage import layout
 from radiator.storage.format import encode_batch
@@ -625,3 +626,28 @@ def test_batches_are_found_by_log_and_offset() -> None:
     for start, end in ((0, 20), (3, 7), (19, 30), (20, 30), (5, 5)):
         bodies = [data.rpartition(b"/t")[2].strip(b"\0") for data in files.batches("b", start, end)]
         assert bodies == [b"b%d" % offset for offset in range(start, min(end, 20))]
+
+
+def only_acks() -> EntryBuilder:
+    entry = EntryBuilder()
+    entry.add(CURSORS, b"acks")
+    return entry
+
+
+def test_entries_without_messages_count_as_batches_and_have_room_behind_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start takes as long for each; on a full disk, where no file can be begun, they go on all the same."""
+    monkeypatch.setattr(limits, "JOURNAL_FILE_BATCHES", 5)
+    fs = FaultyFileSystem()
+    journal = journal_of(fs, 64 << 20)
+    for _ in range(5):
+        journal.write(only_acks())
+    journal.write(builder(b"in the next file"))
+    assert journal.file_number == 2
+    for number in range(4):
+        journal.write(builder(b"%d" % number))
+    fs.capacity = sum(len(node.cache) for node in fs.nodes.values())
+    with pytest.raises(StorageError, match="No space left"):
+        journal.write(builder(b"no room"))
+    for _ in range(1_000):
+        journal.write(only_acks())
+    assert journal.file_number == 2 and len(list(JournalFiles(fs, "/data").entries())) == 5 + 5 + 1_000  # type: ignore[arg-type]

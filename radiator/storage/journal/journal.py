@@ -40,6 +40,7 @@ from radiator.storage.open_logs import Again, once
 
 AHEAD_BYTES_MIN = 64 * limits.KIB
 ROOM_BYTES = 128 * limits.KIB  # for entries without messages, on a full disk: thousands of groups of ACKs
+ROOM_ENTRIES = 4_000  # more than fit into that
 AHEAD_BYTES_MAX = 4 * limits.MIB
 ZEROS = memoryview(bytes(AHEAD_BYTES_MAX))
 VOID = bytes(8)  # in place of an entry's magic
@@ -74,7 +75,7 @@ class Journal:
         self._room_bytes = min(ROOM_BYTES, file_bytes // 4)
         self._first_bytes = FILE_HEADER_BYTES + min(ROOM_BYTES + AHEAD_BYTES_MIN, file_bytes)
         self._before: dict[int, Extent] = {}  # of the files before the last, by number
-        self._batches = 0  # in the last file
+        self._batches = 0  # in the last file; an entry without any counts as one
         self._spare = 0  # the number of a file that may be used again; 0: none
         self._fd = -1
         self._path = ""
@@ -110,8 +111,9 @@ class Journal:
         """Append an entry. Raises StorageError; then it is not there."""
         try:
             size = entry.size_bytes
-            room = self._room_bytes if entry.batches else 0
-            too_much = self.position + size + room > self._file_bytes or self._batches >= limits.JOURNAL_FILE_BATCHES
+            room, more = (self._room_bytes, 0) if entry.batches else (0, ROOM_ENTRIES)
+            too_much = self.position + size + room > self._file_bytes
+            too_much |= self._batches >= limits.JOURNAL_FILE_BATCHES + more
             if self._fd < 0 or self._bad or (too_much and self.position > FILE_HEADER_BYTES):
                 self._begin_file()
             if not self.fs.has_name(self._path):
@@ -127,7 +129,7 @@ class Journal:
             self._bad = self._bad or error.errno not in NO_ROOM
             raise self._fail("write", error) from error
         self.position, self._ahead = position + len(data), ahead
-        self._batches += entry.batches
+        self._batches += entry.batches or 1
         self.next_entry += 1
         if entry.batches:
             self.failed = None
