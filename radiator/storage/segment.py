@@ -176,6 +176,7 @@ def skim(data: bytes, at: int, stop: int, expected: int, names: set[bytes]) -> t
             or base != expected
             or flags & ~(PLAIN | PARTIAL_CRCS)
             or end > size
+            or total < HEADER_BYTES  # torn: the crc of nothing is 0
             or crc32(data[at + CRC_FROM : end] if total < COPIED_BYTES_MAX else view[at + CRC_FROM : end]) != crc
         ):
             break

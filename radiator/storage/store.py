@@ -119,6 +119,7 @@ class Store:
             decided = transaction_log.load(self.fs, self.root)  # by an earlier version
             redo = Redo(self._recovered_partition, decided, files.entries())
             ends = {name: partition.next_offset for name, partition in self.partitions.items()}
+            files.sync()  # before a snapshot has a part of what they say
             notes += self._load_told(redo, ends | redo.ends, decided)
             redo.append(notes, now)
             self.restored = redo.appended
@@ -126,9 +127,8 @@ class Store:
             notes += missing.notes(self.cursors, self.partitions)
             if self._identify is not None:
                 dedup_recovery.recover_all(self.partitions.values(), ends, notes, self._identify)
-            files.sync()
             files.hand_over(self.journal, self.cursors.entries_to)
-            if decided and not self._agenda.postponing:
+            if decided and not self._agenda.postponing and self.cursors.failed is None:
                 for partition in redo.partitions.values():
                     partition.log.sync()
                 transaction_log.remove(self.fs, self.root)
@@ -244,10 +244,8 @@ class Store:
 
     def _save_told(self) -> bool:
         """Return whether the snapshot has all that the journal's entries say of cursors and names."""
-        if self.cursors.failed is not None:
-            return False
         try:
-            if self.journal.next_entry > self._snapshots.first_entry:
+            if self.journal.next_entry > self._snapshots.first_entry or self.cursors.failed is not None:
                 self._snapshots.save(self.journal.next_entry)
         except OSError:
             return False  # a full disk: the next start takes it from the entries
@@ -339,8 +337,9 @@ class Store:
             if error is not None:
                 raise StorageError(str(error))
         self.journal.sync()
-        if self.journal.sync_error is not sync_error:
-            raise StorageError(str(self.journal.sync_error))
+        error = self.journal.sync_error
+        if error is not None and (self.journal.doubtful or error is not sync_error):
+            raise StorageError(str(error))
 
     def store_cursors(self, now: Now) -> None:
         """Write and sync what cursors have to tell, while no other thread runs. Raises StorageError."""

@@ -64,12 +64,14 @@ class Checkpoint:
         first_needed: int,
         holds: bool,
         one_by_one: bool,
+        written_since: dict[FilePartition, None],
     ) -> None:
         self.snapshot = snapshot
         self.first_entry = first_entry  # of the journal that is not in the snapshot
         self.targets = targets
         self.distrusts = False  # syncfs has told an error, and does so once: the next checkpoint must not rely on it
         self._one_by_one = one_by_one  # the segments are synced, without syncfs
+        self._written_since = written_since  # the disk thread's: logs that were written since it began
         self.holds = holds  # a log has failed, and not gone on yet: the journal has what it lacks
         self.first_needed = first_needed  # file of the journal: those before it are released
         self.errors: dict[Target, OSError] = {}
@@ -112,7 +114,9 @@ class Checkpoint:
             if not fs.sync_all(self._root):
                 return targets
         except OSError:
-            self.distrusts = True  # it may be about a segment that was written since this checkpoint began
+            self.distrusts = True
+            for partition in list(self._written_since):  # it may be about one of these, and is told only once
+                partition.log.suspect_file(partition.log.base_offset)
             return targets  # the sync of the segment in question fails as well
         return [target for target in targets if not self._is_covered(target, device)]
 
@@ -204,6 +208,8 @@ class Checkpoints:
     @property
     def deadline_ns(self) -> MonoNs:
         """When ``jobs`` has something of itself; NEVER_NS if nothing is planned."""
+        if self._under_way:
+            return MonoNs(NEVER_NS)
         if self._encoding:
             return MonoNs(0)
         return MonoNs(NEVER_NS) if self._retry_due_ns is None else self._retry_due_ns
@@ -258,7 +264,9 @@ class Checkpoints:
                 targets.append(Target(partition, log.base_offset, log.position, log.next_offset, names))
             else:
                 log.left_out = True
-        return Checkpoint(self._fs, self._root, snapshot, first_entry, targets, first_needed, holds, self._one_by_one)
+        return Checkpoint(
+            self._fs, self._root, snapshot, first_entry, targets, first_needed, holds, self._one_by_one, self._written
+        )
 
     def end(self, checkpoint: Checkpoint) -> dict[FilePartition, StorageError]:
         """Which logs could not be synced. Raises StorageError if files of the journal cannot be released."""
