@@ -45,7 +45,7 @@ class Whole:
         self._tails: list[bytes] | None = None
 
     def frames(self, prefix_bytes: bytes, tails: list[bytes]) -> bytes:
-        """What one subscriber is sent; ``tails`` are all that ``PartitionWire.tails`` has of the batch."""
+        """Return the frames for one subscriber. ``tails``: of the whole batch, from ``PartitionWire.tails``."""
         if tails is not self._tails or prefix_bytes != self._prefix:
             self._prefix, self._tails = prefix_bytes, tails
             self._data = frames(prefix_bytes, tails, None)

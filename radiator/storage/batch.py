@@ -216,7 +216,7 @@ class BatchBuilder:
         event_ns: int | None,
         transmit_ns: int | None,
     ) -> None:
-        """One record. ``Partition.append`` has this inlined; the times must fit an i64."""
+        """Add one record. ``Partition.append`` has this inlined. The times must fit 64 bits."""
         number = self.ids.get(destination)
         if number is None:
             number = self.name(destination)

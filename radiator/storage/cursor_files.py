@@ -1,4 +1,4 @@
-"""What the files say of the cursors: the snapshot, and behind it the entries of the journal.
+"""Read the cursors from the files: the snapshot, and then the entries of the journal.
 
 Beside a running broker the snapshot may be replaced while the journal is read, and files of the journal that only an
 older snapshot needs are released after that: ``read_live`` reads until both fit.

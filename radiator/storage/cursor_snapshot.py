@@ -30,7 +30,7 @@ class Found(NamedTuple):
 
     @property
     def generation(self) -> int | None:
-        """Of the journal that goes on from it."""
+        """Of the snapshot."""
         return None if self.snapshot is None else self.snapshot.generation
 
 
@@ -47,7 +47,7 @@ def read(fs: FileSystem, directory: str, newest_journal: int) -> Found:
 
 
 def remove_old_journals(fs: FileSystem, directory: str) -> None:
-    """Those of earlier versions; the snapshot has what they say. Raises OSError."""
+    """Remove the journals of cursors that an earlier version has left. Raises OSError."""
     for generation in cursor_records.generations(fs.listdir(directory)):
         fs.sync_dir(directory)  # the snapshot's name first: an earlier run may have failed to sync it
         with contextlib.suppress(FileNotFoundError):

@@ -103,7 +103,7 @@ class CursorStore:
         self._journal = journal
         self._sync_error: StorageError | None = None  # the latest of the journal that has been noticed
         self._failures = 0
-        self._in_vain = False  # since the last failure no snapshot has been encoded: the next one has what is told now
+        self._in_vain = False  # changes need no entry: the next snapshot will have them
         self._cursors: dict[tuple[str, str], Cursor] = {}
         self._partitions: dict[str, list[str]] = {}  # by cursor name
         self._facts: dict[Cursor, tuple[int, int, str, str]] = {}  # number, slot, name, partition
@@ -363,7 +363,7 @@ class CursorStore:
         self._hints.written()
 
     def _notice_failed_sync(self) -> None:
-        """If a sync of the journal has failed, nobody knows whether what was told before that is on the disk."""
+        """Fail if a sync of the journal has failed: changes that were written before it may be lost."""
         error = self._journal.sync_error
         if error is not self._sync_error:
             self._sync_error = error

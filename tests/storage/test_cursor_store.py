@@ -598,3 +598,18 @@ def test_acks_are_stored_on_a_disk_that_is_full() -> None:
     store, _ = opened(fs)
     found = store.cursors.get("a", "p")
     assert found is not None and found.is_acked(3) and found.counts[5] >= written - 40
+
+
+def test_a_stop_stores_the_acks_that_a_failed_sync_has_left_in_doubt() -> None:
+    fs = FaultyFileSystem()
+    store = waiting_for_a_snapshot(fs)
+    store.close()
+    store, _ = opened(fs)
+    assert store.cursors.open("a", "p", 0).floor == 2
+
+
+def test_nothing_is_removed_for_acks_in_a_file_of_the_journal_whose_sync_has_failed() -> None:
+    fs = FaultyFileSystem()
+    store = waiting_for_a_snapshot(fs)
+    with pytest.raises(StorageError, match="cannot sync"):
+        store._sync_acks([], None, store.journal.sync_error)

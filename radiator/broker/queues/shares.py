@@ -285,5 +285,5 @@ def _most(leads: list[int], credit: int, left: int) -> int:
 
 
 def _kind(one: Subscription) -> Kind:
-    """What is the same for equals, but for how long they take."""
+    """Return what two consumers must have in common to be given equally many messages."""
     return one.window, one.ack, one.selection, one.session.window
