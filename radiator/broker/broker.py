@@ -163,7 +163,7 @@ class Broker:
         hold = session.hold
         if hold is not None and not self.throttle.lets(session, hold, now.mono):
             return frames
-        send, send_run, steps = sending.send, sending.send_run, session.steps
+        send, send_plain, steps = sending.send, sending.send_plain, session.steps
         budget = self.budget
         if budget.left != budget.most:
             budget.begin()
@@ -182,9 +182,11 @@ class Broker:
                     begun, steps = steps, None
                     go_on(budget, session, begun)
                 elif frame.head.command == "SEND":
+                    sent = send_plain(self, session, frames, index, now)
+                    if sent:
+                        index += sent
+                        continue
                     send(self, session, frame, now)
-                    if index + 1 < count and frames[index + 1].head is frame.head:
-                        index += send_run(self, session, frames, index + 1, now)
                 else:
                     commands.dispatch(self, session, frame, now)
             except Unfinished as more:
@@ -361,10 +363,13 @@ class Broker:
             feed = self.registry.feed_of(job.partition)
             if feed is not None:
                 self.ready.feed(feed, feed.committed(batch, failure is not None))
-        for group in job.waiters:
-            if group.batch is not None:
-                self.pending_bytes -= group.weight_bytes
-            group.settle(failure)
+        for each in job.waiters:
+            each.settle(failure)
+        if job.place is not None:
+            turn = job.place.turn
+            for each in turn.ends(job.place, failure):
+                self.pending_bytes -= each.weight_bytes
+                each.stored(turn)
 
     def cursor_waiters(self, late: bool) -> list[list[Any]]:
         """Where the receipt of an ACK waits: for the cursors, if any of them changes in this turn, or if the ACK is

@@ -1,16 +1,15 @@
 """Receipts: when a RECEIPT may be sent, and in which order.
 
 A receipt is a promise about something that may still be on its way to the disk. Each session therefore keeps a
-first-in-first-out line of *groups*; a group is a run of RECEIPTs that become true together (all sends that are written
-in one turn, however many batches they went into), and it leaves the line only when it is true and everything before it
-has left. So receipts come in the order of the client's frames, and never before their effect (``docs/protocol.md``,
-"RECEIPT"). What was sent before without asking (``Silent``) is waited for as well: a client that sends a hundred
-messages and asks for one receipt gets it when all of them are stored.
+first-in-first-out line of *groups*; a group is a run of RECEIPTs that become true together (all sends that are stored
+in one turn, to however many logs), and it leaves the line only when it is true and everything before it has left. So
+receipts come in the order of the client's frames, and never before their effect (``docs/protocol.md``, "RECEIPT").
+What was sent before without asking (``Silent``) is waited for as well: a client that sends a hundred messages and asks
+for one receipt gets it when all of them are stored.
 
-Invariants: a group waits for ``waiting`` commits, its own and those of everything silent before it; a commit that
-failed makes the group fail where its first message was; what leaves the line is bytes, ready to send. This module knows
-neither sockets nor storage: a batch is anything with a list ``waiters`` and a ``turn``, which is the same object for
-batches that are written together.
+Invariants: a group waits for ``waiting`` things, its own turn and those of everything silent before it; a message that
+could not be stored makes the group fail where its RECEIPT is; what leaves the line is bytes, ready to send. This module
+knows no sockets, and of storage places and turns only.
 """
 
 from __future__ import annotations
@@ -20,63 +19,45 @@ from typing import Any
 
 from radiator.errors import ProtocolError
 from radiator.stomp.encoder import SERVER_END, receipts_with_offsets
-
-
-class Share:
-    """The RECEIPTs of one group whose messages are in one batch. The batch tells it when it is stored."""
-
-    __slots__ = ("_index", "batch", "group", "weight_bytes")
-
-    def __init__(self, group: ReceiptGroup, index: int, batch: Any) -> None:
-        self.group = group
-        self._index = index  # of its first RECEIPT in the group
-        self.batch = batch
-        self.weight_bytes = 0  # what its RECEIPTs hold in memory, roughly
-
-    def settle(self, failure: ProtocolError | None = None) -> None:
-        """The batch is stored, or is not."""
-        group = self.group
-        self.batch = None  # which holds this: a cycle would keep every message until the collector comes
-        if group.share is self:
-            group.share = None
-        group.told(failure, self._index)
+from radiator.storage.turn import Place, Turn
 
 
 class ReceiptGroup:
     """RECEIPTs of one session that become true together."""
 
-    __slots__ = ("failure", "failure_index", "final", "ids", "line", "offsets", "share", "suffixes", "turn", "waiting",
+    __slots__ = ("failure", "failure_index", "final", "ids", "line", "offsets", "places", "suffixes", "turn", "waiting",
                  "weight_bytes")  # fmt: skip
-    batch = None
 
-    def __init__(self, line: ReceiptLine, waiting: int, turn: object = None) -> None:
+    def __init__(self, line: ReceiptLine, waiting: int, turn: Turn | None = None) -> None:
         self.line = line
         self.turn = turn
         self.ids: list[bytes] = []
         self.offsets: list[int] = []  # of messages, if it is about those
         self.suffixes: list[bytes] = []  # how each RECEIPT of a message ends
-        self.share: Share | None = None  # the latest
+        self.places: list[Place] = []  # where each of these messages is stored
         self.waiting = waiting
-        self.weight_bytes = 0
+        self.weight_bytes = 0  # what its RECEIPTs hold in memory, roughly
         self.failure: ProtocolError | None = None
         self.failure_index = 0  # of the RECEIPT that it is the answer to
         self.final: bytes | None = None  # sent instead of RECEIPTs: an ERROR frame that must not overtake them
 
-    def share_in(self, batch: Any) -> Share:
-        """Wait for one more batch: that of the RECEIPTs that are added from now on."""
-        share = self.share = Share(self, len(self.ids), batch)
-        batch.waiters.append(share)
-        self.waiting += 1
-        return share
+    def stored(self, turn: Turn) -> None:
+        """The messages of its turn are stored, or some could not be."""
+        places, self.places = self.places, []  # they hold the messages
+        for index, place in enumerate(places if turn.failures else ()):
+            if place in turn.failures:
+                self.told(turn.failures[place], index)
+                return
+        self.told(None)
 
     def settle(self, failure: ProtocolError | None = None) -> None:
-        """One of the commits that this group waits for has ended."""
+        """One of the things that this group waits for beside its turn has ended."""
         if failure is not None and not self.offsets:
             self.waiting = 1  # it has failed, whatever becomes of the others
-        self.told(failure, 0)
+        self.told(failure)
 
     def told(self, failure: ProtocolError | None, index: int = 0) -> None:
-        """The same, of one that its RECEIPTs from ``index`` on are about, or are behind."""
+        """Something that it waits for has ended; ``failure`` is about its RECEIPTs from ``index`` on."""
         self.waiting -= 1
         if failure is not None and (self.failure is None or index < self.failure_index):
             self.failure, self.failure_index = failure, index
@@ -97,21 +78,28 @@ class ReceiptGroup:
 
 
 class Silent:
-    """Frames of one session without a receipt that hang on one list of waiters, until that is told; ``group``: the
-    first receipt behind them."""
+    """Frames of one session without a receipt that hang on one turn, or on one list of waiters, until that is told;
+    ``group``: the first receipt behind them."""
 
-    __slots__ = ("_key", "_line", "batch", "group")
+    __slots__ = ("_line", "_turn", "group", "places")
+    weight_bytes = 0
 
-    def __init__(self, line: ReceiptLine, key: Any) -> None:
-        self.batch = None  # as of a receipt that is about no message
+    def __init__(self, line: ReceiptLine, turn: Turn | None) -> None:
         self.group: ReceiptGroup | None = None
+        self.places: dict[Place, None] = {}  # where its messages are stored
         self._line = line
-        self._key = key
+        self._turn = turn
+
+    def stored(self, turn: Turn) -> None:
+        """The messages of its turn are stored, or some could not be."""
+        failures = [turn.failures[place] for place in self.places if place in turn.failures]
+        self.places.clear()
+        self.settle(failures[0] if failures else None)
 
     def settle(self, failure: ProtocolError | None = None) -> None:
-        """It is stored, or is not: then who asks behind it is told."""
-        self._line.told(self, self._key, failure)
-        self._key = None
+        """What it hangs on is stored, or is not: then who asks behind it is told."""
+        self._line.told(self, self._turn, failure)
+        self._turn = None
         if self.group is not None:
             self.group.told(failure)
 
@@ -135,8 +123,8 @@ class ReceiptLine:
         self._groups: deque[ReceiptGroup] = deque()
         self._last: ReceiptGroup | None = None
         self.held_bytes = 0  # of receipts asked for and not handed out
-        self.quiet: Any = None  # the batch that was noted last by silently()
-        self._silent: dict[Any, Silent] = {}  # by batch
+        self.quiet: Place | None = None  # that was noted last by silently()
+        self._silent: dict[Turn, Silent] = {}
         self._fresh: dict[Silent, None] = {}  # those behind which nobody has asked yet
         self._failure: ProtocolError | None = None  # of one of those
 
@@ -161,53 +149,52 @@ class ReceiptLine:
         self._last = None
         self.drain()
 
-    def stored(self, receipt: bytes, offset: int, batch: Any, suffix: bytes) -> int:
-        """A RECEIPT that waits for ``batch``; it ends with ``suffix``. Returns what it weighs in memory."""
-        share = self._share_in(batch)
-        group = share.group
+    def stored(self, receipt: bytes, offset: int, place: Place, suffix: bytes) -> int:
+        """A RECEIPT of the message that is stored at ``place``; it ends with ``suffix``. Returns what it weighs in
+        memory."""
+        group = self._last
+        if group is None or group.turn is not place.turn or self._fresh or self._failure:
+            group = self._begin(place.turn)
         group.ids.append(receipt)
         group.offsets.append(offset)
         group.suffixes.append(suffix)
+        group.places.append(place)
         weight = len(receipt) + RECEIPT_OVERHEAD_BYTES
-        share.weight_bytes += weight
         group.weight_bytes += weight
         self.held_bytes += weight
         return weight
 
-    def stored_many(self, receipts: list[bytes], first: int, batch: Any, suffix: bytes) -> int:
-        """RECEIPTs of messages with consecutive offsets that wait for one batch.
+    def stored_many(self, receipts: list[bytes], first: int, place: Place, suffix: bytes) -> int:
+        """RECEIPTs of messages with consecutive offsets that are stored at one place.
 
         Args:
             receipts: their ids.
             first: the offset of the first message.
-            batch: the batch that all the messages are in.
+            place: where all the messages are stored.
             suffix: how each RECEIPT ends.
 
         Returns:
             What they weigh in memory together.
         """
-        share, count = self._share_in(batch), len(receipts)
-        group = share.group
+        count, group = len(receipts), self._last
+        if group is None or group.turn is not place.turn or self._fresh or self._failure:
+            group = self._begin(place.turn)
         group.ids += receipts
         group.offsets += range(first, first + count)
         group.suffixes += [suffix] * count
+        group.places += [place] * count
         weight = sum(map(len, receipts)) + count * RECEIPT_OVERHEAD_BYTES
-        share.weight_bytes += weight
         group.weight_bytes += weight
         self.held_bytes += weight
         return weight
 
-    def _share_in(self, batch: Any) -> Share:
-        """Return the share in a batch that its next RECEIPT belongs to, and begin a group or a share where needed."""
-        group = self._last
-        if group is None or group.turn is not batch.turn or self._fresh or self._failure:
-            group = ReceiptGroup(self, 0, batch.turn)
-            self._append(group)
-            self._last = group
-        share = group.share
-        if share is None or share.batch is not batch:
-            share = group.share_in(batch)
-        return share
+    def _begin(self, turn: Turn) -> ReceiptGroup:
+        """Return a new group, of RECEIPTs that wait for a turn."""
+        group = ReceiptGroup(self, 1, turn)
+        self._append(group)
+        turn.waiters.append(group)
+        self._last = group
+        return group
 
     def after(self, receipt: bytes, waited: list[list[Any]]) -> None:
         """A RECEIPT that waits for several things, each given by its list of waiters."""
@@ -226,31 +213,33 @@ class ReceiptLine:
         self._append(group)
         return group
 
-    def silently(self, batch: Any) -> None:
-        """A message without a receipt is in this batch."""
-        self.quiet = batch
-        if batch not in self._silent:
-            self._silent[batch] = self._note(batch.waiters, batch)
+    def silently(self, place: Place) -> None:
+        """A message without a receipt is stored there."""
+        self.quiet = place
+        silent = self._silent.get(place.turn)
+        if silent is None:
+            silent = self._silent[place.turn] = self._note(place.turn.waiters, place.turn)
+        silent.places[place] = None
 
     def silently_after(self, waited: list[list[Any]]) -> None:
         """A frame without a receipt has its effect once all these are told."""
         for waiters in waited:
             self._note(waiters, None)
 
-    def _note(self, waiters: list[Any], key: Any) -> Silent:
-        silent = Silent(self, key)
+    def _note(self, waiters: list[Any], turn: Turn | None) -> Silent:
+        silent = Silent(self, turn)
         self._fresh[silent] = None
         waiters.append(silent)
         return silent
 
-    def told(self, silent: Silent, key: Any, failure: ProtocolError | None) -> None:
+    def told(self, silent: Silent, turn: Turn | None, failure: ProtocolError | None) -> None:
         """Nobody has to wait for this any more; if nobody does yet, a failure is for who asks next."""
         self._fresh.pop(silent, None)
         if silent.group is None and self._failure is None:
             self._failure = failure
-        if key is not None:
-            self._silent.pop(key, None)
-            if key is self.quiet:
+        if turn is not None:
+            self._silent.pop(turn, None)
+            if self.quiet is not None and self.quiet.turn is turn:
                 self.quiet = None
 
     def _append(self, group: ReceiptGroup) -> None:

@@ -121,7 +121,7 @@ class Copy:
         first = records[0]
         begins = first.lost or not (log.next_offset or log.segments)  # no hole, and no claim, before the first record
         batch = _batch(records, first.offset if begins else log.next_offset)
-        job = AppendJob(log, batch, [], False, False)
+        job = AppendJob(log, batch, None, False, False)
         if batch.next_offset - batch.base_offset != len(batch):
             job.pieces = _sparse(batch, log.log.salt)
         log.next_offset = batch.next_offset

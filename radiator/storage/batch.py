@@ -1,9 +1,9 @@
 """Batches in memory: the open one that appends fill, and the finished one that readers share.
 
 BatchBuilder is columns under construction (lists, because appending to a list is the cheapest thing Python does); the
-broker hangs the receipts that wait for it on ``waiters``. ``RecordBatch`` is finished and never changes, except that
-the broker may leave what it derived in ``memo`` and ``marks``, and a list column may be swapped for an equal, denser
-array.
+broker hangs on ``waiters`` who waits for it, and receipts on its ``turn``. ``RecordBatch`` is finished and never
+changes, except that the broker may leave what it derived in ``memo`` and ``marks``, and a list column may be swapped
+for an equal, denser array.
 
 Knows: columns. Must not know: files, partitions, what a header block means.
 Invariants: all columns have one length; offsets rise; a dense batch has a ``range`` for its offsets. A batch covers
@@ -21,6 +21,7 @@ from typing import Any
 
 from radiator.storage.dedup import Ids
 from radiator.storage.format import MISSING, TIME_MAX, encode_batch
+from radiator.storage.turn import Turn
 
 # What CPython spends beside the bytes themselves (measured with sys.getsizeof): for the budgets of caches.
 BATCH_OVERHEAD_BYTES = 1_200
@@ -148,9 +149,10 @@ class BatchBuilder:
         "waiters",
     )
 
-    def __init__(self, base_offset: int, turn: object = None) -> None:
+    def __init__(self, base_offset: int, turn: Turn | None = None) -> None:
         self.base_offset = base_offset
-        self.turn = turn  # an object that all batches share which are written and told together
+        self.turn = turn or Turn()
+        self.turn.begins()
         self.receive_ns: list[int] = []
         self.event_ns: list[int] | None = None
         self.transmit_ns: list[int] | None = None

@@ -26,9 +26,10 @@ from collections import deque
 from collections.abc import Iterator
 from itertools import repeat
 from struct import Struct
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from radiator.clock import WallNs
+from radiator.storage.turn import Place
 
 Columns: TypeAlias = "tuple[array[int], array[int], array[int], array[int]]"  # id in two halves, offset, receive time
 
@@ -225,20 +226,14 @@ class Generation:
 
 
 class UnderWay:
-    """A batch with ids that is not yet committed: ``waiters`` hear when it is, or that it failed. ``synced``: it will
-    be synced by then."""
+    """A batch with ids that is not yet committed. ``synced``: it will be synced when it is."""
 
-    __slots__ = ("base_offset", "synced", "waiters")
+    __slots__ = ("base_offset", "place", "synced")
 
-    def __init__(self, base_offset: int, waiters: list[Any]) -> None:
+    def __init__(self, base_offset: int, place: Place) -> None:
         self.base_offset = base_offset
-        self.waiters = waiters
+        self.place = place
         self.synced = False
-
-    @property
-    def turn(self) -> object:
-        """Nothing else is told together with what waits here (``partition.Place``)."""
-        return self
 
 
 class Dedup:
@@ -339,19 +334,19 @@ class Dedup:
 
     # --- what is not committed yet ------------------------------------------------------------------------------------
 
-    def appended(self, base_offset: int, waiters: list[Any], high_watermark: int) -> None:
-        """The open batch of that base offset has got an id."""
+    def appended(self, base_offset: int, place: Place, high_watermark: int) -> None:
+        """The open batch of that base offset has got an id; who wants to know of it waits at ``place``."""
         in_flight = self._in_flight
-        if in_flight and in_flight[-1].waiters is waiters:
+        if in_flight and in_flight[-1].place is place:
             return
         while in_flight and in_flight[0].base_offset < high_watermark:
             in_flight.popleft()
-        in_flight.append(UnderWay(base_offset, waiters))
+        in_flight.append(UnderWay(base_offset, place))
 
-    def to_be_synced(self, waiters: list[Any]) -> None:
-        """The batch with these waiters will be synced before they are told."""
+    def to_be_synced(self, place: Place) -> None:
+        """The batch that is stored there will be synced before it is committed."""
         for batch in reversed(self._in_flight):
-            if batch.waiters is waiters:
+            if batch.place is place:
                 batch.synced = True
                 return
 

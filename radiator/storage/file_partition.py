@@ -23,13 +23,14 @@ from radiator.storage.jobs import AppendJob, ArchivedJob, CutJob, Job, RemoveJob
 from radiator.storage.journal.checkpoint import Checkpoints
 from radiator.storage.log import Log
 from radiator.storage.options import PartitionOptions
-from radiator.storage.partition import IDLE, Agenda, Partition, Place
+from radiator.storage.partition import IDLE, Agenda, Partition
 from radiator.storage.reads import ReadJob
 from radiator.storage.recovery import Recovered
 from radiator.storage.reopen import Reopened
 from radiator.storage.retention import held_back, many_commits, roll_due_ns, settled_and_large, size_due_bytes, to_drop
 from radiator.storage.segment import SegmentInfo
 from radiator.storage.tail import ColdCache, Tail
+from radiator.storage.turn import Place, Turn
 
 NOWHERE = 1 << 63  # an offset
 RETRY_EVERY_NS = 2_000_000_000  # how soon a partition that failed takes messages again when the disk lets it
@@ -38,16 +39,13 @@ RETRY_EVERY_NS = 2_000_000_000  # how soon a partition that failed takes message
 class ToSync:
     """Receipts that wait for a sync of what is written, or under way. ``offset``: the highest that they wait for."""
 
-    __slots__ = ("offset", "waiters")
+    __slots__ = ("offset", "turn", "waiters")
 
     def __init__(self) -> None:
         self.offset = -1
+        self.turn = Turn()
+        self.turn.begins()
         self.waiters: list[Any] = []
-
-    @property
-    def turn(self) -> object:
-        """Nothing else is told together with what waits here (``partition.Place``)."""
-        return self
 
 
 class FilePartition(Partition):
@@ -179,9 +177,9 @@ class FilePartition(Partition):
     def makes_files(self) -> bool:  # type: ignore[override]
         return self.roll_wanted or self._retry_wanted or not (self.segments or self.open_batch is IDLE)
 
-    def _turn(self) -> object:
+    def _turn(self) -> Turn:
         if not self.segments:
-            return object()  # it may have to wait until it may begin a file
+            return Turn()  # it may have to wait until it may begin a file
         return self._agenda.turn_synced if self.options.sync.always else self._agenda.turn_unsynced
 
     def want_file(self) -> None:
@@ -212,8 +210,8 @@ class FilePartition(Partition):
             for place, builder in enumerate(builders):
                 needs_sync = always or builder.sync_requested or place <= atomic
                 if needs_sync and self.dedup is not None:
-                    self.dedup.to_be_synced(builder.waiters)
-                job = AppendJob(self, builder.finish(), builder.waiters, needs_sync, roll)
+                    self.dedup.to_be_synced(builder)
+                job = AppendJob(self, builder.finish(), builder, needs_sync, roll)
                 job.atomic = place <= atomic  # and what stands before it: no decided offset may hang in the air
                 jobs.append(job)
                 roll = False
@@ -307,11 +305,11 @@ class FilePartition(Partition):
             under_way = None if self.dedup is None else self.dedup.in_flight_at(offset)
             if under_way is None:
                 return None  # of an earlier run: the journal has it
-            builders = [each for each in (*self._closed, self.open_batch) if each.waiters is under_way.waiters]
-            if builders:
-                builders[0].sync_requested = True
-            if builders or under_way.synced:
-                return under_way
+            opened = [each for each in (*self._closed, self.open_batch) if each is under_way.place]
+            for builder in opened:
+                builder.sync_requested = True
+            if opened or under_way.synced:
+                return under_way.place
         elif offset < self.synced_to:
             return None
         self._to_sync.offset = max(self._to_sync.offset, offset)
@@ -326,7 +324,7 @@ class FilePartition(Partition):
         if waiting.offset >= self.high_watermark:  # what was under way could not be written
             jobs.append(VainJob(self))
             jobs[-1].error = StorageError(f"partition {self.name}: a repeated message was not stored the first time")
-        jobs[-1].waiters = waiting.waiters
+        jobs[-1].waiters, jobs[-1].place = waiting.waiters, waiting
         return jobs
 
     @property
@@ -344,7 +342,7 @@ class FilePartition(Partition):
         return max(self.decided_to, self.high_watermark)
 
     def _decided_again(self, batch: RecordBatch) -> AppendJob:
-        job = AppendJob(self, batch, [], True, False)
+        job = AppendJob(self, batch, None, True, False)
         job.decided = job.again = True
         return job
 

@@ -20,6 +20,7 @@ from radiator.storage import archived, layout
 from radiator.storage.batch import RecordBatch
 from radiator.storage.files import storage_error
 from radiator.storage.reopen import Reopened, cut, reopen
+from radiator.storage.turn import Place
 
 if TYPE_CHECKING:
     from radiator.storage.file_partition import FilePartition
@@ -32,7 +33,7 @@ DENSIFY_RECORDS_MIN = 16  # below, an array costs more than the list it replaces
 class Job:
     """Base: does nothing. ``finished`` jobs (memory partitions) need no thread: only ``done``."""
 
-    __slots__ = ("batch", "error", "needs_sync", "partition", "waiters")
+    __slots__ = ("batch", "error", "needs_sync", "partition", "place", "waiters")
     finished = False
     before_entry = False  # it comes before the journal's entry of its group, and may refuse what that is about
     postponed = again = False  # it could not be done, and holds all the same; was so before (``AppendJob``)
@@ -43,6 +44,7 @@ class Job:
     def __init__(self, partition: Any = None, needs_sync: bool = False) -> None:
         self.partition = partition
         self.batch: RecordBatch | None = None
+        self.place: Place | None = None  # where receipts wait for it
         self.waiters: list[Any] = []
         self.needs_sync = needs_sync
         self.error: StorageError | None = None
@@ -82,6 +84,11 @@ def run(jobs: list[Job]) -> list[Job]:
     return jobs
 
 
+def waiting(job: Job) -> int:
+    """Return how many wait for a job."""
+    return len(job.waiters) + (0 if job.place is None else len(job.place.turn.waiters))
+
+
 class FinishedJob(Job):
     """Of a memory partition: it was done when it was made."""
 
@@ -108,7 +115,7 @@ class AppendJob(Job):
     partition: FilePartition
 
     def __init__(
-        self, partition: FilePartition, batch: RecordBatch, waiters: list[Any], needs_sync: bool, roll: bool
+        self, partition: FilePartition, batch: RecordBatch, place: Place | None, needs_sync: bool, roll: bool
     ) -> None:
         self.atomic = False  # part of a transaction over several logs
         self.decided = False  # in the journal: whatever happens to this partition's files, this batch will be there
@@ -120,7 +127,8 @@ class AppendJob(Job):
         self.pieces: list[bytes] | None = None  # the batch, if it has been encoded already
         self.partition = partition
         self.batch: RecordBatch = batch
-        self.waiters = waiters
+        self.place = place  # none: nobody waits, it was told already
+        self.waiters = [] if place is None else place.waiters
         self.needs_sync = needs_sync
         self.error = None
         self.roll = roll
@@ -179,7 +187,7 @@ class SyncJob(Job):
 
     @property
     def refusals(self) -> int:
-        return len(self.waiters)
+        return waiting(self)
 
     def sync(self) -> None:
         log, journal = self.partition.log, self._journal
@@ -218,7 +226,7 @@ class VainJob(Job):
 
     @property
     def refusals(self) -> int:
-        return len(self.waiters)
+        return waiting(self)
 
 
 class RollJob(Job):

@@ -163,7 +163,7 @@ class MemoryPartition(Partition):
         for builder in builders:
             job = FinishedJob(self)
             job.batch = batch = builder.finish()
-            job.waiters = builder.waiters
+            job.place, job.waiters = builder, builder.waiters
             if len(batch) >= DENSIFY_RECORDS_MIN:
                 densify(batch)
             self.destinations.update(batch.names)

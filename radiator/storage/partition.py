@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Protocol
 
 from radiator import limits
 from radiator.clock import MonoNs, Now, WallNs
@@ -34,23 +33,12 @@ from radiator.storage.options import PartitionOptions
 from radiator.storage.reads import PositionJob, ReadJob, last_in_memory, time_in_memory
 from radiator.storage.segment import SegmentInfo
 from radiator.storage.tail import Tail
+from radiator.storage.turn import Place, Turn
 from radiator.timers import NEVER_NS, Timers
 
 RECORDS_MAX = limits.BATCH_RECORDS_MAX
 BYTES_MAX = limits.BATCH_BYTES_MAX
 NAMES_MAX = limits.BATCH_NAMES_MAX
-
-
-class Place(Protocol):
-    """Where receipts wait."""
-
-    @property
-    def waiters(self) -> list[Any]:
-        """Each is told how it ended."""
-
-    @property
-    def turn(self) -> object:
-        """An object that all places share whose waiters are told in the same turn."""
 
 
 IDLE = BatchBuilder(-1)  # stands in open_batch while nothing is open
@@ -91,8 +79,8 @@ class Agenda:
 
     def begin_turn(self) -> None:
         """Begin the next turn: batches that are begun from now on are not written with those before."""
-        self.turn_synced = object()  # of batches that are written and synced together (``BatchBuilder.turn``)
-        self.turn_unsynced = object()  # of batches whose rules need no sync: they are told before it
+        self.turn_synced = Turn()
+        self.turn_unsynced = Turn()  # of batches whose rules need no sync: they are told before it
 
     def wake(self, partition: Partition, deadline_ns: MonoNs) -> None:
         """tick() must come by then, or before."""
@@ -305,7 +293,7 @@ class Partition(ABC):
         if run.ids:
             dedup = self._remembering()
             dedup.extend(run.ids, first, self.last_receive_ns)
-            dedup.appended(builder.base_offset, builder.waiters, self.high_watermark)
+            dedup.appended(builder.base_offset, builder, self.high_watermark)
         return first
 
     def make_room(self, records: int, size_bytes: int) -> None:
@@ -335,9 +323,9 @@ class Partition(ABC):
         self.queue()
         return self.open_batch
 
-    def _turn(self) -> object:
+    def _turn(self) -> Turn:
         """Return the turn of a batch that begins now. Here each batch has its own."""
-        return object()
+        return Turn()
 
     def queue(self) -> None:
         """take() must come by."""
@@ -372,12 +360,13 @@ class Partition(ABC):
             synced: whether the message must be synced, and not only written, even if the rule says less.
 
         Returns:
-            Something with a list ``waiters``. What is in the list is told when the message is written, or synced if
-            the rule or ``synced`` says so, or that it cannot be.
+            A place that ends when the message is written, or synced if the rule or ``synced`` says so, or when it is
+            known that it cannot be.
         """
         if offset < self.high_watermark or self.dedup is None:
             return None
-        return self.dedup.in_flight_at(offset)
+        under_way = self.dedup.in_flight_at(offset)
+        return None if under_way is None else under_way.place
 
     def new_dedup(self) -> Dedup:
         options, salt = self.options, int.from_bytes(self.fs.entropy(8), "little") | 1
@@ -387,7 +376,7 @@ class Partition(ABC):
         """The message just appended, at ``offset``, is the one of that identity."""
         dedup = self._remembering()
         dedup.add(identity, offset, self.last_receive_ns)
-        dedup.appended(self.open_batch.base_offset, self.open_batch.waiters, self.high_watermark)
+        dedup.appended(self.open_batch.base_offset, self.open_batch, self.high_watermark)
 
     def _remembering(self) -> Dedup:
         if self.dedup is None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from radiator.broker.receipts import PLAIN_SUFFIX, ReceiptLine
 from radiator.errors import ProtocolError
+from radiator.storage.turn import Turn
 from tests.broker.harness import World
 
 pytestmark = pytest.mark.usefixtures("both_speeds")
@@ -19,13 +20,16 @@ SUFFIX = b"\npartition:p\n\n\0"
 
 
 class Batch:
-    def __init__(self, turn: object = None) -> None:
+    def __init__(self, turn: Turn | None = None) -> None:
         self.waiters: list[Any] = []
-        self.turn = turn or object()
+        self.turn = turn or Turn()
+        self.turn.begins()
 
     def commit(self, failure: ProtocolError | None = None) -> None:
-        for group in self.waiters:
-            group.settle(failure)
+        for each in self.waiters:
+            each.settle(failure)
+        for each in self.turn.ends(self, failure):
+            each.stored(self.turn)
 
 
 class Line:
@@ -70,7 +74,7 @@ def test_receipts_of_one_batch_share_a_group(line: Line) -> None:
     batch = Batch()
     for number in range(5):
         line.line.stored(b"%d" % number, number, batch, SUFFIX)
-    assert len(batch.waiters) == 1
+    assert len(batch.turn.waiters) == 1
     batch.commit()
     assert line.ids == list("01234")
 
@@ -166,7 +170,7 @@ def test_receipt_ids_are_echoed_byte_by_byte(line: Line) -> None:
 
 
 def test_receipts_of_batches_that_are_written_together_go_out_together(line: Line) -> None:
-    turn = object()
+    turn = Turn()
     batches = [Batch(turn) for _ in range(3)]
     for number in range(9):
         line.line.stored(b"%d" % number, number, batches[number % 3], SUFFIX)
@@ -181,7 +185,7 @@ def test_receipts_of_batches_that_are_written_together_go_out_together(line: Lin
 
 
 def test_what_one_of_several_batches_lacks_is_told_with_its_first_receipt(line: Line) -> None:
-    turn = object()
+    turn = Turn()
     first, second, third = Batch(turn), Batch(turn), Batch(turn)
     for number, batch in enumerate([first, second, first, third, second]):
         line.line.stored(b"%d" % number, number, batch, SUFFIX)
@@ -200,7 +204,7 @@ def test_any_interleaving_keeps_order_and_never_promises_early(data: st.DataObje
     """Receipts of random kinds, commits in random order, some in vain: what is out is always a prefix that is true, all
     of it once it is known, and behind the first failure nothing but that."""
     line = Line()
-    turns = [object(), object()]
+    turns = [Turn(), Turn()]
     batches = [Batch(data.draw(st.sampled_from(turns))) for _ in range(4)]
     done, failed = [False] * 4, [False] * 4
     wanted: list[tuple[str, list[int], str]] = []
@@ -284,7 +288,8 @@ def test_many_in_one_batch_are_noted_once_and_nothing_is_left_of_them() -> None:
     for number in range(300):
         line.line.silently(batches[number % 3])
     line.line.silently_after([batches[0].waiters])
-    assert [len(batch.waiters) for batch in batches] == [2, 1, 1]
+    assert [len(batch.waiters) for batch in batches] == [1, 0, 0]
+    assert [len(batch.turn.waiters) for batch in batches] == [1, 1, 1]
     for batch in batches:
         batch.commit()
     assert not line.line._silent and not line.line._fresh and line.line.quiet is None and line.line.empty

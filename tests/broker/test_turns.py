@@ -80,7 +80,7 @@ def test_many_long_selectors_are_not_all_asked_in_one_go(kind: str) -> None:
     assert all(client.bodies() == ["9"] for client in clients)
 
 
-@pytest.mark.parametrize(("destinations", "count"), [(2, 20), (1, 300)], ids=["each by itself", "a run"])
+@pytest.mark.parametrize(("destinations", "count"), [(2, 80), (1, 300)], ids=["each by itself", "a run"])
 def test_frames_that_are_late_come_again(destinations: int, count: int) -> None:
     world = World()
     client = world.connect()

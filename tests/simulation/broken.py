@@ -125,7 +125,7 @@ def an_entry_is_applied_twice(right: Any) -> Any:
             offsets = range(first, first + len(columns.blocks))
             batch = RecordBatch(*columns._replace(offsets=offsets, base_offset=first))
             partition.next_offset = batch.next_offset
-            job = AppendJob(partition, batch, [], True, False)
+            job = AppendJob(partition, batch, None, True, False)
             job.decided = True
             job.write()
             job.done(now)

@@ -48,7 +48,8 @@ if TYPE_CHECKING:
     from radiator.clock import MonoNs
     from radiator.routing.policy import Policy
     from radiator.stomp.frames import Frame
-    from radiator.storage.partition import Partition, Place
+    from radiator.storage.partition import Partition
+    from radiator.storage.turn import Place
 
 DROP_UNITS = 4  # of a message that is given up
 HAPPENING_A_UNIT = 8  # messages, and deliveries that are answered

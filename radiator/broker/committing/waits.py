@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from radiator.broker.budget import Steps
     from radiator.broker.transactions import Transaction
     from radiator.errors import ProtocolError
-    from radiator.storage.partition import Partition, Place
+    from radiator.storage.partition import Partition
+    from radiator.storage.turn import Place
 
 
 class AllOf:
@@ -36,7 +37,6 @@ class AllOf:
     """
 
     __slots__ = ("_failure", "_waiters", "_waiting")
-    batch = None  # as of a receipt that is about no message
 
     def __init__(self, waiters: Iterable[Any] = ()) -> None:
         self._waiting = 1

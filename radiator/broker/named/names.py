@@ -49,8 +49,6 @@ GRACE_NS = 3_600 * NS_PER_SECOND  # after a start: time for those who use a name
 class Making:
     """Receipts that wait for a new name to stand in the file, which is gone if it cannot."""
 
-    batch = None  # as of a receipt that waits for no message
-
     def __init__(self, names: Names, named: Named, waiters: list[Any]) -> None:
         self._names = names
         self._named = named

@@ -2,8 +2,8 @@
 
 A SEND's headers are understood once: the result, a *plan*, is left in ``head.memo``, and heads are shared by all frames
 with the same header block (``radiator.stomp.heads``). So a repeated SEND costs one attribute look-up, an append to the
-open batch and a place in the line of receipts. Those that follow one another with the same head share even that
-(``send_run``).
+open batch and a place in the line of receipts (``send_plain``). Those that follow one another with the same head share
+even that.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ INDEXED_TOGETHER = 32  # ids of a transaction, for the index of those that are r
 INDEXED_A_UNIT = 2
 RESERVED_PREFIX = "/radiator/"
 HEADERS = idempotence.HEADERS
-RUN_MAX = 256  # messages that are sent together, between two looks at the time: about 50 us
+PLAIN_MAX = 16  # messages that are sent between two looks at the time: about 30 us
+RUN_MAX = 256  # the same, of messages with the same head
 
 
 class Plan:
@@ -66,6 +67,7 @@ class Plan:
         "identity",
         "mandatory",
         "name",
+        "plain",
         "rated",
         "rights",
         "special",
@@ -97,6 +99,7 @@ class Plan:
         self.rated = policy.rule.rate_messages is not None and not self.name.startswith(TEMPORARY)
         # Anything beyond "append, maybe receipt" takes the slow path.
         self.special = self.sync or self.mandatory or limited or self.rated
+        self.plain = not self.special and self.identity is None  # ``send_plain``
 
 
 def send(broker: Broker, session: Session, frame: Frame, now: Now) -> None:
@@ -148,52 +151,70 @@ def send(broker: Broker, session: Session, frame: Frame, now: Now) -> None:
         session.receipts.silently(batch)
 
 
-def send_run(broker: Broker, session: Session, frames: list[Frame], start: int, now: Now) -> int:
-    """Send a run of frames with the head of the frame before, which was sent a moment ago.
+def send_plain(broker: Broker, session: Session, frames: list[Frame], start: int, now: Now) -> int:
+    """Send frames whose headers are understood, and mean no more than that a message is to be kept.
 
     Args:
         broker: the broker.
         session: the session that the frames came from.
-        frames: the frames; ``frames[start - 1]`` is the one that was sent.
-        start: the first of the run.
+        frames: what came.
+        start: the first frame that has not been acted on.
         now: the time.
 
     Returns:
-        How many were sent, as ``send`` would have sent each of them. 0 where it would have to look at each one, or
-        begin a batch.
+        How many were sent, as ``send`` would have sent each of them: those up to the first that has to be looked at.
     """
-    head = frames[start].head
-    plan = head.memo
-    if (
-        plan is None
-        or plan.special
-        or plan.identity is not None
-        or plan.generation != broker.generation
-        or plan.rights is not session.rights
-        or broker.files_refused is not None
-    ):
+    if broker.files_refused is not None:
         return 0
-    destination = plan.destination
-    feed = plan.feed or destination.only_feed
-    if feed is None:
-        return 0
-    bodies, receipts, size_bytes = same_head_run(frames, start, RUN_MAX)
-    partition = feed.partition
-    first = partition.append_many(plan.name, plan.block, bodies, size_bytes, now.wall, plan.event_ns, plan.transmit_ns)
-    if first is None:
-        return 0
-    count = len(bodies)
-    stats = broker.stats
-    stats.messages_in += count
-    stats.body_bytes_in += size_bytes
-    broker.pending_bytes += size_bytes + count * (len(plan.block) + RECORD_OVERHEAD_BYTES)
-    batch = partition.open_batch
-    if receipts:
-        suffix = destination.receipt_suffix(feed, session.version)
-        broker.pending_bytes += session.receipts.stored_many(receipts, first, batch, suffix)
-    elif batch is not session.receipts.quiet:
-        session.receipts.silently(batch)
-    return count
+    generation, rights, version, receipts = broker.generation, session.rights, session.version, session.receipts
+    now_ns, index, count = now.wall, start, len(frames)
+    stop = min(start + PLAIN_MAX, count)
+    body_bytes = weight = 0
+    try:
+        while index < stop:
+            frame = frames[index]
+            head = frame.head
+            plan = head.memo
+            if plan is None or not plan.plain or plan.generation != generation or plan.rights is not rights:
+                break
+            feed = plan.feed or plan.destination.only_feed
+            if feed is None:
+                break
+            partition, body, block = feed.partition, frame.body, plan.block
+            offset = partition.append(plan.name, block, body, now_ns, plan.event_ns, plan.transmit_ns)
+            place = partition.open_batch
+            weight += len(body) + len(block) + RECORD_OVERHEAD_BYTES
+            body_bytes += len(body)
+            index += 1
+            if frame.receipt is not None:
+                suffix = plan.destination.receipt_suffix(feed, version)
+                weight += receipts.stored(frame.receipt, offset, place, suffix)
+            elif place is not receipts.quiet:
+                receipts.silently(place)
+            if index < count and frames[index].head is head:
+                bodies, ids, size_bytes = same_head_run(frames, index, RUN_MAX)
+                first = partition.append_many(
+                    plan.name, block, bodies, size_bytes, now_ns, plan.event_ns, plan.transmit_ns
+                )
+                if first is None:
+                    continue
+                weight += size_bytes + len(bodies) * (len(block) + RECORD_OVERHEAD_BYTES)
+                body_bytes += size_bytes
+                index += len(bodies)
+                if ids:
+                    suffix = plan.destination.receipt_suffix(feed, version)
+                    weight += receipts.stored_many(ids, first, place, suffix)
+                elif place is not receipts.quiet:
+                    receipts.silently(place)
+                stop = index  # others have their turn
+    except StorageError:
+        pass  # that message was not appended: ``send`` meets the error, and says what it means
+    finally:
+        stats = broker.stats
+        stats.messages_in += index - start
+        stats.body_bytes_in += body_bytes
+        broker.pending_bytes += weight
+    return index - start
 
 
 def no_memory(

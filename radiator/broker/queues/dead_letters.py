@@ -330,12 +330,11 @@ class Loading:
 class Appended:
     """Waits for the batch that a message was appended to, as a receipt does."""
 
-    __slots__ = ("_letter", "_owner", "batch")
+    __slots__ = ("_letter", "_owner")
 
     def __init__(self, owner: DeadLetters, letter: Letter) -> None:
         self._owner = owner
         self._letter = letter
-        self.batch = None
 
     def settle(self, failure: ProtocolError | None = None) -> None:
         """The batch is stored, or could not be."""

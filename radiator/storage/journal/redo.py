@@ -110,7 +110,7 @@ class Redo:
         merger, end = merge_run(data, 0, batches[0].header, batches[-1].end_offset, len(data))
         if end < len(data) or len(merger.ids) > limits.BATCH_NAMES_MAX:
             return False
-        job = AppendJob(partition, merger.finish(), [], True, roll=False)
+        job = AppendJob(partition, merger.finish(), None, True, roll=False)
         job.pieces = [data]
         job.write()
         if job.error is not None:
@@ -145,7 +145,7 @@ def _append(partition: FilePartition, data: bytes, notes: list[RecoveryNote], no
     elif columns.base_offset > start:
         text = f"offsets {start} to {columns.base_offset - 1} are neither in a segment nor in the journal"
         notes.append(RecoveryNote(partition.directory, text, "damage", start, columns.base_offset - 1))
-    job = AppendJob(partition, batch, [], True, roll=start < columns.base_offset)
+    job = AppendJob(partition, batch, None, True, roll=start < columns.base_offset)
     job.decided = True
     job.write()
     return _done(job, now)
