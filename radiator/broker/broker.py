@@ -18,7 +18,7 @@ Invariants: nothing is shown to a reader above the high watermark; a receipt lea
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -338,9 +338,11 @@ class Broker:
         nobody waits for them: then they are gathered for ``SETTLE_INTERVAL_NS``."""
         return now_ns - self._settled_ns >= SETTLE_INTERVAL_NS or self.store.dirty or bool(self.store.cursors.waiters)
 
-    def completed(self, job: Any, now: Now) -> None:
-        """A job was written and synced as its policy says, or failed."""
-        self._completed(job, self.timing.see(now))
+    def completed(self, jobs: Iterable[Any], now: Now) -> None:
+        """Jobs were written and synced as their policies say, or have failed."""
+        now = self.timing.see(now)
+        for job in jobs:
+            self._completed(job, now)
 
     def _completed(self, job: Any, now: Now) -> None:
         job.done(now)
@@ -357,8 +359,7 @@ class Broker:
             log.error("storage: %s: offsets %d to %d are lost", job.partition.name, first, last)
         batch = job.batch
         if batch is not None and not job.again:  # what is postponed must not keep everybody's sockets from being read
-            self.pending_bytes -= batch.size_bytes + len(batch) * RECORD_OVERHEAD_BYTES
-        if batch is not None and not job.again:
+            self.pending_bytes -= batch.size_bytes + len(batch.blocks) * RECORD_OVERHEAD_BYTES
             self.stats.commits += 1
             feed = self.registry.feed_of(job.partition)
             if feed is not None:

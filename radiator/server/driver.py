@@ -275,8 +275,7 @@ class Driver:
         """Let what these jobs have done take effect. Returns the present time."""
         now = clock.now()
         try:
-            for job in jobs:
-                self.broker.completed(job, now)
+            self.broker.completed(jobs, now)
         except Exception:
             give_up()  # some of the group would wait for ever
         self._checkpoints_behind = self.broker.store.checkpoints_behind

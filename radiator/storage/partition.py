@@ -73,14 +73,17 @@ class Agenda:
         self.dirty: list[Partition] = []
         self.moments: dict[Moment, None] = {}  # somebody asks where logs ended then
         self.removals: list[Job] = []  # which come after everything else of a turn, and after its syncs
-        self.begin_turn()
+        self.turn_synced = Turn()
+        self.turn_unsynced = Turn()  # of batches whose rules need no sync: they are told before it
         self._mono: Timers[MonoNs, Partition] = Timers()
         self._wall: Timers[WallNs, Partition] = Timers()
 
     def begin_turn(self) -> None:
         """Begin the next turn: batches that are begun from now on are not written with those before."""
-        self.turn_synced = Turn()
-        self.turn_unsynced = Turn()  # of batches whose rules need no sync: they are told before it
+        if self.turn_synced.begun:
+            self.turn_synced = Turn()
+        if self.turn_unsynced.begun:
+            self.turn_unsynced = Turn()
 
     def wake(self, partition: Partition, deadline_ns: MonoNs) -> None:
         """tick() must come by then, or before."""

@@ -315,7 +315,7 @@ class Store:
         names = self.definitions.take(now.mono)
         told = self.cursors.take(now.mono)
         # First: the acks of transactions in this group are in no snapshot yet, so its entry is for the next checkpoint.
-        jobs = [*self.checkpoints.jobs(now), *self._grouped([*jobs, *told, *names])]
+        jobs = self.checkpoints.jobs(now) + self._grouped(jobs, told, names)
         removals = self._agenda.removals
         if removals:  # behind the acks that let them go
             for job in removals:
@@ -344,43 +344,51 @@ class Store:
     def store_cursors(self, now: Now) -> None:
         """Write and sync what cursors have to tell, while no other thread runs. Raises StorageError."""
         self.cursors.hurry()
-        jobs = run(self._grouped(list(self.cursors.take(now.mono))))
+        jobs = run(self._grouped([], self.cursors.take(now.mono), []))
         for job in jobs:
             job.done(now)
         for job in jobs:
             if job.error is not None:
                 raise StorageError(str(job.error))
 
-    def _grouped(self, jobs: list[Job]) -> list[Job]:
+    def _grouped(self, jobs: list[Job], told: list[CursorJob], named: list[DefinitionsJob]) -> list[Job]:
         """The jobs, behind those that decide them. What need not be synced is first, and has an entry of its own."""
-        appends = [job for job in jobs if isinstance(job, AppendJob) and not job.again]
-        cursors = next((job for job in jobs if isinstance(job, CursorJob)), None)
-        names = next((job for job in jobs if isinstance(job, DefinitionsJob)), None)
-        if not (appends or self._outcomes or cursors or names):
-            return jobs
-        early = [job for job in jobs if job.before_entry]
-        jobs = [job for job in jobs if not job.before_entry]
+        appends: list[AppendJob] = []
+        early: list[Job] = []
+        size_bytes = 0
+        for job in jobs:
+            if type(job) is AppendJob:
+                if not job.again:
+                    appends.append(job)
+                    size_bytes += job.batch.size_bytes
+            elif job.before_entry:
+                early.append(job)
+        if early:
+            jobs = [job for job in jobs if not job.before_entry]
+        jobs += [*told, *named]
+        cursors, names = (told[0] if told else None), (named[0] if named else None)
         if self._outcomes:
             waiters, outcomes = self.transaction_waiters, self._outcomes
             self._together, self.transaction_waiters, self._outcomes = {}, [], []
             return [*early, GroupJob(self.journal, appends, True, cursors, names, waiters, outcomes), *jobs]
         syncing = {job.partition for job in appends if job.needs_sync}
-        _pass_by(appends)
-        appends = [job for job in appends if not job.direct]
-        if not (appends or cursors or names):
-            return [*early, *jobs]
+        if size_bytes >= limits.JOURNAL_PASSED_BYTES_MIN:
+            _pass_by(appends)
+            appends = [job for job in appends if not job.direct]
+        if not (appends or told or named):
+            return early + jobs
+        strict = names is not None or (
+            cursors is not None and (cursors.needs_sync or (cursors.creates and bool(syncing)))
+        )
         synced = [job for job in appends if job.partition in syncing]
+        if len(synced) == len(appends) or not (synced or strict):
+            return [*early, GroupJob(self.journal, appends, strict or bool(synced), cursors, names), *jobs]
         others = [job for job in appends if job.partition not in syncing]
-        strict = bool(synced or names)
-        if cursors is not None:
-            strict |= cursors.needs_sync or (cursors.creates and bool(syncing))
-        if strict and others:
-            first = {job.partition for job in others}
-            writes = [job for job in jobs if isinstance(job, AppendJob) and job.partition in first]
-            behind = [job for job in jobs if not (isinstance(job, AppendJob) and job.partition in first)]
-            groups = GroupJob(self.journal, others, False), GroupJob(self.journal, synced, True, cursors, names)
-            return [*early, groups[0], *writes, groups[1], *behind]
-        return [*early, GroupJob(self.journal, appends, strict, cursors, names), *jobs]
+        first = {job.partition for job in others}
+        writes = [job for job in jobs if type(job) is AppendJob and job.partition in first]
+        behind = [job for job in jobs if not (type(job) is AppendJob and job.partition in first)]
+        groups = GroupJob(self.journal, others, False), GroupJob(self.journal, synced, True, cursors, names)
+        return [*early, groups[0], *writes, groups[1], *behind]
 
     def together(
         self,

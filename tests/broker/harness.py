@@ -282,8 +282,7 @@ class World:
 
     def completed(self) -> None:
         jobs, self.jobs = self.jobs, []
-        for job in jobs:
-            self.broker.completed(job, self.time)
+        self.broker.completed(jobs, self.time)
 
     def commit(self) -> bool:
         """Take, write, sync, completed; False if there was nothing."""

@@ -56,7 +56,7 @@ def test_the_receipt_of_commit_waits_for_the_disk(world: World) -> None:
     assert client.receipts() == []
     world.sync()
     first, *rest = world.jobs
-    world.broker.completed(first, world.time)
+    world.broker.completed([first], world.time)
     client.flush()
     assert client.receipts() == []
     world.jobs = rest

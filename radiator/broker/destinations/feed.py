@@ -124,7 +124,7 @@ class Feed:
         """A batch was stored, or could not be: then its offsets, and all after it, will be given to other messages, and
         nobody may already stand behind them. Returns the sources whose queues have something to do by that."""
         if not failed:
-            concerned = self._concerned(batch)
+            concerned = self.sources if len(self.sources) <= 1 else self._concerned(batch)
             for source in concerned:
                 source.pass_by(batch)
                 if source.early:
@@ -144,7 +144,7 @@ class Feed:
 
     def _concerned(self, batch: RecordBatch) -> Iterable[Any]:
         """Those of which the batch has something. In memory all are told: what they have not passed over takes room."""
-        if len(self.sources) <= 1 or isinstance(self.partition, MemoryPartition):
+        if isinstance(self.partition, MemoryPartition):
             return self.sources
         if self._claims is None:
             self._claims = Claims(self.sources)

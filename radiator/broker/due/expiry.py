@@ -75,7 +75,10 @@ class Expiry:
 
     def stored(self, batch: RecordBatch) -> None:
         """One more batch is in the log."""
-        first_ns = first_expiry(batch, self._source.terms.ttl_ns)
+        ttl_ns = self._source.terms.ttl_ns
+        if ttl_ns is None and not marks(batch) & EXPIRES:
+            return
+        first_ns = first_expiry(batch, ttl_ns)
         if first_ns < NEVER_NS:
             self._some = True
             self._timing.at_wall(first_ns, self)

@@ -10,6 +10,7 @@ Invariant: a header that is no time, in a message of an earlier version, means n
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from radiator.broker.destinations.keys import header_value
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 NOW, EXPIRED = WallNs(0), WallNs(-1)  # verdicts; any other is the moment at which to look again
 EXPIRES, DELIVER_AT = 1, 2  # marks
 FIRST: Final = "first expiry"  # a key in ``RecordBatch.memo``
+REMEMBERED_BYTES_MAX = 1_024  # of a header block whose marks are remembered
 DIGITS_MAX = 15  # of milliseconds: far beyond what fits 64 bits of nanoseconds is never
 
 _expires = header_value("expires")
@@ -35,10 +37,23 @@ def marks(batch: RecordBatch) -> int:
     found = batch.marks
     if found < 0:
         blocks = batch.blocks
-        alike = blocks.count(blocks[0]) == len(blocks)  # the rule: one producer, one block, and the same object
-        text = b"\n" + (blocks[0] if alike else b"\n".join(blocks))
-        found = batch.marks = EXPIRES * (b"\nexpires:" in text) | DELIVER_AT * (b"\ndeliver-at:" in text)
+        first = blocks[0]
+        if blocks.count(first) != len(blocks):
+            found = _found_in(b"\n".join(blocks))
+        elif len(first) > REMEMBERED_BYTES_MAX:
+            found = _found_in(first)
+        else:  # the rule: one producer, one block, and the same object
+            found = _remembered(first)
+        batch.marks = found
     return found
+
+
+def _found_in(text: bytes) -> int:
+    text = b"\n" + text
+    return EXPIRES * (b"\nexpires:" in text) | DELIVER_AT * (b"\ndeliver-at:" in text)
+
+
+_remembered = lru_cache(1_024)(_found_in)
 
 
 def judge(batch: RecordBatch, index: int, ttl_ns: int | None, timing: Timing) -> WallNs:
