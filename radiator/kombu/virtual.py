@@ -211,18 +211,25 @@ class Channel(virtual.Channel):  # type: ignore[misc]
             self._held[tag] = (feed, message, "" if consuming else queue)
         return payload
 
+    @property
+    def subscribed(self) -> bool:
+        """True while a consumer, or a message taken by ``basic_get``, has a subscription."""
+        return bool(self._feeds)
+
     def settle(self, delivery_tag: str, how: Any) -> None:
         """ACK or NACK what a tag stands for; nothing to do the second time, or where the broker has it back."""
         held = self._held.pop(delivery_tag, None)
         if held is not None:
             feed, message, only = held
             feed.held -= 1
-            how(message)
-            if feed in self._leaving and not feed.held:
-                self._leaving.discard(feed)
-                feed.close()
-            if only and only not in self._active_queues:
-                self._close_feed(only)
+            try:
+                how(message)
+            finally:
+                if feed in self._leaving and not feed.held:
+                    self._leaving.discard(feed)
+                    feed.close()
+                if only and only not in self._active_queues:
+                    self._close_feed(only)
 
     def close(self) -> None:
         """Close the channel: what it holds goes back."""
@@ -313,8 +320,12 @@ class Transport(virtual.Transport):  # type: ignore[misc]
         return any(channel.deliverable for channel in self.channels)
 
     def verify_connection(self, connection: Any) -> bool:
-        """True while it is open."""
-        return not self.link.connection.closed
+        """Return False if the connection has ended and nothing is subscribed on it.
+
+        kombu then replaces it at the next use and reports nothing. The new connection has no subscriptions, so a
+        consumer on the old one would wait for ever; as long as there is one, the next use must raise what ended it.
+        """
+        return not self.link.connection.closed or any(channel.subscribed for channel in self.channels)
 
 
 def _headers(message: dict[str, Any]) -> dict[str, str | int]:

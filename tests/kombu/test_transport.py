@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,42 @@ import pytest
 kombu = pytest.importorskip("kombu")
 
 import radiator.kombu  # noqa: E402, F401 - makes the transport known
-from radiator.client import ClientError, connect  # noqa: E402
+from radiator.client import ClientError, Disconnected, ServerError, connect  # noqa: E402
 from radiator.server.embedded import Broker  # noqa: E402
+from tests.running import free_port  # noqa: E402
 
 WAIT_SECONDS = 20
+ENDED = (Disconnected, ServerError)  # a broker that stops sends ERROR before it closes, if it can
 
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     with Broker() as broker:
         yield broker.url.replace("stomp://", "radiator://") + "//"
+
+
+@pytest.fixture
+def restarted(tmp_path: Path) -> Iterator[tuple[str, Callable[[Any], None]]]:
+    """The URL of a broker, and a function that restarts it and returns once the kombu connection has noticed."""
+    address = f"127.0.0.1:{free_port()}"
+
+    def start() -> Broker:
+        return Broker(data_dir=tmp_path, listen=(f"stomp://{address}",)).start()
+
+    brokers = [start()]
+
+    def restart(connection: Any) -> None:
+        client = connection.transport.link.connection
+        brokers.pop().stop()
+        brokers.append(start())
+        deadline = time.monotonic() + WAIT_SECONDS
+        while not client.closed:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    yield f"radiator://{address}//", restart
+    for broker in brokers:
+        broker.stop()
 
 
 @pytest.fixture
@@ -222,6 +249,50 @@ def test_a_connection_that_has_ended_is_an_error_that_kombu_recovers_from() -> N
     assert issubclass(ClientError, connection.recoverable_connection_errors)
     with pytest.raises(connection.connection_errors):
         kombu.Connection(url, connect_timeout=1).connect()
+
+
+def test_a_consumer_sees_that_its_connection_ended_between_a_message_and_the_acknowledgement(
+    restarted: tuple[str, Callable[[Any], None]],
+) -> None:
+    """kombu must not replace the connection by one without subscriptions: a Celery worker would wait there for ever."""
+    url, restart = restarted
+    queue = kombu.Queue("q")
+    with connected(url) as connection:
+        kombu.Producer(connection).publish("x", routing_key="q", declare=[queue])
+        taking = Taking(connection, [queue])
+        assert taking.bodies(1) == ["x"]
+        restart(connection)
+        with pytest.raises(ENDED):
+            taking.got[0].ack()
+        with pytest.raises(ENDED):
+            connection.drain_events(timeout=0.3)
+        connection.collect()  # as Celery does then
+        taking = Taking(connection, [queue])
+        assert taking.bodies(1) == ["x"]
+        taking.got[0].ack()
+
+
+def test_a_connection_that_has_ended_is_replaced_once_nothing_is_subscribed_on_it(
+    restarted: tuple[str, Callable[[Any], None]],
+) -> None:
+    url, restart = restarted
+    queue = kombu.Queue("q")
+
+    def get() -> Any:
+        return queue.bind(connection.default_channel).get()
+
+    with connected(url) as connection:
+        kombu.Producer(connection).publish("x", routing_key="q", declare=[queue])
+        Taking(connection, [queue]).consumer.cancel()
+        restart(connection)
+        message = get()
+        assert message.decode() == "x"
+        restart(connection)
+        with pytest.raises(ENDED):
+            get()
+        with pytest.raises(ENDED):
+            message.ack()
+        assert get().decode() == "x"
 
 
 def test_a_message_rejected_for_good_does_not_come_back(url: str, name: str) -> None:
