@@ -178,9 +178,9 @@ class Channel(virtual.Channel):  # type: ignore[misc]
 
     def _let_go(self, feed: Feed) -> None:
         """What is held goes back."""
-        for tag in [tag for tag, held in self._held.items() if held[0] is feed]:
-            del self._held[tag]
-            self.qos._quick_ack(tag)
+        for tag, held in list(self._held.items()):  # a copy: Celery acknowledges in another thread
+            if held[0] is feed and self._held.pop(tag, None) is not None:
+                self.qos._quick_ack(tag)
         if not self.link.connection.closed:
             feed.close()
 
@@ -235,7 +235,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         """Close the channel: what it holds goes back."""
         if not self.closed:
             self._closing = True
-            for feed in self._leaving:
+            for feed in list(self._leaving):
                 self._let_go(feed)
             self._leaving.clear()
             for queue in list(self._feeds):

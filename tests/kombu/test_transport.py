@@ -295,6 +295,33 @@ def test_a_connection_that_has_ended_is_replaced_once_nothing_is_subscribed_on_i
         assert get().decode() == "x"
 
 
+def test_a_channel_closes_while_another_thread_acknowledges(
+    url: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the thread of a Celery worker that handles results does."""
+    queue = kombu.Queue(name)
+    with connected(url) as one, connected(url) as two:
+        for number in range(2):
+            kombu.Producer(one).publish(number, routing_key=name, declare=[queue])
+        taking = Taking(one, [queue])
+        taking.bodies(2)
+        qos, unacknowledged = taking.channel.qos, taking.got[1:]
+        forget = qos._quick_ack
+
+        def forget_and_acknowledge_the_second(tag: str) -> None:
+            forget(tag)
+            if unacknowledged:
+                thread = threading.Thread(target=unacknowledged.pop().ack)
+                thread.start()
+                thread.join(WAIT_SECONDS)
+
+        monkeypatch.setattr(qos, "_quick_ack", forget_and_acknowledge_the_second)
+        taking.channel.close()
+        other = Taking(two, [queue])
+        assert other.bodies(1) == [0]
+        assert other.nothing_more()
+
+
 def test_a_message_rejected_for_good_does_not_come_back(url: str, name: str) -> None:
     queue = kombu.Queue(name)
     with connected(url) as connection:
