@@ -7,9 +7,12 @@ stands first in its group, and is told before the sync: a rule with ``fsync: nev
 synchronous producer waits for (``docs/adr/0011-inline-sync-for-one.md``), but whoever else is connected would wait for
 the disk as well. So: one session, a small group, a thread with nothing to do, a disk that was quick when last asked.
 
-``Gathering`` decides whether the next group waits for more messages. A group costs so much for each log that it has
-something of, however little that is. Whoever sends on when a receipt comes would be in every other group only, and each
-of these would have something of all logs. So the next group waits until as much has come as the last one took away.
+``Gathering`` decides whether the next group waits for more messages. Clients send their next messages when receipts
+come. Those whose messages came while a group was under way are in the group after it, so the clients fall into two
+halves that take turns, and each half pays for a group: two entries and two syncs instead of one, and all logs twice. So
+the next group waits until as much has come as was pending when the last one ended. Clients that do not wait for
+receipts would only be delayed by that: after a wait in vain groups of few logs are not followed by a wait for a while.
+Groups of many logs are: for them another half costs more than a wait.
 
 Knows: jobs by what storage says of them. Must not know: what is in them. ``run_group`` runs on the thread that has the
 group.
@@ -24,8 +27,11 @@ from radiator import clock
 from radiator.storage.jobs import run
 
 SLOW_NS = 2 * clock.NS_PER_MS  # a disk that took longer than this is left to its thread for a while
-GATHER_JOBS_MIN = 32  # about as many logs: with fewer their cost is no more than that of the messages
-GATHER_NS_MAX = 5 * clock.NS_PER_MS  # the next group waits as long as the last one took, but no longer than this
+GATHER_JOBS_MIN = 32  # in a group, for the next one to wait in any case: about as many logs
+GATHER_MESSAGES_MIN = 16  # in a group of fewer logs: with fewer messages a wait costs more time than it saves
+GATHER_NS_MIN = clock.NS_PER_MS  # the next group waits as long as the last one took, and this long in any case ...
+GATHER_NS_MAX = 5 * clock.NS_PER_MS  # ... but no longer than this
+GATHER_PAUSE = 32  # groups of few logs without a wait behind them, after one that was in vain
 SLOW_FOR = 50  # times what it took: the loop waits for slow syncs a fiftieth of its time at most
 
 
@@ -43,17 +49,26 @@ def run_group(jobs: list[Any], tell: Callable[[list[Any]], None]) -> list[Any]:
 class Gathering:
     """Whether the next group waits for more messages. Of the loop."""
 
-    __slots__ = ("_begun_ns", "_is_large", "_pending_bytes", "_until_ns")
+    __slots__ = ("_begun_ns", "_is_large", "_pause", "_pending_bytes", "_until_ns", "_waiting")
 
     def __init__(self) -> None:
         self._begun_ns = 0
         self._is_large = False
+        self._pause = 0  # so many groups of few logs are not followed by a wait
         self._pending_bytes = 0
         self._until_ns = 0  # the next group waits no longer than that
+        self._waiting = False
 
     def begins(self, jobs: list[Any], now_ns: clock.MonoNs) -> None:
         """These jobs go to the disk."""
-        self._is_large = len(jobs) >= GATHER_JOBS_MIN
+        if len(jobs) >= GATHER_JOBS_MIN:
+            self._is_large = True
+        elif self._pause:
+            self._pause -= 1
+            self._is_large = False
+        else:
+            messages = sum(len(job.batch) for job in jobs if job.batch is not None)
+            self._is_large = messages >= GATHER_MESSAGES_MIN
         self._begun_ns = now_ns
 
     def ended(self, pending_bytes: int, now_ns: clock.MonoNs) -> None:
@@ -61,11 +76,15 @@ class Gathering:
         that, theirs included."""
         if self._is_large:
             self._pending_bytes = pending_bytes
-            self._until_ns = now_ns + min(now_ns - self._begun_ns, GATHER_NS_MAX)
+            self._until_ns = now_ns + min(max(now_ns - self._begun_ns, GATHER_NS_MIN), GATHER_NS_MAX)
 
     def waits(self, pending_bytes: int, now_ns: clock.MonoNs) -> bool:
         """Return whether to wait, with ``pending_bytes`` open now."""
-        return now_ns < self._until_ns and 0 < pending_bytes < self._pending_bytes
+        wanting = 0 < pending_bytes < self._pending_bytes
+        waited, self._waiting = self._waiting, wanting and now_ns < self._until_ns
+        if waited and wanting and not self._waiting:
+            self._pause = GATHER_PAUSE
+        return self._waiting
 
 
 class Shortcut:

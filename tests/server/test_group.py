@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -124,22 +125,58 @@ def test_after_a_slow_sync_the_thread_has_the_disk_for_a_while(store: Store, mon
     assert shortcut.allows(jobs, 1)
 
 
-def test_a_group_of_many_logs_is_followed_by_one_as_large() -> None:
-    gathering, jobs = group.Gathering(), [Job()] * group.GATHER_JOBS_MIN
+def group_of(messages: int) -> list[Any]:
+    """A job without messages, and one with so many."""
+    append = Job()
+    append.batch = [b""] * messages  # type: ignore[assignment]
+    return [Job(), append]
+
+
+def test_a_group_of_many_messages_is_followed_by_one_as_large() -> None:
+    gathering, jobs = group.Gathering(), group_of(group.GATHER_MESSAGES_MIN)
     assert not gathering.waits(100, MonoNs(0)), "nothing was ever done"
-    gathering.begins(jobs, MonoNs(1_000))
-    gathering.ended(700, MonoNs(3_000))
-    assert gathering.waits(100, MonoNs(3_000)) and gathering.waits(699, MonoNs(4_999))
-    assert not gathering.waits(700, MonoNs(3_000)), "as much as before is there"
-    assert not gathering.waits(0, MonoNs(3_000)), "what is to be done is about no message"
-    assert not gathering.waits(100, MonoNs(5_000)), "it waits no longer than the last group took"
-    gathering.begins(jobs, MonoNs(10_000))
-    gathering.ended(700, MonoNs(10_000 + 10 * group.GATHER_NS_MAX))
-    assert not gathering.waits(100, MonoNs(10_000 + 11 * group.GATHER_NS_MAX))
+    end, took = 10 * group.GATHER_NS_MAX, 2 * group.GATHER_NS_MIN
+    gathering.begins(jobs, MonoNs(end - took))
+    gathering.ended(700, MonoNs(end))
+    assert gathering.waits(100, MonoNs(end)) and gathering.waits(699, MonoNs(end + took - 1))
+    assert not gathering.waits(700, MonoNs(end)), "as much as before is there"
+    assert not gathering.waits(0, MonoNs(end)), "what is to be done is about no message"
+    assert not gathering.waits(100, MonoNs(end + took)), "it waits no longer than the last group took"
 
 
-def test_a_group_of_few_logs_is_followed_at_once() -> None:
+@pytest.mark.parametrize(
+    ("took_ns", "waits_ns"), [(1, group.GATHER_NS_MIN), (10 * group.GATHER_NS_MAX, group.GATHER_NS_MAX)]
+)
+def test_the_wait_for_more_messages_has_bounds(took_ns: int, waits_ns: int) -> None:
+    gathering, end = group.Gathering(), 100 * group.GATHER_NS_MAX
+    gathering.begins(group_of(group.GATHER_MESSAGES_MIN), MonoNs(end - took_ns))
+    gathering.ended(700, MonoNs(end))
+    assert gathering.waits(100, MonoNs(end + waits_ns - 1))
+    assert not gathering.waits(100, MonoNs(end + waits_ns))
+
+
+def test_a_group_of_few_messages_is_followed_at_once() -> None:
     gathering = group.Gathering()
-    gathering.begins([Job()] * (group.GATHER_JOBS_MIN - 1), MonoNs(1_000))
+    gathering.begins(group_of(group.GATHER_MESSAGES_MIN - 1), MonoNs(1_000))
     gathering.ended(700, MonoNs(3_000))
     assert not gathering.waits(100, MonoNs(3_000))
+
+
+def test_after_a_wait_in_vain_groups_are_followed_at_once_for_a_while() -> None:
+    gathering, jobs = group.Gathering(), group_of(group.GATHER_MESSAGES_MIN)
+    begun = itertools.count(0, 10 * group.GATHER_NS_MAX)
+
+    def waits(then_bytes: int = 0) -> bool:
+        begun_ns = next(begun)
+        gathering.begins(jobs, MonoNs(begun_ns))
+        gathering.ended(700, MonoNs(begun_ns + 2_000))
+        waited = gathering.waits(100, MonoNs(begun_ns + 2_000))
+        assert not gathering.waits(then_bytes, MonoNs(begun_ns + 2 * group.GATHER_NS_MAX))
+        return waited
+
+    assert waits(700), "as much as before has come"
+    assert waits(0), "what came needed no group in the end"
+    assert waits(300)
+    assert [waits() for _ in range(group.GATHER_PAUSE + 1)] == [False] * group.GATHER_PAUSE + [True]
+    jobs = [Job()] * group.GATHER_JOBS_MIN
+    assert waits(300) and waits(300), "with many logs another half costs more than a wait"
