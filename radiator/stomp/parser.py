@@ -132,12 +132,16 @@ class Parser:
         self.discard()
 
     def _run(self, buf: bytes, frames: list[Frame]) -> None:
+        pos, size = 0, len(buf)
+        body_bytes_max = self._limits.body_bytes_max
+        if self.pending_head is None:  # and mostly all that came is ordinary
+            pos = take_ordinary(buf, 0, self._reader, self._quick_bytes_max, body_bytes_max, frames)
+            if pos >= size:
+                return
         find = buf.find
         append = frames.append
         reader = self._reader
-        body_bytes_max = self._limits.body_bytes_max
-        size = len(buf)
-        pos = body_at = 0
+        body_at = 0
         blank = crlf_blank = -1  # the next blank line (LF LF, LF CR LF), where known: each byte is searched once
 
         head = self.pending_head
@@ -147,14 +151,7 @@ class Parser:
             body_bytes_max = min(body_bytes_max, self._limits.header_block_bytes_max)
         self.pending_head = None
         while True:
-            if head is None:
-                if blank < _FAR:  # else nothing in the rest is ordinary
-                    pos = take_ordinary(buf, pos, reader, self._quick_bytes_max, body_bytes_max, frames)
-                else:
-                    pos = BETWEEN.match(buf, pos).end()  # type: ignore[union-attr]
-                if pos >= size:
-                    return
-                # -- the head, whatever it is
+            if head is None:  # -- the head, whatever it is
                 if blank < pos:
                     blank = find(b"\n\n", pos)
                     if blank < 0:
@@ -204,6 +201,12 @@ class Parser:
                 self._hold(buf[pos:], _WAIT_HEAD)
                 return
             head = None
+            if blank < _FAR:  # else nothing in the rest is ordinary
+                pos = take_ordinary(buf, pos, reader, self._quick_bytes_max, body_bytes_max, frames)
+            else:
+                pos = BETWEEN.match(buf, pos).end()  # type: ignore[union-attr]
+            if pos >= size:
+                return
 
     def _read_head(self, block: bytes) -> tuple[Head, bytes | None]:
         """The head and the receipt of a complete block that may have CRs, escapes and mistakes."""
