@@ -349,10 +349,11 @@ class Transport:
 
     def flush(self) -> None:
         """Send what the session has; what the socket does not take now is sent when it can."""
-        pieces = self.session.take_outbox()
+        session = self.session
+        pieces = session.take_outbox()
         if not pieces or self.closed:
             return
-        if self.session.closing:
+        if session.closing:
             self._start_closing()
         data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         if self._backlog:
@@ -366,12 +367,14 @@ class Transport:
             self.close()
             return
         if sent:
-            self._flushed(sent, in_turn=True)
+            self._driver.broker.flushed(session, sent)
+            if self.heart_beat is not None:
+                self.heart_beat.sent(clock.monotonic_ns())
         if sent < len(data):
             self._backlog.append(memoryview(data)[sent:])
             self._writer = gevent.get_hub().loop.io(self.sock.fileno(), WRITE)
             self._writer.start(self._writable)
-        elif self.session.closing:
+        elif session.closing:
             self._finish()
 
     def _writable(self) -> None:
@@ -393,12 +396,13 @@ class Transport:
         if self.session.closing:
             self._finish()
 
-    def _flushed(self, size: int, in_turn: bool = False) -> None:
+    def _flushed(self, size: int) -> None:
+        """These bytes have left, maybe outside of a turn."""
         driver = self._driver
         driver.broker.flushed(self.session, size)
         if self.heart_beat is not None:
             self.heart_beat.sent(clock.monotonic_ns())
-        if not in_turn and (self._paused or driver.broker.ready.busy):  # a turn looks itself, behind all of them
+        if self._paused or driver.broker.ready.busy:
             driver.wake()
 
     def beat(self, now_ns: clock.MonoNs) -> None:
