@@ -4,8 +4,8 @@ Everything is written, in order; a group commit is one entry of the journal, and
 stands first in its group, and is told before the sync: a rule with ``fsync: never`` does not wait for the disk.
 
 ``Shortcut`` decides whether the loop does a group itself. The hop to the disk thread and back is a sixth of what a lone
-synchronous producer waits for (``docs/adr/0011-inline-sync-for-one.md``), but whoever else is connected would wait for
-the disk as well. So: one session, a small group, a thread with nothing to do, a disk that was quick when last asked.
+synchronous producer waits for (``docs/adr/0011-inline-sync-for-one.md``), but whoever else is connected waits for the
+disk as well. So: few sessions, a small group, a thread with nothing to do, a disk that was quick when last asked.
 
 ``Gathering`` decides whether the next group waits for more messages. Clients send their next messages when receipts
 come. Those whose messages came while a group was under way are in the group after it, so the clients fall into two
@@ -26,7 +26,10 @@ from typing import Any
 from radiator import clock
 from radiator.storage.jobs import run
 
-SLOW_NS = 2 * clock.NS_PER_MS  # a disk that took longer than this is left to its thread for a while
+SESSIONS_MAX = 4  # that may wait for each other's syncs
+JOBS_MAX = 8  # of a small group
+SLOW_NS = 2 * clock.NS_PER_MS  # a disk that took longer than this is left to its thread for a while ...
+SLOW_BESIDE_NS = clock.NS_PER_MS // 2  # ... and this, if several sessions are there
 GATHER_JOBS_MIN = 32  # in a group, for the next one to wait in any case: about as many logs
 GATHER_MESSAGES_MIN = 16  # in a group of fewer logs: with fewer messages a wait costs more time than it saves
 GATHER_NS_MIN = clock.NS_PER_MS  # the next group waits as long as the last one took, and this long in any case ...
@@ -90,20 +93,28 @@ class Gathering:
 class Shortcut:
     """Whether the loop may do a group itself. Of the loop."""
 
-    __slots__ = ("_not_before_ns", "taken")
+    __slots__ = ("_not_before_ns", "_not_beside_ns", "taken")
 
     def __init__(self) -> None:
         self._not_before_ns = 0
+        self._not_beside_ns = 0  # the same, where others are connected
         self.taken = 0  # groups, for metrics
 
     def allows(self, jobs: list[Any], sessions: int) -> bool:
-        return sessions == 1 and all(job.short for job in jobs) and clock.monotonic_ns() >= self._not_before_ns
+        """Return whether to do these jobs at once, with so many sessions connected."""
+        if not 0 < sessions <= SESSIONS_MAX or len(jobs) > JOBS_MAX or not all(job.short for job in jobs):
+            return False
+        return clock.monotonic_ns() >= (self._not_before_ns if sessions == 1 else self._not_beside_ns)
 
     def run(self, jobs: list[Any]) -> list[Any]:
+        """Do these jobs. Returns them."""
         started_ns = clock.monotonic_ns()
         run(jobs)
         ended_ns = clock.monotonic_ns()
-        if ended_ns - started_ns > SLOW_NS:
-            self._not_before_ns = ended_ns + SLOW_FOR * (ended_ns - started_ns)
+        took_ns = ended_ns - started_ns
+        if took_ns > SLOW_BESIDE_NS:
+            self._not_beside_ns = ended_ns + SLOW_FOR * took_ns
+        if took_ns > SLOW_NS:
+            self._not_before_ns = ended_ns + SLOW_FOR * took_ns
         self.taken += 1
         return jobs

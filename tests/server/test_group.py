@@ -87,11 +87,12 @@ def test_a_transaction_over_several_logs_is_not_split(store: Store) -> None:
     assert outcomes == [True]
 
 
-def test_the_loop_does_a_group_itself_only_for_one_session_and_a_small_group(store: Store) -> None:
+def test_the_loop_does_a_group_itself_only_for_few_sessions_and_a_small_group(store: Store) -> None:
     shortcut = group.Shortcut()
     jobs = jobs_of(store, a=[b"x"])
-    assert shortcut.allows(jobs, 1)
-    assert not shortcut.allows(jobs, 2) and not shortcut.allows(jobs, 0)
+    assert shortcut.allows(jobs, 1) and shortcut.allows(jobs, group.SESSIONS_MAX)
+    assert not shortcut.allows(jobs, group.SESSIONS_MAX + 1) and not shortcut.allows(jobs, 0)
+    assert not shortcut.allows(jobs * group.JOBS_MAX, 1)
     assert not shortcut.allows(jobs_of(store, a=[b"x"] * 5), 1)
     assert not shortcut.allows(jobs_of(store, a=[b"x" * 40_000]), 1)
 
@@ -103,14 +104,20 @@ def test_a_group_that_begins_a_file_is_left_to_the_thread(store: Store) -> None:
     assert not group.Shortcut().allows(jobs_of(store, a=[b"x"]), 1), "it may roll"
 
 
-def test_after_a_slow_sync_the_thread_has_the_disk_for_a_while(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("slow_ns", "alone", "beside"),
+    [(group.SLOW_BESIDE_NS, True, True), (group.SLOW_BESIDE_NS + 1, True, False), (group.SLOW_NS + 1, False, False)],
+)
+def test_after_a_slow_sync_the_thread_has_the_disk_for_a_while(
+    store: Store, monkeypatch: pytest.MonkeyPatch, slow_ns: int, alone: bool, beside: bool
+) -> None:
     now = [0]
     monkeypatch.setattr(group.clock, "monotonic_ns", lambda: now[0])
     shortcut, jobs = group.Shortcut(), jobs_of(store, a=[b"x"])
     fdatasync = store.fs.fdatasync
 
     def slow(fd: int) -> None:
-        now[0] += group.SLOW_NS + 1
+        now[0] += slow_ns
         fdatasync(fd)
 
     monkeypatch.setattr(store.fs, "fdatasync", slow)
@@ -120,9 +127,9 @@ def test_after_a_slow_sync_the_thread_has_the_disk_for_a_while(store: Store, mon
         job.done(both(NOW))
     assert store.partitions["a"].high_watermark == 2
     jobs = jobs_of(store, a=[b"x"])
-    assert not shortcut.allows(jobs, 1)
-    now[0] += group.SLOW_FOR * (group.SLOW_NS + 1)
-    assert shortcut.allows(jobs, 1)
+    assert (shortcut.allows(jobs, 1), shortcut.allows(jobs, 2)) == (alone, beside)
+    now[0] += group.SLOW_FOR * slow_ns
+    assert shortcut.allows(jobs, 1) and shortcut.allows(jobs, 2)
 
 
 def group_of(messages: int) -> list[Any]:
