@@ -342,14 +342,15 @@ class Store:
             raise StorageError(str(error))
 
     def store_cursors(self, now: Now) -> None:
-        """Write and sync what cursors have to tell, while no other thread runs. Raises StorageError."""
+        """Write and sync the changes of cursors, while no other thread runs. Raises StorageError, also if an earlier
+        change is not stored."""
         self.cursors.hurry()
         jobs = run(self._grouped([], self.cursors.take(now.mono), []))
         for job in jobs:
             job.done(now)
-        for job in jobs:
-            if job.error is not None:
-                raise StorageError(str(job.error))
+        for error in (*(job.error for job in jobs), self.cursors.failed):
+            if error is not None:
+                raise StorageError(str(error))
 
     def _grouped(self, jobs: list[Job], told: list[CursorJob], named: list[DefinitionsJob]) -> list[Job]:
         """The jobs, behind those that decide them. What need not be synced is first, and has an entry of its own."""

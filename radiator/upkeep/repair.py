@@ -126,13 +126,15 @@ class Repair:
 
     def _missing(self) -> Iterator[str]:
         """Queues go on behind what is gone from the start of their logs."""
-        cursors = self._store.cursors
+        cursors, moved = self._store.cursors, []
         for name, partition_name in cursors.names():
             partition, cursor = self._store.partitions.get(partition_name), cursors.get(name, partition_name)
             if partition is not None and cursor is not None and cursor.floor < partition.log_start_offset:
                 cursor.ack_range(cursor.floor, partition.log_start_offset)
-                yield f"{layout.partition_path(self.root, partition_name)}: {name} goes on at offset {cursor.floor}"
+                path = layout.partition_path(self.root, partition_name)
+                moved.append(f"{path}: {name} goes on at offset {cursor.floor}")
         self._store.store_cursors(self._now)
+        yield from moved
 
     def left(self) -> tuple[Fsck, list[Finding], list[str]]:
         """Another check; what only shows now is put aside too (told in words)."""

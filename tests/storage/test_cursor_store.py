@@ -613,3 +613,16 @@ def test_nothing_is_removed_for_acks_in_a_file_of_the_journal_whose_sync_has_fai
     store = waiting_for_a_snapshot(fs)
     with pytest.raises(StorageError, match="cannot sync"):
         store._sync_acks([], None, store.journal.sync_error)
+
+
+def test_cursors_of_which_a_change_is_not_stored_are_not_reported_as_stored() -> None:
+    """Their later changes need no entry of the journal, so that no write fails: the next snapshot will have them."""
+    fs = FaultyFileSystem()
+    store = waiting_for_a_snapshot(fs)
+    with pytest.raises(StorageError, match="cannot sync"):
+        store.store_cursors(both(NOW))
+    assert error_of(checkpoint(store, NOW + 5 * SECOND)) is None
+    store.store_cursors(both(NOW + 5 * SECOND))
+    fs.power_cut()
+    store, _ = opened(fs)
+    assert store.cursors.open("a", "p", 0).floor == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Callable
@@ -12,11 +13,14 @@ from zlib import crc32
 import pytest
 
 from radiator import limits
+from radiator.errors import StorageError
+from radiator.storage import cursor_snapshot, index, layout
 from radiator.storage import format as codec
-from radiator.storage import index, layout
 from radiator.storage.options import PartitionOptions, SyncPolicy
 from radiator.upkeep.findings import Finding
 from radiator.upkeep.fsck import Fsck, NoSuchStore
+from radiator.upkeep.repair import Repair
+from tests.clocks import both
 from tests.formats.newer import newer
 from tests.storage.driving import NOW, commit, opened, put, read_all
 from tests.upkeep.spoiled import QUEUE, Made, check, kinds, mended, next_batch, repair, uncommitted
@@ -170,6 +174,25 @@ def test_the_oldest_segment_gone_with_what_a_queue_had_not_settled_is_damage(mad
     store, notes = opened(root=made.root)
     assert notes == [] and store.cursors.open(f"queue:{QUEUE}", QUEUE, 0).floor == made.bases[1]
     store.close()
+
+
+def test_a_repair_without_room_for_a_snapshot_reports_no_queue_as_set(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made.segment(0).unlink()
+    Path(layout.cursors_path(made.root), "snapshot.copy").unlink()  # so that the start writes a snapshot
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    done: list[str] = []
+    with monkeypatch.context() as patch, pytest.raises(StorageError, match="write the snapshot: No space left"):
+        patch.setattr(cursor_snapshot, "write", full)
+        with Repair(made.root, both(NOW)) as mending:
+            done.extend(mending.run(*mending.check()))
+    assert not any("goes on at offset" in each for each in done)
+    assert any(f"goes on at offset {made.bases[1]}" in each for each in repair(made.root)[0])
+    mended(made.root)
 
 
 def test_the_oldest_segment_gone_with_what_was_settled_is_no_damage(made: Made) -> None:
