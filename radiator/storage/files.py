@@ -380,20 +380,25 @@ def suppress_no_room() -> Iterator[None]:
 
 
 def replace_file(fs: FileSystem, path: str, data: bytes, suffix: str = ".tmp", synced: bool = True) -> None:
-    """A small file holds just this, in one step: it is written beside its place and renamed. Raises OSError."""
+    """Replace a small file in one step: the new one is written beside its place and renamed. Raises OSError, whose
+    ``filename`` is ``path``."""
     new = path + suffix
-    with contextlib.suppress(FileNotFoundError):
-        fs.remove(new)
-    fd = fs.open(new, create=True)
     try:
-        write_all(fs, fd, [data], 0)
+        with contextlib.suppress(FileNotFoundError):
+            fs.remove(new)
+        fd = fs.open(new, create=True)
+        try:
+            write_all(fs, fd, [data], 0)
+            if synced:
+                fs.fdatasync(fd)
+        finally:
+            fs.close(fd)
+        fs.rename(new, path)
         if synced:
-            fs.fdatasync(fd)
-    finally:
-        fs.close(fd)
-    fs.rename(new, path)
-    if synced:
-        fs.sync_dir(path.rpartition("/")[0])
+            fs.sync_dir(path.rpartition("/")[0])
+    except OSError as error:
+        error.filename = path
+        raise
 
 
 def read_file(fs: FileSystem, path: str) -> bytes | None:

@@ -456,6 +456,8 @@ class Store:
             told.append(f"subscriptions: {self.definitions.failed}")
         if self.journal.failed is not None:
             told.append(f"journal: {self.journal.failed}")
+        if self.checkpoints.failed is not None:
+            told.append(f"checkpoint: {self.checkpoints.failed}")
         return told
 
     @property

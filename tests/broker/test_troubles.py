@@ -43,7 +43,7 @@ def test_acks_that_cannot_be_stored_cost_a_line_and_not_one_for_each_ack(caplog:
     world.fs.fail("fdatasync")
     ack_in_vain(world, 20)
     first, second = told(caplog)
-    assert "cannot sync the journal" in first and "cannot make a checkpoint" in second
+    assert "cannot sync the journal" in first and "cannot write the snapshot" in second
     for _ in range(5):
         ack_in_vain(world, 2)
     (line,) = told(caplog)

@@ -21,8 +21,8 @@ CURSORS_SHOWN = 100  # those that are furthest behind
 
 
 def reasons(broker: Broker) -> list[str]:
-    """Why some message or ACK would be refused now, in words; nothing if none would. What a start has found damaged
-    does not count: what is there is served."""
+    """Why some message or ACK would be refused, now or soon, in words; nothing if none would. What a start has
+    found damaged does not count: what is there is served."""
     found = ["the broker is being stopped"] if broker.stopping else []
     for why in (broker.displaced, broker.files_refused):
         if why is not None:

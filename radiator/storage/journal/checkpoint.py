@@ -51,6 +51,13 @@ class Target(NamedTuple):
     names: int  # how many its log had made; 0: all of them are on the disk
 
 
+class Unwritten(NamedTuple):
+    """The log of a batch that could not be written, and the file of the journal to which a checkpoint has copied it."""
+
+    partition: FilePartition
+    file: int  # 0: to none
+
+
 class Checkpoint:
     """One checkpoint, from its beginning to its end."""
 
@@ -75,8 +82,8 @@ class Checkpoint:
         self.holds = holds  # a log has failed, and not gone on yet: the journal has what it lacks
         self.first_needed = first_needed  # file of the journal: those before it are released
         self.errors: dict[Target, OSError] = {}
-        self.error: OSError | None = None  # of the directory of all logs
-        self.snapshot_error: OSError | None = None
+        self.error: StorageError | None = None  # of the directory of all logs
+        self.snapshot_error: StorageError | None = None
         self._fs = fs
         self._root = root
 
@@ -87,10 +94,11 @@ class Checkpoint:
         if len(targets) >= limits.SYNC_ALL_LOGS_MIN and not self._one_by_one:
             targets = self._sync_all(targets)
         if any(target.names for target in targets):
+            path = layout.partitions_path(self._root)
             try:
-                self._fs.sync_dir(layout.partitions_path(self._root))
+                self._fs.sync_dir(path)
             except OSError as error:
-                self.error = error
+                self.error = storage_error(path, "sync the directory", error)
         if threads > 1 and len(targets) > 1:
             from concurrent.futures import ThreadPoolExecutor  # which a start does not need
 
@@ -104,7 +112,7 @@ class Checkpoint:
         try:
             self.snapshot.write(self._fs, self._root, self.first_entry)
         except OSError as error:
-            self.snapshot_error = error
+            self.snapshot_error = storage_error(error.filename, "write the snapshot", error)
 
     def _sync_all(self, targets: list[Target]) -> list[Target]:
         """Sync the whole file system at once. Return the targets that this has not synced."""
@@ -157,6 +165,7 @@ class Checkpoints:
     def __init__(self, fs: FileSystem, root: str, journal: Journal, snapshots: Snapshots) -> None:
         self.snapshots = snapshots
         self.made = 0  # so far, for metrics
+        self.failed: StorageError | None = None  # why the last one has released nothing, if no log is the reason
         self._fs = fs
         self._root = root
         self.journal = journal
@@ -167,7 +176,8 @@ class Checkpoints:
         self._one_by_one = False  # disk thread: the next checkpoint syncs the segments without syncfs
         self._retry_due_ns: MonoNs | None = None
         self._written: dict[FilePartition, None] = {}  # disk thread: since the last one began
-        self._unwritten: dict[RecordBatch, FilePartition] = {}  # disk thread: decided, and in no segment yet
+        self._again = False  # disk thread: one has begun since the last that released files
+        self._unwritten: dict[RecordBatch, Unwritten] = {}  # disk thread: decided, and in no segment yet
 
     def written(self, partition: FilePartition, again: RecordBatch | None = None) -> None:
         """Disk thread: something stands in this log's segment that is not synced; ``again``: what had not been written
@@ -182,7 +192,7 @@ class Checkpoints:
 
     def not_written(self, partition: FilePartition, batch: RecordBatch) -> None:
         """Disk thread: a batch is decided, and its segment could not be written."""
-        self._unwritten[batch] = partition
+        self._unwritten.setdefault(batch, Unwritten(partition, 0))
 
     def jobs(self, now: Now) -> list[Job]:
         """What belongs into the next group."""
@@ -228,7 +238,8 @@ class Checkpoints:
         self._begun = checkpoint
 
     def ended(self, checkpoint: Checkpoint | None, well: bool, now: Now) -> list[Any]:
-        """It has ended; None: it could not begin. Return who has waited for its snapshot in vain."""
+        """It has ended; None: it could not begin, and the journal says why. Return who has waited for its snapshot in
+        vain."""
         self._under_way = False
         self.made += well
         if not well:
@@ -242,14 +253,10 @@ class Checkpoints:
 
     def begin(self, snapshot: Snapshot) -> Checkpoint:
         """Raises StorageError."""
-        first_needed = self.journal.begin_file()
+        first_needed = self.journal.begin_file(self._again)
+        self._again = True
         first_entry = self.journal.next_entry
-        entry = EntryBuilder()
-        for batch, partition in self._unwritten.items():
-            entry.add_batch(partition.name.encode(), partition.log.encode(batch))
-        if entry.length:
-            self.journal.write(entry)
-            self.journal.sync()
+        self._copy_unwritten(first_needed)
         self.journal.wants_checkpoint = False
         written, self._written = self._written, {}
         targets = []
@@ -268,6 +275,20 @@ class Checkpoints:
             self._fs, self._root, snapshot, first_entry, targets, first_needed, holds, self._one_by_one, self._written
         )
 
+    def _copy_unwritten(self, first_needed: int) -> None:
+        """Write batches that are in no segment to the present file of the journal, if no file from ``first_needed`` on
+        has a copy of them. Raises StorageError."""
+        entry = EntryBuilder()
+        missing = [(batch, each.partition) for batch, each in self._unwritten.items() if each.file < first_needed]
+        for batch, partition in missing:
+            entry.add_batch(partition.name.encode(), partition.log.encode(batch))
+        if not missing:
+            return
+        self.journal.write(entry)
+        self.journal.sync()
+        for batch, partition in missing:
+            self._unwritten[batch] = Unwritten(partition, self.journal.file_number)
+
     def end(self, checkpoint: Checkpoint) -> dict[FilePartition, StorageError]:
         """Which logs could not be synced. Raises StorageError if files of the journal cannot be released."""
         failed: dict[FilePartition, StorageError] = {}
@@ -285,20 +306,20 @@ class Checkpoints:
                 log.was_synced(target.base_offset, target.position, target.next_offset)
                 if checkpoint.error is None:
                     log.names_synced = max(log.names_synced, target.names)
-        try:
-            for error in (checkpoint.error, checkpoint.snapshot_error):
-                if error is not None:
-                    raise error
-            if checkpoint.errors or checkpoint.holds:
-                self.journal.wants_checkpoint = True
-            else:
+        failure = checkpoint.error or checkpoint.snapshot_error
+        if failure is None and not (checkpoint.errors or checkpoint.holds):
+            try:
                 self.journal.release(checkpoint.first_needed)
-        except OSError as error:
-            self.journal.wants_checkpoint = True
+                self._again = False
+                return failed
+            except OSError as error:
+                failure = storage_error(self.journal.directory, "release files", error)
+        self.journal.wants_checkpoint = True
+        if failure is not None:
             for target in checkpoint.targets:
                 if target.names:
                     self._written[target.partition] = None
-            raise storage_error(self.journal.directory, "make a checkpoint", error) from error
+            raise failure
         return failed
 
 
@@ -360,6 +381,7 @@ class EndJob(CheckpointJob):
             self.error = error
 
     def done(self, now: Now) -> None:
+        self._checkpoints.failed = self.error
         for partition, error in self._failed.items():
             partition.fail(error, now.mono)
             self.error = error

@@ -185,10 +185,21 @@ class Journal:
 
     # --- files --------------------------------------------------------------------------------------------------------
 
-    def begin_file(self) -> int:
-        """What is written from now on stands in a file of its own. Returns its number. Raises StorageError."""
+    def begin_file(self, again: bool = False) -> int:
+        """Begin the file that gets what is written from now on, unless the present one may get it.
+
+        Args:
+            again: The checkpoint before this one has failed. Files before the present one are enough to release.
+
+        Returns:
+            The number of the file.
+
+        Raises:
+            StorageError: There is no such file.
+        """
         try:
-            if self._fd < 0 or self._bad or self.position > FILE_HEADER_BYTES:
+            used = self.position > FILE_HEADER_BYTES and not (again and self._before)
+            if self._fd < 0 or self._bad or used:
                 self._begin_file()
             elif self.failed is not None:
                 self._ahead = max(self._ahead, self.position + write_all(self.fs, self._fd, [ASKED], self.position))

@@ -1,0 +1,118 @@
+"""Checkpoints that fail, and what their retries cost."""
+
+from __future__ import annotations
+
+import errno
+from random import Random
+
+import pytest
+
+from radiator import limits
+from radiator.storage.journal.checkpoint import RETRY_EVERY_NS
+from radiator.storage.journal.format import FILE_HEADER_BYTES
+from radiator.storage.store import Store
+from tests.clocks import both
+from tests.storage.driving import ALWAYS, NOW, appends, commit, error_of, opened, put, read_all
+from tests.storage.faults import FaultyFileSystem
+
+FOREVER = 1_000_000
+ATTEMPTS = 6
+FILE_BYTES = 64 * limits.KIB
+PLACES = ["/cursors/snapshot.copy", "/cursors/snapshot", "/data/subscriptions"]
+
+
+def attempt(store: Store, number: int) -> bool:
+    """Let the time of one retry pass. Return whether a checkpoint was made."""
+    now, made = both(NOW + number * (RETRY_EVERY_NS + 1)), store.checkpoints.made
+    store.tick(now)
+    commit(store, now)
+    begun = store.checkpoints.take()
+    if begun is not None:
+        begun.run(threads=1)
+        store.checkpoints.done(begun)
+        commit(store, now)
+    return store.checkpoints.made > made
+
+
+def refusing(fs: FaultyFileSystem, place: str) -> Store:
+    """A store with a message, a cursor and a name, which cannot write its snapshot."""
+    store, _ = opened(fs, journal_file_bytes=FILE_BYTES)
+    put(store.partition("p", ALWAYS), b"first")
+    store.cursors.open("queue:q", "p", 0)
+    store.definitions.put("sub:a", {"destination": "/topic/a"})
+    commit(store)
+    fs.fail("rename", 1, errno.EROFS, under=place, times=FOREVER)
+    return store
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_retry_begins_no_file_of_the_journal_and_ready_says_what_is_wrong(place: str) -> None:
+    fs = FaultyFileSystem()
+    store = refusing(fs, place)
+    store.journal.wants_checkpoint = True
+    assert not attempt(store, 1) and store.journal.file_number == 2
+    for number in range(2, ATTEMPTS):
+        put(store.partitions["p"], b"%d" % number)
+        assert not attempt(store, number)
+        (reason,) = store.failures()
+        assert place in reason and "cannot write the snapshot: Read-only file system" in reason
+        assert store.journal.file_number == 2
+    fs.heal()
+    assert attempt(store, ATTEMPTS) and not store.failures()
+    assert (store.journal.file_number, len(fs.listdir(store.journal.directory))) == (2, 2), "one is to be used again"
+    fs.power_cut()
+    store, notes = opened(fs)
+    assert not notes and store.cursors.names() == [("queue:q", "p")] and store.definitions.entries
+    assert list(read_all(store.partitions["p"]).values()) == [b"first", b"2", b"3", b"4", b"5"]
+
+
+def test_retries_do_not_change_the_bound_of_the_journal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "JOURNAL_FILE_BYTES", FILE_BYTES)
+    fs = FaultyFileSystem()
+    store = refusing(fs, "/cursors/snapshot")
+    store.journal.wants_checkpoint = True
+    number = 0
+    while not store.checkpoints_behind:
+        number += 1
+        put(store.partitions["p"], b"x" * 4_000)
+        assert error_of(appends(commit(store, NOW + number * (RETRY_EVERY_NS + 1)))) is None
+        assert not attempt(store, number)
+    bound = limits.JOURNAL_FILES_MAX * FILE_BYTES
+    assert bound < store.journal.bytes <= bound + FILE_BYTES
+    assert store.journal.file_number <= 2 * limits.JOURNAL_FILES_MAX + 2, "as full files come, and not as retries"
+    assert number > 2 * store.journal.file_number
+    fs.heal()
+    assert attempt(store, number + 1) and not store.checkpoints_behind
+    assert store.journal.bytes <= FILE_BYTES
+    fs.power_cut()
+    store, notes = opened(fs)
+    assert not notes and len(read_all(store.partitions["p"])) == 1 + number
+
+
+@pytest.mark.parametrize("last", ["snapshot fails", "checkpoint is made"])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_batch_that_cannot_be_written_is_copied_once_by_all_retries(last: str, seed: int) -> None:
+    fs = FaultyFileSystem(Random(seed))
+    store = refusing(fs, "/cursors/snapshot")
+    log = store.partitions["p"]
+    put(log, b"part")
+    store.together([log], [], lambda holds: None)
+    fs.fail("pwritev", 1, errno.ENOSPC, under="/partitions/", times=FOREVER)
+    commit(store)
+    assert log.failed is not None
+    store.journal.wants_checkpoint = True
+    assert not attempt(store, 1)
+    position = store.journal.position
+    assert position > FILE_HEADER_BYTES
+    for number in range(2, ATTEMPTS):
+        assert not attempt(store, number)
+        assert (store.journal.file_number, store.journal.position) == (2, position)
+    if last == "checkpoint is made":
+        fs._faults.pop("rename")
+        assert attempt(store, ATTEMPTS)
+        store.journal.wants_checkpoint = True
+        assert attempt(store, ATTEMPTS + 1), "the next one begins a file, to which the batch is copied"
+        assert store.journal.file_number == 3
+    fs.power_cut()
+    store, _ = opened(fs)
+    assert list(read_all(store.partitions["p"]).values()) == [b"first", b"part"]
