@@ -9,7 +9,7 @@ the entries. Knows: these files. Must not know: when to write. No state: any thr
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from struct import error as StructError
 from typing import NamedTuple
 
@@ -129,8 +129,15 @@ def read_live(fs: FileSystem, root: str) -> StoredCursors:
     return read_told(fs, root)[0]
 
 
-def read_told(fs: FileSystem, root: str) -> tuple[StoredCursors, bytes | None, list[bytes]]:
+def read_told(
+    fs: FileSystem, root: str, redone: Sequence[bytes] = ()
+) -> tuple[StoredCursors, bytes | None, list[bytes]]:
     """Read the cursors, and what is to be read of names, at one moment, as ``read_live`` does.
+
+    Args:
+        fs: The file system.
+        root: The data directory.
+        redone: Acks of transactions that an earlier version has decided.
 
     Returns:
         The cursors; the file of names, None if there is none; what the journal says of names since.
@@ -146,7 +153,7 @@ def read_told(fs: FileSystem, root: str) -> tuple[StoredCursors, bytes | None, l
             entries = [(entry.number, entry.cursors, entry.names) for entry in JournalFiles(fs, root).entries(since)]
         except FileNotFoundError:
             continue  # a file of the journal was released
-        found = read(fs, directory, [entry[:2] for entry in entries])
+        found = read(fs, directory, [entry[:2] for entry in entries], redone)
         if read_file(fs, path) == before:
             return found, names, [each for number, _, each in entries if number >= since and each]
     raise StorageError(f"{directory}: the snapshot changes faster than it can be read")

@@ -8,7 +8,7 @@ Knows: the bytes of the cursors. Must not know: what is copied besides. One thre
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from radiator.errors import StorageError
 from radiator.storage import cursor_files, definitions, layout
@@ -24,11 +24,12 @@ from radiator.storage.handed import MARKS_BYTES, U64_BYTES, range_of
 from radiator.upkeep.manifest import CopiedCursor
 
 
-def read_cursors(fs: FileSystem, root: str) -> CursorCopy:
-    """The cursors at one moment. Raises OSError, StorageError."""
+def read_cursors(fs: FileSystem, root: str, redone: Sequence[bytes] = ()) -> CursorCopy:
+    """Return the cursors at one moment. ``redone``: acks of transactions that an earlier version has decided. Raises
+    OSError, StorageError."""
     directory = layout.cursors_path(root)
     delivered = read_file(fs, f"{directory}/{DELIVERED}") or b""
-    found, names, told = cursor_files.read_told(fs, root)
+    found, names, told = cursor_files.read_told(fs, root, redone)
     if found.snapshot.damaged:
         raise StorageError(
             f"{directory}/{SNAPSHOT}: damaged; a backup made now would lose cursors. "

@@ -51,9 +51,10 @@ def find_cut(fs: FileSystem, root: str, pause: Callable[[], None]) -> Cut:
     """Raises OSError, StorageError."""
     for _ in range(TRIES_MAX):
         oldest = _oldest(fs, root)
-        cursors, heads = _read(fs, root)
+        decided = transaction_log.load(fs, root)  # by an earlier version
+        cursors, heads = _read(fs, root, decided)
         try:
-            missing = _missing(fs, root, cursors, heads)
+            missing = _missing(fs, root, decided, cursors, heads)
         except FileNotFoundError:
             missing = None
         if missing is not None and _oldest(fs, root) == oldest:
@@ -62,7 +63,7 @@ def find_cut(fs: FileSystem, root: str, pause: Callable[[], None]) -> Cut:
                 ends.update({part.partition: end_of(part) for part in entry.parts})
             return Cut(cursors, heads, _encoded(fs, missing), ends, True)
         pause()
-    return Cut(*_read(fs, root), b"", {}, False)
+    return Cut(*_read(fs, root, []), b"", {}, False)
 
 
 def _oldest(fs: FileSystem, root: str) -> int | None:
@@ -72,15 +73,18 @@ def _oldest(fs: FileSystem, root: str) -> int | None:
     return min((number for number in numbers if number is not None), default=None)
 
 
-def _missing(fs: FileSystem, root: str, cursors: CursorCopy, heads: dict[str, Head | None]) -> list[Entry]:
-    """What the journal has, and these cursors, and the logs below these heads, have not.
+def _missing(
+    fs: FileSystem, root: str, decided: list[Entry], cursors: CursorCopy, heads: dict[str, Head | None]
+) -> list[Entry]:
+    """What the journal has, or what an earlier version has ``decided``, and these cursors, and the logs below these heads, have not.
 
     That is more than what is there in part: of a transaction whose parts could not all be written, a checkpoint leaves
     in the journal only those that wait, and nothing tells them from a group that was decided a moment ago.
     """
     ends = {name: 0 if head is None else head.next_offset for name, head in heads.items()}
     found: list[Entry] = []
-    for entry in [*transaction_log.load(fs, root), *JournalFiles(fs, root).entries()]:
+    batches = [entry._replace(cursors=b"") for entry in decided]  # ``cursors`` has their acks
+    for entry in [*batches, *JournalFiles(fs, root).entries()]:
         above: list[Part] = []
         for part in entry.parts:
             name, end = part.partition, end_of(part)
@@ -144,8 +148,8 @@ def _encoded(fs: FileSystem, entries: list[Entry]) -> bytes:
     return b"".join(pieces)
 
 
-def _read(fs: FileSystem, root: str) -> tuple[CursorCopy, dict[str, Head | None]]:
-    cursors = read_cursors(fs, root)
+def _read(fs: FileSystem, root: str, decided: list[Entry]) -> tuple[CursorCopy, dict[str, Head | None]]:
+    cursors = read_cursors(fs, root, [entry.cursors for entry in decided])
     heads: dict[str, Head | None] = {}
     for encoded in fs.listdir(layout.partitions_path(root)):
         directory = f"{layout.partitions_path(root)}/{encoded}"

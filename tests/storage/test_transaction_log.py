@@ -64,8 +64,9 @@ def test_nothing_there_is_nothing_to_do() -> None:
     assert facts(bytes(64)) == []
 
 
-def left_by_a_kill() -> FaultyFileSystem:
-    """Two logs of an earlier version, a transaction over both of which one has its part, and its ack."""
+def left_by_a_kill(deleted: bool = False) -> FaultyFileSystem:
+    """Two logs of an earlier version, a transaction over both of which one has its part, and its ack; ``deleted``: the
+    cursor was deleted since."""
     fs = FaultyFileSystem(Random(1))
     store, _ = opened(fs)
     logs = [store.partition(name, ALWAYS) for name in "ab"]
@@ -75,6 +76,8 @@ def left_by_a_kill() -> FaultyFileSystem:
     cursor = store.cursors.open("c", "a", 0)
     commit(store)
     number = store.cursors._facts[cursor][0]
+    if deleted:
+        store.cursors.delete("c")
     store.close()
     acks = cursor_records.create(number, 0, 0, "c", "a") + cursor_records.acked(number, [(0, 1)])
     parts = [encode_batch_part(name, batch(1, b"part")) for name in "ab"]

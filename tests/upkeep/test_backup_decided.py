@@ -22,6 +22,7 @@ from tests.clocks import both
 from tests.storage.driving import ALWAYS, NOW, commit, opened, put, read_all
 from tests.storage.faults import FaultyFileSystem
 from tests.storage.test_decided import LOGS, STEPS, begun, checkpoint, decided
+from tests.storage.test_transaction_log import left_by_a_kill
 
 NAME = "queue:q"
 
@@ -129,6 +130,16 @@ def test_a_cursor_that_was_made_since_the_cursors_were_read_comes_with_its_acks(
     assert bodies(copy.partitions[logs[1].name]) == [b"first", b"part"]
     made = copy.cursors.get(NAME, logs[0].name)
     assert made is not None and made.floor == 1
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+def test_what_a_kill_of_an_earlier_version_left_is_in_it_and_a_cursor_that_was_deleted_since_is_not(
+    deleted: bool,
+) -> None:
+    copy = restored(left_by_a_kill(deleted))
+    assert all(bodies(copy.partitions[name]) == [b"first", b"part"] for name in "ab")
+    cursor = copy.cursors.get("c", "a")
+    assert (cursor is None) == deleted and (cursor is None or cursor.floor == 1)
 
 
 class Interrupted(FaultyFileSystem):
