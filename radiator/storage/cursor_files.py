@@ -70,6 +70,15 @@ class StoredCursors(NamedTuple):
         return self.delivered
 
 
+class StoredTold(NamedTuple):
+    """Cursors and named subscriptions at one moment, as the files have them."""
+
+    cursors: StoredCursors
+    names: bytes | None  # the file of names; None: there is none
+    names_changes: list[bytes]  # what the journal says of names since
+    last: tuple[int, int] | None  # numbers of the last entry of the journal that was read, and of its file
+
+
 def read(fs: FileSystem, directory: str, entries: Entries, redone: Iterable[bytes] = ()) -> StoredCursors:
     """Read the cursors.
 
@@ -126,21 +135,16 @@ def read_live(fs: FileSystem, root: str) -> StoredCursors:
         OSError: A file cannot be read.
         StorageError: The snapshot is replaced again and again.
     """
-    return read_told(fs, root)[0]
+    return read_told(fs, root).cursors
 
 
-def read_told(
-    fs: FileSystem, root: str, redone: Sequence[bytes] = ()
-) -> tuple[StoredCursors, bytes | None, list[bytes]]:
+def read_told(fs: FileSystem, root: str, redone: Sequence[bytes] = ()) -> StoredTold:
     """Read the cursors, and what is to be read of names, at one moment, as ``read_live`` does.
 
     Args:
         fs: The file system.
         root: The data directory.
         redone: Acks of transactions that an earlier version has decided.
-
-    Returns:
-        The cursors; the file of names, None if there is none; what the journal says of names since.
     """
     directory = layout.cursors_path(root)
     path = f"{directory}/{SNAPSHOT}"
@@ -150,10 +154,13 @@ def read_told(
         since = 0 if snapshot is None else snapshot.entries_to
         names = read_file(fs, layout.subscriptions_path(root))
         try:
-            entries = [(entry.number, entry.cursors, entry.names) for entry in JournalFiles(fs, root).entries(since)]
+            entries = [
+                (each.number, each.cursors, each.names, each.file) for each in JournalFiles(fs, root).entries(since)
+            ]
         except FileNotFoundError:
             continue  # a file of the journal was released
         found = read(fs, directory, [entry[:2] for entry in entries], redone)
         if read_file(fs, path) == before:
-            return found, names, [each for number, _, each in entries if number >= since and each]
+            changes = [each for number, _, each, _ in entries if number >= since and each]
+            return StoredTold(found, names, changes, (entries[-1][0], entries[-1][3]) if entries else None)
     raise StorageError(f"{directory}: the snapshot changes faster than it can be read")

@@ -29,13 +29,14 @@ def read_cursors(fs: FileSystem, root: str, redone: Sequence[bytes] = ()) -> Cur
     OSError, StorageError."""
     directory = layout.cursors_path(root)
     delivered = read_file(fs, f"{directory}/{DELIVERED}") or b""
-    found, names, told = cursor_files.read_told(fs, root, redone)
-    if found.snapshot.damaged:
+    found = cursor_files.read_told(fs, root, redone)
+    if found.cursors.snapshot.damaged:
         raise StorageError(
             f"{directory}/{SNAPSHOT}: damaged; a backup made now would lose cursors. "
             "Restart the broker, which keeps what can be kept, and then back up"
         )
-    return CursorCopy(found, delivered, _names(layout.subscriptions_path(root), names, told))
+    names = _names(layout.subscriptions_path(root), found.names, found.names_changes)
+    return CursorCopy(found.cursors, delivered, names, found.last)
 
 
 def _names(path: str, data: bytes | None, told: list[bytes]) -> dict[str, Entry] | None:
@@ -53,8 +54,11 @@ def _names(path: str, data: bytes | None, told: list[bytes]) -> dict[str, Entry]
 
 
 class CursorCopy:
-    def __init__(self, stored: StoredCursors, delivered: bytes, names: dict[str, Entry] | None) -> None:
+    def __init__(
+        self, stored: StoredCursors, delivered: bytes, names: dict[str, Entry] | None, last: tuple[int, int] | None
+    ) -> None:
         self._stored = stored
+        self.last = last  # numbers of the last entry of the journal that was read for it, and of its file
         self.names = names  # of subscriptions, at that moment
         latest = {(state.name, state.partition): state for state in stored.states.values()}
         for state in latest.values():

@@ -6,13 +6,15 @@ gets a journal of its own, with all batches above the heads that were read, and 
 Whoever opens the copy completes it from there, as after a crash. Batches that have passed the journal by are in their
 segment before anything that follows them is in the journal: up to there that segment is copied.
 
-Files of the journal that a checkpoint has released meanwhile would be missing: then all is read again.
+Files of the journal that a checkpoint has released meanwhile would be missing: then all is read again. So it is if the
+last entry that the cursors have was refused meanwhile, because its sync failed: another entry has its number then.
 
 Knows: heads, cursors, the journal, where batches end. Must not know: how they are copied. One thread, any process.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -53,10 +55,9 @@ def find_cut(fs: FileSystem, root: str, pause: Callable[[], None]) -> Cut:
         oldest = _oldest(fs, root)
         decided = transaction_log.load(fs, root)  # by an earlier version
         cursors, heads = _read(fs, root, decided)
-        try:
+        missing = None
+        with contextlib.suppress(FileNotFoundError):
             missing = _missing(fs, root, decided, cursors, heads)
-        except FileNotFoundError:
-            missing = None
         if missing is not None and _oldest(fs, root) == oldest:
             ends: dict[str, int] = {}
             for entry in missing:
@@ -75,14 +76,16 @@ def _oldest(fs: FileSystem, root: str) -> int | None:
 
 def _missing(
     fs: FileSystem, root: str, decided: list[Entry], cursors: CursorCopy, heads: dict[str, Head | None]
-) -> list[Entry]:
-    """What the journal has, or what an earlier version has ``decided``, and these cursors, and the logs below these heads, have not.
+) -> list[Entry] | None:
+    """Return what the journal has, or an earlier version has ``decided``, and these cursors, and the logs below these
+    heads, have not; None if these cursors have an entry that was refused since.
 
     That is more than what is there in part: of a transaction whose parts could not all be written, a checkpoint leaves
     in the journal only those that wait, and nothing tells them from a group that was decided a moment ago.
     """
     ends = {name: 0 if head is None else head.next_offset for name, head in heads.items()}
     found: list[Entry] = []
+    last: tuple[int, int] | None = None
     batches = [entry._replace(cursors=b"") for entry in decided]  # ``cursors`` has their acks
     for entry in [*batches, *JournalFiles(fs, root).entries()]:
         above: list[Part] = []
@@ -95,11 +98,13 @@ def _missing(
                 heads.update({} if reached is None else {name: reached})
             ends[name] = end
             above.append(part._replace(data=memoryview(bytes(part.data))))  # without the rest of its file
+        if cursors.last is not None and entry.number == cursors.last[0]:
+            last = entry.number, entry.file
         if cursors.holds(entry.number):
             entry = entry._replace(cursors=b"", names=b"")
         if above or entry.cursors or entry.names:
             found.append(entry._replace(parts=above))
-    return found
+    return found if last == cursors.last else None
 
 
 def _reached(fs: FileSystem, directory: str, head: Head | None, offset: int) -> Head | None:

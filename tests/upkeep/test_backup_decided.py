@@ -132,6 +132,46 @@ def test_a_cursor_that_was_made_since_the_cursors_were_read_comes_with_its_acks(
     assert made is not None and made.floor == 1
 
 
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_what_was_refused_while_the_cursors_were_read_is_not_in_it_and_what_followed_is(goes_on: bool) -> None:
+    fs = FaultyFileSystem()
+    store, logs = begun(fs)
+    cursors = [store.cursors.open(NAME, log.name, 0) for log in logs[:2]]
+    store.cursors.hurry()
+    commit(store)
+    read, fdatasync = cut.read_cursors, fs.fdatasync
+    found: list[Any] = []
+
+    def refused(fd: int) -> None:
+        """The entry is written, and another process reads it, before the sync fails."""
+        fs.fdatasync = fdatasync  # type: ignore[method-assign]
+        found.append(read(fs, "/data"))  # type: ignore[arg-type]
+        fs.fail("fdatasync")
+        fdatasync(fd)
+
+    def early(*args: Any) -> Any:
+        if found:
+            return read(*args)
+        fs.fdatasync = refused  # type: ignore[method-assign]
+        put(logs[2], b"refused")
+        told: list[bool] = []
+        store.together([logs[2]], [(cursors[0], [0])], told.append)
+        commit(store)
+        assert told == [False]
+        if goes_on:
+            cursors[1].ack([0])
+            store.cursors.hurry()
+            commit(store)
+        return found[0]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cut, "read_cursors", early)
+        copy = restored(fs)
+    floors = [made.floor for log in logs[:2] if (made := copy.cursors.get(NAME, log.name)) is not None]
+    assert floors == [0, int(goes_on)]
+    assert bodies(copy.partitions[logs[2].name]) == [b"first"]
+
+
 @pytest.mark.parametrize("deleted", [False, True])
 def test_what_a_kill_of_an_earlier_version_left_is_in_it_and_a_cursor_that_was_deleted_since_is_not(
     deleted: bool,
