@@ -9,8 +9,9 @@ It is replaced as a whole: by a checkpoint, at a start that finds something to a
 journal has only what was put, as JSON: an object with the new value of each key, null for one that is gone.
 
 Knows: entries, which are plain values by a key. Must not know: what is in them.
-Invariants: the file holds all entries of one moment, or of an earlier one; a file that cannot be read is kept aside,
-and then nothing is deleted because it is not in there (``whole``). The hub's.
+Invariants: the file holds all entries of one moment, or of an earlier one. A file that cannot be read is renamed to
+``subscriptions.damaged``. As long as that is there, no cursor is deleted because no entry has its name (``whole``). The
+hub's.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ class Definitions:
         self.path = path
         self.entries: dict[str, Entry] = {}
         self.stored: dict[str, Entry] = {}  # what the files say; to read
-        self.whole = True
+        self.whole = True  # no entry may be missing: no damaged file is there
         self.waiters: list[Any] = []  # who waits for what was put; the next take() takes them along
         self.failed: StorageError | None = None
         self._dirty = False
@@ -128,13 +129,16 @@ class Definitions:
             OSError: The file cannot be read.
         """
         notes = []
+        kept = f"{self.path}.damaged"
+        self.whole = not self.fs.has_name(kept)
+        if not self.whole:
+            notes.append(f"{kept}: is still there; cursors of unknown subscriptions are kept until it is removed")
         data = read_file(self.fs, self.path)
         if data is not None:
             try:
                 self.entries = decode(data)
             except ValueError as error:
                 self.whole = False
-                kept = f"{self.path}.damaged"
                 self.fs.rename(self.path, kept)
                 notes.append(
                     f"{kept}: could not be read ({error}); its subscriptions are unknown until they are made again"

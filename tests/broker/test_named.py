@@ -536,6 +536,24 @@ def test_a_file_that_is_damaged_is_kept_and_no_cursor_is_lost(world: World) -> N
     assert again(world) == sent
 
 
+@pytest.mark.parametrize("end", ENDS)
+def test_cursors_of_a_damaged_file_stay_until_an_operator_removes_it(world: World, end: str) -> None:
+    for name in ("me", "you"):
+        durable(world, name=name).drop()
+    sent = fill(world, 2, T)
+    world.stop()
+    damage(world)
+    world.start()
+    for _ in range(2):
+        getattr(world, end)()
+        assert any("subscriptions.damaged: is still there" in str(note) for note in world.notes)
+    assert again(world) == sent, "the first has come back, and the other has not"
+    world.fs.remove(f"{world.root}/subscriptions.damaged")
+    world.stop()
+    world.start()
+    assert not world.notes and {name for name, _ in world.store.cursors.names()} == {"sub:me"}
+
+
 def damage(world: World) -> None:
     path = f"{world.root}/subscriptions"
     fd = world.fs.open(path)
