@@ -11,6 +11,7 @@ from radiator import limits
 from radiator.storage.journal.checkpoint import RETRY_EVERY_NS
 from radiator.storage.journal.format import FILE_HEADER_BYTES
 from radiator.storage.store import Store
+from radiator.timers import NEVER_NS
 from tests.clocks import both
 from tests.storage.driving import ALWAYS, NOW, appends, commit, error_of, opened, put, read_all
 from tests.storage.faults import FaultyFileSystem
@@ -116,3 +117,29 @@ def test_a_batch_that_cannot_be_written_is_copied_once_by_all_retries(last: str,
     fs.power_cut()
     store, _ = opened(fs)
     assert list(read_all(store.partitions["p"]).values()) == [b"first", b"part"]
+
+
+def test_a_retry_that_comes_due_while_a_checkpoint_is_under_way_wakes_nobody_before_its_end() -> None:
+    fs = FaultyFileSystem()
+    store, _ = opened(fs)
+    put(store.partition("p", ALWAYS), b"first")
+    cursor = store.cursors.open("queue:q", "p", 0)
+    store.journal.wants_checkpoint = True
+    commit(store)
+    begun = store.checkpoints.take()
+    assert begun is not None and store.checkpoints.deadline_ns == NEVER_NS
+    cursor.ack([0])
+    fs.fail("fdatasync", 1, under="/journal/")
+    store.cursors.hurry()
+    commit(store)
+    assert store.cursors.failed is not None
+    for number in range(3):
+        commit(store, NOW + number * RETRY_EVERY_NS)
+        assert store.checkpoints.deadline_ns == NEVER_NS and store.checkpoints.take() is None
+    begun.run(threads=1)
+    store.checkpoints.done(begun)
+    commit(store, NOW + 3 * RETRY_EVERY_NS)
+    assert store.cursors.failed is not None, "its snapshot was of a moment before"
+    assert store.checkpoints.deadline_ns <= NOW + 4 * RETRY_EVERY_NS
+    assert attempt(store, 5) and store.cursors.failed is None
+    assert store.checkpoints.deadline_ns == NEVER_NS

@@ -6,9 +6,11 @@ from random import Random
 
 import pytest
 
+from radiator.storage.journal.group import GroupJob
 from radiator.storage.store import Store
-from tests.storage.driving import ALWAYS, checkpoint, commit, opened, put
-from tests.storage.faults import FaultyFileSystem
+from tests.clocks import both
+from tests.storage.driving import ALWAYS, NOW, checkpoint, commit, opened, put, read_all
+from tests.storage.faults import Crash, FaultyFileSystem
 
 NAME = "sub:billing"
 ENDS = ["kill", "power_cut"]
@@ -104,3 +106,39 @@ def test_a_number_that_the_journal_knows_as_deleted_is_given_to_nobody() -> None
     assert "until there is room" in str(notes[-1])
     cursor = store.cursors.open(NAME, "a", 0)
     assert store.cursors._facts[cursor][0] > deleted
+
+
+def crashed(fs: FaultyFileSystem, call: int) -> bool:
+    """Return whether a start has so many calls; at that one the power fails."""
+    fs.crash_at(call)
+    try:
+        opened(fs)
+    except Crash:
+        return True
+    finally:
+        fs.power_cut()
+    return False
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_of_an_entry_that_was_not_synced_a_start_makes_all_or_nothing_wherever_the_power_fails(seed: int) -> None:
+    """A kill left it whole; the acks must not get to the disk before the messages that are in it."""
+    call, held = 1, set()
+    while True:
+        fs = FaultyFileSystem(Random(seed * 1_000 + call))
+        store = acked_together(fs)
+        (group,) = [job for job in store.take(both(NOW)) if isinstance(job, GroupJob)]
+        group.needs_sync = False
+        group.write()
+        fs.kill()
+        over = not crashed(fs, call)
+        crashed(fs, call)
+        store, _ = opened(fs)
+        cursor = store.cursors.get(NAME, "a")
+        sent = "b" in store.partitions and list(read_all(store.partitions["b"]).values()) == [b"out"]
+        assert (cursor is not None and cursor.floor == 2) == sent, call
+        held.add(sent)
+        if over:
+            break
+        call += 1
+    assert call > 20 and held == {False, True}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from radiator.storage import index, layout
-from radiator.storage.format import encode_batch
+from radiator.storage.format import HEADER_BYTES, MAGIC, encode_batch
 from radiator.storage.index import IndexEntry
 from radiator.storage.segment import (
     Window,
@@ -14,6 +14,7 @@ from radiator.storage.segment import (
     locate,
     locate_time,
     read_run,
+    skim,
     start_of,
     whole_batches,
 )
@@ -177,3 +178,17 @@ def test_a_damaged_length_asks_for_no_more_memory_than_the_file_has() -> None:
 
     Window(Counting(), window.fd, 64).at(0, 1 << 40)  # type: ignore[arg-type]
     assert max(asked) <= size
+
+
+class NoNames(set[bytes]):
+    """Names of which there must be none: a batch without a length would be met again and again."""
+
+    def add(self, name: bytes, /) -> None:
+        raise AssertionError(f"a batch with the names {name!r}")
+
+
+@pytest.mark.parametrize("length", [0, 8, 16])
+def test_a_torn_batch_of_which_the_prefix_is_there_is_not_whole(length: int) -> None:
+    """Behind its magic are zeros, or its length and zeros: of no bytes the crc is 0."""
+    torn = (MAGIC + length.to_bytes(4, "little")).ljust(2 * HEADER_BYTES, b"\0")
+    assert skim(torn, 0, len(torn), 0, NoNames()) == (0, 0, 0)

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from radiator import limits
-from radiator.storage import syncfs
+from radiator.storage import layout, syncfs
 from radiator.storage.files import FileSystem
 from radiator.storage.store import Store
 from tests.clocks import both
@@ -120,6 +120,36 @@ def test_after_one_that_failed_each_segment_is_asked_now_and_the_next_time(many:
     store, _ = opened(fs)
     for number in range(LOGS):
         assert list(read_all(store.partitions[f"log{number}"]).values()) == [b"x", b"y", b"z"]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_start_does_not_believe_what_was_written_while_it_failed(many: None, seed: int) -> None:
+    """The kernel has taken pages of logs that are in no checkpoint yet for written, and told its error to one that is
+    gone: to a sync by the next run it says that all is well."""
+    fs = FaultyFileSystem(Random(seed))
+    store = written(fs)
+    checkpoint(store)
+    written(fs, b"y", store)
+    store.journal.wants_checkpoint = True
+    commit(store)
+    begun = store.checkpoints.take()
+    assert begun is not None
+    late = [store.partition(f"late{number}", ALWAYS) for number in range(LOGS)]
+    for log in late:
+        put(log, b"z")
+    commit(store)
+    fs.fail("sync_all")
+    begun.run(threads=1)
+    number = store.journal.file_number
+    fs.kill()
+    store, _ = opened(fs)
+    for _ in range(2):
+        written(fs, b"next", store)
+        assert error_of(checkpoint(store)) is None
+    assert fs.listdir(store.journal.directory)[0] > layout.journal_file_path("", number)[1:], "those are used again"
+    fs.power_cut()
+    store, _ = opened(fs)
+    assert [list(read_all(store.partitions[log.name]).values()) for log in late] == [[b"z"]] * LOGS
 
 
 def test_what_an_earlier_run_wrote_is_synced_by_itself(many: None) -> None:

@@ -102,6 +102,19 @@ def test_a_start_makes_up_for_it_once(end: str) -> None:
     assert cursor is not None and cursor.floor == 1
 
 
+@pytest.mark.parametrize("end", ["kill", "power_cut"])
+def test_it_stays_until_a_snapshot_has_its_acks(end: str) -> None:
+    fs = left_by_a_kill()
+    fs.fail("pwritev", 1, errno.ENOSPC, under="/cursors/snapshot")
+    store, notes = opened(fs)
+    assert PATH in fs.nodes and any("until there is room" in str(note) for note in notes)
+    assert store.restored == 1 and not store.partitions["b"].postponed, "all messages are in segments"
+    getattr(fs, end)()
+    store, _ = opened(fs)
+    cursor = store.cursors.get("c", "a")
+    assert PATH not in fs.nodes and cursor is not None and cursor.floor == 1
+
+
 def test_it_stays_until_what_it_says_can_be_written() -> None:
     fs = left_by_a_kill()
     fs.fail("pwritev", 1, errno.ENOSPC)
