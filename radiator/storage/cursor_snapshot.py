@@ -1,11 +1,13 @@
 """The snapshot of the cursors, which stands there twice: one that is damaged, or gone, costs no acks.
 
-    write: copy beside, synced, renamed; then the snapshot in the same way; then the directory is synced
-    read:  the snapshot; if that does not hold the copy, unless a newer journal shows that it is an older one
+    write: the copy is replaced (written beside its place, synced, renamed, the directory synced), then the snapshot
+    read:  the snapshot; if that does not hold, the copy, unless an earlier version has left a journal of cursors with
+           a higher generation: then the copy is older than the snapshot was
 
-The copy comes first, so that it is never older than the snapshot; whoever reads before it writes makes both alike.
+The copy comes first, so that it is never older than the snapshot. A start that finds them different writes both.
 
-Knows: two files. Must not know: journals, when to write. No state: any thread, any process.
+Knows: two files, and the names of journals of earlier versions. Must not know: the journal, when to write. No state:
+any thread, any process.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ class Definitions:
         self.fs = fs
         self.path = path
         self.entries: dict[str, Entry] = {}
-        self.stored: dict[str, Entry] = {}  # what the files say; to read
+        self.stored: dict[str, Entry] = {}  # as the file and the journal have them; not changed by callers
         self.whole = True  # no entry may be missing: no damaged file is there
         self.waiters: list[Any] = []  # who waits for what was put; the next take() takes them along
         self.failed: StorageError | None = None

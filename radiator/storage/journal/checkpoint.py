@@ -1,19 +1,21 @@
-"""Checkpoints: the segments that were written since the last one are synced, and the journal before it is not needed.
+"""Checkpoints: segments are synced, cursors and names are written to a snapshot, and files of the journal released.
 
     encode  hub, some in each turn: cursors and names, for the snapshot
-    begin   disk thread: a new file of the journal begins; which logs were written, and how far each has come. If the
-            journal has failed, this finds out whether it can go on
-    run     threads of their own: the snapshot is written, every one of these files is synced, and the names of those
-            that are new
-    end     disk thread: logs hear how far they are synced, files of the journal are released
+    begin   disk thread: a new file of the journal begins; which logs were written since the last checkpoint, and how
+            far each has come, is noted. If the journal has failed, this finds out whether it can go on
+    run     threads of their own: the snapshot is written, each of these segments is synced (many of them by one
+            ``syncfs``), and so are the names of new ones
+    end     disk thread: each log takes over how far it is synced, and files of the journal are released
 
-What is written meanwhile stands in the new file, and is for the next checkpoint. If one file cannot be synced its log
-goes on in another (``reopen``), and no file of the journal is released by this checkpoint: the next one tries again.
+What is written meanwhile stands in the new file, and is for the next checkpoint. A checkpoint releases nothing if the
+snapshot cannot be written or a segment cannot be synced; a log whose segment that is goes on in another (``reopen``).
+The next checkpoint is then a retry, after RETRY_EVERY_NS. It begins no file of the journal if the present one can be
+written: the files before that are what it releases.
 
 Files are opened anew, by their names, so that no descriptor is shared between threads. Linux reports an error of
 writing back that nobody has heard of to those, too, that open the file afterwards.
 
-Knows: logs, the journal. Must not know: messages, time.
+Knows: logs, the journal, when to try again. Must not know: what is in messages.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
     write    one entry, at the end of the last file: one pwritev
     sync     one fdatasync for everything that was written, whatever log it is about
-    release  files of which everything is in synced segments: the newest of them is used again, the others are removed
+    release  files of which everything is in synced segments, or in a snapshot of cursors and names: the newest of them
+             is used again, the others are removed
 
 Zeros are written ahead of the end, in pieces, so that a sync has no file size to record. A file that is used again
 needs none: what stands there of before has numbers that are too low (``format``). Entries with messages leave room
@@ -248,7 +249,8 @@ class Journal:
         self._bad = self._named = False
 
     def release(self, first_needed: int) -> None:
-        """What stands in files with lower numbers is in synced segments. Raises OSError."""
+        """Let go of files with lower numbers: what is in them is in synced segments, or in the snapshot. Raises
+        OSError."""
         for number in sorted(number for number in self._before if number < first_needed):
             if self._spare:
                 with contextlib.suppress(FileNotFoundError):
@@ -297,7 +299,7 @@ class Journal:
         self._fd = -1
 
     def clear(self) -> None:
-        """Everything is in synced segments: no file is needed any more. Raises OSError."""
+        """Remove all files: what is in them is in synced segments, or in the snapshot. Raises OSError."""
         self.close()
         if not self.file_number:
             return  # nothing was ever written
