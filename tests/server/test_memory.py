@@ -44,11 +44,13 @@ class Watched:
 
 
 def say(wire: Wire, data: bytes) -> None:
-    """As much of that as the broker reads and the system keeps for it."""
-    wire.socket.setblocking(False)
+    """Send as much of that as the broker reads and the system keeps for it: until nothing was taken for 0.1 s."""
+    wire.socket.settimeout(0.1)
+    rest = memoryview(data)
     try:
-        wire.socket.send(data)
-    except (BlockingIOError, ConnectionResetError, BrokenPipeError):
+        while rest:
+            rest = rest[wire.socket.send(rest) :]
+    except (TimeoutError, ConnectionResetError, BrokenPipeError):
         pass
     wire.socket.settimeout(30)
 
