@@ -15,7 +15,7 @@ help: ## this list
 
 venv: $(STAMP) ## make .venv and install what is missing (again when setup.py or the extension changes)
 
-$(STAMP): setup.py pyproject.toml radiator/stomp/_speed.pyx
+$(STAMP): setup.py pyproject.toml radiator/_speed.pyx
 	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit("expected Python 3.11 or newer, got %d.%d: make PYTHON=python3.12 ..." % v[:2])'
 	@test -x $(BIN)/python || { echo "making $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	@echo "installing radiator and its extras into $(VENV): once, and half a gigabyte, most of it Spark"

@@ -1,6 +1,6 @@
 """Packaging of radiator. The broker itself needs eight small packages; everything else is an extra.
 
-The extension ``radiator.stomp._speed`` is built where Cython and a compiler are. Where they are not, radiator is
+The extension ``radiator._speed`` is built where Cython and a compiler are. Where they are not, radiator is
 installed without it and runs in Python alone, unless ``RADIATOR_EXTENSION=require`` is in the environment.
 """
 
@@ -86,7 +86,7 @@ FUZZ = ["atheris>=3.0"]  # `make fuzz`
 
 REQUIRED = os.environ.get("RADIATOR_EXTENSION", "") == "require"
 HAS_CYTHON = importlib.util.find_spec("Cython") is not None
-SPEED = Extension("radiator.stomp._speed", ["radiator/stomp/_speed.pyx"], optional=not REQUIRED)
+SPEED = Extension("radiator._speed", ["radiator/_speed.pyx"], optional=not REQUIRED)
 
 setup(
     name="radiator",
@@ -97,7 +97,7 @@ setup(
     author="The radiator authors",
     license="MIT",
     packages=find_packages(include=["radiator", "radiator.*"]),
-    package_data={"radiator": ["py.typed"], "radiator.stomp": ["_speed.pyi"]},
+    package_data={"radiator": ["py.typed", "_speed.pyi"]},
     ext_modules=[SPEED] if HAS_CYTHON or REQUIRED else [],
     options={"build_ext": {"cython_c_in_temp": True}} if HAS_CYTHON else {},  # no C beside the sources
     include_package_data=False,

@@ -1,4 +1,4 @@
-"""The functions that exist twice, in Python and compiled (``radiator/stomp/speed.py``), and how a test runs on both.
+"""The functions that exist twice, in Python and compiled (``radiator/speed.py``), and how a test runs on both.
 
 A file of tests says ``pytestmark = pytest.mark.usefixtures("both_speeds")``: each of its tests then runs on the
 functions in Python and on the compiled ones. Where the extension is not built, there is no second half.
@@ -13,13 +13,15 @@ from typing import Any
 
 import pytest
 
-from radiator.stomp import encoder, ordinary, speed
+from radiator import speed
+from radiator.stomp import encoder, ordinary
+from radiator.storage import format as codec
 
 
 def _compiled() -> ModuleType | None:
     """The extension, also where ``RADIATOR_PURE`` leaves it unused."""
     try:
-        from radiator.stomp import _speed
+        from radiator import _speed
     except ImportError:
         return None
     return _speed
@@ -27,8 +29,8 @@ def _compiled() -> ModuleType | None:
 
 COMPILED = _compiled()
 BUILT = ("pure",) if COMPILED is None else ("pure", "compiled")
-needs_compiled = pytest.mark.skipif(COMPILED is None, reason="radiator.stomp._speed is not built")
-assert {encoder.__name__, ordinary.__name__} <= set(sys.modules), "they register what they have twice"
+needs_compiled = pytest.mark.skipif(COMPILED is None, reason="radiator._speed is not built")
+assert {encoder.__name__, ordinary.__name__, codec.__name__} <= set(sys.modules), "they register what they have twice"
 
 
 def pair(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:

@@ -32,6 +32,7 @@ LAYERS = {
     "memory": 0,
     "timers": 0,
     "middleware": 0,
+    "speed": 0,
     "stopping": 0,
     "config": 1,
     "metrics": 1,

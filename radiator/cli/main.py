@@ -17,10 +17,9 @@ from typing import Any, NoReturn
 
 import click
 
-from radiator import __version__
+from radiator import __version__, speed
 from radiator.cli.common import FAILED, INTERRUPTED, OK, USAGE, CommandFailed, exit_code, say
 from radiator.errors import RadiatorError
-from radiator.stomp import speed
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "serve": ("radiator.cli.serve:serve", "Run the broker until SIGTERM or SIGINT."),

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import gevent
 from gevent.event import Event
 
-from radiator import __version__, clock, limits
+from radiator import __version__, clock, limits, speed
 from radiator.broker.admin import readiness
 from radiator.broker.broker import Broker
 from radiator.broker.publishing.idempotence import identify
@@ -31,7 +31,6 @@ from radiator.server.hooks import load_hooks, register_schemas
 from radiator.server.listener import Listener
 from radiator.server.trimming import Trimming
 from radiator.server.worker import Worker
-from radiator.stomp import speed
 from radiator.storage.copies import end_mirror
 from radiator.storage.files import FileSystem
 from radiator.storage.store import Store

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from radiator.errors import ProtocolError
+from radiator.speed import accelerated
 from radiator.stomp.headers import join
 from radiator.stomp.spec import OPENING_COMMANDS, SERVER_COMMANDS, VERSIONS
-from radiator.stomp.speed import accelerated
 
 HEARTBEAT = b"\n"
 

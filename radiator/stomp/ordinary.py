@@ -12,9 +12,9 @@ from __future__ import annotations
 import re
 
 from radiator.errors import ProtocolError
+from radiator.speed import accelerated
 from radiator.stomp.frames import Frame
 from radiator.stomp.heads import HeadReader
-from radiator.stomp.speed import accelerated
 
 _CR, _S = b"\rS"
 BETWEEN = re.compile(rb"[\r\n\0]*")  # frames: line ends, and NULs of clients that end a frame twice

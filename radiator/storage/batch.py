@@ -117,9 +117,10 @@ class RecordBatch:
             self.names,
             self.blocks,
             self.bodies,
-            offset_deltas=offset_deltas,
-            salt=salt,
-            level=level,
+            0,
+            offset_deltas,
+            salt,
+            level,
         )
 
     def __repr__(self) -> str:

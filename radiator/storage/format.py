@@ -24,6 +24,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from radiator.limits import PARTIAL_CRC_BYTES_MIN
+from radiator.speed import accelerated
 from radiator.storage.compression import compress, decompress
 from radiator.storage.header import (
     ALIGN,
@@ -172,7 +173,9 @@ def encode_batch(
     if transmit_ns is None:
         flags |= TRANSMIT_ABSENT
     if count <= FEW_RECORDS_MAX and len(names) == 1 and offset_deltas is None and not level:
-        pieces = _encode_few(base_offset, receive_ns, event_ns, transmit_ns, names[0], blocks, bodies, flags, salt)
+        pieces = encode_few(
+            base_offset, receive_ns, event_ns, transmit_ns, names[0], blocks, bodies, flags, salt, PARTIAL_CRC_BYTES_MIN
+        )
         if pieces is not None:
             return pieces
     header_off = array("i", accumulate(map(len, blocks), initial=0))
@@ -220,7 +223,8 @@ def _packed(values: Sequence[bytes], level: int) -> tuple[Sequence[bytes], bool]
     return (values, False) if frame is None else ([frame], True)
 
 
-def _encode_few(
+@accelerated
+def encode_few(
     base_offset: int,
     receive_ns: Sequence[int],
     event_ns: Sequence[int] | None,
@@ -230,13 +234,37 @@ def _encode_few(
     bodies: Sequence[bytes],
     flags: int,
     salt: int,
+    bytes_max: int,
 ) -> list[bytes] | None:
-    """``encode_batch`` of a few records of one destination; None if they are so long that they have PARTIAL_CRCS."""
+    """Encode a batch of a few records of one destination, as ``encode_batch`` would.
+
+    It has a compiled twin (``speed.py``), which also returns None for values that are not of the types bytes and int.
+
+    Args:
+        base_offset: The offset of the first record; the others follow without a gap.
+        receive_ns: A time for each record, in nanoseconds since 1970.
+        event_ns: The same, or None if no record has one; ``flags`` must say so.
+        transmit_ns: As ``event_ns``.
+        name: The destination of all records.
+        blocks: The header block of each record, 1 to FEW_RECORDS_MAX of them.
+        bodies: The body of each record.
+        flags: All flags of the batch.
+        salt: The salt of the segment's header.
+        bytes_max: Blocks and bodies that have so many bytes together are not encoded.
+
+    Returns:
+        The two pieces of the batch, the first of which is PREFIX; None if blocks and bodies have ``bytes_max`` bytes or
+        more, as those of a batch with PARTIAL_CRCS.
+
+    Raises:
+        struct.error: A number does not fit its field, or a column has more or fewer values than ``blocks``.
+        UnicodeEncodeError: The name has lone surrogates.
+    """
     count, encoded = len(blocks), name.encode()
     header_off = (0, *accumulate(map(len, blocks)))
     body_off = (0, *accumulate(map(len, bodies)))
     names_len, headers_len, bodies_len = len(encoded) + 4, header_off[-1], body_off[-1]
-    if headers_len + bodies_len >= PARTIAL_CRC_BYTES_MIN:
+    if headers_len + bodies_len >= bytes_max:
         return None
     times = 1
     if event_ns is not None:

@@ -16,9 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from radiator import __version__
+from radiator import __version__, speed
 from radiator.stomp import parser as parser_module
-from radiator.stomp import speed
 from radiator.stomp.frames import Frame, Head
 from radiator.stomp.parser import HeadCache, Parser, ParserLimits, new_caches
 from radiator.stomp.spec import VERSIONS
@@ -193,16 +192,21 @@ def test_both_write_the_same_receipts(receipts: list[tuple[bytes, int, bytes]], 
 @pytest.mark.parametrize("name", sorted(speed.PAIRS))
 def test_wrong_arguments_raise_and_do_not_crash(name: str) -> None:
     _, compiled = pair(name)
-    nothing: list[Any] = [None] * 6
+    nothing: list[Any] = [None] * 10
     for arguments in (
         [],
         nothing[:1],
         nothing[:3],
+        nothing[:6],
         nothing,
         [[], 0, 5],
         [[None], 0, 5],
         [[1], [2], [3]],
         [[b""], [-1], [b""]],
+        [0, None, None, None, "q", [b""], [b""], 0, 0, 99],
+        [0, [1], None, None, "q", None, [b""], 0, 0, 99],
+        [0, [1], None, None, b"q", [b""], [b""], 0, 0, 99],
+        [0, [1], None, None, "q", [b""], [b""], 0, 0, None],
     ):
         with pytest.raises((TypeError, ValueError, AttributeError, IndexError, OverflowError)):
             compiled(*arguments)  # fmt: skip
@@ -215,11 +219,11 @@ def test_every_compiled_function_has_a_twin_in_python() -> None:
         }
         assert functions <= set(speed.PAIRS)
         assert COMPILED.INTERFACE == speed.INTERFACE, "build it anew: make venv"
-    assert {"take_ordinary", "same_head_run", "receipts_with_offsets"} == set(speed.PAIRS)
+    assert {"take_ordinary", "same_head_run", "receipts_with_offsets", "encode_few"} == set(speed.PAIRS)
 
 
 def in_use(**environment: str) -> str:
-    code = "from radiator.stomp import speed; print(speed.IN_USE)"
+    code = "from radiator import speed; print(speed.IN_USE)"
     command = [sys.executable, "-c", code]
     return subprocess.check_output(command, cwd=ROOT, env={"PATH": "", **environment}, text=True).strip()
 
@@ -237,14 +241,14 @@ def test_the_version_says_what_is_in_use() -> None:
 
 
 def test_an_extension_of_other_sources_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    other = ModuleType("radiator.stomp._speed")
+    other = ModuleType("radiator._speed")
     other.INTERFACE = speed.INTERFACE + 1  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "radiator.stomp._speed", other)
-    monkeypatch.setattr("radiator.stomp._speed", other, raising=False)
+    monkeypatch.setitem(sys.modules, "radiator._speed", other)
+    monkeypatch.setattr("radiator._speed", other, raising=False)
     assert speed._load("") == (None, "pure Python, the extension was built from other sources")
 
 
 def test_without_an_extension_it_is_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "radiator.stomp._speed", None)
-    monkeypatch.delattr("radiator.stomp._speed", raising=False)
+    monkeypatch.setitem(sys.modules, "radiator._speed", None)
+    monkeypatch.delattr("radiator._speed", raising=False)
     assert speed._load("") == (None, "pure Python")

@@ -23,6 +23,7 @@ from radiator.storage.format import (
 )
 from tests.formats.newer import flagged, newer
 
+pytestmark = pytest.mark.usefixtures("both_speeds")
 TIMES = st.integers(codec.MISSING + 1, codec.TIME_MAX)
 RECORDS = st.lists(
     st.tuples(

@@ -1,3 +1,5 @@
+from collections.abc import Sequence
+
 from radiator.stomp.frames import Frame
 from radiator.stomp.heads import HeadReader
 
@@ -8,3 +10,15 @@ def take_ordinary(
 ) -> int: ...
 def same_head_run(frames: list[Frame], start: int, most: int) -> tuple[list[bytes], list[bytes], int]: ...
 def receipts_with_offsets(ids: list[bytes], offsets: list[int], suffixes: list[bytes]) -> bytes: ...
+def encode_few(
+    base_offset: int,
+    receive_ns: Sequence[int],
+    event_ns: Sequence[int] | None,
+    transmit_ns: Sequence[int] | None,
+    name: str,
+    blocks: Sequence[bytes],
+    bodies: Sequence[bytes],
+    flags: int,
+    salt: int,
+    bytes_max: int,
+) -> list[bytes] | None: ...

@@ -1,6 +1,6 @@
-"""Choose between the compiled functions of this package and the same functions in Python.
+"""Choose between the compiled functions of radiator and the same functions in Python.
 
-The extension ``radiator.stomp._speed`` is optional. Each of its functions has a twin of the same name in Python, which
+The extension ``radiator._speed`` is optional. Each of its functions has a twin of the same name in Python, which
 is decorated with ``accelerated`` and documented there; both give the same results and errors. No other module imports
 the extension. ``RADIATOR_PURE=1`` in the environment leaves it unused.
 """
@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 VARIABLE = "RADIATOR_PURE"
-INTERFACE = 1  # an extension with another number was built from other sources; raise both when a function changes
+INTERFACE = 2  # an extension with another number was built from other sources; raise both when a function changes
 
 PAIRS: dict[str, tuple[Callable[..., Any], Callable[..., Any] | None]] = {}  # name: in Python, compiled
 
@@ -25,7 +25,7 @@ def _load(forced: str) -> tuple[ModuleType | None, str]:
     if forced not in ("", "0"):
         return None, f"pure Python, {VARIABLE} is set"
     try:
-        from radiator.stomp import _speed
+        from radiator import _speed
     except ImportError:
         return None, "pure Python"
     if _speed.INTERFACE != INTERFACE:
