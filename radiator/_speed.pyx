@@ -1,6 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""The compiled twins of four functions: ``take_ordinary`` and ``same_head_run`` of stomp/ordinary.py,
-``receipts_with_offsets`` of stomp/encoder.py, ``encode_few`` of storage/format.py. What they do is documented there.
+"""The compiled twins of five functions: ``take_ordinary`` and ``same_head_run`` of stomp/ordinary.py,
+``receipts_with_offsets`` of stomp/encoder.py, ``encode_few`` of storage/format.py, ``add_batch_part`` of
+storage/journal/format.py. What they do is documented there.
 
 Two things make them fast: bytes are read and written in place, and a Frame is made and read without calls, by the place
 of its slots in memory.
@@ -17,7 +18,7 @@ from zlib import crc32
 from radiator.errors import ProtocolError
 from radiator.stomp.frames import Frame
 
-INTERFACE = 2  # see speed.py
+INTERFACE = 3  # see speed.py
 
 cdef extern from *:
     """
@@ -447,3 +448,34 @@ def encode_few(
     at = put(at + MAGIC_BYTES, <unsigned long long>(CRC_FROM + size), 4)
     put(at, <unsigned long long>crc32(rest), 4)
     return [prefix, rest]
+
+
+cdef enum:
+    BATCH_PART = 1
+    PART_HEAD_BYTES = 7
+
+
+def add_batch_part(list sealed not None, list parts not None, bytes partition not None, list pieces not None):
+    cdef unsigned long long length = 0
+    cdef Py_ssize_t name_bytes = PyBytes_GET_SIZE(partition)
+    cdef object piece
+    cdef bytes head
+    cdef char *at
+    if len(pieces) == 0:  # the bounds of lists are not checked here
+        raise IndexError("expected the pieces of a batch")
+    for piece in pieces:
+        if not PyBytes_CheckExact(piece):
+            raise TypeError("expected pieces of bytes")
+        length += PyBytes_GET_SIZE(piece)
+    if name_bytes >> 16 or length >> 32:
+        raise StructError(f"a name of {name_bytes} bytes or a batch of {length} is too long")
+    head = PyBytes_FromStringAndSize(NULL, PART_HEAD_BYTES + name_bytes)
+    at = put(PyBytes_AS_STRING(head), BATCH_PART, 1)
+    at = put(put(at, <unsigned long long>name_bytes, 2), length, 4)
+    memcpy(at, PyBytes_AS_STRING(partition), name_bytes)
+    PyList_Append(sealed, head)
+    PyList_Append(sealed, pieces[0])
+    PyList_Append(parts, head)
+    for piece in pieces:
+        PyList_Append(parts, piece)
+    return PART_HEAD_BYTES + name_bytes + length

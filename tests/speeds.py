@@ -16,6 +16,7 @@ import pytest
 from radiator import speed
 from radiator.stomp import encoder, ordinary
 from radiator.storage import format as codec
+from radiator.storage.journal import format as journal
 
 
 def _compiled() -> ModuleType | None:
@@ -30,7 +31,8 @@ def _compiled() -> ModuleType | None:
 COMPILED = _compiled()
 BUILT = ("pure",) if COMPILED is None else ("pure", "compiled")
 needs_compiled = pytest.mark.skipif(COMPILED is None, reason="radiator._speed is not built")
-assert {encoder.__name__, ordinary.__name__, codec.__name__} <= set(sys.modules), "they register what they have twice"
+TWICE = (encoder, ordinary, codec, journal)
+assert {each.__name__ for each in TWICE} <= set(sys.modules), "they register what they have twice"
 
 
 def pair(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:

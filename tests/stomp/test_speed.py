@@ -203,6 +203,10 @@ def test_wrong_arguments_raise_and_do_not_crash(name: str) -> None:
         [[None], 0, 5],
         [[1], [2], [3]],
         [[b""], [-1], [b""]],
+        [[], [], b"", []],
+        [[], [], b"", [None]],
+        [[], [], None, [b""]],
+        [None, [], b"", [b""]],
         [0, None, None, None, "q", [b""], [b""], 0, 0, 99],
         [0, [1], None, None, "q", None, [b""], 0, 0, 99],
         [0, [1], None, None, b"q", [b""], [b""], 0, 0, 99],
@@ -219,7 +223,8 @@ def test_every_compiled_function_has_a_twin_in_python() -> None:
         }
         assert functions <= set(speed.PAIRS)
         assert COMPILED.INTERFACE == speed.INTERFACE, "build it anew: make venv"
-    assert {"take_ordinary", "same_head_run", "receipts_with_offsets", "encode_few"} == set(speed.PAIRS)
+    names = {"take_ordinary", "same_head_run", "receipts_with_offsets", "encode_few", "add_batch_part"}
+    assert names == set(speed.PAIRS)
 
 
 def in_use(**environment: str) -> str:

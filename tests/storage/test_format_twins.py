@@ -1,4 +1,4 @@
-"""The two functions that encode a batch of a few records, in Python and compiled: the same bytes and errors."""
+"""What encodes small batches and parts of the journal, in Python and compiled: the same bytes and errors."""
 
 from __future__ import annotations
 
@@ -141,3 +141,26 @@ def test_no_reference_is_lost_or_left() -> None:
             for place, value in WRONG:
                 outcome(encode, [*GOOD[:place], value, *GOOD[place + 1 :]])
         assert [sys.getrefcount(each) for each in watched] == before
+
+
+@needs_compiled
+@given(st.text(max_size=30).map(str.encode), st.lists(st.binary(max_size=40), min_size=1, max_size=5))
+def test_both_add_the_same_part(partition: bytes, pieces: list[bytes]) -> None:
+    found = []
+    for add in pair("add_batch_part"):
+        sealed, parts = [b"before"], [b"before", b"it"]
+        length = add(sealed, parts, partition, pieces)
+        found.append((length, b"".join(sealed), b"".join(parts)))
+        assert len(found[-1][2]) == len(b"beforeit") + length
+    assert found[0] == found[1]
+
+
+@needs_compiled
+def test_neither_adds_a_part_with_a_name_that_is_too_long() -> None:
+    for add in pair("add_batch_part"):
+        sealed: list[bytes] = []
+        parts: list[bytes] = []
+        with pytest.raises(struct.error):
+            add(sealed, parts, b"x" * (1 << 16), [b"prefix", b"rest"])
+        assert (sealed, parts) == ([], [])
+        add(sealed, parts, b"x" * ((1 << 16) - 1), [b"prefix", b"rest"])

@@ -19,6 +19,8 @@ from radiator.storage.journal.reading import JournalFiles, end_of
 from tests.storage.driving import NOW
 from tests.storage.faults import FaultyFileSystem
 
+pytestmark = pytest.mark.usefixtures("both_speeds")
+
 DIRECTORY = layout.journal_path("/data")
 SALT = 0x1122_3344_5566_7788
 FILE_BYTES = 1_000
