@@ -51,7 +51,7 @@ class ReceiptGroup:
         self.told(None)
 
     def settle(self, failure: ProtocolError | None = None) -> None:
-        """One of the things that this group waits for beside its turn has ended."""
+        """Note that something else than its turn has ended which the group waits for."""
         if failure is not None and not self.offsets:
             self.waiting = 1  # it has failed, whatever becomes of the others
         self.told(failure)
@@ -78,8 +78,8 @@ class ReceiptGroup:
 
 
 class Silent:
-    """Frames of one session without a receipt that hang on one turn, or on one list of waiters, until that is told;
-    ``group``: the first receipt behind them."""
+    """Frames of one session without a receipt, which wait for one turn, or in one list of waiters. ``group``: of the
+    first receipt behind them."""
 
     __slots__ = ("_line", "_turn", "group", "places")
     weight_bytes = 0
@@ -97,7 +97,7 @@ class Silent:
         self.settle(failures[0] if failures else None)
 
     def settle(self, failure: ProtocolError | None = None) -> None:
-        """What it hangs on is stored, or is not: then who asks behind it is told."""
+        """Note that the wait has ended, and tell the group behind it."""
         self._line.told(self, self._turn, failure)
         self._turn = None
         if self.group is not None:

@@ -127,7 +127,7 @@ class AppendJob(Job):
         self.pieces: list[bytes] | None = None  # the batch, if it has been encoded already
         self.partition = partition
         self.batch: RecordBatch = batch
-        self.place = place  # none: nobody waits, it was told already
+        self.place = place  # None: nobody waits for it
         self.waiters = [] if place is None else place.waiters
         self.needs_sync = needs_sync
         self.error = None

@@ -8,11 +8,9 @@ A session has one receipt line to be told for each turn, to however many logs it
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, Protocol
 
-NONE: Mapping[Any, Any] = MappingProxyType({})
+NONE: dict[Any, Any] = {}  # stands for the failures of all turns that have none; it stays empty
 
 
 class Turn:
@@ -22,16 +20,16 @@ class Turn:
 
     def __init__(self) -> None:
         self._left = 0  # places that have not ended
-        self.failures: Mapping[Any, Any] = NONE  # by place: why what was to be stored there is not
+        self.failures = NONE  # by place: why what was to be stored there is not
         self.waiters: list[Any] = []  # what the broker tells when the last place has ended
 
     @property
     def begun(self) -> bool:
-        """Whether a place that has not ended belongs to it."""
+        """Whether any of its places has not ended."""
         return self._left > 0
 
     def begins(self) -> None:
-        """One more place belongs to it."""
+        """Count a place that begins."""
         self._left += 1
 
     def ends(self, place: Place, failure: Any) -> list[Any]:
@@ -46,7 +44,9 @@ class Turn:
         """
         self._left -= 1
         if failure is not None:
-            self.failures = {**self.failures, place: failure}
+            if self.failures is NONE:
+                self.failures = {}
+            self.failures[place] = failure
         if self._left:
             return []
         waiters, self.waiters = self.waiters, []
@@ -58,7 +58,7 @@ class Place(Protocol):
 
     @property
     def turn(self) -> Turn:
-        """Whose waiters are told when all that is stored together is."""
+        """The turn that the place belongs to."""
 
     @property
     def waiters(self) -> list[Any]:

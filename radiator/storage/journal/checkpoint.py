@@ -240,8 +240,8 @@ class Checkpoints:
         self._begun = checkpoint
 
     def ended(self, checkpoint: Checkpoint | None, well: bool, now: Now) -> list[Any]:
-        """It has ended; None: it could not begin, and the journal says why. Return who has waited for its snapshot in
-        vain."""
+        """Note that a checkpoint has ended, or with None that it could not begin, for a reason that the journal has.
+        Return who has waited in vain for its snapshot."""
         self._under_way = False
         self.made += well
         if not well:
