@@ -11,6 +11,7 @@ import pytest
 from radiator import limits
 from radiator.storage import layout, syncfs
 from radiator.storage.files import FileSystem
+from radiator.storage.journal.checkpoint import Checkpoint
 from radiator.storage.store import Store
 from tests.clocks import both
 from tests.storage.driving import ALWAYS, NOW, SNAPSHOT_SYNCS, checkpoint, commit, error_of, opened, put, read_all
@@ -92,10 +93,8 @@ def test_what_such_a_checkpoint_has_released_survives_a_power_cut(many: None, se
     assert all(read_all(store.partitions[f"log{number}"]) == {0: b"x"} for number in range(LOGS))
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_after_one_that_failed_each_segment_is_asked_now_and_the_next_time(many: None, seed: int) -> None:
-    """What was written while it failed is in the next checkpoint, and the kernel tells an error once."""
-    fs = FaultyFileSystem(Random(seed))
+def with_a_checkpoint_begun(fs: FaultyFileSystem) -> tuple[Store, Checkpoint]:
+    """A store with two messages in each log, the second of which a checkpoint is to sync that has begun."""
     store = written(fs)
     checkpoint(store)
     written(fs, b"y", store)
@@ -103,6 +102,14 @@ def test_after_one_that_failed_each_segment_is_asked_now_and_the_next_time(many:
     commit(store)
     begun = store.checkpoints.take()
     assert begun is not None
+    return store, begun
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_after_one_that_failed_each_segment_is_asked_now_and_the_next_time(many: None, seed: int) -> None:
+    """What was written while it failed is in the next checkpoint, and the kernel tells an error once."""
+    fs = FaultyFileSystem(Random(seed))
+    store, begun = with_a_checkpoint_begun(fs)
     written(fs, b"z", store)
     fs.fail("sync_all")
     begun.run(threads=1)
@@ -127,13 +134,7 @@ def test_a_start_does_not_believe_what_was_written_while_it_failed(many: None, s
     """The kernel has taken pages of logs that are in no checkpoint yet for written, and told its error to one that is
     gone: to a sync by the next run it says that all is well."""
     fs = FaultyFileSystem(Random(seed))
-    store = written(fs)
-    checkpoint(store)
-    written(fs, b"y", store)
-    store.journal.wants_checkpoint = True
-    commit(store)
-    begun = store.checkpoints.take()
-    assert begun is not None
+    store, begun = with_a_checkpoint_begun(fs)
     late = [store.partition(f"late{number}", ALWAYS) for number in range(LOGS)]
     for log in late:
         put(log, b"z")
