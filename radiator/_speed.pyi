@@ -1,5 +1,7 @@
 from collections.abc import Sequence
 
+from radiator.broker.receipts import ReceiptLine
+from radiator.routing.rights import Rights
 from radiator.stomp.frames import Frame
 from radiator.stomp.heads import HeadReader
 
@@ -23,3 +25,13 @@ def encode_few(
     bytes_max: int,
 ) -> list[bytes] | None: ...
 def add_batch_part(sealed: list[bytes], parts: list[bytes], partition: bytes, pieces: list[bytes]) -> int: ...
+def append_plain(
+    frames: list[Frame],
+    start: int,
+    stop: int,
+    generation: int,
+    rights: Rights,
+    version: str,
+    receipts: ReceiptLine,
+    now_ns: int,
+) -> tuple[int, int, int]: ...

@@ -1,24 +1,30 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""The compiled twins of five functions: ``take_ordinary`` and ``same_head_run`` of stomp/ordinary.py,
+"""The compiled twins of six functions: ``take_ordinary`` and ``same_head_run`` of stomp/ordinary.py,
 ``receipts_with_offsets`` of stomp/encoder.py, ``encode_few`` of storage/format.py, ``add_batch_part`` of
-storage/journal/format.py. What they do is documented there.
+storage/journal/format.py, ``append_plain`` of broker/publishing/sending.py. What they do is documented there.
 
-Two things make them fast: bytes are read and written in place, and a Frame is made and read without calls, by the place
-of its slots in memory.
+Two things make them fast: bytes are read and written in place, and objects with slots are read and filled without
+calls, by the place of each slot in memory.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.long cimport PyLong_AsLongLong, PyLong_AsUnsignedLongLong, PyLong_Check
+from cpython.long cimport (
+    PyLong_AsLongLong,
+    PyLong_AsSsize_t,
+    PyLong_AsUnsignedLongLong,
+    PyLong_Check,
+    PyLong_FromSsize_t,
+)
 from cpython.object cimport PyObject
 from libc.string cimport memchr, memcmp, memcpy, memset
 
 from struct import error as StructError
 from zlib import crc32
 
-from radiator.errors import ProtocolError
+from radiator.errors import ProtocolError, StorageError
 from radiator.stomp.frames import Frame
 
-INTERFACE = 3  # see speed.py
+INTERFACE = 4  # see speed.py
 
 cdef extern from *:
     """
@@ -42,6 +48,14 @@ cdef extern from *:
 
     #define SLOT(object, offset) (*(PyObject **)((char *)(object) + (offset)))
 
+    static void set_slot(PyObject *object, Py_ssize_t offset, PyObject *value)
+    {
+        PyObject *former = SLOT(object, offset);
+        Py_INCREF(value);
+        SLOT(object, offset) = value;
+        Py_XDECREF(former);
+    }
+
     static PyObject *new_frame(PyObject *type, Py_ssize_t head_at, PyObject *head, Py_ssize_t receipt_at,
                                PyObject *receipt, Py_ssize_t body_at, PyObject *body)
     {
@@ -59,6 +73,7 @@ cdef extern from *:
     """
     Py_ssize_t slot_offset(object type, const char *name) except -1
     PyObject *SLOT(PyObject *object, Py_ssize_t offset)
+    void set_slot(PyObject *object, Py_ssize_t offset, object value)
     object new_frame(
         object type, Py_ssize_t head_at, object head, Py_ssize_t receipt_at, object receipt, Py_ssize_t body_at, object body
     )
@@ -479,3 +494,211 @@ def add_batch_part(list sealed not None, list parts not None, bytes partition no
     for piece in pieces:
         PyList_Append(parts, piece)
     return PART_HEAD_BYTES + name_bytes + length
+
+
+
+# Where the objects have their slots that ``append_plain`` reads and fills; known from its first call on.
+cdef bint knows_slots = False
+cdef object head_type, plan_type, destination_type, feed_type, log_type, batch_type, line_type, group_type
+cdef object logs, sends, lines  # the modules whose constants hold here too
+cdef Py_ssize_t HEAD_MEMO
+cdef Py_ssize_t PLAN_BLOCK, PLAN_DESTINATION, PLAN_EVENT, PLAN_FEED, PLAN_GENERATION, PLAN_NAME, PLAN_PLAIN
+cdef Py_ssize_t PLAN_RIGHTS, PLAN_TRANSMIT
+cdef Py_ssize_t DESTINATION_FEEDS, DESTINATION_SUBSCRIBERS, DESTINATION_SUFFIXES
+cdef Py_ssize_t FEED_LOG
+cdef Py_ssize_t LOG_BATCH, LOG_NEXT, LOG_RECEIVE
+cdef Py_ssize_t BATCH_BLOCKS, BATCH_BODIES, BATCH_NAMES, BATCH_PLAIN, BATCH_RECEIVE, BATCH_SIZE, BATCH_TURN
+cdef Py_ssize_t LINE_FAILURE, LINE_FRESH, LINE_HELD, LINE_LAST, LINE_QUIET
+cdef Py_ssize_t GROUP_IDS, GROUP_OFFSETS, GROUP_PLACES, GROUP_SUFFIXES, GROUP_TURN, GROUP_WEIGHT
+
+
+cdef int know_slots() except -1:
+    global knows_slots, logs, sends, lines
+    global head_type, plan_type, destination_type, feed_type, log_type, batch_type, line_type, group_type
+    global HEAD_MEMO, PLAN_BLOCK, PLAN_DESTINATION, PLAN_EVENT, PLAN_FEED, PLAN_GENERATION, PLAN_NAME, PLAN_PLAIN
+    global PLAN_RIGHTS, PLAN_TRANSMIT, DESTINATION_FEEDS, DESTINATION_SUBSCRIBERS, DESTINATION_SUFFIXES, FEED_LOG
+    global LOG_BATCH, LOG_NEXT, LOG_RECEIVE
+    global BATCH_BLOCKS, BATCH_BODIES, BATCH_NAMES, BATCH_PLAIN, BATCH_RECEIVE, BATCH_SIZE, BATCH_TURN
+    global LINE_FAILURE, LINE_FRESH, LINE_HELD, LINE_LAST, LINE_QUIET
+    global GROUP_IDS, GROUP_OFFSETS, GROUP_PLACES, GROUP_SUFFIXES, GROUP_TURN, GROUP_WEIGHT
+    from radiator.broker import receipts
+    from radiator.broker.destinations.destination import Destination
+    from radiator.broker.destinations.feed import Feed
+    from radiator.broker.publishing import sending
+    from radiator.stomp.frames import Head
+    from radiator.storage import partition
+    from radiator.storage.batch import BatchBuilder
+
+    logs, sends, lines = partition, sending, receipts
+    head_type, plan_type, destination_type, feed_type = Head, sending.Plan, Destination, Feed
+    log_type, batch_type = partition.Partition, BatchBuilder
+    line_type, group_type = receipts.ReceiptLine, receipts.ReceiptGroup
+    HEAD_MEMO = slot_offset(head_type, b"memo")
+    PLAN_BLOCK = slot_offset(plan_type, b"block")
+    PLAN_DESTINATION = slot_offset(plan_type, b"destination")
+    PLAN_EVENT = slot_offset(plan_type, b"event_ns")
+    PLAN_FEED = slot_offset(plan_type, b"feed")
+    PLAN_GENERATION = slot_offset(plan_type, b"generation")
+    PLAN_NAME = slot_offset(plan_type, b"name")
+    PLAN_PLAIN = slot_offset(plan_type, b"plain")
+    PLAN_RIGHTS = slot_offset(plan_type, b"rights")
+    PLAN_TRANSMIT = slot_offset(plan_type, b"transmit_ns")
+    DESTINATION_FEEDS = slot_offset(destination_type, b"feeds")
+    DESTINATION_SUBSCRIBERS = slot_offset(destination_type, b"subscribers")
+    DESTINATION_SUFFIXES = slot_offset(destination_type, b"_suffixes")
+    FEED_LOG = slot_offset(feed_type, b"partition")
+    LOG_BATCH = slot_offset(log_type, b"open_batch")
+    LOG_NEXT = slot_offset(log_type, b"next_offset")
+    LOG_RECEIVE = slot_offset(log_type, b"last_receive_ns")
+    BATCH_BLOCKS = slot_offset(batch_type, b"blocks")
+    BATCH_BODIES = slot_offset(batch_type, b"bodies")
+    BATCH_NAMES = slot_offset(batch_type, b"ids")
+    BATCH_PLAIN = slot_offset(batch_type, b"plain")
+    BATCH_RECEIVE = slot_offset(batch_type, b"receive_ns")
+    BATCH_SIZE = slot_offset(batch_type, b"size_bytes")
+    BATCH_TURN = slot_offset(batch_type, b"turn")
+    LINE_FAILURE = slot_offset(line_type, b"_failure")
+    LINE_FRESH = slot_offset(line_type, b"_fresh")
+    LINE_HELD = slot_offset(line_type, b"held_bytes")
+    LINE_LAST = slot_offset(line_type, b"_last")
+    LINE_QUIET = slot_offset(line_type, b"quiet")
+    GROUP_IDS = slot_offset(group_type, b"ids")
+    GROUP_OFFSETS = slot_offset(group_type, b"offsets")
+    GROUP_PLACES = slot_offset(group_type, b"places")
+    GROUP_SUFFIXES = slot_offset(group_type, b"suffixes")
+    GROUP_TURN = slot_offset(group_type, b"turn")
+    GROUP_WEIGHT = slot_offset(group_type, b"weight_bytes")
+    knows_slots = True
+    return 0
+
+
+cdef inline object get(object owner, Py_ssize_t offset):
+    """Return what an object of a known type has in a slot."""
+    cdef PyObject *value = SLOT(<PyObject *>owner, offset)
+    if value == NULL:
+        raise AttributeError(f"a slot of a {type(owner).__name__} is empty")
+    return <object>value
+
+
+cdef inline int add_to(object owner, Py_ssize_t offset, Py_ssize_t number) except -1:
+    """Add to the int that an object of a known type has in a slot."""
+    set_slot(<PyObject *>owner, offset, PyLong_FromSsize_t(PyLong_AsSsize_t(get(owner, offset)) + number))
+    return 0
+
+
+cdef object append_to_open(object log, object plan, bytes body, object now_ns, Py_ssize_t records_max, Py_ssize_t bytes_max):
+    """Append a message to the open batch, and return its offset. None: it is not the usual one, and is not appended."""
+    cdef object batch = get(log, LOG_BATCH), offset, receive_ns
+    cdef object block = get(plan, PLAN_BLOCK)
+    cdef list blocks
+    cdef Py_ssize_t size = len(body) + len(<bytes?>block)
+    if type(batch) is not batch_type or get(batch, BATCH_PLAIN) is not True:
+        return None
+    if get(plan, PLAN_EVENT) is not None or get(plan, PLAN_TRANSMIT) is not None:
+        return None
+    blocks = <list?>get(batch, BATCH_BLOCKS)
+    if len(blocks) >= records_max or PyLong_AsSsize_t(get(batch, BATCH_SIZE)) + size > bytes_max:
+        return None
+    if PyDict_GetItemWithError(get(batch, BATCH_NAMES), get(plan, PLAN_NAME)) == NULL:
+        return None
+    receive_ns = get(log, LOG_RECEIVE)
+    if PyLong_AsLongLong(receive_ns) < PyLong_AsLongLong(now_ns):
+        receive_ns = now_ns
+        set_slot(<PyObject *>log, LOG_RECEIVE, now_ns)
+    PyList_Append(<list?>get(batch, BATCH_RECEIVE), receive_ns)
+    PyList_Append(blocks, block)
+    PyList_Append(<list?>get(batch, BATCH_BODIES), body)
+    add_to(batch, BATCH_SIZE, size)
+    offset = get(log, LOG_NEXT)
+    add_to(log, LOG_NEXT, 1)
+    return offset
+
+
+def append_plain(
+    list frames not None, Py_ssize_t start, Py_ssize_t stop, generation, rights, version, receipts, now_ns
+):
+    cdef Py_ssize_t index = start, count = len(frames), body_bytes = 0, weight = 0, receipt_bytes
+    cdef Py_ssize_t records_max, bytes_max, record_weight, receipt_weight
+    cdef object frame, head, plan, destination, feed, log, batch, offset, receipt, group, suffix
+    cdef object failure = None
+    cdef PyObject *found
+    cdef list feeds
+    cdef bytes body
+    if start < 0 or stop > count:  # the bounds of lists are not checked here
+        raise IndexError("expected frames that are there")
+    if not knows_slots:
+        know_slots()
+    if type(receipts) is not line_type:
+        raise TypeError("expected a ReceiptLine")
+    records_max, bytes_max = logs.RECORDS_MAX, logs.BYTES_MAX
+    record_weight, receipt_weight = sends.RECORD_OVERHEAD_BYTES, lines.RECEIPT_OVERHEAD_BYTES
+    while index < stop:
+        frame = frames[index]
+        head = <object>slot(frame, FRAME_HEAD)
+        if type(head) is not head_type:
+            break
+        plan = get(head, HEAD_MEMO)
+        if type(plan) is not plan_type or get(plan, PLAN_PLAIN) is not True or get(plan, PLAN_RIGHTS) is not rights:
+            break
+        if get(plan, PLAN_GENERATION) != generation:
+            break
+        destination, feed = get(plan, PLAN_DESTINATION), get(plan, PLAN_FEED)
+        if type(destination) is not destination_type:
+            break
+        if feed is None:
+            feeds = <list?>get(destination, DESTINATION_FEEDS)
+            if len(feeds) != 1:
+                break
+            feed = feeds[0]
+        if type(feed) is not feed_type:
+            break
+        log = get(feed, FEED_LOG)
+        if not isinstance(log, log_type):
+            break
+        body = <bytes?>slot(frame, FRAME_BODY)
+        offset = append_to_open(log, plan, body, now_ns, records_max, bytes_max)
+        if offset is None:
+            try:
+                offset = log.append(
+                    get(plan, PLAN_NAME),
+                    get(plan, PLAN_BLOCK),
+                    body,
+                    now_ns,
+                    get(plan, PLAN_EVENT),
+                    get(plan, PLAN_TRANSMIT),
+                )
+            except StorageError:
+                break
+        weight += len(body) + len(<bytes?>get(plan, PLAN_BLOCK)) + record_weight
+        body_bytes += len(body)
+        batch = get(log, LOG_BATCH)
+        receipt = <object>slot(frame, FRAME_RECEIPT)
+        if receipt is not None:
+            found = PyDict_GetItemWithError(
+                get(destination, DESTINATION_SUFFIXES), (feed, get(destination, DESTINATION_SUBSCRIBERS), version)
+            )
+            suffix = destination.receipt_suffix(feed, version) if found == NULL else <object>found
+            group = get(receipts, LINE_LAST)
+            if (
+                type(group) is group_type
+                and type(batch) is batch_type
+                and get(group, GROUP_TURN) is get(batch, BATCH_TURN)
+                and len(<dict?>get(receipts, LINE_FRESH)) == 0
+                and get(receipts, LINE_FAILURE) is None
+            ):
+                receipt_bytes = len(<bytes?>receipt) + receipt_weight
+                PyList_Append(<list?>get(group, GROUP_IDS), receipt)
+                PyList_Append(<list?>get(group, GROUP_OFFSETS), offset)
+                PyList_Append(<list?>get(group, GROUP_SUFFIXES), suffix)
+                PyList_Append(<list?>get(group, GROUP_PLACES), batch)
+                add_to(group, GROUP_WEIGHT, receipt_bytes)
+                add_to(receipts, LINE_HELD, receipt_bytes)
+                weight += receipt_bytes
+            else:
+                weight += receipts.stored(receipt, offset, batch, suffix)
+        elif batch is not get(receipts, LINE_QUIET):
+            receipts.silently(batch)
+        index += 1
+        if index < count and slot(frames[index], FRAME_HEAD) == <PyObject *>head:
+            break
+    return index, body_bytes, weight

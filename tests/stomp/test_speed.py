@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from radiator import __version__, speed
+from radiator.broker.receipts import ReceiptLine
 from radiator.stomp import parser as parser_module
 from radiator.stomp.frames import Frame, Head
 from radiator.stomp.parser import HeadCache, Parser, ParserLimits, new_caches
@@ -216,6 +217,26 @@ def test_wrong_arguments_raise_and_do_not_crash(name: str) -> None:
             compiled(*arguments)  # fmt: skip
 
 
+@needs_compiled
+def test_append_plain_refuses_what_it_was_not_made_for() -> None:
+    compiled = pair("append_plain")[1]
+    line = ReceiptLine(print, print)
+    head = Head("SEND", {}, b"", "1.2", -1)
+    head.memo = object()  # not a plan
+    frame = Frame(head, None, b"")
+    assert compiled([frame], 0, 1, 1, None, "1.2", line, 5) == (0, 0, 0)
+    assert compiled([], 0, 0, 1, None, "1.2", line, 5) == (0, 0, 0)
+    for frames, start, stop, receipts in (
+        ([frame], 0, 2, line),
+        ([frame], -1, 1, line),
+        ([None], 0, 1, line),
+        ([frame], 0, 1, None),
+        (None, 0, 1, line),
+    ):
+        with pytest.raises((TypeError, IndexError)):
+            compiled(frames, start, stop, 1, None, "1.2", receipts, 5)
+
+
 def test_every_compiled_function_has_a_twin_in_python() -> None:
     if COMPILED is not None:
         functions = {
@@ -223,7 +244,7 @@ def test_every_compiled_function_has_a_twin_in_python() -> None:
         }
         assert functions <= set(speed.PAIRS)
         assert COMPILED.INTERFACE == speed.INTERFACE, "build it anew: make venv"
-    names = {"take_ordinary", "same_head_run", "receipts_with_offsets", "encode_few", "add_batch_part"}
+    names = {"take_ordinary", "same_head_run", "receipts_with_offsets", "encode_few", "add_batch_part", "append_plain"}
     assert names == set(speed.PAIRS)
 
 
