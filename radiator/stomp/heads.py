@@ -23,14 +23,23 @@ _QUICK_COMMANDS = frozenset({*CLIENT_COMMANDS, *SERVER_COMMANDS} - OPENING_COMMA
 
 
 class HeadCache:
-    """Parsed heads of SEND by their block. Bounded: two generations, the older is dropped when the younger is full."""
+    """Parsed heads of SEND by their block. Bounded: two generations, the older is dropped when the younger is full.
 
-    __slots__ = ("_generation_entries_max", "old", "young")
+    Args:
+        entries_max: the most heads.
+        bytes_max: the most bytes that their blocks have together; what is made of a block takes some times as much.
+    """
 
-    def __init__(self, entries_max: int = limits.HEAD_CACHE_ENTRIES_MAX) -> None:
+    __slots__ = ("_generation_bytes_max", "_generation_entries_max", "_young_bytes", "old", "young")
+
+    def __init__(
+        self, entries_max: int = limits.HEAD_CACHE_ENTRIES_MAX, bytes_max: int = limits.HEAD_CACHE_BYTES_MAX
+    ) -> None:
         self.young: dict[bytes, Head] = {}
         self.old: dict[bytes, Head] = {}
+        self._young_bytes = 0
         self._generation_entries_max = max(1, entries_max // 2)
+        self._generation_bytes_max = bytes_max // 2
 
     def __len__(self) -> int:
         return len(self.young) + len(self.old)
@@ -43,15 +52,17 @@ class HeadCache:
         return head
 
     def add(self, block: bytes, head: Head) -> None:
-        if len(self.young) >= self._generation_entries_max:
-            self.old = self.young
-            self.young = {}
+        size = len(block)
+        if len(self.young) >= self._generation_entries_max or self._young_bytes + size > self._generation_bytes_max:
+            self.old, self.young, self._young_bytes = self.young, {}, 0
         self.young[block] = head
+        self._young_bytes += size
 
     def clear(self) -> None:
         """Forget everything: the owner of ``memo`` asks for it when what it derived no longer holds."""
         self.young = {}
         self.old = {}
+        self._young_bytes = 0
 
 
 class HeadReader:

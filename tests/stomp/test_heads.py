@@ -99,6 +99,15 @@ def test_the_cache_is_bounded_and_what_is_used_stays() -> None:
     assert len(cache) == 0
 
 
+def test_the_cache_is_bounded_by_the_bytes_of_the_blocks_too() -> None:
+    cache = HeadCache(bytes_max=2_000)
+    both = reader(cache=cache)
+    for number in range(100):
+        both.quick(b"SEND\nk:%d" % number + b"x" * 180)
+        assert sum(map(len, [*cache.young, *cache.old])) <= 2_000
+    assert len(cache) >= 5  # a generation, which a block of 190 bytes fits into five times
+
+
 @pytest.mark.parametrize(
     ("value", "length"),
     [
