@@ -166,7 +166,7 @@ class FilePartition(Partition):
     def recovered(self, found: Recovered) -> None:
         """The facts that an earlier run left."""
         self.segments = found.segments
-        self.destinations = found.destinations
+        self.destinations = dict.fromkeys(found.destinations)
         self.whole = found.whole
         self.log_start_offset = found.segments[0].base_offset if found.segments else found.next_offset
         self.next_offset = self.high_watermark = found.next_offset
@@ -266,7 +266,7 @@ class FilePartition(Partition):
             return
         assert batch.base_offset >= self.high_watermark
         if len(batch.names) > 1 or batch.names[0] not in self.destinations:
-            self.destinations.update(batch.names)
+            self.destinations.update(dict.fromkeys(batch.names))
         self.high_watermark = batch.next_offset
         if self.dedup is not None:
             dedup_file.committed(self, batch)

@@ -166,7 +166,7 @@ class MemoryPartition(Partition):
             job.place, job.waiters = builder, builder.waiters
             if len(batch) >= DENSIFY_RECORDS_MIN:
                 densify(batch)
-            self.destinations.update(batch.names)
+            self.destinations.update(dict.fromkeys(batch.names))
             self.tail.add(batch)
             self.high_watermark = batch.next_offset
             jobs.append(job)

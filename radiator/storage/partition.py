@@ -155,7 +155,7 @@ class Partition(ABC):
         self.high_watermark = 0  # readers stop here
         self.last_receive_ns = WallNs(0)
         self.segments: list[SegmentInfo] = []  # the last one is active; empty in memory and before the first batch
-        self.destinations: set[str] = set()  # everything stored here, as far as it is known
+        self.destinations: dict[str, None] = {}  # everything stored here, as far as it is known, in order
         self.whole = True  # ``destinations`` is: nobody else's messages can be here
         self.failed: StorageError | None = None
         self.history = False

@@ -78,7 +78,7 @@ def purge(
                     )
             return [_settle(store, partition, destination, cursor_name) for partition in partitions]
         for partition in partitions:
-            if others := sorted(partition.destinations - {destination}):
+            if others := sorted(partition.destinations.keys() - {destination}):
                 raise StorageError(
                     f"{partition.directory}: {destination} shares this log with {len(others)} others, such as "
                     f"{others[0]}: its messages cannot be removed alone; retention removes the oldest of all"
@@ -111,7 +111,7 @@ def _waiting(
 ) -> int:
     floor = max(cursor.floor, partition.log_start_offset)
     fed = cursor_name in _only_fed(store, partition, cursor_name.removesuffix(destination))
-    if fed or partition.destinations <= {destination}:
+    if fed or partition.destinations.keys() <= {destination}:
         return max(0, end - floor - sum(stop - max(start, floor) for start, stop in cursor.intervals if stop > floor))
     waiting = 0
     (stored,) = [each for each in list_partitions(store.root, store.fs) if each.name == partition.name]

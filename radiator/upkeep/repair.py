@@ -173,7 +173,7 @@ class Repair:
             return
         path = layout.names_path(partition.directory)
         listed, _ = names.decode(read_file(self.fs, path) or b"")
-        self._replace(path, b"".join(map(names.encode_entry, sorted(partition.destinations | set(listed)))))
+        self._replace(path, b"".join(map(names.encode_entry, sorted({*partition.destinations, *listed}))))
         yield f"{path}: written anew"
 
     def _index(self, partition: PartitionCheck, segment: SegmentCheck) -> Iterator[str]:

@@ -236,8 +236,8 @@ def test_the_list_of_names_is_written_only_where_it_says_something() -> None:
     assert layout.names_path(layout.partition_path("/data", "/queue/own")) not in fs.nodes
     fs.kill()
     store, _ = opened(fs)
-    assert store.partitions["/queue/own"].destinations == {"/queue/own"}
-    assert store.partitions["shared"].destinations == {"shared", "/topic/a", "/topic/b"}
+    assert store.partitions["/queue/own"].destinations.keys() == {"/queue/own"}
+    assert store.partitions["shared"].destinations.keys() == {"shared", "/topic/a", "/topic/b"}
 
 
 def test_all_new_names_of_a_batch_cost_one_write_and_no_sync() -> None:
@@ -274,7 +274,7 @@ def test_names_whose_sync_failed_are_written_again() -> None:
     commit(store)
     fs.power_cut()
     store, _ = opened(fs)
-    assert store.partitions["shared"].destinations >= {"/topic/first", "/topic/third"}
+    assert store.partitions["shared"].destinations.keys() >= {"/topic/first", "/topic/third"}
 
 
 def head_of(fs: FaultyFileSystem, name: str) -> layout.Head | None:

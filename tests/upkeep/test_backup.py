@@ -64,7 +64,7 @@ def test_a_backup_restored_has_the_same_records_at_the_same_offsets_and_the_same
     again, notes = opened(root=str(tmp_path / "again"))
     assert not notes and all(partition.whole for partition in again.partitions.values())
     assert again.cursors.open("queue:/queue/a", "/queue/a", 0).delivered == 9
-    assert again.partitions["/queue/a"].destinations == {"/topic/other"}
+    assert again.partitions["/queue/a"].destinations.keys() == {"/topic/other"}
     again.close()
     store.close()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from heapq import heapify, heappush, heapreplace
+from itertools import islice
 from typing import Any, Protocol
 
 from radiator import limits
@@ -54,9 +55,10 @@ class Feed:
     __slots__ = (
         "_claims",
         "_floors",
+        "_foreign",
         "_joined",
-        "_judged",
-        "_queues_only",
+        "_owned",
+        "_seen",
         "_start_read",
         "committed_to",
         "destinations",
@@ -85,8 +87,9 @@ class Feed:
         self.loading: dict[int, list[Waiter]] = {}
         self.failures: dict[int, int] = {}  # cold reads that the disk failed, and how often
         self._start_read = start_read
-        self._judged = (-1, -1)  # sources and stored names when it was last asked what the log holds
-        self._queues_only = False
+        self._owned: set[str] | None = set()  # what is sent to the queues here; None: it has to be found out again
+        self._seen = 0  # names of those that are stored: so many were looked at
+        self._foreign: set[str] = set()  # those of them that belong to no queue here
         partition.on_forced = self.forced
         partition.settled_in = self.settled_in
 
@@ -161,6 +164,9 @@ class Feed:
         self.sources.append(source)
         if self._claims is not None:
             self._claims.add(source)
+        if self._owned is not None:
+            self._owned |= source.queue.claim.owned
+            self._foreign -= source.queue.claim.owned
         if not pins:
             return
         self._joined += 1
@@ -168,19 +174,18 @@ class Feed:
 
     def claims_changed(self) -> None:
         """A queue here claims more than it did."""
-        self._judged = (-1, -1)
-        self._claims = None
+        self._owned = self._claims = None
 
     def leave(self, queue: Any) -> None:
         """That queue does not any more."""
         self.sources = [source for source in self.sources if source.queue is not queue]
-        self._claims = None
+        self._owned = self._claims = None
         self._floors = [each for each in self._floors if each[2].queue is not queue]
         heapify(self._floors)
 
     def close(self) -> None:
         """Its log is forgotten, and so are those who read it."""
-        self.sources, self._floors, self._claims = [], [], None
+        self.sources, self._floors, self._owned, self._claims = [], [], None, None
 
     def release_settled(self) -> None:
         """Others store here from now on: who is done with the log, and has it kept as one of its own, lets go of it."""
@@ -214,13 +219,15 @@ class Feed:
         """Whether all that is stored here, or will be, belongs to the queues that read it."""
         if self.topics or not self.partition.whole:
             return False
+        if self._owned is None:
+            self._owned = set().union(*(source.queue.claim.owned for source in self.sources))
+            self._foreign, self._seen = set(), 0
         stored = self.partition.destinations
-        judged = (len(self.sources), len(stored))
-        if self._judged != judged:
-            self._judged = judged
-            owned = [source.queue.claim.owned for source in self.sources]
-            self._queues_only = stored <= (owned[0] if len(owned) == 1 else set().union(*owned))
-        return self._queues_only
+        new = len(stored) - self._seen
+        if new:
+            self._foreign.update(name for name in islice(reversed(stored), new) if name not in self._owned)
+            self._seen += new
+        return not self._foreign
 
 
 def between(intervals: list[tuple[int, int]], start: int, stop: int) -> list[tuple[int, int]]:

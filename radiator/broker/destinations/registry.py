@@ -75,7 +75,7 @@ class Registry:
         for cursor, partition_name in self._store.cursors.names():
             held = self._store.partitions.get(partition_name)
             if held is not None and not held.whole and cursor.startswith(cursor_names.QUEUE):
-                held.destinations.add(cursor.removeprefix(cursor_names.QUEUE))
+                held.destinations[cursor.removeprefix(cursor_names.QUEUE)] = None
         self.beginnings.look()
         left = Left(self._store)
         for partition in list(self._store.partitions.values()):

@@ -171,7 +171,7 @@ class Named:
             yield True
         closed = False
         for feed, source in list(self._sources.items()):
-            if feed not in needed and not (source.former and names & feed.partition.destinations):
+            if feed not in needed and not (source.former and names & feed.partition.destinations.keys()):
                 self.queue.release(source)
                 self._close(source)
                 closed = True
