@@ -15,7 +15,7 @@ from cpython.long cimport (
     PyLong_Check,
     PyLong_FromSsize_t,
 )
-from cpython.object cimport PyObject
+from cpython.object cimport PyObject, PyObject_TypeCheck, PyTypeObject
 from libc.string cimport memchr, memcmp, memcpy, memset
 
 from struct import error as StructError
@@ -586,21 +586,31 @@ cdef inline int add_to(object owner, Py_ssize_t offset, Py_ssize_t number) excep
     return 0
 
 
-cdef object append_to_open(object log, object plan, bytes body, object now_ns, Py_ssize_t records_max, Py_ssize_t bytes_max):
-    """Append a message to the open batch, and return its offset. None: it is not the usual one, and is not appended."""
+cdef object append_to_open(
+    object log, object plan, bytes body, object now_ns, object idle, Py_ssize_t records_max, Py_ssize_t bytes_max
+):
+    """Append a message to the open batch, or to one that begins. Return its offset. None: it is not a usual one, and is
+    not appended. Raises StorageError if the log refuses it."""
     cdef object batch = get(log, LOG_BATCH), offset, receive_ns
     cdef object block = get(plan, PLAN_BLOCK)
     cdef list blocks
     cdef Py_ssize_t size = len(body) + len(<bytes?>block)
-    if type(batch) is not batch_type or get(batch, BATCH_PLAIN) is not True:
-        return None
     if get(plan, PLAN_EVENT) is not None or get(plan, PLAN_TRANSMIT) is not None:
         return None
-    blocks = <list?>get(batch, BATCH_BLOCKS)
-    if len(blocks) >= records_max or PyLong_AsSsize_t(get(batch, BATCH_SIZE)) + size > bytes_max:
-        return None
-    if PyDict_GetItemWithError(get(batch, BATCH_NAMES), get(plan, PLAN_NAME)) == NULL:
-        return None
+    if batch is idle:
+        batch = log._begin()
+        batch.name(get(plan, PLAN_NAME))
+        if type(batch) is not batch_type:
+            raise TypeError("expected a BatchBuilder")
+        blocks = <list?>get(batch, BATCH_BLOCKS)
+    else:
+        if type(batch) is not batch_type or get(batch, BATCH_PLAIN) is not True:
+            return None
+        blocks = <list?>get(batch, BATCH_BLOCKS)
+        if len(blocks) >= records_max or PyLong_AsSsize_t(get(batch, BATCH_SIZE)) + size > bytes_max:
+            return None
+        if PyDict_GetItemWithError(get(batch, BATCH_NAMES), get(plan, PLAN_NAME)) == NULL:
+            return None
     receive_ns = get(log, LOG_RECEIVE)
     if PyLong_AsLongLong(receive_ns) < PyLong_AsLongLong(now_ns):
         receive_ns = now_ns
@@ -619,8 +629,7 @@ def append_plain(
 ):
     cdef Py_ssize_t index = start, count = len(frames), body_bytes = 0, weight = 0, receipt_bytes
     cdef Py_ssize_t records_max, bytes_max, record_weight, receipt_weight
-    cdef object frame, head, plan, destination, feed, log, batch, offset, receipt, group, suffix
-    cdef object failure = None
+    cdef object frame, head, plan, destination, feed, log, batch, offset, receipt, group, suffix, idle
     cdef PyObject *found
     cdef list feeds
     cdef bytes body
@@ -630,7 +639,7 @@ def append_plain(
         know_slots()
     if type(receipts) is not line_type:
         raise TypeError("expected a ReceiptLine")
-    records_max, bytes_max = logs.RECORDS_MAX, logs.BYTES_MAX
+    idle, records_max, bytes_max = logs.IDLE, logs.RECORDS_MAX, logs.BYTES_MAX
     record_weight, receipt_weight = sends.RECORD_OVERHEAD_BYTES, lines.RECEIPT_OVERHEAD_BYTES
     while index < stop:
         frame = frames[index]
@@ -653,12 +662,12 @@ def append_plain(
         if type(feed) is not feed_type:
             break
         log = get(feed, FEED_LOG)
-        if not isinstance(log, log_type):
+        if not PyObject_TypeCheck(log, <PyTypeObject *>log_type):  # isinstance would ask the metaclass
             break
         body = <bytes?>slot(frame, FRAME_BODY)
-        offset = append_to_open(log, plan, body, now_ns, records_max, bytes_max)
-        if offset is None:
-            try:
+        try:
+            offset = append_to_open(log, plan, body, now_ns, idle, records_max, bytes_max)
+            if offset is None:
                 offset = log.append(
                     get(plan, PLAN_NAME),
                     get(plan, PLAN_BLOCK),
@@ -667,8 +676,8 @@ def append_plain(
                     get(plan, PLAN_EVENT),
                     get(plan, PLAN_TRANSMIT),
                 )
-            except StorageError:
-                break
+        except StorageError:
+            break
         weight += len(body) + len(<bytes?>get(plan, PLAN_BLOCK)) + record_weight
         body_bytes += len(body)
         batch = get(log, LOG_BATCH)
