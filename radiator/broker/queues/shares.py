@@ -152,12 +152,11 @@ class Shares:
                 for each in queue.consumers
                 if each.ack != "auto" and each.session is not but
             ]
-            if not _has_room_for_all(peers, given, left):
-                credits = [
-                    (consumer, allowed)
-                    for consumer, credit in credits
-                    if (allowed := self._allowance(consumer, credit, peers, given, everybody, left, now_ns)) > 0
-                ]
+            credits = [
+                (consumer, allowed)
+                for consumer, credit in credits
+                if (allowed := self._allowance(consumer, credit, peers, given, everybody, left, now_ns)) > 0
+            ]
         if len(credits) > 1:
             shares = self._shares
             credits = sorted(credits, key=lambda each: shares[each[0]].served)
@@ -268,16 +267,6 @@ def _turns(credits: Credits, served: list[int]) -> Iterator[int]:
         yield from ring
         level += 1
         ring = [place for place in ring if ends[place] > level]
-
-
-def _has_room_for_all(
-    peers: list[tuple[Subscription, Share, Kind]], given: dict[Subscription, int], left: int
-) -> bool:
-    """Return whether all are equals and each has room for all that is left: then ``turns`` deals it out evenly."""
-    if len(peers) != len(given) or min(given.values()) < left:
-        return False
-    kind = peers[0][2]
-    return all([peer in given and its_kind == kind for peer, _, its_kind in peers])
 
 
 def _most(leads: list[int], credit: int, left: int) -> int:
