@@ -591,15 +591,17 @@ cdef object append_to_open(
 ):
     """Append a message to the open batch, or to one that begins. Return its offset. None: it is not a usual one, and is
     not appended. Raises StorageError if the log refuses it."""
-    cdef object batch = get(log, LOG_BATCH), offset, receive_ns
-    cdef object block = get(plan, PLAN_BLOCK)
+    cdef object batch = get(log, LOG_BATCH), offset = get(log, LOG_NEXT), receive_ns = get(log, LOG_RECEIVE)
+    cdef object block = get(plan, PLAN_BLOCK), name = get(plan, PLAN_NAME)
     cdef list blocks
     cdef Py_ssize_t size = len(body) + len(<bytes?>block)
     if get(plan, PLAN_EVENT) is not None or get(plan, PLAN_TRANSMIT) is not None:
         return None
+    if PyLong_AsLongLong(receive_ns) < PyLong_AsLongLong(now_ns):
+        receive_ns = now_ns
     if batch is idle:
         batch = log._begin()
-        batch.name(get(plan, PLAN_NAME))
+        batch.name(name)
         if type(batch) is not batch_type:
             raise TypeError("expected a BatchBuilder")
         blocks = <list?>get(batch, BATCH_BLOCKS)
@@ -609,17 +611,13 @@ cdef object append_to_open(
         blocks = <list?>get(batch, BATCH_BLOCKS)
         if len(blocks) >= records_max or PyLong_AsSsize_t(get(batch, BATCH_SIZE)) + size > bytes_max:
             return None
-        if PyDict_GetItemWithError(get(batch, BATCH_NAMES), get(plan, PLAN_NAME)) == NULL:
+        if PyDict_GetItemWithError(get(batch, BATCH_NAMES), name) == NULL:
             return None
-    receive_ns = get(log, LOG_RECEIVE)
-    if PyLong_AsLongLong(receive_ns) < PyLong_AsLongLong(now_ns):
-        receive_ns = now_ns
-        set_slot(<PyObject *>log, LOG_RECEIVE, now_ns)
+    set_slot(<PyObject *>log, LOG_RECEIVE, receive_ns)
     PyList_Append(<list?>get(batch, BATCH_RECEIVE), receive_ns)
     PyList_Append(blocks, block)
     PyList_Append(<list?>get(batch, BATCH_BODIES), body)
     add_to(batch, BATCH_SIZE, size)
-    offset = get(log, LOG_NEXT)
     add_to(log, LOG_NEXT, 1)
     return offset
 
@@ -627,13 +625,13 @@ cdef object append_to_open(
 def append_plain(
     list frames not None, Py_ssize_t start, Py_ssize_t stop, generation, rights, version, receipts, now_ns
 ):
-    cdef Py_ssize_t index = start, count = len(frames), body_bytes = 0, weight = 0, receipt_bytes
+    cdef Py_ssize_t index = start, body_bytes = 0, weight = 0, receipt_bytes
     cdef Py_ssize_t records_max, bytes_max, record_weight, receipt_weight
     cdef object frame, head, plan, destination, feed, log, batch, offset, receipt, group, suffix, idle
     cdef PyObject *found
     cdef list feeds
     cdef bytes body
-    if start < 0 or stop > count:  # the bounds of lists are not checked here
+    if start < 0 or stop > len(frames):  # the bounds of lists are not checked here
         raise IndexError("expected frames that are there")
     if not knows_slots:
         know_slots()
@@ -641,7 +639,7 @@ def append_plain(
         raise TypeError("expected a ReceiptLine")
     idle, records_max, bytes_max = logs.IDLE, logs.RECORDS_MAX, logs.BYTES_MAX
     record_weight, receipt_weight = sends.RECORD_OVERHEAD_BYTES, lines.RECEIPT_OVERHEAD_BYTES
-    while index < stop:
+    while index < stop and index < len(frames):
         frame = frames[index]
         head = <object>slot(frame, FRAME_HEAD)
         if type(head) is not head_type:
@@ -664,7 +662,7 @@ def append_plain(
         log = get(feed, FEED_LOG)
         if not PyObject_TypeCheck(log, <PyTypeObject *>log_type):  # isinstance would ask the metaclass
             break
-        body = <bytes?>slot(frame, FRAME_BODY)
+        body = <bytes?><object>slot(frame, FRAME_BODY)
         try:
             offset = append_to_open(log, plan, body, now_ns, idle, records_max, bytes_max)
             if offset is None:
@@ -676,7 +674,7 @@ def append_plain(
                     get(plan, PLAN_EVENT),
                     get(plan, PLAN_TRANSMIT),
                 )
-        except StorageError:
+        except (StorageError, ValueError):
             break
         weight += len(body) + len(<bytes?>get(plan, PLAN_BLOCK)) + record_weight
         body_bytes += len(body)
@@ -708,6 +706,6 @@ def append_plain(
         elif batch is not get(receipts, LINE_QUIET):
             receipts.silently(batch)
         index += 1
-        if index < count and slot(frames[index], FRAME_HEAD) == <PyObject *>head:
+        if index < len(frames) and slot(frames[index], FRAME_HEAD) == <PyObject *>head:
             break
     return index, body_bytes, weight

@@ -174,3 +174,33 @@ def test_a_run_of_a_session_whose_rights_have_changed_is_looked_at_one_by_one(mo
     assert lengths == [1, 1]
     world.settle()
     assert world.broker.stats.messages_in == 6
+
+
+def test_a_body_that_is_no_bytes_is_an_error_and_not_appended() -> None:
+    world = World(RULES)
+    client = world.connect()
+    client.say_bytes(frame([("destination", "/queue/a")], "1"))
+    world.settle()
+    partition = world.store.partitions["/queue/a"]
+    session = client.session
+    for body in (5, -1, None):
+        (sent,) = client.server.receive(frame([("destination", "/queue/a")], "1"))
+        assert sent.head.memo is not None
+        sent.body = body  # type: ignore[assignment]
+        arguments = (1, world.broker.generation, session.rights, session.version, session.receipts, world.time.wall)
+        with pytest.raises(TypeError):
+            sending.append_plain([sent], 0, *arguments)
+        assert partition.next_offset == 1
+
+
+def test_a_message_that_cannot_be_appended_is_left_and_those_before_it_are_counted() -> None:
+    world = World(RULES)
+    client = world.connect()
+    both = frame([("destination", "/queue/a")], "1") + frame([("destination", "/topic/a"), ("event-time", "5")], "1")
+    client.say_bytes(both)
+    world.settle()
+    frames = client.server.receive(both)
+    frames[1].head.memo.event_ns = 1 << 63
+    session, before = client.session, world.broker.stats.messages_in
+    assert sending.send_plain(world.broker, session, frames, 0, world.time) == 1
+    assert world.broker.stats.messages_in == before + 1 and world.broker.pending_bytes > 0

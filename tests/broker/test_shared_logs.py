@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from radiator.broker.destinations.feed import Feed
 from tests.broker.harness import World
+from tests.broker.test_fan_out import under
 
 RULES = """
 destinations:
@@ -57,3 +58,29 @@ def test_a_name_that_no_queue_owns_any_more_is_history() -> None:
     feed.claims_changed()
     feed.pin()
     assert world.store.partitions["shared"].history
+
+
+def test_a_queue_that_is_fed_owns_what_its_parent_has_left_in_its_log() -> None:
+    world = World(
+        """
+destinations:
+  - {match: /queue/p, partition: shared}
+  - {match: /queue/a, partition: shared}
+"""
+    )
+    client = world.connect()
+    client.publish("/queue/p", "1")
+    client.publish("/queue/a", "2")
+    world.settle()
+    under(
+        world,
+        """
+destinations:
+  - {match: /queue/p, partition: others, fan_out: [/queue/a]}
+  - {match: /queue/a, partition: shared}
+""",
+    )
+    client = world.connect()
+    client.publish("/queue/p", "3")
+    world.settle()
+    assert not world.store.partitions["shared"].history

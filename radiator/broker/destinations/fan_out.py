@@ -81,8 +81,12 @@ def attach(registry: Registry, parent: Destination, children: list[Destination],
             feed.join(source)
         if parent.policy.kind == "queue":
             registry.cursors.delete(cursor_names.of_queue(parent.name), feed.partition.name)
-        feed.claims_changed()
         feed.pin()
+    for child in children:
+        assert child.queue is not None
+        for source in child.queue.sources:  # in logs of its own too there may be messages of the parent
+            source.feed.claims_changed()
+            source.feed.pin()
     registry.cursors.hurry()
 
 

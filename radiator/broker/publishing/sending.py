@@ -228,7 +228,7 @@ def append_plain(
         partition, body, block = feed.partition, frame.body, plan.block
         try:
             offset = partition.append(plan.name, block, body, now_ns, plan.event_ns, plan.transmit_ns)
-        except StorageError:
+        except (StorageError, ValueError):
             break  # ``send`` meets the error, and says what it means
         weight += len(body) + len(block) + RECORD_OVERHEAD_BYTES
         body_bytes += len(body)
