@@ -88,6 +88,13 @@ def test_three_equal_consumers_of_300_messages_get_100_each(
     assert all(abs(count - 100) <= 1 for count in counts), counts
 
 
+@pytest.mark.parametrize("prefetch", [2, 10])
+def test_shares_are_equal_where_messages_have_priorities(prefetch: int) -> None:
+    world = World("destinations: [{match: '/queue/*', priority: true}]")
+    counts = work(world, [100, 100, 100], 120, prefetch, jitter=0.4, seed=1)
+    assert all(abs(count - 40) <= 1 for count in counts), counts
+
+
 @pytest.mark.parametrize("prefetch", [1, 10, 50])
 def test_one_that_pauses_for_a_while_gets_what_it_has_missed(prefetch: int) -> None:
     pause = (1, 40, 4 * NS_PER_MS)
