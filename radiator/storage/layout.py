@@ -41,6 +41,7 @@ PARTITIONS = "partitions"
 CURSORS = "cursors"
 SCHEMAS = "schemas"
 SUBSCRIPTIONS = "subscriptions"
+SUBSCRIPTIONS_DAMAGED = "subscriptions.damaged"  # one that could not be read, until an operator removes it
 LAST_RULES = "last_rules"
 MANIFEST = "MANIFEST.json"  # of a backup
 MIRROR = "mirror"  # see ``copies``

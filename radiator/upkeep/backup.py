@@ -46,6 +46,7 @@ NOT_COPIED = {
     layout.TRANSACTIONS,
     layout.SCHEMAS,
     layout.SUBSCRIPTIONS,
+    layout.SUBSCRIPTIONS_DAMAGED,
     layout.LAST_RULES,
     layout.MIRROR,
     "lost+found",
@@ -168,6 +169,7 @@ class _Backup:
         store = store_digest(fs, self.root)
         key = read_file(fs, layout.salt_path(self.root))
         last_rules = read_file(fs, layout.last_rules_path(self.root))
+        damaged = read_file(fs, f"{self.root}/{layout.SUBSCRIPTIONS_DAMAGED}")
         cut = find_cut(fs, self.root, pause)
         partitions = [stored for stored in list_partitions(self.root, fs) if stored.name in cut.heads]
         self._room(partitions, cut, planned)
@@ -190,6 +192,8 @@ class _Backup:
             self._write(layout.journal_file_path(layout.JOURNAL, 1), cut.journal)
         if cursors.names is not None:
             self._write(layout.SUBSCRIPTIONS, definitions.encode(cursors.names))
+        if damaged is not None:  # as long as it is there, a start keeps the cursors of unknown names
+            self._write(layout.SUBSCRIPTIONS_DAMAGED, damaged)
         if last_rules is not None:
             self._write(layout.LAST_RULES, last_rules)
         self._schemas()

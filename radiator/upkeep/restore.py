@@ -26,6 +26,7 @@ TOP = (  # in this order
     layout.TRANSACTIONS,
     layout.SCHEMAS,
     layout.SUBSCRIPTIONS,
+    layout.SUBSCRIPTIONS_DAMAGED,
     layout.LAST_RULES,
     layout.CURSORS,
     layout.PARTITIONS,

@@ -69,6 +69,22 @@ def test_a_backup_restored_has_the_same_records_at_the_same_offsets_and_the_same
     store.close()
 
 
+def test_a_damaged_file_of_subscriptions_is_in_a_backup_so_that_a_copy_keeps_the_cursors_too(tmp_path: Path) -> None:
+    root, fs = str(tmp_path / "data"), FileSystem()
+    store, _ = opened(root=root)
+    put(store.partition("/topic/a", SMALL), b"1", destination="/topic/a")
+    commit(store)
+    store.close()
+    (tmp_path / "data" / layout.SUBSCRIPTIONS).write_bytes(b"not ours")
+    opened(root=root)[0].close()  # puts it aside
+    assert made(fs, root, str(tmp_path / "copy")).manifest.left_out == []
+    restore(fs, str(tmp_path / "copy"), str(tmp_path / "again"), Copier(fs))
+    assert (tmp_path / "again" / layout.SUBSCRIPTIONS_DAMAGED).read_bytes() == b"not ours"
+    again, notes = opened(root=str(tmp_path / "again"))
+    assert not again.definitions.whole and layout.SUBSCRIPTIONS_DAMAGED in str(notes)
+    again.close()
+
+
 def test_the_versions_of_schemas_are_in_a_backup_and_restored(tmp_path: Path) -> None:
     root, fs = str(tmp_path / "data"), FileSystem()
     store, _ = opened(root=root)
