@@ -129,6 +129,6 @@ LOG_LINES_MAX = 10_000  # of stdout and stderr each; what a burst brings is writ
 LOG_BYTES_MAX = 4 * MIB  # the same; lines that do not fit are dropped and counted
 
 # --- what is remembered to be fast -----------------------------------------------------------------------------------
-HEAD_CACHE_ENTRIES_MAX = 24_576  # parsed header blocks, shared by all connections of one version; some 1.5 KB each
+HEAD_CACHE_ENTRIES_MAX = 24_576  # parsed header blocks, shared by all connections of one version; 1 KB each, if short
 HEAD_CACHE_BYTES_MAX = 4 * MIB  # of these blocks together: 4,096 of the longest
 HEAD_CACHE_BLOCK_BYTES_MAX = 1 * KIB  # longer blocks are parsed each time
