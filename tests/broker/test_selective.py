@@ -54,6 +54,25 @@ def test_a_consumer_takes_what_matches_and_the_rest_stays_in_its_place(world: Wo
     assert not any("redelivered" in frame.headers for frame in other.inbox)
 
 
+def test_groups_that_need_different_batches_are_served_where_memory_has_room_for_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "COLD_BYTES_MAX", 1)
+    world = World(tail_bytes_max=1)
+    red, blue, green = (world.connect() for _ in range(3))
+    green.subscribe("/queue/a", selector="colour = 'green'")
+    for colour in ("red", "blue"):
+        green.publish("/queue/a", *["x" * (limits.READ_CHUNK_BYTES // 3)] * 3, colour=colour)  # a batch read by itself
+        world.settle()
+    red.subscribe("/queue/a", selector="colour = 'red'", prefetch_count=1)
+    blue.subscribe("/queue/a", selector="colour = 'blue'", prefetch_count=1)
+    for _ in range(3):
+        world.settle()
+        for each in (red, blue):
+            (message,) = each.messages()
+            each.ack(message)
+
+
 def test_what_nobody_wanted_was_not_delivered_and_says_so(world: World) -> None:
     client, other = world.connect(), world.connect()
     send(client, "blue1", "red1")

@@ -170,10 +170,11 @@ def _found(call: Call, skipped: Skipped) -> None:
                 skipped.wake(group)
                 break
             batch = skipped.scan.batch_at(offset)
+            if batch is None and skipped.scan.loading:
+                skipped.awaits(group)
+                return
             if batch is None:
                 skipped.wake(group)
-                if skipped.scan.loading:
-                    return
                 call.progress = True
                 continue
             index = batch.index_at(offset)

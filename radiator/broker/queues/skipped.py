@@ -199,7 +199,7 @@ class Skipped:
         runs: The offsets. To read; ``add`` and ``remove`` change them.
         scan: Reads what the sweeps and the consumers need.
         sweeps: By position, the one whose turn is next first.
-        due: Groups that may be handed something that they found, or may go on sweeping.
+        due: Groups that may be handed something that they found, or may go on sweeping, the one that is next first.
     """
 
     __slots__ = ("_places", "_skipping", "_source", "due", "runs", "scan", "sweeps")
@@ -211,7 +211,7 @@ class Skipped:
         self.scan = Scan(source, lambda: None)  # whoever loads wakes the queue
         self._places: dict[Group, Place] = {}
         self.sweeps: OrderedDict[int, Sweep] = OrderedDict()
-        self.due: dict[Group, None] = {}
+        self.due: OrderedDict[Group, None] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self.runs)
@@ -286,6 +286,12 @@ class Skipped:
         """A consumer of the group may have credit again."""
         if group in self._places:
             self.due[group] = None
+
+    def awaits(self, group: Group) -> None:
+        """What the group needs is being read. It is next: if another one came first, that one's batch might take the
+        place of this one's, and so on for ever."""
+        self.due[group] = None
+        self.due.move_to_end(group, last=False)
 
     def may_take(self, group: Group, offset: int) -> bool:
         """True if the group wants nothing below ``offset`` that was skipped, as far as is known, and that is all."""
