@@ -81,7 +81,8 @@ class Beginnings:
             self._then = None if self._entries is None else Feeding(self._entries)
         except ValueError as error:
             log.warning("%s: makes no sense: %s", store.root, error)
-        for partition in store.partitions.values():
+        feeds = any(rule.fan_out for rule in self._rules.config.rules)  # else nobody has a parent
+        for partition in store.partitions.values() if feeds else ():
             for name in partition.destinations:
                 try:
                     policy = self._rules.policy_for(name)
