@@ -77,7 +77,7 @@ def recover(
     OSError."""
     fs, directory = log.fs, log.directory
     path = layout.dedup_path(directory)
-    data = read_file(fs, path)
+    data = read_file(fs, path) if log.remembers else None
     exists = data is not None
     if data is None:
         if own_end == end and not postponed:

@@ -40,8 +40,9 @@ class Found(NamedTuple):
     vouched: bool  # the head says that it is whole, up to where the head says that the log ends
 
 
-def load(log: Log, head: bytes) -> Found:
-    raw = read_file(log.fs, layout.names_path(log.directory)) or b""
+def load(log: Log, head: bytes, there: bool) -> Found:
+    """Read the list of a log that has such a ``head``, and a file for the list if it is ``there``. Raises OSError."""
+    raw = (read_file(log.fs, layout.names_path(log.directory)) or b"") if there else b""
     found, position = names.decode(raw)
     intact = names.torn(raw[position:])
     if intact and position:

@@ -110,8 +110,9 @@ def recover(
     have. Raises StorageError."""
     fs, directory = log.fs, log.directory
     try:
-        recovered = _recover(fs, log, notes, allowance or Allowance(), journal or NoJournal())
-        if archived.lower(fs, directory, recovered.next_offset):
+        files = fs.listdir(directory)
+        recovered = _recover(fs, log, files, notes, allowance or Allowance(), journal or NoJournal())
+        if layout.ARCHIVED in files and archived.lower(fs, directory, recovered.next_offset):
             text = f"an archive has more than this log, which has lost its end and goes on at {recovered.next_offset}"
             notes.append(RecoveryNote(layout.archived_path(directory), text, "archived"))
         return recovered
@@ -119,9 +120,16 @@ def recover(
         raise storage_error(directory, "recover", error) from error
 
 
-def _recover(fs: FileSystem, log: Log, notes: list[RecoveryNote], allowance: Allowance, journal: Journal) -> Recovered:
+def _recover(
+    fs: FileSystem,
+    log: Log,
+    files: list[str],
+    notes: list[RecoveryNote],
+    allowance: Allowance,
+    journal: Journal,
+) -> Recovered:
+    """``files``: the names of those that are there."""
     directory = log.directory
-    files = fs.listdir(directory)
     bases = sorted(base for base in map(layout.segment_base, files) if base is not None)
     for base in [each for each in map(layout.index_base, files) if each is not None and each not in bases]:
         fs.remove(layout.index_path(directory, base))  # its segment was taken by retention
@@ -131,7 +139,7 @@ def _recover(fs: FileSystem, log: Log, notes: list[RecoveryNote], allowance: All
     log.remembers = layout.DEDUP in files
     raw = read_file(fs, layout.head_path(directory)) or b""
     head = layout.decode_head(raw) or layout.Head(0, 0, 0)
-    listed = names_recovery.load(log, raw)
+    listed = names_recovery.load(log, raw, layout.NAMES in files)
     destinations = set(listed.names)
     if not bases:
         end = 0 if journal.has(log.names.own_name, 0, head.next_offset) else head.next_offset
@@ -358,12 +366,12 @@ def _gone(path: str, expected: int, end: int) -> RecoveryNote:
 def _cut_index(fs: FileSystem, directory: str, base: int, count: int) -> None:
     """Leaves the trusted entries; the others are written anew."""
     path = layout.index_path(directory, base)
-    try:
-        fd = fs.open(path)
-    except FileNotFoundError:
+    facts, size = fs.facts(path), ENTRY_BYTES * (1 + count) if count else 0
+    if facts is None or facts.size == size:
         return
+    fd = fs.open(path)
     try:
-        fs.truncate(fd, ENTRY_BYTES * (1 + count) if count else 0)
+        fs.truncate(fd, size)
     finally:
         fs.close(fd)
 
