@@ -52,7 +52,10 @@ def test_the_first_rule_is_that_of_a_walk_over_all(matchers: list[Matcher], want
 @settings(max_examples=1_000)
 @given(expressions, st.data())
 def test_an_expression_is_enclosed_by_its_pattern(expression: re.Pattern[str], data: st.DataObject) -> None:
-    name = data.draw(st.from_regex(expression, fullmatch=True))
+    # Python's own matching takes for ever over long names where a group is repeated that may be empty, or matches in
+    # several ways.
+    repeated = re.search(r"\)[*+{]", expression.pattern)
+    name = data.draw(hard_names if repeated else st.from_regex(expression, fullmatch=True))
     if expression.fullmatch(name):
         assert enclosing(expression).matches(name)
 
