@@ -99,7 +99,7 @@ def test_a_broker_takes_it_over_and_goes_on(sample: tuple[Path, list[list[Any]]]
             found += facts(name, job.result)
             offset = job.result.next_offset
     assert sorted(found) == expected
-    assert store.partitions["weather-ä"].destinations == {f"/topic/weather.{letter}" for letter in "ABC"}
+    assert store.partitions["weather-ä"].destinations.keys() == {f"/topic/weather.{letter}" for letter in "ABC"}
     assert store.cursors.open("queue:/queue/orders", "/queue/orders", 0).floor == 4
     store.close()
 
