@@ -288,8 +288,10 @@ class Skipped:
             self.due[group] = None
 
     def awaits(self, group: Group) -> None:
-        """What the group needs is being read. It is next: if another one came first, that one's batch might take the
-        place of this one's, and so on for ever."""
+        """A batch is being read for the group, which is asked first when it has come.
+
+        Memory may have room for one batch only. If another group were asked first, it might have its own batch read in
+        the place of this one, and the two would do that to each other for ever."""
         self.due[group] = None
         self.due.move_to_end(group, last=False)
 
