@@ -20,10 +20,9 @@ from radiator.clock import Now
 from radiator.errors import StorageError
 from radiator.storage.batch import RecordBatch
 from radiator.storage.copies import begin_mirror
-from radiator.storage.file_partition import FilePartition
+from radiator.storage.file_partition import AppendJob, FilePartition
 from radiator.storage.files import FileSystem
 from radiator.storage.format import MISSING
-from radiator.storage.jobs import AppendJob
 from radiator.storage.store import PartitionOptions, RecoveryNote, Store, SyncPolicy
 
 PENDING_BYTES_MAX = 4 * limits.MIB  # gathered before it is written

@@ -24,14 +24,12 @@ from itertools import pairwise
 
 from radiator import limits
 from radiator.clock import NS_PER_SECOND, MonoNs, Now, WallNs
-from radiator.storage import dedup_file
 from radiator.storage.care_jobs import CareJob, Round, ScanJob, SegmentJob, SettledJob
 from radiator.storage.compaction import KeyOf
 from radiator.storage.file_partition import FilePartition
 from radiator.storage.holes import LOOK_COST_MAX, Look
 from radiator.storage.jobs import Job
 from radiator.storage.partition import Partition
-from radiator.storage.retention import stays
 from radiator.storage.segment import SegmentInfo
 
 HOLES_AT_ONCE_MAX = 16  # segments whose intervals are held in memory
@@ -168,7 +166,7 @@ class Caretaker:
         """(segment, where the next begins) of those that may be rewritten; so that something goes, if it does now."""
         end = partition.high_watermark
         if removing_at_ns is not None:
-            end = min(end, dedup_file.removable_to(partition, removing_at_ns))
+            end = min(end, partition.ids_removable_to(removing_at_ns))
             if partition.options.wait_for_archive:
                 end = min(end, partition.archived_to)
         return [
@@ -184,7 +182,7 @@ class Caretaker:
     def _compress_or_merge(self, partition: FilePartition, state: State) -> None:
         if partition.options.compress is not None:
             done, bytes_min = state.compressed, 0
-        elif partition.options.merge_commits and stays(partition):
+        elif partition.options.merge_commits and partition.is_read_again:
             done, bytes_min = state.merged, limits.MERGED_SEGMENT_BYTES_MIN
         else:
             return

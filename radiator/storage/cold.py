@@ -8,14 +8,9 @@ Invariant: what a rewritten file has lost is not given from here, nor from a rea
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from radiator.storage.batch import RecordBatch
-from radiator.storage.reads import Hint, ReadJob
+from radiator.storage.reads import Hint, ReadableLog, ReadJob
 from radiator.storage.tail import ColdCache, find_cold
-
-if TYPE_CHECKING:
-    from radiator.storage.partition import Partition
 
 HINTS_MAX = 1_024  # remembered file positions of readers that go on
 
@@ -34,7 +29,7 @@ class Cold:
     def find(self, offset: int) -> RecordBatch | None:
         return find_cold(self._shelf, offset) if self._shelf else None
 
-    def fetch(self, partition: Partition, offset: int, bytes_max: int) -> ReadJob:
+    def fetch(self, partition: ReadableLog, offset: int, bytes_max: int) -> ReadJob:
         """Whoever finds the job ``submitted`` only adds itself to its ``waiters``."""
         job = self.pending.get(offset)
         if job is None:

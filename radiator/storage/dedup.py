@@ -255,6 +255,10 @@ class Dedup:
         """Ids in memory, some of them maybe too old to count."""
         return len(self.previous) + len(self.current)
 
+    def set_limits(self, window_ns: int, count: int) -> None:
+        """Remember ids for that time, and so many at least, from now on."""
+        self.window_ns, self.count = window_ns, count
+
     def find(self, identity: bytes, now_ns: WallNs) -> int | None:
         """The offset of the message with that id, if it came less than the window before ``now_ns``."""
         first, second = _HALVES.unpack(identity)

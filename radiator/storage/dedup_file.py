@@ -20,23 +20,19 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_left
-from collections.abc import Sequence
-from itertools import pairwise
 from struct import Struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 from zlib import crc32
 
 from radiator import limits
-from radiator.clock import Now, WallNs
+from radiator.clock import Now
 from radiator.storage import layout
 from radiator.storage.batch import RECORD_OVERHEAD_BYTES, RecordBatch
 from radiator.storage.dedup import Columns, Dedup
 from radiator.storage.files import FileSystem, replace_file, storage_error, write_all
 from radiator.storage.jobs import Job
-from radiator.storage.open_logs import make_directories
-
-if TYPE_CHECKING:
-    from radiator.storage.file_partition import FilePartition
+from radiator.storage.log import Log
+from radiator.storage.options import PartitionOptions
 
 MAGIC = b"\x89RDD1\r\n\x1a"
 HEADER = Struct("<8sIIQQ")  # magic, crc of the bytes from 12 on, entries, covered before, covered
@@ -108,6 +104,17 @@ def columns_of(rows: bytes) -> Columns:
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
+class RemembersIds(Protocol):
+    """The partition of a file, as its jobs see it."""
+
+    log: Log
+    options: PartitionOptions
+    high_watermark: int
+
+    def want_retention(self) -> None:
+        """Look soon at which segments may be deleted."""
+
+
 class DedupFile:
     """What the hub knows of the file: how far it is written, and what is due."""
 
@@ -144,12 +151,38 @@ class DedupFile:
             None  # ids that an earlier run left, until it is known which rule they are under
         )
 
+    def committed(self, batch: RecordBatch) -> None:
+        """Count a batch that has joined the log."""
+        size = batch.size_bytes + len(batch) * RECORD_OVERHEAD_BYTES
+        self.log_bytes += size
+        self.unsynced_bytes += size
+
+    def want(self) -> None:
+        """Have a block written soon, and synced."""
+        self.wanted = True
+
+    def hold(self) -> bool:
+        """Note that a segment waits to be deleted until the file has its ids. Return whether a block has to be written
+        for that."""
+        self.held = True
+        self.wanted |= not self.under_way
+        return not self.under_way
+
+    def lost(self) -> None:
+        """Have the whole file written anew: some of its ids do not count any more."""
+        self.stale = self.wanted = True
+
+    def take_restored(self) -> Columns | None:
+        """Return the ids that an earlier run left, once."""
+        restored, self.restored = self.restored, None
+        return restored
+
     def due(self, dedup: Dedup) -> bool:
         return (
             self.wanted or not self.exists or dedup.added - self.seen >= BLOCK_IDS or self.log_bytes >= BLOCK_LOG_BYTES
         )
 
-    def block(self, partition: FilePartition, dedup: Dedup) -> DedupJob:
+    def block(self, partition: RemembersIds, dedup: Dedup) -> DedupJob:
         """What is due, as a job. To be done before what is appended in the same turn."""
         never, covered = partition.options.sync.never, partition.high_watermark
         whole = self.stale or not self.exists or self.entries > 2 * len(dedup) + SPARE_IDS
@@ -177,107 +210,16 @@ class DedupFile:
         self.entries = count if whole else self.entries + count
 
 
-# What a FilePartition asks, and when:
-
-
-def adopt(partition: FilePartition) -> None:
-    """The rule is known, or has changed."""
-    file, window_ns = partition.dedup_file, partition.options.dedup_window_ns
-    if window_ns is None:
-        partition.dedup = None
-        if file is not None:
-            partition.queue()
-    elif partition.dedup is not None:
-        partition.dedup.window_ns, partition.dedup.count = window_ns, partition.options.dedup_count
-    elif file is not None and file.restored is not None:
-        partition.dedup = partition.new_dedup()
-        partition.dedup.restore(file.restored, partition.last_receive_ns)
-        file.restored = None
-
-
-def committed(partition: FilePartition, batch: RecordBatch) -> None:
-    """More of the log is there."""
-    file, dedup = partition.dedup_file, partition.dedup
-    if file is None or dedup is None:
-        return
-    size = batch.size_bytes + len(batch) * RECORD_OVERHEAD_BYTES
-    file.log_bytes += size
-    file.unsynced_bytes += size
-    if file.due(dedup):
-        partition.queue()
-
-
-def seal(partition: FilePartition) -> None:
-    """A new segment begins: the ids of the one before it must outlive it."""
-    if partition.dedup_file is not None:
-        partition.dedup_file.wanted = True
-        partition.queue()
-
-
-def removable_to(partition: FilePartition, now_ns: WallNs) -> int:
-    """Below this offset, where a segment begins, nothing of the log is needed to know its ids after a crash. What is,
-    and could go as soon as the file has them, is asked for."""
-    file, window_ns = partition.dedup_file, partition.options.dedup_window_ns
-    if file is None or partition.dedup is None or window_ns is None:
-        return partition.high_watermark
-    for segment, following in pairwise(partition.segments):
-        if following.base_offset > file.kept and now_ns - segment.last_receive_ns < window_ns:
-            file.held = True
-            if not file.under_way:
-                file.wanted = True
-                partition.queue()
-            return segment.base_offset
-    return partition.high_watermark
-
-
-def lose(partition: FilePartition, lost: Sequence[tuple[int, int]]) -> None:
-    """These offsets, first and last, were told as stored and are gone."""
-    file, dedup = partition.dedup_file, partition.dedup
-    if dedup is None or not lost:
-        return
-    for low, high in lost:
-        dedup.lose(low, high)
-    if file is not None:
-        file.stale = file.wanted = True
-        partition.queue()
-
-
-def take(partition: FilePartition) -> list[Job]:
-    """What is due, before anything is appended."""
-    file, dedup = partition.dedup_file, partition.dedup
-    if dedup is None:
-        if file is None or partition.options.dedup_window_ns is not None:
-            return []
-        partition.dedup_file = None
-        return [ForgetJob(partition)]
-    if file is None:
-        file = partition.dedup_file = DedupFile()
-    return [file.block(partition, dedup)] if file.due(dedup) else []
-
-
-def close(partition: FilePartition) -> None:
-    """The clean end, on whatever thread: the next start need not search the log."""
-    file, dedup = partition.dedup_file, partition.dedup
-    if file is None or dedup is None or file.covered == partition.high_watermark:
-        return
-    file.wanted = True
-    job = file.block(partition, dedup)
-    job.write()
-    if job.needs_sync and job.error is None:
-        job.sync()
-    file.written(job)
-
-
 class DedupJob(Job):
     """One block at ``position``, or the whole file anew (``position`` None)."""
 
     __slots__ = ("before", "columns", "covered", "file", "position", "required")
     before_entry = True
-    partition: FilePartition
+    partition: RemembersIds
 
     def __init__(
         self,
-        partition: FilePartition,
+        partition: RemembersIds,
         file: DedupFile,
         columns: Columns,
         covered: int,
@@ -297,7 +239,7 @@ class DedupJob(Job):
         log.remembers = True
         try:
             if self.position is None:
-                make_directories([log])
+                log.make_directory()
                 log.open_logs.again(self._replace)
             elif not self.needs_sync:
                 log.open_logs.again(self._add)
@@ -341,7 +283,7 @@ class ForgetJob(Job):
 
     __slots__ = ()
     before_entry = True
-    partition: FilePartition
+    partition: RemembersIds
 
     def write(self) -> None:
         log = self.partition.log

@@ -50,7 +50,7 @@ def recover_all(
             gone = lost.get(partition.directory, [])
             found = recover(log, partition.segments, end, own_end, gone, identify, partition.postponed)
             if found is not None:
-                partition.dedup_file = found.file
+                partition.adopt_file(found.file)
                 if found.note:
                     notes.append(RecoveryNote(layout.dedup_path(partition.directory), found.note, "ids"))
 

@@ -10,29 +10,33 @@ Owned by the hub, except ``log``, which belongs to the disk thread; the hub only
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 from radiator import limits
 from radiator.clock import MonoNs, Now, WallNs
 from radiator.errors import StorageError
-from radiator.storage import dedup_file
+from radiator.storage import archived, layout
 from radiator.storage.batch import RecordBatch
 from radiator.storage.cold import Cold
-from radiator.storage.dedup_file import DedupFile
-from radiator.storage.jobs import AppendJob, ArchivedJob, CutJob, Job, RemoveJob, RetryJob, RollJob, SyncJob, VainJob
-from radiator.storage.journal.checkpoint import Checkpoints
+from radiator.storage.dedup_file import DedupFile, ForgetJob
+from radiator.storage.files import storage_error
+from radiator.storage.jobs import SHORT_BYTES_MAX, Job, waiting
+from radiator.storage.journal.dirty_logs import DirtyLogs
 from radiator.storage.log import Log
 from radiator.storage.options import PartitionOptions
 from radiator.storage.partition import IDLE, Agenda, Partition
 from radiator.storage.reads import ReadJob
 from radiator.storage.recovery import Recovered
-from radiator.storage.reopen import Reopened
-from radiator.storage.retention import held_back, many_commits, roll_due_ns, settled_and_large, size_due_bytes, to_drop
+from radiator.storage.reopen import Reopened, cut, reopen
+from radiator.storage.retention import count_to_drop, roll_due_ns, size_due_bytes
 from radiator.storage.segment import SegmentInfo
 from radiator.storage.tail import ColdCache, Tail
 from radiator.storage.turn import Place, Turn
 
 NOWHERE = 1 << 63  # an offset
+SHORT_RECORDS_MAX = 4  # what a producer that waits for each receipt has under way
 RETRY_EVERY_NS = 2_000_000_000  # how soon a partition that failed takes messages again when the disk lets it
 
 
@@ -66,10 +70,10 @@ class FilePartition(Partition):
         "_size_due_bytes",
         "_to_sync",
         "age_due_ns",
-        "checkpoints",
         "archived_to",
         "cold",
         "decided_to",
+        "dirty",
         "dedup_file",
         "log",
         "retention_wanted",
@@ -92,9 +96,9 @@ class FilePartition(Partition):
         tail: Tail,
         cold_cache: ColdCache,
         agenda: Agenda,
-        checkpoints: Checkpoints,
+        dirty: DirtyLogs,
     ) -> None:
-        self.checkpoints = checkpoints  # of the store
+        self.dirty = dirty  # of the store; the disk thread's
         self._reclaim_at = NOWHERE  # where the oldest segment ends, if it may go as soon as it is settled
         self._size_due_bytes: int | None = None  # of the active segment: then the oldest is to go
         self.settlements = 0  # how often cursors have moved
@@ -128,7 +132,7 @@ class FilePartition(Partition):
         """The rule's options, when it is known which rule owns a recovered partition, or when it has changed."""
         self.options = self.log.options = options  # immutable, so the disk thread sees the old ones or the new
         self.set_deadlines()
-        dedup_file.adopt(self)
+        self._adopt_ids()
         self._agenda.moved[self] = None
         if len(self.segments) > 1:
             self.want_retention()
@@ -152,9 +156,9 @@ class FilePartition(Partition):
 
     def sweep(self) -> None:
         super().sweep()
-        if self.undeleted or held_back(self):
+        if self.undeleted or self._may_be_held_back():
             self._agenda.moved[self] = None  # time, or others, let it go: they do not tell
-        if not self.roll_wanted and self.failed is None and settled_and_large(self):
+        if not self.roll_wanted and self.failed is None and self._is_settled_and_large():
             self.roll_wanted = True
             self.queue()
 
@@ -192,7 +196,7 @@ class FilePartition(Partition):
         self.queued = False
         roll = self.roll_wanted and may_roll and self.failed is None
         self.roll_wanted = self.roll_wanted and not roll
-        jobs: list[Job] = [] if self.dedup is None is self.dedup_file else dedup_file.take(self)
+        jobs: list[Job] = [] if self.dedup is None is self.dedup_file else self._take_ids()
         if self.unwritten and self.failed is None:
             jobs += [self._decided_again(each) for each in self.unwritten]
             self._under_way, self.unwritten = self.unwritten, []
@@ -230,7 +234,7 @@ class FilePartition(Partition):
                 jobs.append(ArchivedJob(self))
             else:
                 self.archive_known = False
-                bases = self.undeleted + to_drop(self, now.wall)
+                bases = self.undeleted + self._drop_segments(now.wall)
                 if bases:
                     self.undeleted = []
                     self._agenda.removals.append(RemoveJob(self, bases))
@@ -269,7 +273,7 @@ class FilePartition(Partition):
             self.destinations.update(dict.fromkeys(batch.names))
         self.high_watermark = batch.next_offset
         if self.dedup is not None:
-            dedup_file.committed(self, batch)
+            self._count_ids(batch)
         if job.needs_sync and (job.covers or batch.base_offset <= self.synced_to):
             self.synced_to = batch.next_offset
         if self.sync_due_ns is None and not job.needs_sync and self.options.sync.interval_ns is not None:
@@ -286,7 +290,7 @@ class FilePartition(Partition):
             segment.first_receive_ns = batch.receive_ns[0]
             self.set_deadlines()
         segment.grow(job.position, batch.receive_ns[-1])
-        self.roll_wanted |= many_commits(self)  # with what comes next
+        self.roll_wanted |= self._has_many_commits()  # with what comes next
         if self._size_due_bytes is not None and job.position > self._size_due_bytes:
             self._size_due_bytes = None
             self.want_retention()
@@ -354,7 +358,7 @@ class FilePartition(Partition):
         self.set_deadlines()
         self._agenda.moved[self] = None
         if len(self.segments) > 1:
-            dedup_file.seal(self)
+            self._write_ids()
             self.want_retention()
 
     def set_deadlines(self) -> None:
@@ -365,7 +369,7 @@ class FilePartition(Partition):
             since_ns = max(segments[-1].first_receive_ns, self._rolled_ns)
             self.roll_due_ns = roll_due_ns(since_ns, options.roll_at_seconds)
         self._reclaim_at = segments[1].base_offset if len(segments) > 1 and options.reclaim_acked else NOWHERE
-        self._size_due_bytes = size_due_bytes(self)
+        self._size_due_bytes = size_due_bytes(self.segments, options)
         if len(segments) > 1 and options.retention_age_ns is not None:
             self.age_due_ns = WallNs(segments[0].last_receive_ns + options.retention_age_ns + 1)
         self._wake()
@@ -406,7 +410,7 @@ class FilePartition(Partition):
         """The active segment has failed, and another has taken its place or follows it."""
         first_receive_ns = self.last_receive_ns if found.first_receive_ns is None else found.first_receive_ns
         self.cold.hints.clear()
-        dedup_file.lose(self, found.lost)
+        self._lose_ids(found.lost)
         if self.segments and self.segments[-1].base_offset == found.failed_base != found.base_offset:
             failed = self.segments[-1]
             failed.size_bytes = found.kept_bytes
@@ -430,6 +434,155 @@ class FilePartition(Partition):
     def was_cut(self, base_offset: int) -> None:
         """Or could not be: from now on the file is like others."""
         self._cutting.discard(base_offset)
+
+    # --- retention ----------------------------------------------------------------------------------------------------
+
+    def _drop_segments(self, now_ns: WallNs) -> list[int]:
+        """Forget the segments that may be deleted, and return their base offsets. The broker hears of it first where
+        the rule forces that: it moves its cursors on."""
+        segments, needed = self.segments, self.retain_from
+        settled = self.high_watermark if needed is None else needed
+        reclaims = self.options.reclaim_acked and needed is not None and not self.history
+        drop = count_to_drop(
+            segments, self.options, self.high_watermark, settled, reclaims, self.archived_to, self.rewriting, now_ns
+        )
+        if not drop:
+            return []
+        removable_to = self.ids_removable_to(now_ns)
+        while drop and segments[drop].base_offset > removable_to:
+            drop -= 1
+        bases = [segment.base_offset for segment in segments[:drop]]
+        if drop:
+            del segments[:drop]
+            start = segments[0].base_offset
+            self.drop_before(start)
+            self.set_deadlines()
+            if start > settled and self.on_forced is not None:
+                self.on_forced(start)
+        return bases
+
+    def _is_settled_and_large(self) -> bool:
+        """Return whether the active segment has nothing but what its queues have settled, and enough of it to begin
+        another one."""
+        segments, options = self.segments, self.options
+        return (
+            bool(segments)
+            and options.reclaim_acked
+            and not self.history
+            and self.retain_from == self.high_watermark == self.next_offset
+            and segments[-1].size_bytes >= min(limits.RECLAIM_ROLL_BYTES, options.segment_bytes)
+        )
+
+    @property
+    def is_read_again(self) -> bool:
+        """Whether the log is there to be read again, which pays for writing it once more.
+
+        Where what queues have settled is reclaimed it is read once, mostly from memory, and deleted. What waits for an
+        archive may wait long, and the archiver reads it. Of a log that no rule names it is not known."""
+        options = self.options
+        return self.history or not options.reclaim_acked or options.wait_for_archive
+
+    def _has_many_commits(self) -> bool:
+        """Return whether the active segment just got so many commits that it is better sealed, and rewritten with large
+        batches."""
+        if self.segments[-1].commits % limits.SEGMENT_COMMITS:
+            return False
+        options = self.options
+        return options.compress is not None or (options.merge_commits and self.is_read_again)
+
+    def _may_be_held_back(self) -> bool:
+        """Return whether segments may be waiting for what no cursor decides: an archive, or ids that are remembered."""
+        segments, needed = self.segments, self.retain_from
+        if len(segments) < 2:
+            return False
+        settled = needed is not None and segments[1].base_offset <= needed and not self.history
+        return settled or self.options.wait_for_archive or self.dedup is not None
+
+    # --- ids of messages ----------------------------------------------------------------------------------------------
+
+    def _adopt_ids(self) -> None:
+        """Follow the rule, which is known now, or has changed."""
+        file, window_ns = self.dedup_file, self.options.dedup_window_ns
+        if window_ns is None:
+            self.dedup = None
+            if file is not None:
+                self.queue()
+        elif self.dedup is not None:
+            self.dedup.set_limits(window_ns, self.options.dedup_count)
+        elif file is not None and (restored := file.take_restored()) is not None:
+            self.dedup = self.new_dedup()
+            self.dedup.restore(restored, self.last_receive_ns)
+
+    def adopt_file(self, file: DedupFile) -> None:
+        """Take over the file of ids that an earlier run left."""
+        self.dedup_file = file
+
+    def _count_ids(self, batch: RecordBatch) -> None:
+        file, dedup = self.dedup_file, self.dedup
+        if file is None or dedup is None:
+            return
+        file.committed(batch)
+        if file.due(dedup):
+            self.queue()
+
+    def _write_ids(self) -> None:
+        """A new segment begins: the ids of the one before it must outlive it."""
+        if self.dedup_file is not None:
+            self.dedup_file.want()
+            self.queue()
+
+    def ids_removable_to(self, now_ns: WallNs) -> int:
+        """Return the offset below which nothing of the log is needed to know its ids after a crash.
+
+        Where a segment could be deleted as soon as the file has its ids, the file is written soon."""
+        file, window_ns = self.dedup_file, self.options.dedup_window_ns
+        if file is None or self.dedup is None or window_ns is None:
+            return self.high_watermark
+        for segment, following in pairwise(self.segments):
+            if following.base_offset > file.kept and now_ns - segment.last_receive_ns < window_ns:
+                if file.hold():
+                    self.queue()
+                return segment.base_offset
+        return self.high_watermark
+
+    def _lose_ids(self, lost: Sequence[tuple[int, int]]) -> None:
+        """Forget the ids of messages that were receipted and are lost.
+
+        Args:
+            lost: the first and the last offset of each run of them.
+        """
+        file, dedup = self.dedup_file, self.dedup
+        if dedup is None or not lost:
+            return
+        for low, high in lost:
+            dedup.lose(low, high)
+        if file is not None:
+            file.lost()
+            self.queue()
+
+    def _take_ids(self) -> list[Job]:
+        """Return what is due for the file of ids, before anything is appended."""
+        file, dedup = self.dedup_file, self.dedup
+        if dedup is None:
+            if file is None or self.options.dedup_window_ns is not None:
+                return []
+            self.dedup_file = None
+            return [ForgetJob(self)]
+        if file is None:
+            file = self.dedup_file = DedupFile()
+        return [file.block(self, dedup)] if file.due(dedup) else []
+
+    def close_ids(self) -> None:
+        """Write the file of ids at a clean end, on whatever thread: the next start need not search the log."""
+        file, dedup = self.dedup_file, self.dedup
+        if file is None or dedup is None or file.covered == self.high_watermark:
+            return
+        file.want()
+        job = file.block(self, dedup)
+        job.write()
+        if job.needs_sync and job.error is None:
+            job.sync()
+        file.written(job)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -475,3 +628,272 @@ class FilePartition(Partition):
             self.age_due_ns = None  # what is held back by retain_from is looked at again by the store's sweep
             self.want_retention()
         self._wake()
+
+
+# --- jobs -------------------------------------------------------------------------------------------------------------
+
+
+class AppendJob(Job):
+    """One batch of one partition."""
+
+    __slots__ = (
+        "again",
+        "atomic",
+        "covers",
+        "decided",
+        "direct",
+        "pieces",
+        "position",
+        "postponed",
+        "refused",
+        "roll",
+        "rolled",
+    )
+    partition: FilePartition
+
+    def __init__(
+        self, partition: FilePartition, batch: RecordBatch, place: Place | None, needs_sync: bool, roll: bool
+    ) -> None:
+        self.atomic = False  # part of a transaction over several logs
+        self.decided = False  # in the journal: whatever happens to this partition's files, this batch will be there
+        self.covers = False  # when it is synced, so is everything before it
+        self.direct = False  # it is large, so it passes the journal by, and is synced where it is written
+        self.postponed = False  # decided, but could not be written yet
+        self.again = False  # it was postponed before
+        self.refused = False  # the journal did not take it: nothing is wrong with this partition
+        self.pieces: list[bytes] | None = None  # the batch, if it has been encoded already
+        self.partition = partition
+        self.batch: RecordBatch = batch
+        self.place = place  # None: nobody waits for it
+        self.waiters = [] if place is None else place.waiters
+        self.needs_sync = needs_sync
+        self.error = None
+        self.roll = roll
+        self.rolled = False
+        self.position = 0
+
+    @property
+    def short(self) -> bool:
+        batch, partition = self.batch, self.partition
+        if self.roll or self.atomic or len(batch.blocks) > SHORT_RECORDS_MAX or batch.size_bytes > SHORT_BYTES_MAX:
+            return False
+        segments = partition.segments  # no file is begun, now or by rolling
+        return bool(segments) and segments[-1].size_bytes + 2 * SHORT_BYTES_MAX <= partition.options.segment_bytes
+
+    def write(self) -> None:
+        if self.error is not None:  # it was refused
+            return
+        partition = self.partition
+        log = partition.log
+        try:
+            stored = (self.needs_sync and not self.direct) or partition.options.sync.never
+            self.rolled = log.append(self.batch, stored, self.roll, self.pieces)
+            self.position = log.position
+        except StorageError as error:
+            self.error = error
+            if self.decided:
+                partition.dirty.not_written(log, self.batch)
+        else:
+            partition.dirty.written(log, self.batch if self.again else None)
+        log.owes_sync |= self.needs_sync
+        self.covers = self.direct or not (log.left_out or log.inherited or partition.dirty.journal.doubtful)
+        log.left_out |= self.direct
+
+    def sync(self) -> None:
+        if self.direct and self.error is None:
+            try:
+                self.partition.log.sync()
+            except StorageError as error:
+                self.error = error
+
+    def done(self, now: Now) -> None:
+        self.partition.committed(self, now.mono)
+
+
+class SyncJob(Job):
+    """What was written is to be synced: an interval is over, or receipts wait for it."""
+
+    __slots__ = ("_end_offset", "_journal")
+    partition: FilePartition
+    what = "message"
+
+    def __init__(self, partition: FilePartition) -> None:
+        super().__init__(partition, needs_sync=True)
+        self._journal = partition.dirty.journal
+        self._end_offset = partition.high_watermark
+
+    @property
+    def refusals(self) -> int:
+        return waiting(self)
+
+    def sync(self) -> None:
+        log, journal = self.partition.log, self._journal
+        try:
+            if journal.doubtful or log.left_out or log.inherited:
+                self._sync_segment()
+                return
+            try:
+                journal.sync()
+            except StorageError:
+                self._sync_segment()  # it has everything as well
+            else:
+                log.owes_sync = True
+                log.cover()
+        except StorageError as error:
+            self.error = error
+
+    def _sync_segment(self) -> None:
+        log = self.partition.log
+        if log.next_offset < self._end_offset:
+            raise StorageError(f"partition {self.partition.name}: messages wait to be written ({log.failed})")
+        log.sync()
+
+    def done(self, now: Now) -> None:
+        if self.error is not None:
+            self.partition.fail(self.error, now.mono)
+        else:
+            self.partition.was_synced(self._end_offset)
+
+
+class VainJob(Job):
+    """What receipts wait for will not come."""
+
+    __slots__ = ()
+    what = "message"
+
+    @property
+    def refusals(self) -> int:
+        return waiting(self)
+
+
+class RollJob(Job):
+    """A segment's time is over and nothing is being written; or the first one is wanted ahead of what will be in it."""
+
+    __slots__ = ("base_offset", "rolled")
+    partition: FilePartition
+
+    def __init__(self, partition: FilePartition, base_offset: int) -> None:
+        super().__init__(partition)
+        self.base_offset = base_offset
+        self.rolled = False
+
+    def write(self) -> None:
+        try:
+            self.rolled = self.partition.log.roll(self.base_offset)
+        except StorageError as error:
+            self.error = error
+
+    def done(self, now: Now) -> None:
+        if self.error is not None:
+            self.partition.fail(self.error, now.mono)
+        elif self.rolled:
+            self.partition.begin_segment(self.base_offset, now.wall)
+
+
+class RetryJob(Job):
+    """A write or a sync has failed a while ago: is there room again, does a new file work? ``recent`` is what is in
+    memory, oldest first."""
+
+    __slots__ = ("lost", "next_offset", "note", "recent", "reopened")
+    partition: FilePartition
+
+    def __init__(self, partition: FilePartition, recent: Sequence[RecordBatch]) -> None:
+        super().__init__(partition)
+        self.next_offset = partition.written_to
+        self.recent = recent
+        self.reopened: Reopened | None = None
+        self.lost = ()
+        self.note = ""
+
+    def write(self) -> None:
+        log = self.partition.log
+        try:
+            if log.must_reopen(self.next_offset):
+                self.reopened = found = reopen(log, self.next_offset, self.recent, self.partition.dirty.batches)
+                self.lost = found.lost
+                self.note = (
+                    f"{log.directory}: goes on in segment {found.base_offset} after a failure; "
+                    f"{found.saved} messages behind the last sync were written again"
+                )
+            else:
+                log.retry(self.next_offset)
+        except StorageError as error:
+            self.error = error
+        self.recent = ()
+
+    def done(self, now: Now) -> None:
+        self.partition.retried(self, now.mono)
+
+
+class CutJob(Job):
+    """What a failed file holds behind its last sync is read by nobody any more."""
+
+    __slots__ = ("base_offset", "size_bytes")
+    partition: FilePartition
+
+    def __init__(self, partition: FilePartition, base_offset: int, size_bytes: int) -> None:
+        super().__init__(partition)
+        self.base_offset = base_offset
+        self.size_bytes = size_bytes
+
+    def write(self) -> None:
+        try:
+            cut(self.partition.log, self.base_offset, self.size_bytes)
+        except StorageError as error:
+            self.error = error  # told, not fatal: it only takes space
+
+    def done(self, now: Now) -> None:
+        self.partition.was_cut(self.base_offset)
+
+
+class RemoveJob(Job):
+    """Retention: sealed segments to delete. The hub has already moved log_start_offset past them. ``sync_acks``
+    makes sure first that the acks which let them go are on disk; it is all done in ``sync``, so that nobody's receipt
+    waits."""
+
+    __slots__ = ("bases", "sync_acks")
+    partition: FilePartition
+
+    def __init__(self, partition: FilePartition, bases: list[int]) -> None:
+        super().__init__(partition, needs_sync=True)
+        self.bases = bases
+        self.sync_acks: Callable[[], None] | None = None
+
+    def sync(self) -> None:
+        try:
+            if self.sync_acks is not None:
+                self.sync_acks()
+            self.partition.log.remove(self.bases)
+        except StorageError as error:
+            self.error = error  # told, not fatal: the files stay until the next retention
+
+    def done(self, now: Now) -> None:
+        if self.error is not None:
+            self.partition.undeleted = self.bases + self.partition.undeleted
+
+
+class ArchivedJob(Job):
+    """How far an archive has come: retention waits for it."""
+
+    __slots__ = ("next_offset",)
+    partition: FilePartition
+
+    def __init__(self, partition: FilePartition) -> None:
+        super().__init__(partition)
+        self.next_offset = 0
+
+    def write(self) -> None:
+        log = self.partition.log
+        try:
+            self.next_offset = archived.read(log.fs, log.directory)
+        except OSError as error:
+            self.error = storage_error(layout.archived_path(log.directory), "read", error)
+        except StorageError as error:
+            self.error = error
+
+    def done(self, now: Now) -> None:
+        partition, text = self.partition, "" if self.error is None else str(self.error)
+        if text == partition.archive_error:
+            self.error = None  # told once
+        partition.archive_error, partition.archived_to, partition.archive_known = text, self.next_offset, True
+        partition.want_retention()

@@ -25,7 +25,7 @@ from radiator.storage import index, layout, names
 from radiator.storage.batch import RecordBatch
 from radiator.storage.files import NO_ROOM, FileSystem, close_quietly, storage_error, write_all
 from radiator.storage.index import IndexEntry
-from radiator.storage.open_logs import OpenLogs, make_directories
+from radiator.storage.open_logs import OpenLogs
 from radiator.storage.options import PartitionOptions
 
 INDEX_ENTRIES_BUFFERED = 4  # a recovery walks as much of the log as this
@@ -49,6 +49,7 @@ class Log:
         "indexed_position",
         "inherited",
         "left_out",
+        "name",
         "names",
         "names_made",
         "names_synced",
@@ -70,6 +71,7 @@ class Log:
         self, fs: FileSystem, directory: str, own_name: str, options: PartitionOptions, open_logs: OpenLogs, salt: int
     ) -> None:
         self.fs = fs
+        self.name = own_name  # of the partition
         self.directory = directory
         self.options = options
         self.open_logs = open_logs
@@ -217,12 +219,24 @@ class Log:
 
     def _open_files(self) -> None:
         fs, new = self.fs, not self.position
-        make_directories([self])
+        self.make_directory()
         close_quietly(fs, self.fd)  # of an attempt that ended half-way
         self.fd = -1
         self.fd = fs.open(layout.segment_path(self.directory, self.base_offset), create=new)
         self.map_head()
         self.names_made += new
+
+    def make_directory(self) -> None:
+        """Make the directory of the log if it does not exist; the next checkpoint syncs its name. Raises OSError."""
+        if not self.exists:
+            self.fs.mkdir(self.directory)
+            self.exists = True
+            self.names_made += 1
+
+    def was_used(self) -> bool:
+        """Return whether something was appended since the last call."""
+        used, self.used = self.used, False
+        return used
 
     def map_head(self) -> None:
         """From now on this log counts among the open ones."""
@@ -434,6 +448,6 @@ class Log:
 
     def _add_names(self, new: set[str]) -> None:
         """Destinations that are new here."""
-        make_directories([self])
+        self.make_directory()
         self.names.add(self.fs, layout.names_path(self.directory), new, False)
         self.names_made += 1

@@ -1,4 +1,4 @@
-"""What concerns many logs at once: how many hold descriptors, and who gives them back first; new directories.
+"""How many logs hold descriptors, and which of them give theirs back first.
 
 Knows: which logs are open, in the order in which they were opened. Must not know: files. Disk thread only, but for the
 count of syncs, which the hub may read. Invariants: at most ``limit`` logs are open, one more while another is opening;
@@ -12,13 +12,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from radiator import limits
 from radiator.storage.files import NO_DESCRIPTORS
-
-if TYPE_CHECKING:
-    from radiator.storage.log import Log
 
 PLACE_EVERY = 16
 SPARED_LOGS = 4  # closed at once when descriptors run out: opening one log takes three for a moment
@@ -30,6 +27,16 @@ def once(work: Callable[[], None]) -> None:
     work()
 
 
+class OpenLog(Protocol):
+    """A log that holds descriptors."""
+
+    def was_used(self) -> bool:
+        """Return whether something was appended since the last call."""
+
+    def release(self) -> None:
+        """Give the descriptors back."""
+
+
 class OpenLogs:
     """Bounds the descriptors: when too many logs are open, the one that has not been used for longest is closed."""
 
@@ -38,7 +45,7 @@ class OpenLogs:
     def __init__(self, limit: int = limits.OPEN_LOGS_MAX) -> None:
         self.limit = limit
         self.syncs = 0  # made so far, for metrics (the hub may read it)
-        self.queue: deque[Log] = deque()
+        self.queue: deque[OpenLog] = deque()
         self._passed = 0  # logs that were not opened, though they were written
 
     def passes(self) -> bool:
@@ -52,7 +59,7 @@ class OpenLogs:
         self._passed += 1
         return self._passed % PLACE_EVERY != 0
 
-    def opened(self, log: Log) -> None:
+    def opened(self, log: OpenLog) -> None:
         self.queue.append(log)
         while len(self.queue) > self.limit:
             self._release_oldest(log)
@@ -70,18 +77,8 @@ class OpenLogs:
                 self._release_oldest()
             work()
 
-    def _release_oldest(self, besides: Log | None = None) -> None:
+    def _release_oldest(self, besides: OpenLog | None = None) -> None:
         queue = self.queue
-        while (oldest := queue.popleft()) is besides or oldest.used:
-            oldest.used = False  # a second chance
-            queue.append(oldest)
+        while (oldest := queue.popleft()) is besides or oldest.was_used():
+            queue.append(oldest)  # a second chance
         oldest.release()
-
-
-def make_directories(logs: list[Log]) -> None:
-    """Those that are not there yet. The next checkpoint syncs their names. Raises OSError."""
-    for log in logs:
-        if not log.exists:
-            log.fs.mkdir(log.directory)
-            log.exists = True
-            log.names_made += 1

@@ -18,7 +18,7 @@ No I/O here. Owned by the hub.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from radiator import limits
 from radiator.clock import MonoNs, Now, WallNs
@@ -28,7 +28,6 @@ from radiator.storage.dedup import Dedup
 from radiator.storage.files import FileSystem
 from radiator.storage.format import MISSING, TIME_MAX
 from radiator.storage.jobs import Job
-from radiator.storage.moment import Moment
 from radiator.storage.options import PartitionOptions
 from radiator.storage.reads import PositionJob, ReadJob, last_in_memory, time_in_memory
 from radiator.storage.segment import SegmentInfo
@@ -468,3 +467,36 @@ class Partition(ABC):
     @abstractmethod
     def fetched(self, job: ReadJob) -> None:
         """A cold read came back."""
+
+
+class Moment:
+    """One moment of a store: where each log ended, noted without a look at each log. It lasts until ``close``.
+
+    Only logs that had an open batch at the moment, or begin one later, have to be remembered: all others end where they
+    ended then. So a moment costs as much as what is appended while it is needed, however many logs there are. What was
+    appended before the moment is below ``end_of``, and what is appended later is not.
+
+    Args:
+        kept: Where the moments of a store are; each batch that is begun is reported to all of them.
+        active: The partitions that may have an open batch now.
+    """
+
+    __slots__ = ("_ends", "_kept")
+
+    def __init__(self, kept: dict[Moment, None], active: Iterable[Partition]) -> None:
+        self._kept = kept
+        self._ends = {partition: partition.next_offset for partition in active}
+        kept[self] = None
+
+    def begins(self, partition: Partition) -> None:
+        """A batch is begun at ``partition.next_offset``."""
+        self._ends.setdefault(partition, partition.next_offset)
+
+    def end_of(self, partition: Partition) -> int:
+        """The offset that was to be given out next at the moment; less if a write has failed since."""
+        return min(self._ends.get(partition, partition.next_offset), partition.next_offset)
+
+    def close(self) -> None:
+        """Nobody asks any more."""
+        self._kept.pop(self, None)
+        self._ends.clear()

@@ -13,17 +13,18 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from radiator.clock import Now
 from radiator.errors import StorageError
 from radiator.storage import layout
 from radiator.storage.batch import RecordBatch, densify
 from radiator.storage.damage import Damage
-from radiator.storage.files import storage_error
+from radiator.storage.files import FileSystem, storage_error
 from radiator.storage.format import decode_destinations
 from radiator.storage.segment import (
     Place,
+    SegmentInfo,
     Window,
     confirms,
     find_place,
@@ -35,11 +36,27 @@ from radiator.storage.segment import (
     salt_at,
     whole_batches,
 )
-
-if TYPE_CHECKING:
-    from radiator.storage.partition import Partition
+from radiator.storage.tail import Tail
 
 SCAN_BYTES = 256 * 1024
+
+
+class ReadableLog(Protocol):
+    """What a read has to know of a partition. Its owner is the event loop."""
+
+    fs: FileSystem
+    directory: str
+    high_watermark: int
+    log_start_offset: int
+    segments: list[SegmentInfo]
+    tail: Tail
+
+    @property
+    def dense_from(self) -> int:
+        """From this offset on there are as many records as offsets."""
+
+    def fetched(self, job: ReadJob) -> None:
+        """Take the result of a cold read."""
 
 
 class Hint(NamedTuple):
@@ -75,7 +92,7 @@ class ReadJob:
         "waiters",
     )
 
-    def __init__(self, partition: Partition, offset: int, bytes_max: int, hint: Hint | None) -> None:
+    def __init__(self, partition: ReadableLog, offset: int, bytes_max: int, hint: Hint | None) -> None:
         self.partition = partition
         self.offset = offset
         self.bytes_max = bytes_max
@@ -189,7 +206,7 @@ class PositionJob:
         "waiters",
     )
 
-    def __init__(self, partition: Partition, receive_ns: int = 0, count: int | None = None) -> None:
+    def __init__(self, partition: ReadableLog, receive_ns: int = 0, count: int | None = None) -> None:
         self.fs = partition.fs
         self.directory = partition.directory
         self.log_start_offset = partition.log_start_offset
@@ -295,7 +312,7 @@ class PositionJob:
             self.count -= min(self.count, len(counted))
 
 
-def time_in_memory(job: PositionJob, partition: Partition) -> None:
+def time_in_memory(job: PositionJob, partition: ReadableLog) -> None:
     """Answers from the tail and the segments' times if they know."""
     receive_ns = job.receive_ns
     segments = partition.segments
@@ -318,7 +335,7 @@ def time_in_memory(job: PositionJob, partition: Partition) -> None:
         job.offset, job.finished = job.log_start_offset, True
 
 
-def last_in_memory(job: PositionJob, partition: Partition) -> None:
+def last_in_memory(job: PositionJob, partition: ReadableLog) -> None:
     """Answers from the numbers of what was not rewritten, if they know."""
     if job.count and job.log_start_offset < job.end_offset:
         job.count_dense(partition.dense_from)

@@ -33,7 +33,6 @@ from radiator.storage.files import close_quietly, storage_error, write_all
 from radiator.storage.format import DamagedBatch, UnknownVersion, decode, encode_batch
 from radiator.storage.index import IndexEntry
 from radiator.storage.log import ASKED, Log
-from radiator.storage.open_logs import make_directories
 from radiator.storage.segment import Window, batch_at, find_batch, last_offset
 
 COPY_BYTES = 1024 * 1024
@@ -85,7 +84,7 @@ def reopen(log: Log, end_offset: int, recent: Sequence[RecordBatch], stored: Sto
     path = layout.segment_path(log.directory, doubtful) + layout.NEW_SUFFIX
     fd = -1
     try:
-        make_directories([log])
+        log.make_directory()
         with contextlib.suppress(FileNotFoundError):
             fs.remove(path)
         fd = fs.open(path, create=True)

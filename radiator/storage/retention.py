@@ -1,117 +1,84 @@
-"""What may go, and when the active segment is sealed, besides by its size. Whole sealed segments only, oldest first.
+"""Which segments of a log may be deleted, and when the active one is sealed besides by its size.
 
-    limits     age, size, count; never at or above ``retain_from``, unless the rule forces them: then the broker is told
-               before anything is deleted, and moves its cursors on
-    reclaim    in a log that holds only queues, what all of them have settled, whatever the limits
+Only whole sealed segments are deleted, the oldest first:
+
+    limits     age, size, number of messages; nothing that a cursor needs, unless the rule forces it
+    reclaim    in a log of queues, what all of them have settled, whatever the limits
     archive    where a rule waits for it, nothing that the archive does not have, for whatever reason
-    ids        nothing that is needed to know the ids of messages within their window (``dedup_file``)
 
-A segment that is being rewritten stays until that has ended. Without a limit and a queue nothing ever goes.
-
-Knows: a partition's facts. Must not know: files (``log`` deletes). Called by the hub.
+Without a limit and without a queue nothing is ever deleted. Functions of facts: they know no partition and no files.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
-from radiator import limits
 from radiator.clock import NS_PER_SECOND, WallNs
-from radiator.storage import dedup_file
-
-if TYPE_CHECKING:
-    from radiator.storage.file_partition import FilePartition
+from radiator.storage.options import PartitionOptions
+from radiator.storage.segment import SegmentInfo
 
 DAY_NS = 86_400 * NS_PER_SECOND
 
 
 def roll_due_ns(first_receive_ns: int, roll_at_seconds: int) -> WallNs:
-    """The first daily moment (UTC) after the segment's first record."""
+    """Return the first daily moment (UTC) after the first record of a segment.
+
+    Args:
+        first_receive_ns: when that record was received.
+        roll_at_seconds: the time of day, in seconds after midnight.
+    """
     shift = roll_at_seconds * NS_PER_SECOND
     return WallNs((first_receive_ns - shift) // DAY_NS * DAY_NS + DAY_NS + shift)
 
 
-def to_drop(partition: FilePartition, now_ns: WallNs) -> list[int]:
-    """Takes what is due out of the hub's view and returns the base offsets of the segments to delete."""
-    options, segments, needed = partition.options, partition.segments, partition.retain_from
+def count_to_drop(
+    segments: Sequence[SegmentInfo],
+    options: PartitionOptions,
+    high_watermark: int,
+    settled: int,
+    reclaims: bool,
+    archived_to: int,
+    rewriting: int | None,
+    now_ns: WallNs,
+) -> int:
+    """Return how many of the oldest segments may be deleted.
+
+    Args:
+        segments: of the log; the last one is active, and stays.
+        options: the limits.
+        high_watermark: where the log ends.
+        settled: below this offset no cursor needs anything.
+        reclaims: whether what is settled is deleted without any limit.
+        archived_to: below this offset the archive has everything.
+        rewriting: the base offset of a segment that is being rewritten, and stays.
+        now_ns: the time.
+    """
     age, size_max, count_max = options.retention_age_ns, options.retention_bytes, options.retention_count
-    settled = partition.high_watermark if needed is None else needed
-    reclaim = options.reclaim_acked and needed is not None and not partition.history
     limited = age is not None or size_max is not None or count_max is not None
-    if not (reclaim or limited) or len(segments) < 2:
-        return []
-    end_max = partition.high_watermark if options.retention_force else min(settled, partition.high_watermark)
+    if not (reclaims or limited) or len(segments) < 2:
+        return 0
+    end_max = high_watermark if options.retention_force else min(settled, high_watermark)
     if options.wait_for_archive:
-        end_max = min(end_max, partition.archived_to)
+        end_max = min(end_max, archived_to)
     size = sum(segment.size_bytes for segment in segments)
     drop = 0
     for segment, following in pairwise(segments):
         end = following.base_offset
-        if end > end_max or segment.base_offset == partition.rewriting:
+        if end > end_max or segment.base_offset == rewriting:
             break
         too_old = age is not None and segment.last_receive_ns < now_ns - age
         too_big = size_max is not None and size > size_max
-        too_many = count_max is not None and partition.high_watermark - end >= count_max
-        if not (too_old or too_big or too_many or (reclaim and end <= settled)):
+        too_many = count_max is not None and high_watermark - end >= count_max
+        if not (too_old or too_big or too_many or (reclaims and end <= settled)):
             break
         size -= segment.size_bytes
         drop += 1
-    if drop:
-        removable_to = dedup_file.removable_to(partition, now_ns)
-        while drop and segments[drop].base_offset > removable_to:
-            drop -= 1
-    bases = [segment.base_offset for segment in segments[:drop]]
-    if drop:
-        del segments[:drop]
-        start = segments[0].base_offset
-        partition.drop_before(start)
-        partition.set_deadlines()
-        if start > settled and partition.on_forced is not None:
-            partition.on_forced(start)
-    return bases
+    return drop
 
 
-def size_due_bytes(partition: FilePartition) -> int | None:
-    """How large the active segment may be before the oldest must go, by size."""
-    size_max, segments = partition.options.retention_bytes, partition.segments
-    if size_max is None or len(segments) < 2:
+def size_due_bytes(segments: Sequence[SegmentInfo], options: PartitionOptions) -> int | None:
+    """Return how large the active segment may become before the oldest must be deleted, by size; None: no limit."""
+    if options.retention_bytes is None or len(segments) < 2:
         return None
-    return size_max - sum(segment.size_bytes for segment in segments[:-1])
-
-
-def settled_and_large(partition: FilePartition) -> bool:
-    """Whether the active segment holds nothing but what its queues have settled, and enough of it to begin another."""
-    segments, options = partition.segments, partition.options
-    return (
-        bool(segments)
-        and options.reclaim_acked
-        and not partition.history
-        and partition.retain_from == partition.high_watermark == partition.next_offset
-        and segments[-1].size_bytes >= min(limits.RECLAIM_ROLL_BYTES, options.segment_bytes)
-    )
-
-
-def stays(partition: FilePartition) -> bool:
-    """Whether a log is there to be read again, which pays for writing it once more. Where what queues have settled is
-    reclaimed it is read once, mostly from memory, and gone; but what waits for an archive may wait long, and is read
-    by it. Of a log that nobody has opened, since it has no rule any more, it is not known."""
-    options = partition.options
-    return partition.history or not options.reclaim_acked or options.wait_for_archive
-
-
-def many_commits(partition: FilePartition) -> bool:
-    """Whether the active segment just got so many that it is better sealed, and rewritten with large batches."""
-    if partition.segments[-1].commits % limits.SEGMENT_COMMITS:
-        return False
-    options = partition.options
-    return options.compress is not None or (options.merge_commits and stays(partition))
-
-
-def held_back(partition: FilePartition) -> bool:
-    """Whether something of a log may be waiting for what no cursor decides: an archive, or ids that are remembered."""
-    segments, needed = partition.segments, partition.retain_from
-    if len(segments) < 2:
-        return False
-    settled = needed is not None and segments[1].base_offset <= needed and not partition.history
-    return settled or partition.options.wait_for_archive or partition.dedup is not None
+    return options.retention_bytes - sum(segment.size_bytes for segment in segments[:-1])

@@ -21,18 +21,19 @@ from radiator import limits
 from radiator.clock import BEFORE, MonoNs, Now
 from radiator.errors import StorageError
 from radiator.memory import MESSAGES, MemoryAccount
-from radiator.storage import cursor_files, dedup_file, dedup_recovery, layout, missing, salt, transaction_log
+from radiator.storage import cursor_files, dedup_recovery, layout, missing, salt, transaction_log
 from radiator.storage.care import Caretaker
 from radiator.storage.care_jobs import SettledJob
 from radiator.storage.cursor import Cursor
 from radiator.storage.cursor_store import CursorJob, CursorStore
 from radiator.storage.dedup_recovery import Identify
 from radiator.storage.definitions import Definitions, DefinitionsJob
-from radiator.storage.file_partition import FilePartition
+from radiator.storage.file_partition import AppendJob, FilePartition, RemoveJob
 from radiator.storage.files import NO_ROOM, DirectoryLock, FileSystem, lock_holder, storage_error, sync_ancestors
 from radiator.storage.format import UnknownVersion
-from radiator.storage.jobs import AppendJob, Job, RemoveJob, run
+from radiator.storage.jobs import Job, run
 from radiator.storage.journal.checkpoint import Checkpoints
+from radiator.storage.journal.dirty_logs import DirtyLogs
 from radiator.storage.journal.format import Entry
 from radiator.storage.journal.group import GroupJob, Outcome
 from radiator.storage.journal.journal import Journal
@@ -41,11 +42,10 @@ from radiator.storage.journal.redo import Redo
 from radiator.storage.journal.snapshots import Snapshots
 from radiator.storage.log import Log
 from radiator.storage.memory import MemoryBudget, MemoryPartition
-from radiator.storage.moment import Moment
 from radiator.storage.names_recovery import Allowance
 from radiator.storage.open_logs import OpenLogs
 from radiator.storage.options import PartitionOptions, SyncPolicy
-from radiator.storage.partition import Agenda, Partition
+from radiator.storage.partition import Agenda, Moment, Partition
 from radiator.storage.recovery import RecoveryNote, partition_names, recover
 from radiator.storage.sweep import Sweep
 from radiator.storage.tail import Budget, ColdCache, Tail
@@ -80,7 +80,8 @@ class Store:
         self.journal = Journal(files, root, self._open_logs.again, journal_file_bytes)
         self.cursors = CursorStore(files, layout.cursors_path(root), self.journal)
         self._snapshots = Snapshots(files, root, self.cursors, self.definitions)
-        self.checkpoints = Checkpoints(files, root, self.journal, self._snapshots)
+        self._dirty = DirtyLogs(files, root, self.journal)
+        self.checkpoints = Checkpoints(files, root, self._dirty, self._snapshots, self._fail)
         self._makers: dict[Partition, None] = {}  # they wait for their turn to begin a file, in order
         self.care = Caretaker(self._agenda.removals)
         self._sweep = Sweep(self.partitions, self._agenda)
@@ -221,7 +222,7 @@ class Store:
                     in_segments = False
                     partition.log.release()
                 else:
-                    dedup_file.close(partition)
+                    partition.close_ids()
                     partition.log.close()
             except StorageError as error:
                 errors.append(error)
@@ -271,7 +272,10 @@ class Store:
     def _file_partition(self, name: str, options: PartitionOptions) -> FilePartition:
         directory = layout.partition_path(self.root, name)
         log = Log(self.fs, directory, name, options, self._open_logs, salt.of_partition(self._key, directory))
-        return FilePartition(name, options, log, Tail(self._budget), self._cold, self._agenda, self.checkpoints)
+        return FilePartition(name, options, log, Tail(self._budget), self._cold, self._agenda, self._dirty)
+
+    def _fail(self, log: Log, error: StorageError, now: Now) -> None:
+        self.partitions[log.name].fail(error, now.mono)
 
     def forget(self, partition: Partition) -> None:
         """Nobody needs this one any more (temporary queues, names that nothing was sent to). A log with files stays if

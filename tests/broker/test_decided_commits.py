@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from radiator import limits
-from radiator.storage.jobs import RetryJob
+from radiator.storage.file_partition import RetryJob
 from tests.broker.harness import Client, World
 from tests.storage.driving import read_all
 from tests.storage.faults import FaultyFileSystem

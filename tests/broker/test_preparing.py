@@ -9,7 +9,7 @@ import pytest
 from radiator import limits
 from radiator.clock import NS_PER_SECOND
 from radiator.storage import store as store_module
-from radiator.storage.jobs import AppendJob, RollJob
+from radiator.storage.file_partition import AppendJob, RollJob
 from tests.broker.harness import Client, World, bodies
 
 FILES = 20

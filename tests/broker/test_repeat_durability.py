@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from radiator.config.load import load_text
-from radiator.storage.file_partition import FilePartition
-from radiator.storage.jobs import SyncJob
+from radiator.storage.file_partition import FilePartition, SyncJob
 from tests.broker.harness import Client, World
 from tests.broker.test_idempotence import QUEUE, receipt, send, stored
 from tests.storage.faults import FaultyFileSystem

@@ -17,8 +17,8 @@ from radiator.cli.main import main
 from radiator.server.driver import Driver
 from radiator.server.group import Shortcut
 from radiator.storage.cursor_store import CursorJob, CursorStore
+from radiator.storage.file_partition import AppendJob
 from radiator.storage.files import FileSystem
-from radiator.storage.jobs import AppendJob
 from radiator.storage.journal.group import GroupJob
 
 LATE_SECONDS = 0.02

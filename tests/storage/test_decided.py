@@ -11,8 +11,7 @@ import pytest
 
 from radiator import limits
 from radiator.storage import layout
-from radiator.storage.file_partition import RETRY_EVERY_NS
-from radiator.storage.jobs import AppendJob
+from radiator.storage.file_partition import RETRY_EVERY_NS, AppendJob
 from radiator.storage.journal.group import GroupJob
 from radiator.storage.options import PartitionOptions
 from radiator.storage.partition import Partition

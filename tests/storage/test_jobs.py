@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from radiator.storage.jobs import AppendJob, RemoveJob, RollJob, SyncJob
+from radiator.storage.file_partition import AppendJob, RemoveJob, RollJob, SyncJob
 from radiator.storage.journal.group import GroupJob
 from radiator.storage.options import PartitionOptions, SyncPolicy
 from tests.clocks import both

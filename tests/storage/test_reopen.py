@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from radiator.storage import layout, partition, reader
-from radiator.storage.jobs import RetryJob
+from radiator.storage.file_partition import RetryJob
 from radiator.storage.journal.format import FILE_HEADER_BYTES
 from radiator.storage.options import PartitionOptions, SyncPolicy
 from radiator.storage.store import Store

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from radiator.memory import MemoryShare
     from radiator.routing.pattern import PatternSet
     from radiator.routing.policy import Policy
-    from radiator.storage.moment import Moment
+    from radiator.storage.partition import Moment
 
 Starts = dict[str, dict[str, int]]  # an offset by partition and destination
 ENTER_UNITS = 2  # of a topic that is taken in, looked at or let go

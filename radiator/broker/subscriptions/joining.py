@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from radiator.broker.budget import Steps
     from radiator.broker.destinations.destination import Destination
     from radiator.broker.destinations.feed import Feed
-    from radiator.storage.moment import Moment
+    from radiator.storage.partition import Moment
 
 JOIN_UNITS = 5  # of a destination, and of each of its logs
 LOOK_UP_UNITS = 15  # more, of a log in which a position has to be looked up

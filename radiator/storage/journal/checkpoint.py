@@ -20,25 +20,20 @@ Knows: logs, the journal, when to try again. Must not know: what is in messages.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from radiator import limits
 from radiator.clock import MonoNs, Now
 from radiator.errors import StorageError
 from radiator.storage import layout
-from radiator.storage.batch import RecordBatch
+from radiator.storage.cursor_store import CursorStore
 from radiator.storage.files import FileSystem, storage_error
 from radiator.storage.jobs import Job
-from radiator.storage.journal.format import EntryBuilder
-from radiator.storage.journal.journal import Journal
-from radiator.storage.journal.reading import JournalFiles
+from radiator.storage.journal.dirty_logs import DirtyLogs
 from radiator.storage.journal.snapshots import Snapshot, Snapshots
+from radiator.storage.log import Log
 from radiator.timers import NEVER_NS
-
-if TYPE_CHECKING:
-    from radiator.storage.cursor_store import CursorStore
-    from radiator.storage.file_partition import FilePartition
 
 RETRY_EVERY_NS = 2_000_000_000  # how soon a checkpoint that failed is tried again
 
@@ -46,18 +41,11 @@ RETRY_EVERY_NS = 2_000_000_000  # how soon a checkpoint that failed is tried aga
 class Target(NamedTuple):
     """A segment that is to be synced, and where it ended when the checkpoint began."""
 
-    partition: FilePartition
+    log: Log
     base_offset: int
     position: int
     next_offset: int
     names: int  # how many its log had made; 0: all of them are on the disk
-
-
-class Unwritten(NamedTuple):
-    """The log of a batch that could not be written, and the file of the journal to which a checkpoint has copied it."""
-
-    partition: FilePartition
-    file: int  # 0: to none
 
 
 class Checkpoint:
@@ -73,14 +61,14 @@ class Checkpoint:
         first_needed: int,
         holds: bool,
         one_by_one: bool,
-        written_since: dict[FilePartition, None],
+        dirty: DirtyLogs,
     ) -> None:
         self.snapshot = snapshot
         self.first_entry = first_entry  # of the journal that is not in the snapshot
         self.targets = targets
         self.distrusts = False  # syncfs has told an error, and does so once: the next checkpoint must not rely on it
         self._one_by_one = one_by_one  # the segments are synced, without syncfs
-        self._written_since = written_since  # the disk thread's: logs that were written since it began
+        self._dirty = dirty
         self.holds = holds  # a log has failed, and not gone on yet: the journal has what it lacks
         self.first_needed = first_needed  # file of the journal: those before it are released
         self.errors: dict[Target, OSError] = {}
@@ -125,33 +113,33 @@ class Checkpoint:
                 return targets
         except OSError:
             self.distrusts = True
-            for partition in list(self._written_since):  # it may be about one of these, and is told only once
-                partition.log.suspect_file(partition.log.base_offset)
+            for log in self._dirty.noted():  # the error may be about one of these, and is reported only once
+                log.suspect_file(log.base_offset)
             return targets  # the sync of the segment in question fails as well
         return [target for target in targets if not self._is_covered(target, device)]
 
     def _is_covered(self, target: Target, device: int) -> bool:
         """Return whether syncfs has synced this segment too. It has not where an earlier sync of the segment
         failed, and it does not report errors from before this run."""
-        log = target.partition.log
+        log = target.log
         try:
             log.check_file(target.base_offset)
-            at_home = self._fs.device(target.partition.directory) == device  # else it is a link to elsewhere
+            at_home = self._fs.device(log.directory) == device  # else it is a link to elsewhere
             return at_home and not log.inherited
         except OSError:
             return False
 
     def _sync(self, target: Target) -> None:
-        fs, directory = self._fs, target.partition.directory
+        fs, log = self._fs, target.log
         try:
             if target.names:
-                fs.sync_dir(directory)
-            fd = fs.open(layout.segment_path(directory, target.base_offset))
+                fs.sync_dir(log.directory)
+            fd = fs.open(layout.segment_path(log.directory, target.base_offset))
             try:
                 fs.fdatasync(fd)
-                target.partition.log.check_file(target.base_offset)
+                log.check_file(target.base_offset)
             except OSError:
-                target.partition.log.suspect_file(target.base_offset)
+                log.suspect_file(target.base_offset)
                 raise
             finally:
                 fs.close(fd)
@@ -164,45 +152,37 @@ class Checkpoint:
 class Checkpoints:
     """Of the hub: when one is due, and which one is under way."""
 
-    def __init__(self, fs: FileSystem, root: str, journal: Journal, snapshots: Snapshots) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        root: str,
+        dirty: DirtyLogs,
+        snapshots: Snapshots,
+        fail: Callable[[Log, StorageError, Now], None],
+    ) -> None:
         self.snapshots = snapshots
+        self.fail = fail  # the partition of a log whose segment could not be synced
         self.made = 0  # so far, for metrics
         self.failed: StorageError | None = None  # why the last one has released nothing, if no log is the reason
         self._fs = fs
         self._root = root
-        self.journal = journal
+        self._dirty = dirty
+        self._journal = dirty.journal
         self._begun: Checkpoint | None = None  # and not yet handed out
         self._synced: Checkpoint | None = None  # to be ended
         self._encoding = False  # the next snapshot
         self._under_way = False
         self._one_by_one = False  # disk thread: the next checkpoint syncs the segments without syncfs
         self._retry_due_ns: MonoNs | None = None
-        self._written: dict[FilePartition, None] = {}  # disk thread: since the last one began
         self._again = False  # disk thread: one has begun since the last that released files
-        self._unwritten: dict[RecordBatch, Unwritten] = {}  # disk thread: decided, and in no segment yet
-
-    def written(self, partition: FilePartition, again: RecordBatch | None = None) -> None:
-        """Disk thread: something stands in this log's segment that is not synced; ``again``: what had not been written
-        the last time."""
-        self._written[partition] = None
-        if again is not None:
-            self._unwritten.pop(again, None)
-
-    def batches(self, partition: str, start: int, end: int) -> Iterator[bytes]:
-        """Disk thread: what the journal has of a log from one offset up to another. Raises OSError."""
-        yield from JournalFiles(self._fs, self._root).batches(partition, start, end)
-
-    def not_written(self, partition: FilePartition, batch: RecordBatch) -> None:
-        """Disk thread: a batch is decided, and its segment could not be written."""
-        self._unwritten.setdefault(batch, Unwritten(partition, 0))
 
     def jobs(self, now: Now) -> list[Job]:
         """What belongs into the next group."""
         if self._synced is not None:
             checkpoint, self._synced = self._synced, None
             return [EndJob(self, checkpoint)]
-        failed = self.journal.failed is not None or self.snapshots.wanted
-        wanted = failed or self.journal.wants_checkpoint
+        failed = self._journal.failed is not None or self.snapshots.wanted
+        wanted = failed or self._journal.wants_checkpoint
         if not wanted:
             self._retry_due_ns = None
         elif failed and self._retry_due_ns is None:
@@ -255,55 +235,38 @@ class Checkpoints:
 
     def begin(self, snapshot: Snapshot) -> Checkpoint:
         """Raises StorageError."""
-        first_needed = self.journal.begin_file(self._again)
+        first_needed = self._journal.begin_file(self._again)
         self._again = True
-        first_entry = self.journal.next_entry
-        self._copy_unwritten(first_needed)
-        self.journal.wants_checkpoint = False
-        written, self._written = self._written, {}
+        first_entry = self._journal.next_entry
+        self._dirty.copy_unwritten(first_needed)
         targets = []
         holds = False
-        for partition in written:
-            log = partition.log
+        for log in self._dirty.take():
             if log.file_failed:
                 holds = True
-                self._written[partition] = None
+                self._dirty.written(log)
             elif log.syncs:
                 names = log.names_made if log.names_synced < log.names_made else 0
-                targets.append(Target(partition, log.base_offset, log.position, log.next_offset, names))
+                targets.append(Target(log, log.base_offset, log.position, log.next_offset, names))
             else:
                 log.left_out = True
         return Checkpoint(
-            self._fs, self._root, snapshot, first_entry, targets, first_needed, holds, self._one_by_one, self._written
+            self._fs, self._root, snapshot, first_entry, targets, first_needed, holds, self._one_by_one, self._dirty
         )
 
-    def _copy_unwritten(self, first_needed: int) -> None:
-        """Write batches that are in no segment to the present file of the journal, if no file from ``first_needed`` on
-        has a copy of them. Raises StorageError."""
-        entry = EntryBuilder()
-        missing = [(batch, each.partition) for batch, each in self._unwritten.items() if each.file < first_needed]
-        for batch, partition in missing:
-            entry.add_batch(partition.name.encode(), partition.log.encode(batch))
-        if not missing:
-            return
-        self.journal.write(entry)
-        self.journal.sync()
-        for batch, partition in missing:
-            self._unwritten[batch] = Unwritten(partition, self.journal.file_number)
-
-    def end(self, checkpoint: Checkpoint) -> dict[FilePartition, StorageError]:
+    def end(self, checkpoint: Checkpoint) -> dict[Log, StorageError]:
         """Which logs could not be synced. Raises StorageError if files of the journal cannot be released."""
-        failed: dict[FilePartition, StorageError] = {}
+        failed: dict[Log, StorageError] = {}
         self._one_by_one = checkpoint.distrusts
         for target in checkpoint.targets:
-            log, error = target.partition.log, checkpoint.errors.get(target)
+            log, error = target.log, checkpoint.errors.get(target)
             if error is None and log.file_failed:
                 checkpoint.holds = True
-                self._written[target.partition] = None
+                self._dirty.written(log)
             elif error is not None:
                 if log.base_offset == target.base_offset and not log.file_failed:
-                    failed[target.partition] = log.sync_has_failed(error)
-                self._written[target.partition] = None
+                    failed[log] = log.sync_has_failed(error)
+                self._dirty.written(log)
             else:
                 log.was_synced(target.base_offset, target.position, target.next_offset)
                 if checkpoint.error is None:
@@ -311,16 +274,16 @@ class Checkpoints:
         failure = checkpoint.error or checkpoint.snapshot_error
         if failure is None and not (checkpoint.errors or checkpoint.holds):
             try:
-                self.journal.release(checkpoint.first_needed)
+                self._journal.release(checkpoint.first_needed)
                 self._again = False
                 return failed
             except OSError as error:
-                failure = storage_error(self.journal.directory, "release files", error)
-        self.journal.wants_checkpoint = True
+                failure = storage_error(self._journal.directory, "release files", error)
+        self._journal.keeps_files()
         if failure is not None:
             for target in checkpoint.targets:
                 if target.names:
-                    self._written[target.partition] = None
+                    self._dirty.written(target.log)
             raise failure
         return failed
 
@@ -374,7 +337,7 @@ class EndJob(CheckpointJob):
     def __init__(self, checkpoints: Checkpoints, checkpoint: Checkpoint) -> None:
         super().__init__(checkpoints)
         self._checkpoint = checkpoint
-        self._failed: dict[FilePartition, StorageError] = {}
+        self._failed: dict[Log, StorageError] = {}
 
     def write(self) -> None:
         try:
@@ -384,8 +347,8 @@ class EndJob(CheckpointJob):
 
     def done(self, now: Now) -> None:
         self._checkpoints.failed = self.error
-        for partition, error in self._failed.items():
-            partition.fail(error, now.mono)
+        for log, error in self._failed.items():
+            self._checkpoints.fail(log, error, now)
             self.error = error
         well = self.error is None and not self._checkpoint.holds
         self.waiters = self._checkpoints.ended(self._checkpoint, well, now)

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 from radiator.clock import Now
 from radiator.errors import StorageError
 from radiator.storage.batch import densify
-from radiator.storage.jobs import DENSIFY_RECORDS_MIN, SHORT_BYTES_MAX, AppendJob, Job
+from radiator.storage.file_partition import AppendJob
+from radiator.storage.jobs import DENSIFY_RECORDS_MIN, SHORT_BYTES_MAX, Job
 from radiator.storage.journal.format import CURSORS, NAMES, EntryBuilder
 from radiator.storage.journal.journal import Journal
 

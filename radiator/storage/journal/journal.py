@@ -208,7 +208,12 @@ class Journal:
             self._bad = self._bad or error.errno not in NO_ROOM
             raise self._fail("begin", error) from error
         self.failed = None
+        self.wants_checkpoint = False
         return self.file_number
+
+    def keeps_files(self) -> None:
+        """Note that a checkpoint could not release the files before the present one: another one is needed."""
+        self.wants_checkpoint = True
 
     def _begin_file(self) -> None:
         self._again(self._open_file)

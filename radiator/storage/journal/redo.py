@@ -20,10 +20,9 @@ from radiator import limits
 from radiator.clock import Now, WallNs
 from radiator.errors import StorageError
 from radiator.storage.batch import RecordBatch
-from radiator.storage.file_partition import FilePartition
+from radiator.storage.file_partition import AppendJob, FilePartition
 from radiator.storage.format import SPARSE, decode
 from radiator.storage.header import BatchHeader
-from radiator.storage.jobs import AppendJob
 from radiator.storage.journal.format import Entry, Part
 from radiator.storage.journal.reading import end_of
 from radiator.storage.recovery import RecoveryNote
@@ -102,7 +101,7 @@ class Redo:
         for partition in self.partitions.values():
             partition.log.owes_sync = True
             partition.log.names_made += 1
-            partition.checkpoints.written(partition)
+            partition.dirty.written(partition.log)
 
     def _append_run(self, partition: FilePartition, batches: list[_Missing], now: Now) -> bool:
         """Write the bytes of these batches at once. Return False, with no message appended, if that fails."""
