@@ -10,8 +10,9 @@ format and the guarantees.
 Knows: pyarrow, the files of a store. Must not know: pyspark, brokers, rules.
 """
 
-from radiator.archive.files import Files, NoArchive, open_files
+from radiator.archive.files import Files, NoArchive
 from radiator.archive.listing import files
 from radiator.archive.manifest import Conflict, DataFile, Lost, State, commit, load
+from radiator.archive.opening import open_files
 
 __all__ = ["Conflict", "DataFile", "Files", "Lost", "NoArchive", "State", "commit", "files", "load", "open_files"]

@@ -20,7 +20,6 @@ import os
 import secrets
 from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
-from urllib.parse import unquote, urlsplit
 
 from radiator.archive.paths import NEW
 from radiator.errors import StorageError
@@ -194,21 +193,3 @@ class LocalFiles(Files):
         while folder != last:
             self._unsynced.add(folder)
             folder = os.path.dirname(folder)
-
-
-def open_files(archive: str | os.PathLike[str] | Files) -> Files:
-    """``archive``: a path or a URI. Raises StorageError if nothing here reaches it. Nothing is opened or made."""
-    if isinstance(archive, Files):
-        return archive
-    uri = os.fspath(archive)
-    parts = urlsplit(uri)
-    if parts.scheme not in LOCAL_SCHEMES or (parts.netloc not in ("", "localhost") and "://" in uri):
-        from radiator.archive.remote import remote_files
-
-        return remote_files(uri.rstrip("/"), parts.scheme)
-    path = uri
-    if "://" in uri or parts.scheme:  # urlsplit would take # and ? for the end of the path
-        path = unquote(uri.partition(":")[2].removeprefix(f"//{parts.netloc}" if "://" in uri else ""))
-    if not path or ("://" in uri and not path.startswith("/")):
-        raise StorageError(f"{uri!r} names no archive: expected a directory, or a URI such as s3://bucket/archive")
-    return LocalFiles(path)

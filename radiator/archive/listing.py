@@ -9,8 +9,9 @@ import os
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from radiator.archive.files import Files, NoArchive, open_files
+from radiator.archive.files import Files, NoArchive
 from radiator.archive.manifest import DataFile, State, load
+from radiator.archive.opening import open_files
 from radiator.clock import NS_PER_MS
 from radiator.routing.pattern import parse_list
 

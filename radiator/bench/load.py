@@ -1,4 +1,4 @@
-"""The load generator: one process, one thread, raw sockets, one event loop; runs ``python -m radiator.bench.load``.
+"""The load generator: one process, one thread, raw sockets, one event loop; run by ``python -m radiator.bench.modes``.
 
 It reads one JSON object (the fields of ``Spec``) from stdin and writes one JSON object to stdout. Everything that can
 be prepared is prepared before the clock starts; what is measured runs between ``Clock.start`` and ``Clock.stop``, and
@@ -17,14 +17,11 @@ The modes, one function each in ``radiator.bench.modes``:
 
 from __future__ import annotations
 
-import json
-import resource
 import selectors
 import socket
-import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 from radiator.bench import frames, process
 from radiator.bench.latency import Latencies
@@ -222,25 +219,3 @@ class Loop:
         for peer in self.peers:
             peer.sock.close()
         self._selector.close()
-
-
-def main() -> None:
-    """Read a Spec from stdin, run it, write the result or ``{"error": ...}`` to stdout."""
-    from radiator.bench.modes import MODES
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    spec = Spec(**json.load(sys.stdin))
-    loop = Loop(spec)
-    try:
-        answer = asdict(MODES[spec.mode](loop, spec))
-    except (LoadFailed, OSError) as error:
-        answer = {"error": str(error)}
-    finally:
-        loop.close()
-    json.dump(answer, sys.stdout)
-
-
-if __name__ == "__main__":
-    main()

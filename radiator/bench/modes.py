@@ -1,4 +1,6 @@
-"""What the load generator can do, one function per mode (``radiator.bench.load`` lists them).
+"""The modes of the load generator, one function each; ``python -m radiator.bench.modes`` runs one.
+
+``radiator.bench.load`` lists them.
 
 The unit of counting is the NUL byte that ends each frame. Every mode ends by itself: by time or count, and by the
 loop's stall limit when the broker stops answering.
@@ -6,10 +8,14 @@ loop's stall limit when the broker stops answering.
 
 from __future__ import annotations
 
+import json
 import re
+import resource
+import sys
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import asdict
 
 from radiator.bench import frames, process
 from radiator.bench.latency import Latencies
@@ -268,3 +274,23 @@ MODES: dict[str, Callable[[Loop, Spec], Result]] = {
     "latency": latency,
     "idle": idle,
 }
+
+
+def main() -> None:
+    """Read a Spec from stdin, run it, write the result or ``{"error": ...}`` to stdout."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    spec = Spec(**json.load(sys.stdin))
+    loop = Loop(spec)
+    try:
+        answer = asdict(MODES[spec.mode](loop, spec))
+    except (LoadFailed, OSError) as error:
+        answer = {"error": str(error)}
+    finally:
+        loop.close()
+    json.dump(answer, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -83,7 +83,7 @@ class Bench:
 
 def generate(spec: dict[str, Any]) -> dict[str, Any]:
     """One run of the load generator in a process of its own."""
-    command = [sys.executable, "-m", "radiator.bench.load"]
+    command = [sys.executable, "-m", "radiator.bench.modes"]
     try:
         done = subprocess.run(
             command, input=json.dumps(spec), capture_output=True, text=True, timeout=RUN_TIMEOUT_SECONDS, check=False

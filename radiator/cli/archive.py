@@ -95,7 +95,7 @@ def archive(
     if compact_only and merge is False:
         raise click.UsageError("--compact-only and --no-compact do not go together")
     check_packages()
-    from radiator.archive.files import open_files
+    from radiator.archive.opening import open_files
     from radiator.archive.run import Options
     from radiator.columns.files import shown
 

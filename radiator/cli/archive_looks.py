@@ -40,8 +40,8 @@ def told_errors(uri: str) -> Iterator[None]:
 
 def _load(uri: str) -> tuple[Files, State]:
     check_packages()
-    from radiator.archive.files import open_files
     from radiator.archive.manifest import load
+    from radiator.archive.opening import open_files
 
     files = open_files(uri)
     with told_errors(files.uri):

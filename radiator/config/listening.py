@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping as MappingABC
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
@@ -16,9 +16,6 @@ from radiator.config import schema
 from radiator.config.model import Listen, Tls
 from radiator.config.nodes import Mapping, Node, Scalar, Sequence
 from radiator.config.schema import Key
-
-if TYPE_CHECKING:
-    from radiator.config.load import Loader
 
 EXPECTED: Final = (
     "expected stomp://HOST:PORT, stomp+tls://HOST:PORT, ws://HOST:PORT/PATH, wss://HOST:PORT/PATH or unix:PATH"
@@ -54,6 +51,26 @@ def tls_of(values: MappingABC[str, Any]) -> Tls | None:
     if cert is None:
         return None
     return Tls(cert=cert, key=values.get("tls_key") or cert, client_ca=values.get("tls_client_ca"))
+
+
+class Loader(Protocol):
+    """Reads keys of the file, and collects what is wrong."""
+
+    def fault(self, line: int, path: str, text: str) -> None:
+        """Note a fault of the key ``path``."""
+
+    def keys(
+        self,
+        node: Mapping,
+        tree: MappingABC[str, Any],
+        prefix: str,
+        not_offered: dict[str, str],
+        others: tuple[str, ...] = (),
+    ) -> dict[str, Any]:
+        """Return the values of the keys that ``node`` sets."""
+
+    def scalar(self, key: Key, node: Node, path: str) -> Any:
+        """Return the value of one key; None after a fault."""
 
 
 class Listening:

@@ -19,12 +19,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from radiator.archive.border import check
-from radiator.archive.files import open_files
 from radiator.archive.holes import Around
 from radiator.archive.listing import names, there
 from radiator.archive.lookup import OnMissing, missing, overlaps
 from radiator.archive.manifest import DataFile, State, check_source, load
 from radiator.archive.marks import marks
+from radiator.archive.opening import open_files
 from radiator.archive.parquet import reader
 from radiator.archive.planning import source_of
 from radiator.columns.files import open_store

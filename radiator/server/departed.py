@@ -20,17 +20,31 @@ from __future__ import annotations
 
 import logging
 import select
+import socket
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from radiator.broker.broker import Broker
-    from radiator.server.transport import Transport
+from radiator.broker.broker import Broker
+from radiator.broker.session import Session
 
 log = logging.getLogger("radiator.server")
 
 
-def look(broker: Broker, paused: Iterable[Transport]) -> None:
+class Unread(Protocol):
+    """A connection that is not read."""
+
+    sock: socket.socket
+    session: Session
+    closed: bool
+
+    def close(self) -> None:
+        """End the connection."""
+
+    def departs(self) -> None:
+        """Note that the peer has ended its side."""
+
+
+def look(broker: Broker, paused: Iterable[Unread]) -> None:
     """Close those that are gone."""
     transports = {transport.sock.fileno(): transport for transport in paused}
     if not transports:
@@ -56,4 +70,4 @@ def look(broker: Broker, paused: Iterable[Transport]) -> None:
             )
             transport.close()
         else:
-            transport.departing = True
+            transport.departs()

@@ -250,6 +250,10 @@ class Transport:
         self._held_bytes = self._holds()
         self._driver.unfinished.report(self, self._held_bytes, finished)
 
+    def departs(self) -> None:
+        """Note that the peer has ended its side, which was found out while it was not read."""
+        self.departing = True
+
     def could_go_on(self) -> bool:
         """Whether nothing but memory stands against reading it.
 

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from radiator.archive import publishing, run
-from radiator.archive.files import LocalFiles, open_files
+from radiator.archive.files import LocalFiles
 from radiator.archive.merging import Sizes
+from radiator.archive.opening import open_files
 from radiator.archive.run import Options, Outcome, Watch
 from radiator.archive.split import Settings
 from radiator.archive.verify import verify

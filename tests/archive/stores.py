@@ -8,8 +8,9 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from radiator.archive.files import Files, open_files
+from radiator.archive.files import Files
 from radiator.archive.manifest import load
+from radiator.archive.opening import open_files
 from radiator.archive.paths import DATA_SUFFIX
 from radiator.columns.decode import Counters
 from radiator.columns.files import open_store

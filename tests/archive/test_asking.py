@@ -15,8 +15,9 @@ import fsspec
 import pytest
 
 from radiator.archive import asking
-from radiator.archive.files import Files, open_files
+from radiator.archive.files import Files
 from radiator.archive.manifest import load
+from radiator.archive.opening import open_files
 from radiator.archive.parquet import reader
 from radiator.archive.remote import ArrowFiles, FsspecFiles
 from radiator.archive.run import run

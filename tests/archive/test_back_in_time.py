@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from radiator.archive import lock
-from radiator.archive.files import LocalFiles, open_files
+from radiator.archive.files import LocalFiles
 from radiator.archive.lock import locked
 from radiator.archive.manifest import CHECKPOINT_COMMITS, State, commit, load
+from radiator.archive.opening import open_files
 from radiator.archive.paths import checkpoint_path, commit_path
 from radiator.archive.run import Outcome, Watch, run
 from radiator.errors import StorageError

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from radiator.archive.border import Border, Found, OtherLog, look_up
-from radiator.archive.files import open_files
 from radiator.archive.manifest import CHECKPOINT_COMMITS, Anchor, State, commit, encode, load
+from radiator.archive.opening import open_files
 from radiator.archive.paths import checkpoint_path, commit_path
 from radiator.archive.run import Outcome, preview, run
 from radiator.columns.files import open_store

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from radiator.archive.files import open_files
 from radiator.archive.holes import ELSEWHERE, Around
 from radiator.archive.manifest import load
+from radiator.archive.opening import open_files
 from radiator.archive.paths import commit_path
 from radiator.archive.run import Options, Watch, preview, run
 from radiator.columns.files import open_store

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from radiator.archive.files import open_files
 from radiator.archive.manifest import Lost, load
+from radiator.archive.opening import open_files
 from radiator.archive.run import Options, Outcome, run
 from radiator.archive.verify import verify
 from radiator.storage.layout import partition_path

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from radiator.archive.files import open_files
+from radiator.archive.opening import open_files
 from radiator.archive.run import Watch, run
 from radiator.cli.main import run as run_command
 from radiator.client import connect

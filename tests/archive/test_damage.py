@@ -9,10 +9,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from radiator.archive.files import LocalFiles, open_files
+from radiator.archive.files import LocalFiles
 from radiator.archive.lookup import records
 from radiator.archive.manifest import DataFile, State, load
 from radiator.archive.merging import to_merge
+from radiator.archive.opening import open_files
 from radiator.archive.parquet import SCHEMA, reader
 from radiator.archive.paths import commit_path
 from radiator.archive.run import Options, run

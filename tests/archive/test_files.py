@@ -14,7 +14,8 @@ import pytest
 from pyarrow.fs import LocalFileSystem
 
 from radiator.archive import load, run
-from radiator.archive.files import Entry, Files, LocalFiles, open_files
+from radiator.archive.files import Entry, Files, LocalFiles
+from radiator.archive.opening import open_files
 from radiator.archive.remote import ArrowFiles, FsspecFiles
 from radiator.errors import StorageError
 from tests.archive.stores import fill

@@ -17,7 +17,7 @@ BLOCK = b"tag-carrier:UA\nnote:a word or two\nsource:here\ncontent-type:applicat
 
 RUN = """
 import re, sys
-from radiator.archive.files import open_files
+from radiator.archive.opening import open_files
 from radiator.archive.run import Options, run
 
 out = run(sys.argv[1], open_files(sys.argv[2]), Options(merge=True))

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from radiator.archive import shared
-from radiator.archive.files import open_files
 from radiator.archive.manifest import DataFile
 from radiator.archive.merging import merged
+from radiator.archive.opening import open_files
 from radiator.archive.parquet import SCHEMA, DataWriter
 from radiator.archive.paths import data_path
 from radiator.limits import MIB
@@ -26,7 +26,7 @@ GROWTH_BYTES_MAX = 400 * MIB
 
 MERGE = """
 import pickle, re, sys
-from radiator.archive.files import open_files
+from radiator.archive.opening import open_files
 from radiator.archive.merging import merged
 
 def peak():

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from radiator.archive import NoArchive, files
-from radiator.archive.files import open_files
 from radiator.archive.merging import Sizes
+from radiator.archive.opening import open_files
 from radiator.archive.run import Options, run
 from radiator.archive.split import Settings
 from radiator.columns.schema import arrow_schema

@@ -16,8 +16,9 @@ import fsspec.implementations.local
 import pytest
 from pyarrow.fs import LocalFileSystem
 
-from radiator.archive.files import Files, open_files
+from radiator.archive.files import Files
 from radiator.archive.manifest import load
+from radiator.archive.opening import open_files
 from radiator.archive.publishing import LEFTOVER_SECONDS
 from radiator.archive.remote import ArrowFiles, FsspecFiles
 from radiator.archive.run import Outcome, Watch, run

@@ -15,9 +15,10 @@ import pytest
 
 from radiator.archive import run as running
 from radiator.archive import workers
-from radiator.archive.files import Files, open_files
+from radiator.archive.files import Files
 from radiator.archive.manifest import load
 from radiator.archive.merging import to_merge
+from radiator.archive.opening import open_files
 from radiator.archive.publishing import LEFTOVER_SECONDS
 from radiator.archive.remote import SPOOL_PREFIX
 from radiator.archive.run import Watch, run

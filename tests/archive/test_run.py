@@ -12,10 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow.fs import LocalFileSystem
 
-from radiator.archive.files import Files, open_files
+from radiator.archive.files import Files
 from radiator.archive.lock import Busy, locked
 from radiator.archive.manifest import DataFile, Lost, State, load
 from radiator.archive.merging import Sizes, to_merge
+from radiator.archive.opening import open_files
 from radiator.archive.paths import MANY, data_path
 from radiator.archive.remote import ArrowFiles, FsspecFiles
 from radiator.archive.run import Options, Outcome, Watch, run

@@ -14,8 +14,9 @@ import pytest
 
 from radiator.archive import publishing
 from radiator.archive import run as running
-from radiator.archive.files import LocalFiles, open_files
+from radiator.archive.files import LocalFiles
 from radiator.archive.manifest import Conflict, load
+from radiator.archive.opening import open_files
 from radiator.archive.parquet import DataWriter
 from radiator.archive.run import Options, Outcome, Watch, run
 from radiator.archive.split import Split

@@ -103,7 +103,7 @@ def test_a_refusal_is_an_error_with_the_brokers_words(shared_broker: BrokerProce
 def test_a_broker_that_goes_silent_is_an_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        command = [sys.executable, "-m", "radiator.bench.load"]
+        command = [sys.executable, "-m", "radiator.bench.modes"]
         child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
         spec = {"mode": "produce", "port": port, "count": 1, "stall_seconds": 0.1}
         assert child.stdin is not None
