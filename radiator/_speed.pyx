@@ -24,7 +24,7 @@ from zlib import crc32
 from radiator.errors import ProtocolError, StorageError
 from radiator.stomp.frames import Frame
 
-INTERFACE = 4  # see speed.py
+INTERFACE = 5  # see speed.py
 
 cdef extern from *:
     """
@@ -527,11 +527,10 @@ cdef int know_slots() except -1:
     from radiator.broker.publishing import sending
     from radiator.stomp.frames import Head
     from radiator.storage import partition
-    from radiator.storage.batch import BatchBuilder
 
     logs, sends, lines = partition, sending, receipts
     head_type, plan_type, destination_type, feed_type = Head, sending.Plan, Destination, Feed
-    log_type, batch_type = partition.Partition, BatchBuilder
+    log_type, batch_type = partition.Partition, partition.BatchBuilder
     line_type, group_type = receipts.ReceiptLine, receipts.ReceiptGroup
     HEAD_MEMO = slot_offset(head_type, b"memo")
     PLAN_BLOCK = slot_offset(plan_type, b"block")

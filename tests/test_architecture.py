@@ -264,7 +264,7 @@ ASSIGNED_ELSEWHERE_YET = {
     "routing": 3,
     "server": 26,
     "spark": 6,
-    "storage": 92,
+    "storage": 3,
     "tunnels": 5,
     "upkeep": 7,
 }

@@ -1,7 +1,6 @@
-"""Batches in memory: the open one that appends fill, and the finished one that readers share.
+"""Finished batches in memory, which readers share, and records that are appended together.
 
-BatchBuilder is columns under construction (lists, because appending to a list is the cheapest thing Python does); the
-broker hangs on ``waiters`` who waits for it, and receipts on its ``turn``. ``RecordBatch`` is finished and never
+``RecordBatch`` never
 changes, except that the broker may leave what it derived in ``memo`` and ``marks``, and a list column may be swapped
 for an equal, denser array.
 
@@ -21,13 +20,11 @@ from typing import Any
 
 from radiator.storage.dedup import Ids
 from radiator.storage.format import MISSING, TIME_MAX, encode_batch
-from radiator.storage.turn import Turn
 
 # What CPython spends beside the bytes themselves (measured with sys.getsizeof): for the budgets of caches.
 BATCH_OVERHEAD_BYTES = 1_200
 RECORD_OVERHEAD_BYTES = 160
 NAME_BYTES = 100  # of the usual length
-ONE_DESTINATION = [(0,) * count for count in range(64)]  # ``destination_ids`` of small batches that have one
 
 
 class RecordBatch:
@@ -125,127 +122,6 @@ class RecordBatch:
 
     def __repr__(self) -> str:
         return f"<RecordBatch {self.base_offset}..{self.next_offset - 1} {len(self)} records {self.size_bytes} B>"
-
-
-class BatchBuilder:
-    """The open batch of a partition. Hub only. Full when the partition says so (``limits.BATCH_*_MAX``).
-
-    Columns that say nothing are not there: times that no record has, and ids while there is one destination."""
-
-    __slots__ = (
-        "atomic",
-        "base_offset",
-        "blocks",
-        "bodies",
-        "destination_ids",
-        "event_ns",
-        "ids",
-        "names_bytes",
-        "plain",
-        "receive_ns",
-        "size_bytes",
-        "sync_requested",
-        "transmit_ns",
-        "turn",
-        "waiters",
-    )
-
-    def __init__(self, base_offset: int, turn: Turn | None = None) -> None:
-        self.base_offset = base_offset
-        self.turn = turn or Turn()
-        self.turn.begins()
-        self.receive_ns: list[int] = []
-        self.event_ns: list[int] | None = None
-        self.transmit_ns: list[int] | None = None
-        self.destination_ids: list[int] | None = None
-        self.plain = True  # none of these three is there
-        self.ids: dict[str, int] = {}
-        self.blocks: list[bytes] = []
-        self.bodies: list[bytes] = []
-        self.names_bytes = 0
-        self.size_bytes = 0  # of blocks, bodies and names
-        self.waiters: list[Any] = []  # what the broker releases when the batch's promise holds
-        self.atomic = False  # holds a part of a transaction over several files
-        self.sync_requested = False  # some record asked for an fsync whatever the rule says
-
-    def __len__(self) -> int:
-        return len(self.blocks)
-
-    def name(self, destination: str) -> int:
-        """Return the number of a destination that the batch has no record of yet."""
-        number = self.ids[destination] = len(self.ids)
-        self.names_bytes += len(destination)
-        self.size_bytes += len(destination)
-        if number == 1:
-            self.destination_ids = [0] * len(self.blocks)
-            self.plain = False
-        return number
-
-    def add_columns(self, number: int, event_ns: int | None, transmit_ns: int | None, count: int = 1) -> None:
-        """Add to the columns that are there, or have to be from now on, what ``count`` records have in common. Their
-        blocks are added after this; the times must fit an i64."""
-        if self.destination_ids is not None:
-            self.destination_ids += [number] * count
-        self.event_ns = self._column(self.event_ns, event_ns, count)
-        self.transmit_ns = self._column(self.transmit_ns, transmit_ns, count)
-
-    def extend_columns(self, run: Run) -> None:
-        """Add to the columns what the records of a run have; their destinations are named already, and their blocks
-        are added after this."""
-        before = len(self.blocks)
-        if self.destination_ids is not None:
-            self.destination_ids.extend(map(self.ids.__getitem__, run.names))
-        if run.has_event or self.event_ns is not None:
-            self.event_ns = (self.event_ns or [MISSING] * before) + run.event_ns
-            self.plain = False
-        if run.has_transmit or self.transmit_ns is not None:
-            self.transmit_ns = (self.transmit_ns or [MISSING] * before) + run.transmit_ns
-            self.plain = False
-
-    def _column(self, column: list[int] | None, time_ns: int | None, count: int) -> list[int] | None:
-        if column is None and time_ns is not None:
-            column = [MISSING] * len(self.blocks)
-            self.plain = False
-        if column is not None:
-            column += [MISSING if time_ns is None else time_ns] * count
-        return column
-
-    def add(
-        self,
-        destination: str,
-        block: bytes,
-        body: bytes,
-        receive_ns: int,
-        event_ns: int | None,
-        transmit_ns: int | None,
-    ) -> None:
-        """Add one record. ``Partition.append`` has this inlined. The times must fit 64 bits."""
-        number = self.ids.get(destination)
-        if number is None:
-            number = self.name(destination)
-        self.add_columns(number, event_ns, transmit_ns)
-        self.receive_ns.append(receive_ns)
-        self.blocks.append(block)
-        self.bodies.append(body)
-        self.size_bytes += len(block) + len(body)
-
-    def finish(self) -> RecordBatch:
-        """The finished batch; it takes over the lists, so the builder must not be used again."""
-        base, count = self.base_offset, len(self.blocks)
-        ids: Sequence[int] | None = self.destination_ids
-        if ids is None:
-            ids = ONE_DESTINATION[count] if count < len(ONE_DESTINATION) else [0] * count
-        return RecordBatch(
-            range(base, base + count),
-            self.receive_ns,
-            self.event_ns,
-            self.transmit_ns,
-            ids,
-            list(self.ids),
-            self.blocks,
-            self.bodies,
-            self.size_bytes - self.names_bytes,
-        )
 
 
 class Run:

@@ -244,10 +244,10 @@ class Caretaker:
 
     def _scanned(self, job: ScanJob, state: State) -> None:
         if job.damaged:
-            job.round.tombstones_go = False
+            job.round.keep_tombstones()
         for segment, end in job.worth_it():
             self._add(SegmentJob(job.partition, segment, end, compaction=job.round), state)
-        job.round.end_offset = job.sealed[-1][1]
+        job.round.scanned(job.sealed[-1][1])
 
     # --- what came of it ----------------------------------------------------------------------------------------------
 
@@ -262,7 +262,7 @@ class Caretaker:
         if job.stopped or job.error is not None:
             state.left.pop(base, None)
         if job.compaction is not None and (job.damage or job.error is not None):
-            job.compaction.tombstones_go = False  # what they replace may still be there
+            job.compaction.keep_tombstones()
 
     def _ended(self, job: CareJob) -> None:
         state = self._states[job.partition]

@@ -40,6 +40,10 @@ class SettledJob(Job):
         self.sync_acks: Callable[[], None] | None = None
         self.then = then
 
+    def sync_first(self, sync_acks: Callable[[], None]) -> None:
+        """Have the acks synced before; ``sync_acks`` raises StorageError."""
+        self.sync_acks = sync_acks
+
     def sync(self) -> None:
         try:
             if self.sync_acks is not None:
@@ -106,10 +110,17 @@ class Round:
         self.tombstones_before_ns = tombstones_before_ns
         self.tombstones_go = True
 
+    def keep_tombstones(self) -> None:
+        """What they replace may still be there."""
+        self.tombstones_go = False
+
+    def scanned(self, end_offset: int) -> None:
+        """Note up to where the log was searched."""
+        self.end_offset = end_offset
+
     def next_class(self) -> bool:
         """False if all keys have had their turn."""
-        self.keys.number += 1
-        return self.keys.number < self.keys.classes
+        return self.keys.next_class()
 
 
 class ScanJob(CareJob):
@@ -209,7 +220,7 @@ class SegmentJob(CareJob):
         partition = self.partition
         if self.info not in partition.segments[:-1] or not partition.at_ease:
             return False
-        partition.rewriting = self.info.base_offset
+        partition.begin_rewriting(self.info.base_offset)
         return True
 
     def steps(self) -> Iterator[None]:
@@ -235,13 +246,12 @@ class SegmentJob(CareJob):
 
     def finish(self) -> None:
         partition, rewrite = self.partition, self._rewrite
-        partition.rewriting = None
+        partition.end_rewriting()
         if rewrite is not None and rewrite.swapped:
             self.swapped = True
             self.removed = rewrite.removed
             self.saved_bytes = rewrite.old_bytes - rewrite.size_bytes
-            self.info.size_bytes = rewrite.size_bytes
-            self.info.sparse = rewrite.sparse
+            self.info.rewritten(rewrite.size_bytes, rewrite.sparse)
             if rewrite.removed:
                 partition.removed(self.info.base_offset, self.end_offset)
             partition.set_deadlines()

@@ -53,4 +53,4 @@ class Cold:
         """Records are gone from this segment's file: what was read of it before is not what is there."""
         self._cache.drop(self._shelf, base_offset, end_offset)
         for job in self.pending.values():
-            job.outdated |= job.base_offset == base_offset
+            job.was_rewritten(base_offset)

@@ -51,6 +51,11 @@ class Keys:
         self.count = 0
         self._arrays(_SLOTS_MIN)
 
+    def next_class(self) -> bool:
+        """Go on with the next class of keys. Return False if all have had their turn."""
+        self.number += 1
+        return self.number < self.classes
+
     def judges(self, low: int) -> bool:
         """Whether this turn is about keys like that."""
         return low & (self.classes - 1) == self.number

@@ -96,6 +96,10 @@ class CursorState:
         self.changes: list[tuple[int, int]] = []  # acked ranges in the order they came
         self.counts: dict[int, int] = {}
 
+    def move_to(self, slot: int) -> None:
+        """Have its hint in another slot."""
+        self.slot = slot
+
     @property
     def is_sorted(self) -> bool:
         """Whether the intervals are in order above the floor, and do not touch."""

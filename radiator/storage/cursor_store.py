@@ -71,6 +71,10 @@ class CursorJob(Job):
     def refusals(self) -> int:
         return len(self.waiters)
 
+    def stored(self, synced: bool) -> None:
+        """Disk thread: the journal has it, and the disk has if ``synced``."""
+        self.synced = synced
+
     def done(self, now: Now) -> None:
         self._store.written(self, now.mono)
 
@@ -158,7 +162,7 @@ class CursorStore:
         for state in latest.values():
             if state.slot in slots or state.slot >= limits.CURSORS_MAX:
                 changed = True
-                state.slot = next(slot for slot in range(limits.CURSORS_MAX) if slot not in slots)
+                state.move_to(next(slot for slot in range(limits.CURSORS_MAX) if slot not in slots))
             slots.add(state.slot)
             end = ends.get(state.partition, 0)
             if max([state.floor, *(stop for _, stop in state.changes)]) > end:

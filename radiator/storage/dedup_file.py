@@ -151,6 +151,32 @@ class DedupFile:
             None  # ids that an earlier run left, until it is known which rule they are under
         )
 
+    @classmethod
+    def found(cls, exists: bool, restored: Columns, covered: int, position: int, entries: int) -> DedupFile:
+        """Return the file that a start has found.
+
+        Args:
+            exists: whether it is there.
+            restored: the ids that count.
+            covered: everything below this offset is in it.
+            position: where its last block that holds ends, in bytes.
+            entries: ids that it has, those included that do not count.
+        """
+        file = cls()
+        file.exists, file.stale, file.restored = exists, not exists, restored
+        file.covered, file.position, file.entries = covered, position, entries
+        return file
+
+    def replaced(self, end: int, position: int, entries: int) -> None:
+        """Note that a start has written and synced the whole file: it has everything below offset ``end``."""
+        self.exists, self.stale = True, False
+        self.covered = self.kept = end
+        self.position, self.entries = position, entries
+
+    def not_replaced(self) -> None:
+        """Note that a start could not write the file: it is written before anything is appended."""
+        self.exists, self.stale = False, True
+
     def committed(self, batch: RecordBatch) -> None:
         """Count a batch that has joined the log."""
         size = batch.size_bytes + len(batch) * RECORD_OVERHEAD_BYTES
@@ -236,7 +262,7 @@ class DedupJob(Job):
 
     def write(self) -> None:
         log = self.partition.log
-        log.remembers = True
+        log.remember_ids(True)
         try:
             if self.position is None:
                 log.make_directory()
@@ -287,7 +313,7 @@ class ForgetJob(Job):
 
     def write(self) -> None:
         log = self.partition.log
-        log.remembers = False
+        log.remember_ids(False)
         try:
             log.fs.remove(layout.dedup_path(log.directory))
             log.fs.sync_dir(log.directory)

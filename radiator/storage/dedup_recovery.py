@@ -95,21 +95,17 @@ def recover(
     _scan(fs, directory, segments, end, from_offset, identify, kept)
     for batch in postponed:
         _add(batch, batch.base_offset, identify, kept)
-    file = DedupFile()
-    file.exists, file.stale, file.restored = exists, not exists, kept
-    file.covered, file.position, file.entries = covered, found.end, len(columns[2])
+    file = DedupFile.found(exists, kept, covered, found.end, len(columns[2]))
     damaged = found.covered is None or found.end < len(data)
     if damaged or covered > end or own_end < end or file.entries > len(kept[2]):
         rows = rows_of(_without(kept, [(end, OFFSET_MAX)]))
         try:
             replace(fs, directory, end, rows, True)
-            file.exists, file.stale = True, False
-            file.covered, file.position, file.entries = end, HEADER.size + len(rows), len(kept[2])
-            file.kept = end
+            file.replaced(end, HEADER.size + len(rows), len(kept[2]))
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
-            file.exists, file.stale = False, True  # it is written before anything is appended
+            file.not_replaced()
     if from_offset <= min(covered, own_end):
         return Found(file, "")
     return Found(

@@ -287,7 +287,7 @@ class FilePartition(Partition):
             self.begin_segment(batch.base_offset, batch.receive_ns[0])
         segment = self.segments[-1]
         if not segment.size_bytes:  # its day begins with its first record
-            segment.first_receive_ns = batch.receive_ns[0]
+            segment.begin(batch.receive_ns[0])
             self.set_deadlines()
         segment.grow(job.position, batch.receive_ns[-1])
         self.roll_wanted |= self._has_many_commits()  # with what comes next
@@ -297,6 +297,15 @@ class FilePartition(Partition):
         self.tail.add(batch)
         if job.again and not self.postponed:
             self._agenda.postponing.pop(self, None)
+
+    def was_decided(self, batch: RecordBatch) -> None:
+        """The journal has this batch."""
+        self.decided_to = batch.next_offset
+
+    def redone(self, batch: RecordBatch) -> None:
+        """A start has appended a batch that it found in the journal."""
+        self.next_offset = batch.next_offset
+        self.last_receive_ns = WallNs(max(self.last_receive_ns, batch.receive_ns[-1]))
 
     def was_synced(self, end_offset: int) -> None:
         """All below ``end_offset`` is safe."""
@@ -311,7 +320,7 @@ class FilePartition(Partition):
                 return None  # of an earlier run: the journal has it
             opened = [each for each in (*self._closed, self.open_batch) if each is under_way.place]
             for builder in opened:
-                builder.sync_requested = True
+                builder.request_sync()
             if opened or under_way.synced:
                 return under_way.place
         elif offset < self.synced_to:
@@ -434,6 +443,14 @@ class FilePartition(Partition):
     def was_cut(self, base_offset: int) -> None:
         """Or could not be: from now on the file is like others."""
         self._cutting.discard(base_offset)
+
+    def begin_rewriting(self, base_offset: int) -> None:
+        """A segment is being rewritten: retention leaves it alone meanwhile."""
+        self.rewriting = base_offset
+
+    def end_rewriting(self) -> None:
+        """No segment is being rewritten any more."""
+        self.rewriting = None
 
     # --- retention ----------------------------------------------------------------------------------------------------
 
@@ -672,6 +689,28 @@ class AppendJob(Job):
         self.rolled = False
         self.position = 0
 
+    def encode(self) -> list[bytes]:
+        """Disk thread: return the batch as it is in the journal, and will be in the segment."""
+        self.pieces = self.partition.log.encode(self.batch)
+        return self.pieces
+
+    def decide(self) -> None:
+        """Disk thread: the journal has the batch, so the log will have it."""
+        self.decided = True
+
+    def refuse(self, error: StorageError) -> None:
+        """Disk thread: the journal does not take the batch, and so nothing that follows in this log."""
+        self.error, self.refused = error, True
+        self.partition.log.refuse(error)
+
+    def pass_by(self) -> None:
+        """The batch is large: it is synced in its segment, and not in the journal."""
+        self.direct = True
+
+    def encoded_as(self, pieces: list[bytes]) -> None:
+        """Note that the batch is encoded already."""
+        self.pieces = pieces
+
     @property
     def short(self) -> bool:
         batch, partition = self.batch, self.partition
@@ -695,9 +734,10 @@ class AppendJob(Job):
                 partition.dirty.not_written(log, self.batch)
         else:
             partition.dirty.written(log, self.batch if self.again else None)
-        log.owes_sync |= self.needs_sync
+        log.owes(self.needs_sync)
         self.covers = self.direct or not (log.left_out or log.inherited or partition.dirty.journal.doubtful)
-        log.left_out |= self.direct
+        if self.direct:
+            log.leave_out()
 
     def sync(self) -> None:
         if self.direct and self.error is None:
@@ -737,7 +777,7 @@ class SyncJob(Job):
             except StorageError:
                 self._sync_segment()  # it has everything as well
             else:
-                log.owes_sync = True
+                log.owes()
                 log.cover()
         except StorageError as error:
             self.error = error
@@ -858,6 +898,10 @@ class RemoveJob(Job):
         super().__init__(partition, needs_sync=True)
         self.bases = bases
         self.sync_acks: Callable[[], None] | None = None
+
+    def sync_first(self, sync_acks: Callable[[], None]) -> None:
+        """Have the acks synced before the files go; ``sync_acks`` raises StorageError."""
+        self.sync_acks = sync_acks
 
     def sync(self) -> None:
         try:

@@ -83,7 +83,18 @@ def waiting(job: Job) -> int:
 
 
 class FinishedJob(Job):
-    """Of a memory partition: it was done when it was made."""
+    """Of a memory partition: it was done when it was made.
+
+    Args:
+        partition: the partition.
+        batch: what was appended.
+        place: where receipts wait for it.
+    """
 
     __slots__ = ()
     finished = True
+
+    def __init__(self, partition: Any, batch: RecordBatch, place: Place) -> None:
+        super().__init__(partition)
+        self.batch = batch
+        self.place, self.waiters = place, place.waiters

@@ -172,6 +172,65 @@ class Log:
             self._give_up_file()
             raise self.fail("sync", error) from error
 
+    def owes(self, sync: bool = True) -> None:
+        """Note that what was appended is to be synced, whatever the rule says, if ``sync``."""
+        self.owes_sync |= sync
+
+    def leave_out(self) -> None:
+        """Note that the journal lacks something that is not synced here: its sync says nothing about this log."""
+        self.left_out = True
+
+    def remember_ids(self, remembers: bool) -> None:
+        """Note whether ids of its messages are remembered: then what they speak of must outlive a power cut."""
+        self.remembers = remembers
+
+    def names_are_synced(self, names: int) -> None:
+        """Note that a checkpoint has synced that many names of files."""
+        self.names_synced = max(self.names_synced, names)
+
+    def made_name(self) -> None:
+        """Note that a file was made, or may have been, whose name is not synced."""
+        self.names_made += 1
+
+    def found(self, remembers: bool, end: int) -> None:
+        """Note what a start has found: the directory, and where the log ends if it has no segment.
+
+        Args:
+            remembers: whether there is a file of ids.
+            end: the next offset.
+        """
+        self.exists, self.remembers = True, remembers
+        self.next_offset = self.synced_offset = end
+
+    def found_segment(
+        self,
+        base_offset: int,
+        position: int,
+        next_offset: int,
+        salt: int,
+        entries: list[IndexEntry],
+        index_count: int,
+        indexed_position: int,
+    ) -> None:
+        """Note what a start has found in the active segment.
+
+        Args:
+            base_offset: of the segment.
+            position: where its last whole batch ends, in bytes.
+            next_offset: the offset that follows.
+            salt: of its batches.
+            entries: of the index, which are not written.
+            index_count: entries of the index that are written.
+            indexed_position: where the batch of the last entry begins.
+        """
+        self.base_offset, self.position, self.next_offset, self.salt = base_offset, position, next_offset, salt
+        self.entries, self.index_count, self.indexed_position = entries, index_count, indexed_position
+
+    def inherit(self) -> None:
+        """Note that a start has brought the active segment in order; an earlier run may not have synced it."""
+        self.synced, self.synced_offset = self.position, self.next_offset
+        self.inherited = self.position > 0
+
     def was_synced(self, base_offset: int, position: int, next_offset: int) -> None:
         """A checkpoint has synced the segment that begins there up to ``position``."""
         if self.base_offset != base_offset or self.file_failed or position < self.synced:
@@ -325,7 +384,7 @@ class Log:
         return self.owes_sync or not self.options.sync.never
 
     def _sync(self, fd: int) -> None:
-        self.open_logs.syncs += 1
+        self.open_logs.synced()
         try:
             self.fs.fdatasync(fd)
             self.check_file(self.base_offset)

@@ -161,9 +161,8 @@ class MemoryPartition(Partition):
         self.open_batch, self._closed = IDLE, []
         jobs: list[Job] = []
         for builder in builders:
-            job = FinishedJob(self)
-            job.batch = batch = builder.finish()
-            job.place, job.waiters = builder, builder.waiters
+            batch = builder.finish()
+            job = FinishedJob(self, batch, builder)
             if len(batch) >= DENSIFY_RECORDS_MIN:
                 densify(batch)
             self.destinations.update(dict.fromkeys(batch.names))
@@ -219,10 +218,7 @@ class MemoryPartition(Partition):
 
     def fetch(self, offset: int, bytes_max: int = limits.READ_CHUNK_BYTES) -> ReadJob:
         """Finished when made: what is not in memory is nowhere."""
-        job = ReadJob(self, min(max(offset, 0), self.high_watermark), bytes_max, None)
-        job.offset = offset
-        job.finished = True
-        return job
+        return ReadJob(self, offset, bytes_max, None)
 
     def fetched(self, job: ReadJob) -> None:
         pass

@@ -76,6 +76,25 @@ class NameList:
         self.whole = True  # no batch is in the log with a name that is not known
         self.vouched = encode_listed(NOT_LISTED)  # what the head says of the list
 
+    def found(self, known: set[str], listed: Listed) -> None:
+        """Note what a start has found in the file."""
+        self.known, self.listed = known, listed
+
+    def not_whole(self) -> None:
+        """Note that the log may have messages of destinations that are not known."""
+        self.whole = False
+        self.vouch()
+
+    def complete(self, destinations: set[str]) -> None:
+        """Note all destinations of the log."""
+        self.known, self.whole = set(destinations), True
+        self.vouch()
+
+    def write_anew(self, fs: FileSystem, path: str, destinations: set[str]) -> None:
+        """Write the whole file, and sync it. Raises OSError."""
+        self.listed = NOT_LISTED
+        self.listed = write(fs, path, destinations, NOT_LISTED, True)
+
     def vouch(self) -> None:
         """The head says from now on that the list is whole, if that is certain."""
         sure = self.whole and (self.listed.size_bytes or self.known <= {self.own_name})

@@ -46,8 +46,7 @@ def load(log: Log, head: bytes, there: bool) -> Found:
     found, position = names.decode(raw)
     intact = names.torn(raw[position:])
     if intact and position:
-        log.names.listed = layout.Listed(position, crc32(raw[:position]))
-        log.names.known = set(found)
+        log.names.found(set(found), layout.Listed(position, crc32(raw[:position])))
     log.names.vouch()
     return Found(set(found), bool(raw), intact, names.vouched(raw, layout.decode_listed(head)))
 
@@ -83,28 +82,24 @@ def settle(log: Log, found: Found, unread: list[SegmentInfo], destinations: set[
                 )
         except OSError as error:
             reason = f"takes reading the log, which failed: {error.strerror or error}"
-    log.names.whole = not reason
     destinations.update(found.names)
     if not destinations and log.next_offset:  # where nothing was ever stored, nobody has: not who has its name either
         destinations.add(log.names.own_name)
     if reason:
-        log.names.vouch()
+        log.names.not_whole()
         return (
             "not known to be whole: others may have stored here, so nothing is reclaimed, rewritten without what is "
             f"settled, or compacted; finding out {reason}; `radiator fsck --repair` does it"
         )
     if (found.there or destinations != {log.names.own_name}) and not (found.intact and destinations <= log.names.known):
         _write(log, destinations)
-    log.names.known = set(destinations)
-    log.names.vouch()
+    log.names.complete(destinations)
     return ""
 
 
 def _write(log: Log, destinations: set[str]) -> None:
-    log.names.listed = layout.NOT_LISTED
     with suppress_no_room():  # a cache: then the head does not vouch for it
-        path = layout.names_path(log.directory)
-        log.names.listed = names.write(log.fs, path, destinations, layout.NOT_LISTED, True)
+        log.names.write_anew(log.fs, layout.names_path(log.directory), destinations)
         log.fs.sync_dir(log.directory)
 
 

@@ -59,6 +59,10 @@ class OpenLogs:
         self._passed += 1
         return self._passed % PLACE_EVERY != 0
 
+    def synced(self) -> None:
+        """Count a sync of a segment."""
+        self.syncs += 1
+
     def opened(self, log: OpenLog) -> None:
         self.queue.append(log)
         while len(self.queue) > self.limit:

@@ -18,12 +18,13 @@ No I/O here. Owned by the hub.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from radiator import limits
 from radiator.clock import MonoNs, Now, WallNs
 from radiator.errors import StorageError
-from radiator.storage.batch import BatchBuilder, RecordBatch, Run
+from radiator.storage.batch import RecordBatch, Run
 from radiator.storage.dedup import Dedup
 from radiator.storage.files import FileSystem
 from radiator.storage.format import MISSING, TIME_MAX
@@ -40,8 +41,141 @@ BYTES_MAX = limits.BATCH_BYTES_MAX
 NAMES_MAX = limits.BATCH_NAMES_MAX
 
 
-IDLE = BatchBuilder(-1)  # stands in open_batch while nothing is open
-IDLE.waiters = ()  # type: ignore[assignment]  # nothing may wait here
+ONE_DESTINATION = [(0,) * count for count in range(64)]  # ``destination_ids`` of small batches that have one
+
+
+class BatchBuilder:
+    """The open batch of a partition: columns that appends fill. It is full when the partition says so.
+
+    Columns are lists, because appending to a list is the cheapest thing Python does. Columns that say nothing do not
+    exist: times that no record has, and numbers of destinations while there is one. ``waiters`` are released when the
+    promise of the batch holds, and receipts wait for its ``turn``."""
+
+    __slots__ = (
+        "atomic",
+        "base_offset",
+        "blocks",
+        "bodies",
+        "destination_ids",
+        "event_ns",
+        "ids",
+        "names_bytes",
+        "plain",
+        "receive_ns",
+        "size_bytes",
+        "sync_requested",
+        "transmit_ns",
+        "turn",
+        "waiters",
+    )
+
+    def __init__(self, base_offset: int, turn: Turn | None = None, waiters: Any = None) -> None:
+        self.base_offset = base_offset
+        self.turn = turn or Turn()
+        self.turn.begins()
+        self.receive_ns: list[int] = []
+        self.event_ns: list[int] | None = None
+        self.transmit_ns: list[int] | None = None
+        self.destination_ids: list[int] | None = None
+        self.plain = True  # none of these three is there
+        self.ids: dict[str, int] = {}
+        self.blocks: list[bytes] = []
+        self.bodies: list[bytes] = []
+        self.names_bytes = 0
+        self.size_bytes = 0  # of blocks, bodies and names
+        self.waiters: list[Any] = [] if waiters is None else waiters
+        self.atomic = False  # holds a part of a transaction over several files
+        self.sync_requested = False  # some record asked for an fsync whatever the rule says
+
+    def __len__(self) -> int:
+        return len(self.blocks)
+
+    def request_sync(self) -> None:
+        """Have the batch synced, whatever the rule says."""
+        self.sync_requested = True
+
+    def make_atomic(self) -> None:
+        """Note that a part of a transaction over several logs is in it."""
+        self.atomic = True
+
+    def name(self, destination: str) -> int:
+        """Return the number of a destination that the batch has no record of yet."""
+        number = self.ids[destination] = len(self.ids)
+        self.names_bytes += len(destination)
+        self.size_bytes += len(destination)
+        if number == 1:
+            self.destination_ids = [0] * len(self.blocks)
+            self.plain = False
+        return number
+
+    def add_columns(self, number: int, event_ns: int | None, transmit_ns: int | None, count: int = 1) -> None:
+        """Add to the columns that are there, or have to be from now on, what ``count`` records have in common. Their
+        blocks are added after this; the times must fit an i64."""
+        if self.destination_ids is not None:
+            self.destination_ids += [number] * count
+        self.event_ns = self._column(self.event_ns, event_ns, count)
+        self.transmit_ns = self._column(self.transmit_ns, transmit_ns, count)
+
+    def extend_columns(self, run: Run) -> None:
+        """Add to the columns what the records of a run have; their destinations are named already, and their blocks
+        are added after this."""
+        before = len(self.blocks)
+        if self.destination_ids is not None:
+            self.destination_ids.extend(map(self.ids.__getitem__, run.names))
+        if run.has_event or self.event_ns is not None:
+            self.event_ns = (self.event_ns or [MISSING] * before) + run.event_ns
+            self.plain = False
+        if run.has_transmit or self.transmit_ns is not None:
+            self.transmit_ns = (self.transmit_ns or [MISSING] * before) + run.transmit_ns
+            self.plain = False
+
+    def _column(self, column: list[int] | None, time_ns: int | None, count: int) -> list[int] | None:
+        if column is None and time_ns is not None:
+            column = [MISSING] * len(self.blocks)
+            self.plain = False
+        if column is not None:
+            column += [MISSING if time_ns is None else time_ns] * count
+        return column
+
+    def add(
+        self,
+        destination: str,
+        block: bytes,
+        body: bytes,
+        receive_ns: int,
+        event_ns: int | None,
+        transmit_ns: int | None,
+    ) -> None:
+        """Add one record. ``Partition.append`` has this inlined. The times must fit 64 bits."""
+        number = self.ids.get(destination)
+        if number is None:
+            number = self.name(destination)
+        self.add_columns(number, event_ns, transmit_ns)
+        self.receive_ns.append(receive_ns)
+        self.blocks.append(block)
+        self.bodies.append(body)
+        self.size_bytes += len(block) + len(body)
+
+    def finish(self) -> RecordBatch:
+        """The finished batch; it takes over the lists, so the builder must not be used again."""
+        base, count = self.base_offset, len(self.blocks)
+        ids: Sequence[int] | None = self.destination_ids
+        if ids is None:
+            ids = ONE_DESTINATION[count] if count < len(ONE_DESTINATION) else [0] * count
+        return RecordBatch(
+            range(base, base + count),
+            self.receive_ns,
+            self.event_ns,
+            self.transmit_ns,
+            ids,
+            list(self.ids),
+            self.blocks,
+            self.bodies,
+            self.size_bytes - self.names_bytes,
+        )
+
+
+IDLE = BatchBuilder(-1, waiters=())  # stands in open_batch while nothing is open: nothing may wait here
 
 
 class Agenda:
@@ -83,6 +217,11 @@ class Agenda:
             self.turn_synced = Turn()
         if self.turn_unsynced.begun:
             self.turn_unsynced = Turn()
+
+    def take_moved(self) -> dict[Partition, None]:
+        """Return the partitions that were noted in ``moved``, once."""
+        moved, self.moved = self.moved, {}
+        return moved
 
     def wake(self, partition: Partition, deadline_ns: MonoNs) -> None:
         """tick() must come by then, or before."""
@@ -431,6 +570,10 @@ class Partition(ABC):
             return self.log_start_offset
         dense = self.segments[sparse[-1] :]
         return dense[0].base_offset if dense else self.high_watermark
+
+    def forget_readers(self) -> None:
+        """Nobody reads here any more."""
+        self.on_forced = self.settled_in = None
 
     def drop_before(self, offset: int) -> None:
         """Readers no longer find anything below ``offset``."""

@@ -125,6 +125,10 @@ class ReadJob:
             if hint is not None and hint.segment == self.base_offset:
                 self.hint = hint
 
+    def was_rewritten(self, base_offset: int) -> None:
+        """A segment has lost records: if this reads it, the result is for nobody else."""
+        self.outdated |= self.base_offset == base_offset
+
     def run(self) -> None:
         """Read thread."""
         path = layout.segment_path(self.directory, self.base_offset)

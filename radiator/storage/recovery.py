@@ -135,23 +135,23 @@ def _recover(
         fs.remove(layout.index_path(directory, base))  # its segment was taken by retention
     for name in [each for each in files if each.endswith(layout.NEW_SUFFIX)]:
         fs.remove(f"{directory}/{name}")  # never took its place: what it was to replace is still there
-    log.exists = True
-    log.remembers = layout.DEDUP in files
+    remembers = layout.DEDUP in files
     raw = read_file(fs, layout.head_path(directory)) or b""
     head = layout.decode_head(raw) or layout.Head(0, 0, 0)
     listed = names_recovery.load(log, raw, layout.NAMES in files)
     destinations = set(listed.names)
     if not bases:
         end = 0 if journal.has(log.names.own_name, 0, head.next_offset) else head.next_offset
-        log.next_offset = log.synced_offset = end
+        log.found(remembers, end)
         if end:
             notes.append(_gone(directory, 0, end))
         return Recovered([], end, 0, destinations)
+    log.found(remembers, 0)
     segments = _sealed_segments(fs, directory, bases)
     active, last_receive_ns, start = _walk_active(fs, log, bases[-1], head, destinations, notes, journal)
     if not active.size_bytes and segments:
         last_receive_ns = _last_receive_ns(fs, directory, segments[-1])
-        active.first_receive_ns = active.last_receive_ns = last_receive_ns
+        active.begin(last_receive_ns, last_receive_ns)
     _straighten(fs, directory, segments, active)
     segments.append(active)
     unread = names_recovery.unread(listed, segments, head, start)
@@ -211,7 +211,7 @@ def _straighten(fs: FileSystem, directory: str, segments: list[SegmentInfo], act
             finally:
                 fs.close(fd)
             latest = max(header.min_receive_ns if header is not None else 0, latest)
-            segment.first_receive_ns = latest
+            segment.begin(latest)
     for each, following in pairwise(every):
         each.last_receive_ns = max(each.first_receive_ns, following.first_receive_ns)
 
@@ -313,10 +313,10 @@ def _walk_active(
     if head.next_offset > expected and not journal.has(log.names.own_name, expected, head.next_offset):
         notes.append(_gone(path, expected, head.next_offset))
         expected = head.next_offset
+    own_salt = log.salt
     if position:  # as it was begun, should the key have been lost since
-        log.salt = salt.first_of(fs, path) or log.salt
-    log.base_offset, log.position, log.next_offset = base, position, expected
-    log.entries, log.index_count, log.indexed_position = more, len(entries), indexed
+        own_salt = salt.first_of(fs, path) or log.salt
+    log.found_segment(base, position, expected, own_salt, more, len(entries), indexed)
     _cut_index(fs, directory, base, len(entries))
     return SegmentInfo(base, first, latest, position, sparse), latest, begun_at
 
@@ -402,8 +402,7 @@ def _confirm(fs: FileSystem, log: Log, path: str, head: layout.Head, raw: bytes)
     if raw[: layout.HEAD_BYTES] != data[: layout.HEAD_BYTES]:
         with suppress_no_room():  # then readers walk
             _write_head(fs, log.directory, data)
-    log.synced, log.synced_offset = log.position, log.next_offset
-    log.inherited = log.position > 0
+    log.inherit()
 
 
 def _write_head(fs: FileSystem, directory: str, data: bytes) -> None:

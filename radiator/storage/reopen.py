@@ -96,13 +96,13 @@ def reopen(log: Log, end_offset: int, recent: Sequence[RecordBatch], stored: Sto
         write_all(fs, fd, [ASKED], position)  # the disk is asked, in any case
         fs.truncate(fd, position)
         fs.fdatasync(fd)
-        log.open_logs.syncs += 1
+        log.open_logs.synced()
         log.map_head()
         found.base_offset = doubtful if position else end_offset
         with contextlib.suppress(FileNotFoundError):
             fs.remove(layout.index_path(log.directory, found.base_offset))
         fs.rename(path, layout.segment_path(log.directory, found.base_offset))
-        log.names_made += 1
+        log.made_name()
         log.sync_names()
     except OSError as error:
         close_quietly(fs, fd)

@@ -70,6 +70,16 @@ class SegmentInfo:
         self.commits = 0
         self.sparse = sparse
 
+    def begin(self, first_receive_ns: int, last_receive_ns: int | None = None) -> None:
+        """Note when the first record came, and the last one if that is known."""
+        self.first_receive_ns = first_receive_ns
+        if last_receive_ns is not None:
+            self.last_receive_ns = last_receive_ns
+
+    def rewritten(self, size_bytes: int, sparse: bool) -> None:
+        """Note what the file is after it was rewritten."""
+        self.size_bytes, self.sparse = size_bytes, sparse
+
     def grow(self, size_bytes: int, last_receive_ns: int) -> None:
         """By a commit, to this size."""
         self.size_bytes = size_bytes

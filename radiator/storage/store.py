@@ -150,7 +150,8 @@ class Store:
         cursors, definitions, directory = self.cursors, self.definitions, self.cursors.directory
         self.fs.mkdir(directory)
         found = cursor_files.read(self.fs, directory, redo.cursors, [entry.cursors for entry in decided])
-        since = self._snapshots.first_entry = found.since
+        since = found.since
+        self._snapshots.begin_at(since)
         told = definitions.load(data for number, data in redo.names if number >= since)
         notes = [RecoveryNote(definitions.path, text, "subscriptions") for text in told]
         notes += [RecoveryNote(directory, text, "cursors") for text in cursors.load(found, ends)]
@@ -284,7 +285,7 @@ class Store:
             partition.discard()
         elif not partition.untouched:
             return
-        partition.on_forced = partition.settled_in = None
+        partition.forget_readers()
         self._agenda.forget(partition)
         self.partitions.pop(partition.name, None)
 
@@ -324,7 +325,7 @@ class Store:
         if removals:  # behind the acks that let them go
             for job in removals:
                 if isinstance(job, RemoveJob | SettledJob) and job.partition.retain_from is not None:
-                    job.sync_acks = partial(self._sync_acks, told, self.cursors.failed, self.journal.sync_error)
+                    job.sync_first(partial(self._sync_acks, told, self.cursors.failed, self.journal.sync_error))
             jobs += removals
             removals.clear()
         return jobs
@@ -405,7 +406,7 @@ class Store:
         happens to the process or the machine. The acks have no effect yet: the caller settles them when ``outcome`` is
         told True. Everything else in the same open batches comes along."""
         for partition in partitions:
-            partition.open_batch.atomic = True
+            partition.open_batch.make_atomic()
             self._together[partition] = None
         for cursor, offsets in acks:
             self.cursors.together(cursor, offsets)
@@ -495,4 +496,5 @@ def _pass_by(appends: list[AppendJob]) -> None:
     for job in appends:
         sizes[job.partition] = sizes.get(job.partition, 0) + job.batch.size_bytes
     for job in appends:
-        job.direct = sizes[job.partition] >= limits.JOURNAL_PASSED_BYTES_MIN
+        if sizes[job.partition] >= limits.JOURNAL_PASSED_BYTES_MIN:
+            job.pass_by()

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from radiator.clock import WallNs
-from radiator.storage.batch import BatchBuilder, RecordBatch, Run, densify
+from radiator.storage.batch import RecordBatch, Run, densify
 from radiator.storage.format import MISSING
+from radiator.storage.partition import BatchBuilder
 from tests.storage.driving import ALWAYS, opened
 from tests.storage.faults import FaultyFileSystem
 

@@ -7,9 +7,10 @@ from array import array
 from hypothesis import given
 from hypothesis import strategies as st
 
-from radiator.storage.batch import BatchBuilder, RecordBatch
+from radiator.storage.batch import RecordBatch
 from radiator.storage.format import MISSING, decode, encode_batch
 from radiator.storage.merge import Merger, merge, merge_ones
+from radiator.storage.partition import BatchBuilder
 
 RECORD = st.tuples(
     st.sampled_from(["/q/a", "/q/b"]),

@@ -7,10 +7,9 @@ import pytest
 from radiator import limits
 from radiator.clock import WallNs
 from radiator.storage import partition as module
-from radiator.storage.batch import BatchBuilder
 from radiator.storage.format import MISSING
 from radiator.storage.options import PartitionOptions
-from radiator.storage.partition import IDLE
+from radiator.storage.partition import IDLE, BatchBuilder
 from tests.clocks import both
 from tests.storage.driving import ALWAYS, BLOCK, NOW, answer, appends, commit, opened, put, read_all
 from tests.storage.faults import FaultyFileSystem

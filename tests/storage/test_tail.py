@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from array import array
 
-from radiator.storage.batch import BatchBuilder, RecordBatch
+from radiator.storage.batch import RecordBatch
+from radiator.storage.partition import BatchBuilder
 from radiator.storage.tail import MERGE_BATCHES_MIN, MERGE_RECORDS_MAX, Budget, ColdCache, Tail, find_cold
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from radiator.storage.batch import BatchBuilder
+from radiator.storage.partition import BatchBuilder
 from radiator.storage.turn import Turn
 
 

@@ -249,7 +249,7 @@ class Checkpoints:
                 names = log.names_made if log.names_synced < log.names_made else 0
                 targets.append(Target(log, log.base_offset, log.position, log.next_offset, names))
             else:
-                log.left_out = True
+                log.leave_out()
         return Checkpoint(
             self._fs, self._root, snapshot, first_entry, targets, first_needed, holds, self._one_by_one, self._dirty
         )
@@ -270,7 +270,7 @@ class Checkpoints:
             else:
                 log.was_synced(target.base_offset, target.position, target.next_offset)
                 if checkpoint.error is None:
-                    log.names_synced = max(log.names_synced, target.names)
+                    log.names_are_synced(target.names)
         failure = checkpoint.error or checkpoint.snapshot_error
         if failure is None and not (checkpoint.errors or checkpoint.holds):
             try:

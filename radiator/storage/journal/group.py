@@ -80,8 +80,7 @@ class GroupJob(Job):
                 continue
             if len(batch.blocks) >= DENSIFY_RECORDS_MIN:
                 densify(batch)
-            job.pieces = log.encode(batch)
-            entry.add_batch(job.partition.name.encode(), job.pieces)
+            entry.add_batch(job.partition.name.encode(), job.encode())
             appends.append(job)
         if self._cursors is not None and self._cursors.together:
             entry.add(CURSORS, self._cursors.together)
@@ -91,7 +90,7 @@ class GroupJob(Job):
             self._refuse(error)
             return
         for job in appends:
-            job.decided = True
+            job.decide()
 
     def _tell(self, entry: EntryBuilder) -> None:
         """Add what holds whatever becomes of messages and transactions."""
@@ -114,15 +113,13 @@ class GroupJob(Job):
                 journal.take_back(number, journal.position - entry.size_bytes)
             return error
         if self._cursors is not None:
-            self._cursors.synced = self.needs_sync
+            self._cursors.stored(self.needs_sync)
         return None
 
     def _refuse(self, error: StorageError) -> None:
         self.error = error
         for job in self.appends:
-            job.error = error
-            job.refused = True
-            job.partition.log.refuse(error)
+            job.refuse(error)
         if self.appends or self.is_transaction:
             entry = EntryBuilder()
             self._tell(entry)
@@ -136,6 +133,6 @@ class GroupJob(Job):
     def done(self, now: Now) -> None:
         for job in self.appends:
             if job.decided:
-                job.partition.decided_to = job.batch.next_offset
+                job.partition.was_decided(job.batch)
         for outcome in self._outcomes:
             outcome(self.error is None)

@@ -17,7 +17,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from radiator import limits
-from radiator.clock import Now, WallNs
+from radiator.clock import Now
 from radiator.errors import StorageError
 from radiator.storage.batch import RecordBatch
 from radiator.storage.file_partition import AppendJob, FilePartition
@@ -99,8 +99,8 @@ class Redo:
                 )
                 notes.append(RecoveryNote(partition.directory, text, "journal"))
         for partition in self.partitions.values():
-            partition.log.owes_sync = True
-            partition.log.names_made += 1
+            partition.log.owes()
+            partition.log.made_name()
             partition.dirty.written(partition.log)
 
     def _append_run(self, partition: FilePartition, batches: list[_Missing], now: Now) -> bool:
@@ -110,11 +110,11 @@ class Redo:
         if end < len(data) or len(merger.ids) > limits.BATCH_NAMES_MAX:
             return False
         job = AppendJob(partition, merger.finish(), None, True, roll=False)
-        job.pieces = [data]
+        job.encoded_as([data])
         job.write()
         if job.error is not None:
             return False
-        job.decided = True
+        job.decide()
         self.appended += _done(job, now)
         return True
 
@@ -145,7 +145,7 @@ def _append(partition: FilePartition, data: bytes, notes: list[RecoveryNote], no
         text = f"offsets {start} to {columns.base_offset - 1} are neither in a segment nor in the journal"
         notes.append(RecoveryNote(partition.directory, text, "damage", start, columns.base_offset - 1))
     job = AppendJob(partition, batch, None, True, roll=start < columns.base_offset)
-    job.decided = True
+    job.decide()
     job.write()
     return _done(job, now)
 
@@ -153,7 +153,6 @@ def _append(partition: FilePartition, data: bytes, notes: list[RecoveryNote], no
 def _done(job: AppendJob, now: Now) -> int:
     """Tell the partition that it has the batch, in its segment or postponed. Return how many messages."""
     partition, batch = job.partition, job.batch
-    partition.next_offset = batch.next_offset
-    partition.last_receive_ns = WallNs(max(partition.last_receive_ns, batch.receive_ns[-1]))
+    partition.redone(batch)
     job.done(now)
     return len(batch)

@@ -43,6 +43,10 @@ class Snapshots:
         self._root = root
         self._names = names
 
+    def begin_at(self, first_entry: int) -> None:
+        """Note with which entry of the journal begins what the snapshot that a start has found lacks."""
+        self.first_entry = first_entry
+
     @property
     def wanted(self) -> bool:
         """Whether the journal lacks something that was told."""
