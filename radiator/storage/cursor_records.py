@@ -96,6 +96,10 @@ class CursorState:
         self.changes: list[tuple[int, int]] = []  # acked ranges in the order they came
         self.counts: dict[int, int] = {}
 
+    def forget_zeros(self, start: int, stop: int) -> None:
+        """Forget the counts of messages from ``start`` to ``stop`` that nobody had: they may have been handed out."""
+        self.counts = {each: count for each, count in self.counts.items() if count or not start <= each < stop}
+
     def move_to(self, slot: int) -> None:
         """Have its hint in another slot."""
         self.slot = slot

@@ -303,7 +303,7 @@ class FilePartition(Partition):
         self.decided_to = batch.next_offset
 
     def redone(self, batch: RecordBatch) -> None:
-        """A start has appended a batch that it found in the journal."""
+        """Take over a batch that has its offsets already: it is in the journal, or comes from another store."""
         self.next_offset = batch.next_offset
         self.last_receive_ns = WallNs(max(self.last_receive_ns, batch.receive_ns[-1]))
 

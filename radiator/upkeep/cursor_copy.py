@@ -63,7 +63,7 @@ class CursorCopy:
         latest = {(state.name, state.partition): state for state in stored.states.values()}
         for state in latest.values():
             start, stop = range_of(delivered, state.slot)
-            state.counts = {each: count for each, count in state.counts.items() if count or not start <= each < stop}
+            state.forget_zeros(start, stop)
         states_by_slot = {state.slot: state for state in latest.values()}
         for slot, offset, count, _ in counts_in(delivered, stored.generation):
             if slot in states_by_slot:
