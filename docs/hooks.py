@@ -9,7 +9,7 @@ from mkdocs.exceptions import PluginError
 HERE = Path(__file__).parent
 DECISIONS = "Decisions"
 TEST_COMMENT = re.compile(r"^<!-- test: .*-->\n", re.MULTILINE)  # for tests/test_docs_snippets.py, not for readers
-FENCE_WORDS = re.compile(r"^(```+\w+) .*$", re.MULTILINE)  # a second word is for tests too; MkDocs renders no such block
+FENCE_WORDS = re.compile(r"^(```+\w+) .*$", re.MULTILINE)  # a second word is for tests; MkDocs does not render it
 SOURCE_LINK = re.compile(r"\[([^\]]+)\]\((?:\.\./)+(?:radiator|examples|tests)/[^)]*\)")
 
 
