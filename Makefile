@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv clients test check lint types format demo bench measure fuzz slow wheels clean
+.PHONY: help venv clients test check lint types format demo bench measure fuzz docs slow wheels clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,10 @@ measure: $(STAMP) ## measure what is inside: how long a start takes, rebuilding 
 fuzz: $(STAMP) ## let atheris look for bytes that break a reader: ARGS="TARGET SECONDS", a minute each by default
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable '.[fuzz]'
 	$(BIN)/python -m fuzz.run $(ARGS)
+
+docs: $(STAMP) ## build the documentation as a site, build/site; a broken link or anchor is an error
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 wheels: $(STAMP) ## build dist/: an sdist, and a wheel with the extension; needs a C compiler and Python's headers
 	@$(BIN)/python -m pip install --disable-pip-version-check --quiet build

@@ -82,6 +82,13 @@ DEV = [
     "types-gevent",
 ]
 
+DOCS = [  # `make docs`
+    "mkdocs>=1.6,<2",
+    "mkdocs-material>=9.5,<10",
+    "mkdocstrings[python]>=0.27",  # the pages docs/api/, from docstrings
+    "ruff>=0.9",  # formats the signatures there
+]
+
 FUZZ = ["atheris>=3.0"]  # `make fuzz`
 
 REQUIRED = os.environ.get("RADIATOR_EXTENSION", "") == "require"
@@ -91,7 +98,7 @@ SPEED = Extension("radiator._speed", ["radiator/_speed.pyx"], optional=not REQUI
 setup(
     name="radiator",
     version=VERSION[1],
-    description="A log broker that speaks STOMP: queues, topics and replay over one log that Spark reads as it lies",
+    description="A message broker that speaks STOMP and stores every destination as an ordered log that Spark reads",
     long_description=README.read_text("utf-8") if README.exists() else "",
     long_description_content_type="text/markdown",
     author="The radiator authors",
@@ -113,6 +120,7 @@ setup(
         "fsspec": FSSPEC,
         "connect": [*SPARK, *CONNECT],
         "dev": DEV,
+        "docs": DOCS,
         "fuzz": FUZZ,
     },
     entry_points={"console_scripts": ["radiator = radiator.cli.main:main"]},
