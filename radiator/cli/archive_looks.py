@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from radiator.cli.choosing import tell_unknown
-from radiator.cli.common import DAMAGED, FAILED, NOT_FOUND, OK, CommandFailed, json_option, out, progress, put_json, say
+from radiator.cli.common import DAMAGED, FAILED, NOT_FOUND, OK, CommandFailed, json_option, progress, put_json, say
 
 if TYPE_CHECKING:
     from radiator.archive.files import Files
@@ -80,14 +80,17 @@ def ls(uri: str, as_json: bool) -> int:
             }
         )
         return OK
-    from rich.table import Table
+    from radiator.cli.tables import Column, print_table
 
-    table = Table("date", "destination", box=None, pad_edge=False)
-    for name in ("files", "records", "size"):
-        table.add_column(name, justify="right")
-    for (date, name), (files, records, total) in sorted(days.items()):
-        table.add_row(date, name, f"{files:,}", f"{records:,}", size(total))
-    out().print(table)
+    columns = (
+        Column("date"), Column("destination"),
+        Column("files", number=True, drop=1), Column("records", number=True), Column("size", number=True, drop=2),
+    )  # fmt: skip
+    rows = [
+        [date, name, f"{files:,}", f"{records:,}", size(total)]
+        for (date, name), (files, records, total) in sorted(days.items())
+    ]
+    print_table(columns, rows)
     for gone in lost:
         say(f"{gone['partition']}: offsets {gone['first']} to {gone['last']} are lost: {gone['why']}")
     whole = size(sum(each.bytes for each in state.files.values()))

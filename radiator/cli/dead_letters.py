@@ -51,7 +51,7 @@ def _written(message: Message) -> Mapping[str, str]:
 def ls(connection: Connection, pattern: str | None, as_json: bool) -> int:
     """Every dead-letter queue, or those that match."""
     from radiator.cli.formats import rfc3339
-    from radiator.cli.online import table
+    from radiator.cli.tables import Cell, Column, print_table
     from radiator.client.asking import ask_all
 
     wanted = {"match": pattern} if pattern is not None else {}
@@ -66,17 +66,20 @@ def ls(connection: Connection, pattern: str | None, as_json: bool) -> int:
     if as_json:
         put_json({"queues": found})
         return OK
-    rows = [
+    rows: list[list[Cell]] = [
         [
             each["name"],
-            ", ".join(f"{reason} {count:,}" for reason, count in each["reasons"].items()),
-            ", ".join(f"{name} {count:,}" for name, count in (each["origins"] | each["subscriptions"]).items()),
+            [f"{reason} {count:,}" for reason, count in each["reasons"].items()],
+            [f"{name} {count:,}" for name, count in (each["origins"] | each["subscriptions"]).items()],
             rfc3339(each["oldest_ns"])[:19].replace("T", " ") if each["oldest_ns"] else "-",
             f"{each['count']:,}",
         ]
         for each in found
     ]
-    table(("queue", "reasons", "from", "oldest"), ("letters",), rows)
+    columns = (
+        Column("queue"), Column("reasons"), Column("from"), Column("oldest", drop=1), Column("letters", number=True)
+    )  # fmt: skip
+    print_table(columns, rows)
     return OK
 
 
