@@ -6,14 +6,19 @@ for the other case: take messages off a queue, each acknowledged once it has bee
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import select
+import stat
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 import click
 
 from radiator.cli.common import OK, connection_options, header_option, json_option, open_connection, say
+from radiator.errors import ClientError
 
 if TYPE_CHECKING:
     from radiator.cli.formats import Show
@@ -101,8 +106,28 @@ def tail(
             prefetch=prefetch,
             headers=headers,
         )
+        watch_reader(subscription)
         _print(subscription, show or _default(json_lines or as_json), count)
     return OK
+
+
+def watch_reader(subscription: Subscription) -> None:
+    """End the subscription when the reader of stdout goes away, so that ``| head -1`` needs no further message."""
+    try:
+        descriptor = sys.stdout.fileno()
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return
+    except (OSError, ValueError):  # no file
+        return
+    gone = select.poll()
+    gone.register(descriptor, 0)  # errors and hang-ups are reported without being asked for
+
+    def wait() -> None:
+        gone.poll()
+        with contextlib.suppress(ClientError):
+            subscription.close()
+
+    threading.Thread(target=wait, name="radiator-reader-gone", daemon=True).start()
 
 
 def _default(as_json: bool) -> Show:
