@@ -115,7 +115,7 @@ setup(
         "dev": DEV,
         "fuzz": FUZZ,
     },
-    entry_points={"console_scripts": ["radiator = radiator.cli.main:main"]},
+    entry_points={"console_scripts": ["radiator = radiator.__main__:main"]},
     zip_safe=False,
     classifiers=[
         "Development Status :: 3 - Alpha",

@@ -125,12 +125,18 @@ def header_option(about: str) -> Callable[[F], F]:
     """``-H NAME:VALUE``, as a dictionary; the first of a name counts, as in STOMP."""
 
     def read(ctx: click.Context, parameter: click.Parameter, values: Iterable[str]) -> dict[str, str]:
+        from radiator.client.sending import check_headers
+
         headers: dict[str, str] = {}
         for value in values:
             name, colon, text = value.partition(":")
             if not colon or not name:
                 raise click.BadParameter(f"expected NAME:VALUE, got {value!r}")
             headers.setdefault(name, text)
+        try:
+            check_headers(headers)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
         return headers
 
     return click.option("-H", "--header", "headers", multiple=True, metavar="NAME:VALUE", callback=read, help=about)

@@ -3,8 +3,9 @@
 ``COMMANDS`` is the table of commands: where each lives and what it does in one line. A command's module is imported
 when it is called or asked for help, so a missing extra (pyspark) harms nobody else and start-up stays short.
 
-Errors raised on purpose (RadiatorError) are one line on stderr and an exit code; anything else is a bug of ours and
-shows its traceback. A reader that closes the pipe early (``| head``) ends the command quietly.
+Errors raised on purpose (RadiatorError), and an argument that is not UTF-8, are one line on stderr and an exit code;
+anything else is a bug of ours and shows its traceback. A reader that closes the pipe early (``| head``) ends the
+command quietly.
 """
 
 from __future__ import annotations
@@ -125,7 +126,23 @@ def run(args: Sequence[str] | None = None) -> int:
     except RadiatorError as error:
         say(str(error))
         return exit_code(error)
+    except UnicodeEncodeError:
+        wrong = [text for text in (sys.argv[1:] if args is None else args) if not _is_utf8(text)]
+        if not wrong:
+            raise
+        shown = os.fsencode(wrong[0]).decode("utf-8", "backslashreplace")
+        say(f"expected UTF-8 in names, headers and options, got '{shown}'")
+        return USAGE
     return result if isinstance(result, int) else OK
+
+
+def _is_utf8(argument: str) -> bool:
+    """Python decodes other bytes of the command line to lone surrogates, which cannot be encoded."""
+    try:
+        argument.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def main() -> NoReturn:

@@ -99,7 +99,8 @@ def send(
 def _texts(texts: tuple[str, ...], destination: str, headers: dict[str, str]) -> Iterator[Chunk]:
     from radiator.client.sending import Outgoing
 
-    yield [Outgoing(destination, text, headers) for text in texts], 0
+    # what is no UTF-8 on the command line is sent as the bytes that were given
+    yield [Outgoing(destination, os.fsencode(text), headers) for text in texts], 0
 
 
 def _read(files: tuple[str, ...], kind: str | None, destination: str, headers: dict[str, str]) -> Iterator[Chunk]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,7 @@ from radiator.cli.sources import FORMATS
 from radiator.cli.tail import position
 from radiator.client.errors import BadAddress, ConnectFailed, Disconnected, ServerError, TimedOut
 from radiator.errors import ConfigError, RadiatorError, StorageError
+from tests.running import BrokerProcess
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = (ROOT / "docs" / "cli.md").read_text("utf-8")
@@ -195,6 +197,7 @@ def test_nobody_there_is_3(args: list[str], capfd: pytest.CaptureFixture[str]) -
         ["send"],
         ["send", "/a", "-m", "x", "-f", "y"],
         ["send", "/a", "-H", ":x", "-m", "y"],
+        ["send", "/a", "-H", "destination:x", "-m", "y"],
         ["send", "/a", "--as", "xml"],
         ["check-config", "/does/not/exist"],
         ["check-config", "a", "--config", "b"],
@@ -220,6 +223,33 @@ def test_a_pipe_closed_by_its_reader_is_quiet() -> None:
     )  # fmt: skip
     os.close(writer)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize(
+    "args", [["tail", os.fsdecode(b"/topic/\xff")], ["send", "/a", "x", "-H", os.fsdecode(b"a:\xff")]]
+)
+def test_an_argument_that_is_not_utf8_is_wrong_usage(
+    args: list[str], broker: BrokerProcess, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*args, "--url", broker.address]) == 2
+    shown = next(text for text in args if not text.isascii()).replace("\udcff", "\\xff")
+    assert capfd.readouterr().err == f"radiator: expected UTF-8 in names, headers and options, got '{shown}'\n"
+
+
+def test_an_interruption_before_the_command_line_is_loaded_shows_no_traceback() -> None:
+    code = (
+        "import os, runpy, signal, sys\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'click':\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        "runpy.run_module('radiator', run_name='__main__')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "--version"], capture_output=True, text=True, timeout=60, check=False, cwd=ROOT
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
 
 
 # --- positions and check-config ---------------------------------------------------------------------------------------

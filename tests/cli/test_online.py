@@ -85,6 +85,12 @@ def test_messages_from_the_command_line_with_headers(capfdbinary: Any) -> None:
     assert out == b"/topic/args /topic/args 0 x=a:b k 3 one\n/topic/args /topic/args 1 x=a:b k 3 two\n"
 
 
+def test_a_text_that_is_not_utf8_is_sent_as_the_bytes_that_were_given(capfdbinary: Any) -> None:
+    assert run(["send", "/topic/bytes", "-m", os.fsdecode(b"caf\xe9")]) == 0
+    capfdbinary.readouterr()
+    assert printed(capfdbinary, "tail", "/topic/bytes", "-o", "first", "-e") == b"caf\xe9\n"
+
+
 def test_what_tail_prints_can_be_sent_again(capfdbinary: Any) -> None:
     with connect(os.environ["RADIATOR_URL"]) as connection:
         connection.send("/topic/original", b"\xff", {"tag-a": "b", "event-time": "7"})
@@ -171,6 +177,17 @@ def test_tail_into_a_closed_pipe_is_quiet() -> None:
     assert tail.process.stderr is not None
     tail.process.stdout.close()
     assert tail.process.wait(30) == 0
+    assert tail.process.stderr.read() == b""
+    tail.process.stderr.close()
+
+
+def test_tail_ends_with_its_reader_although_no_message_comes() -> None:
+    tail = Tail("/topic/head", "-o", "first")
+    assert send_until_seen("/topic/head", tail, b"one") == b"one\n"
+    assert tail.process.stdout is not None
+    tail.process.stdout.close()
+    assert tail.process.wait(30) == 0
+    assert tail.process.stderr is not None
     assert tail.process.stderr.read() == b""
     tail.process.stderr.close()
 
