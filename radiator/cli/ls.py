@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from radiator.cli.common import (
+    MORE_OPTIONS,
     NOT_FOUND,
     OK,
     USAGE,
@@ -67,7 +68,7 @@ class Listed:
 @click.command(short_help="List what a data directory holds.")
 @click.argument("pattern", required=False)
 @click.option("--data", metavar="DIR", default="./data", show_default=True, help="The data directory.")
-@click.option("--url", metavar="ADDRESS", help="Ask the broker there for its destinations, instead of reading files.")
+@click.option("--url", metavar="ADDRESS", help=f"Ask the broker there, instead of reading files. {MORE_OPTIONS}")
 @login_options
 @json_option
 def ls(

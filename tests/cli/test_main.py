@@ -16,7 +16,7 @@ import pytest
 from radiator.cli import main as main_module
 from radiator.cli.common import EXIT_CODES, CommandFailed, exit_code
 from radiator.cli.formats import LETTERS
-from radiator.cli.main import COMMANDS, cli, run
+from radiator.cli.main import COMMANDS, SECTIONS, cli, run
 from radiator.cli.sources import FORMATS
 from radiator.cli.tail import position
 from radiator.client.errors import BadAddress, ConnectFailed, Disconnected, ServerError, TimedOut
@@ -92,11 +92,53 @@ def test_shared_options_letters_formats_and_exit_codes_are_documented() -> None:
         assert f"| {code} | {about} |" in head
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "report"])
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("report", "help")])
 def test_every_command_knows_json(name: str) -> None:
     command = command_of(name)
     for one in command.commands.values() if isinstance(command, click.Group) else (command,):
         assert any("--json" in parameter.opts for parameter in one.params), one.name
+
+
+# --- help -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_of_a_command_names_the_connection_options_in_one_place(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["tail", "--help"]) == 0
+    page = capfd.readouterr().out
+    assert "--url" in page
+    assert "radiator help connection" in " ".join(page.split())
+    assert run(["help", "connection"]) == 0
+    shared = capfd.readouterr().out
+    for option in SHARED - {"--url", "--help"}:
+        assert option not in page
+        assert f"{option} " in shared or f"{option}," in shared
+    assert "--url" in shared
+
+
+def test_help_of_a_command_is_its_page(capfd: pytest.CaptureFixture[str]) -> None:
+    for path in (["send"], ["cursors", "set"], []):
+        assert run(["help", *path]) == 0
+        page = capfd.readouterr().out
+        assert run([*path, "--help"]) == 0
+        assert capfd.readouterr().out == page
+
+
+@pytest.mark.parametrize(
+    ("args", "meant"),
+    [(["sned", "x"], "send"), (["help", "tial"], "tail"), (["help", "cursors", "st"], "set"), (["archiv"], "archive")],
+)
+def test_a_command_that_is_none_is_answered_with_the_closest(
+    args: list[str], meant: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run(args) == 2
+    assert f"Did you mean {meant}?" in capfd.readouterr().err
+
+
+def test_the_list_of_commands_fits_80_columns_and_has_sections(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [f"{title}:" in lines for title in SECTIONS] == [True] * len(SECTIONS)
 
 
 # --- laziness ---------------------------------------------------------------------------------------------------------
