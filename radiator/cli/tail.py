@@ -25,21 +25,35 @@ if TYPE_CHECKING:
     from radiator.client import Subscription
 
 WORDS = {"first": "first", "beginning": "first", "next": "next", "end": "end", "last": "last"}
-GRAMMAR = re.compile(r"(first|next|end|last(:\d+)?|offset:\d+|time:.+|ago:.+)")
-POSITIONS = "first, next, last, N (an offset), -N (the last N), @TIME, or start-position's own words (ago:1h30m)"
+POSITIONS = (
+    "first, next, last, N (an offset), -N (the last N), -1h30m (before now), or TIME (RFC 3339, or @ and epoch "
+    "nanoseconds)"
+)
 
 
 def position(text: str) -> str:
-    """An option's position as the header's grammar has it; ValueError if it is none."""
+    """An option's position as the header's grammar has it; ValueError if it is none.
+
+    What ``export`` and ``replay`` take is taken here too, and so are the words of ``start-position``.
+    """
+    from radiator.broker.subscriptions.positions import parse_duration, parse_time
+    from radiator.cli.choosing import whole
+
+    kind, _, rest = text.partition(":")
+    moment = whole(text.removeprefix("@").removeprefix("time:"))
     if text in WORDS:
         return WORDS[text]
     if re.fullmatch(r"\d+", text):
         return f"offset:{text}"
     if re.fullmatch(r"-\d+", text):
         return f"last:{text[1:]}"
-    if text.startswith("@") and len(text) > 1:
-        return f"time:{text[1:]}"
-    if GRAMMAR.fullmatch(text):
+    if text.startswith("-") and parse_duration(text[1:]) is not None:
+        return f"ago:{text[1:]}"
+    if parse_time(moment) is not None:
+        return f"time:{moment}"
+    if kind == "ago" and parse_duration(rest) is not None:
+        return text
+    if kind in ("last", "offset") and re.fullmatch(r"\d+", rest):
         return text
     raise ValueError(f"expected {POSITIONS}, got {text!r}")
 

@@ -231,6 +231,10 @@ def test_nobody_there_is_3(args: list[str], capfd: pytest.CaptureFixture[str]) -
         ["tail", "/a", "-f", "%s", "-J"],
         ["tail", "/a", "-f", "%q"],
         ["tail", "/a", "-o", "yesterday"],
+        ["tail", "/a", "-o", "@yesterday"],
+        ["tail", "/a", "-o", "ago:soon"],
+        ["tail", "/a", "-o", "time:never"],
+        ["tail", "/a", "--until", "-1w"],
         ["tail", "/a", "-c", "0"],
         ["tail", "/a", "--consume", "-o", "first"],
         ["tail", "/a", "--prefetch", "3"],
@@ -303,6 +307,8 @@ def test_an_interruption_before_the_command_line_is_loaded_shows_no_traceback() 
         ("first", "first"), ("beginning", "first"), ("next", "next"), ("end", "end"), ("last", "last"),
         ("7", "offset:7"), ("-10", "last:10"), ("@1357034400", "time:1357034400"), ("last:3", "last:3"),
         ("@2013-01-01T05:00:00Z", "time:2013-01-01T05:00:00Z"), ("ago:1h30m", "ago:1h30m"), ("offset:4", "offset:4"),
+        ("-1h30m", "ago:1h30m"), ("2013-01-01T05:00:00Z", "time:2013-01-01T05:00:00Z"),
+        ("@2013-01-01", "time:2013-01-01T00:00:00Z"), ("time:1357034400", "time:1357034400"),
     ],
 )  # fmt: skip
 def test_a_position_becomes_the_headers_words(text: str, header: str) -> None:

@@ -216,8 +216,8 @@ def test_a_gap_is_told_on_stderr(capfdbinary: Any) -> None:
 
 
 def test_a_bad_subscription_is_explained(capfd: pytest.CaptureFixture[str]) -> None:
-    assert run(["tail", "/topic/a", "-o", "time:never"]) == 1
-    assert "bad-position" in capfd.readouterr().err
+    assert run(["tail", "/topic/a.>.b"]) == 1
+    assert "bad-pattern" in capfd.readouterr().err
 
 
 def test_a_lost_broker_is_3(start_broker: Any) -> None:
