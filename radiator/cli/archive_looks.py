@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING
 import click
 
 from radiator.cli.choosing import tell_unknown
-from radiator.cli.common import DAMAGED, FAILED, NOT_FOUND, OK, CommandFailed, json_option, progress, put_json, say
+from radiator.cli.common import (
+    DAMAGED,
+    FAILED,
+    NOT_FOUND,
+    OK,
+    CommandFailed,
+    counted,
+    json_option,
+    progress,
+    put_json,
+    say,
+)
 
 if TYPE_CHECKING:
     from radiator.archive.files import Files
@@ -94,7 +105,10 @@ def ls(uri: str, as_json: bool) -> int:
     for gone in lost:
         say(f"{gone['partition']}: offsets {gone['first']} to {gone['last']} are lost: {gone['why']}")
     whole = size(sum(each.bytes for each in state.files.values()))
-    click.echo(f"{state.records:,} records in {len(state.files):,} files, {whole}, as of commit {state.version}")
+    click.echo(
+        f"{counted(state.records, 'record')} in {counted(len(state.files), 'file')}, {whole}, "
+        f"as of commit {state.version}"
+    )
     return OK
 
 
@@ -181,8 +195,10 @@ def verify(uri: str, checksums: bool, records: bool, as_json: bool) -> int:
         ("in _new/, where runs work", lying.spooled),
     ):
         if some:
-            say(f"{len(some)} files, {size(sum(each.size_bytes for each in some))} {words}")
-    said = f"{len(faults)} faults" if faults else "as its commits say"
-    orphans = f"; {len(lying.orphans)} files that no commit names" if lying.orphans else ""
-    click.echo(f"{shown(uri)}: {len(state.files):,} files, {state.records:,} records: {said}{orphans}")
+            say(f"{counted(len(some), 'file')}, {size(sum(each.size_bytes for each in some))} {words}")
+    said = counted(len(faults), "fault") if faults else "as its commits say"
+    orphans = f"; {counted(len(lying.orphans), 'file')} that no commit names" if lying.orphans else ""
+    click.echo(
+        f"{shown(uri)}: {counted(len(state.files), 'file')}, {counted(state.records, 'record')}: {said}{orphans}"
+    )
     return DAMAGED if faults else OK

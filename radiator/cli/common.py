@@ -86,6 +86,16 @@ def say(text: str) -> None:
     click.echo(f"radiator: {text}", err=True)
 
 
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """A number and what it counts: ``1 message``, ``1,200 messages``."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def are(number: int) -> str:
+    """The verb behind ``counted``."""
+    return "is" if number == 1 else "are"
+
+
 def put_json(value: Any) -> None:
     """A result as one line of JSON, on stdout."""
     click.echo(json.dumps(value, ensure_ascii=False, separators=(",", ":")))

@@ -7,7 +7,16 @@ from typing import Any
 
 import click
 
-from radiator.cli.common import OK, USAGE, CommandFailed, connection_options, json_option, open_connection, put_json
+from radiator.cli.common import (
+    OK,
+    USAGE,
+    CommandFailed,
+    connection_options,
+    counted,
+    json_option,
+    open_connection,
+    put_json,
+)
 
 SAMPLES = "/topic/ops.cursors"
 
@@ -107,7 +116,7 @@ def sample(
     if as_json:
         put_json({"samples": taken, "published": published, "to": target})
     elif target != "-":
-        click.echo(f"{taken} sample{'s' * (taken != 1)}, {published} message{'s' * (published != 1)} to {target}")
+        click.echo(f"{counted(taken, 'sample')}, {counted(published, 'message')} to {target}")
     return OK
 
 

@@ -20,6 +20,7 @@ from radiator.cli.common import (
     OK,
     CommandFailed,
     connection_options,
+    counted,
     header_option,
     json_option,
     open_connection,
@@ -313,7 +314,7 @@ def _told(result: Result) -> str:
     others = len(result.targets) - 3
     more = f" and {others:,} other{'s' * (others > 1)}" if others > 0 else ""
     span = f"of {_moment(result.first_ns)} to {_moment(result.last_ns)}"
-    return f"{result.sent:,} messages ({size(result.body_bytes)}) {span} to {where}{more}"
+    return f"{counted(result.sent, 'message')} ({size(result.body_bytes)}) {span} to {where}{more}"
 
 
 def _moment(ns: int) -> str:
