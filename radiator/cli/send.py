@@ -25,6 +25,7 @@ from radiator.cli.common import (
     put_json,
     say,
 )
+from radiator.cli.hints import hint_at
 from radiator.errors import ClientError
 
 if TYPE_CHECKING:
@@ -69,6 +70,8 @@ def send(
         raise click.UsageError("TEXT and --message cannot be combined with --file or --as")
     if destination is None and kind != "records":
         raise click.UsageError("Missing argument 'DESTINATION'.")
+    if destination is not None:
+        hint_at([destination])
     chunks = (
         _texts(texts, destination or "", headers) if texts else _read(files or ("-",), kind, destination or "", headers)
     )

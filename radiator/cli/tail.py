@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import click
 
 from radiator.cli.common import OK, connection_options, header_option, json_option, open_connection, say
+from radiator.cli.hints import hint_at
 from radiator.errors import ClientError
 
 if TYPE_CHECKING:
@@ -111,6 +112,7 @@ def tail(
         raise click.UsageError("--consume takes what the queue has to give: it knows no --offset, --until or --exit")
     if prefetch and not consume:
         raise click.UsageError("--prefetch belongs to --consume")
+    hint_at(destinations)
     with open_connection(url, login, passcode, timeout) as connection:
         subscription = connection.subscribe(
             destinations,
