@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+import functools
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
@@ -25,6 +26,8 @@ from radiator.cli.common import (
 if TYPE_CHECKING:
     from radiator.archive.files import Files
     from radiator.archive.manifest import State
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def check_packages() -> None:
@@ -62,8 +65,24 @@ def _load(uri: str) -> tuple[Files, State]:
     return files, state
 
 
+def archive_argument(function: F) -> F:
+    """URI, or ``--to URI`` as ``radiator archive`` has it; one of them."""
+
+    @click.argument("uri", required=False)
+    @click.option("--to", "target", metavar="URI", help="The same as the argument URI.")
+    @functools.wraps(function)
+    def wrapper(*, uri: str | None, target: str | None, **more: Any) -> Any:
+        parent = click.get_current_context().parent
+        given = {uri, target, parent.params.get("target") if parent is not None else None} - {None}
+        if len(given) != 1:
+            raise click.UsageError("expected one archive: URI, or --to URI")
+        return function(uri=given.pop(), **more)
+
+    return cast(F, wrapper)
+
+
 @click.command(short_help="What an archive has, by day and destination.")
-@click.argument("uri")
+@archive_argument
 @json_option
 def ls(uri: str, as_json: bool) -> int:
     """What the archive at URI has, by day and destination."""
@@ -113,7 +132,7 @@ def ls(uri: str, as_json: bool) -> int:
 
 
 @click.command(short_help="The files of an archive, for other programs.")
-@click.argument("uri")
+@archive_argument
 @click.option("--destination", metavar="PATTERN", help="Only those that may have messages to these.")
 @click.option("--partition", metavar="NAME", help="Only those of this one.")
 @click.option("--from", "start", metavar="TIME", help="Only what was received from here on (RFC 3339).")
@@ -143,7 +162,7 @@ def files(
 
 
 @click.command(short_help="Check that an archive is what its commits say.")
-@click.argument("uri")
+@archive_argument
 @click.option("--checksums", is_flag=True, help="Read every byte as well, and compare it with the digests.")
 @click.option("--records", is_flag=True, help="Read every record's columns as well; includes --checksums.")
 @json_option
