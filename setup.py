@@ -123,7 +123,7 @@ setup(
         "docs": DOCS,
         "fuzz": FUZZ,
     },
-    entry_points={"console_scripts": ["radiator = radiator.cli.main:main"]},
+    entry_points={"console_scripts": ["radiator = radiator.__main__:main"]},
     zip_safe=False,
     classifiers=[
         "Development Status :: 3 - Alpha",

@@ -5,13 +5,18 @@ needs no gevent and the broker needs no pyspark (``docs/architecture.md``, "Laye
 inside another program (``radiator.server.embedded``), is imported when it is asked for.
 """
 
-from importlib import import_module
-from typing import Any
+from __future__ import annotations
+
+TYPE_CHECKING = False  # typing's own costs a third of the start of a command
+if TYPE_CHECKING:
+    from typing import Any
 
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
     if name == "Broker":
+        from importlib import import_module
+
         return import_module("radiator.server.embedded").Broker
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

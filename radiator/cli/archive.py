@@ -17,6 +17,7 @@ from radiator.cli.common import (
     NOT_FOUND,
     OK,
     CommandFailed,
+    counted,
     json_option,
     may_read,
     progress,
@@ -238,7 +239,8 @@ def _told(found: Outcome, target: str, as_json: bool) -> int:
         )
     merged = f"; {found.merged_from} small files became {found.merged_to}" if found.merged_to else ""
     text = (
-        f"{found.records:,} records, {size(found.log_bytes)} of log to {size(found.file_bytes)} in {found.files} files"
+        f"{counted(found.records, 'record')}, {size(found.log_bytes)} of log to {size(found.file_bytes)} in "
+        f"{counted(found.files, 'file')}"
     )
     waiting = f"; {found.unsealed:,} more are in segments that are still written to" if found.unsealed else ""
     click.echo(f"{target}: {text}{waiting}{merged}")

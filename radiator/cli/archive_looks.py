@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+import functools
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
 from radiator.cli.choosing import tell_unknown
-from radiator.cli.common import DAMAGED, FAILED, NOT_FOUND, OK, CommandFailed, json_option, out, progress, put_json, say
+from radiator.cli.common import (
+    DAMAGED,
+    FAILED,
+    NOT_FOUND,
+    OK,
+    CommandFailed,
+    counted,
+    json_option,
+    progress,
+    put_json,
+    say,
+)
 
 if TYPE_CHECKING:
     from radiator.archive.files import Files
     from radiator.archive.manifest import State
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def check_packages() -> None:
@@ -51,8 +65,24 @@ def _load(uri: str) -> tuple[Files, State]:
     return files, state
 
 
+def archive_argument(function: F) -> F:
+    """URI, or ``--to URI`` as ``radiator archive`` has it; one of them."""
+
+    @click.argument("uri", required=False)
+    @click.option("--to", "target", metavar="URI", help="The same as the argument URI.")
+    @functools.wraps(function)
+    def wrapper(*, uri: str | None, target: str | None, **more: Any) -> Any:
+        parent = click.get_current_context().parent
+        given = {uri, target, parent.params.get("target") if parent is not None else None} - {None}
+        if len(given) != 1:
+            raise click.UsageError("expected one archive: URI, or --to URI")
+        return function(uri=given.pop(), **more)
+
+    return cast(F, wrapper)
+
+
 @click.command(short_help="What an archive has, by day and destination.")
-@click.argument("uri")
+@archive_argument
 @json_option
 def ls(uri: str, as_json: bool) -> int:
     """What the archive at URI has, by day and destination."""
@@ -80,23 +110,29 @@ def ls(uri: str, as_json: bool) -> int:
             }
         )
         return OK
-    from rich.table import Table
+    from radiator.cli.tables import Column, print_table
 
-    table = Table("date", "destination", box=None, pad_edge=False)
-    for name in ("files", "records", "size"):
-        table.add_column(name, justify="right")
-    for (date, name), (files, records, total) in sorted(days.items()):
-        table.add_row(date, name, f"{files:,}", f"{records:,}", size(total))
-    out().print(table)
+    columns = (
+        Column("date"), Column("destination"),
+        Column("files", number=True, drop=1), Column("records", number=True), Column("size", number=True, drop=2),
+    )  # fmt: skip
+    rows = [
+        [date, name, f"{files:,}", f"{records:,}", size(total)]
+        for (date, name), (files, records, total) in sorted(days.items())
+    ]
+    print_table(columns, rows)
     for gone in lost:
         say(f"{gone['partition']}: offsets {gone['first']} to {gone['last']} are lost: {gone['why']}")
     whole = size(sum(each.bytes for each in state.files.values()))
-    click.echo(f"{state.records:,} records in {len(state.files):,} files, {whole}, as of commit {state.version}")
+    click.echo(
+        f"{counted(state.records, 'record')} in {counted(len(state.files), 'file')}, {whole}, "
+        f"as of commit {state.version}"
+    )
     return OK
 
 
 @click.command(short_help="The files of an archive, for other programs.")
-@click.argument("uri")
+@archive_argument
 @click.option("--destination", metavar="PATTERN", help="Only those that may have messages to these.")
 @click.option("--partition", metavar="NAME", help="Only those of this one.")
 @click.option("--from", "start", metavar="TIME", help="Only what was received from here on (RFC 3339).")
@@ -126,7 +162,7 @@ def files(
 
 
 @click.command(short_help="Check that an archive is what its commits say.")
-@click.argument("uri")
+@archive_argument
 @click.option("--checksums", is_flag=True, help="Read every byte as well, and compare it with the digests.")
 @click.option("--records", is_flag=True, help="Read every record's columns as well; includes --checksums.")
 @json_option
@@ -178,8 +214,10 @@ def verify(uri: str, checksums: bool, records: bool, as_json: bool) -> int:
         ("in _new/, where runs work", lying.spooled),
     ):
         if some:
-            say(f"{len(some)} files, {size(sum(each.size_bytes for each in some))} {words}")
-    said = f"{len(faults)} faults" if faults else "as its commits say"
-    orphans = f"; {len(lying.orphans)} files that no commit names" if lying.orphans else ""
-    click.echo(f"{shown(uri)}: {len(state.files):,} files, {state.records:,} records: {said}{orphans}")
+            say(f"{counted(len(some), 'file')}, {size(sum(each.size_bytes for each in some))} {words}")
+    said = counted(len(faults), "fault") if faults else "as its commits say"
+    orphans = f"; {counted(len(lying.orphans), 'file')} that no commit names" if lying.orphans else ""
+    click.echo(
+        f"{shown(uri)}: {counted(len(state.files), 'file')}, {counted(state.records, 'record')}: {said}{orphans}"
+    )
     return DAMAGED if faults else OK

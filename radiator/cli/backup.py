@@ -8,7 +8,18 @@ from collections.abc import Callable
 
 import click
 
-from radiator.cli.common import DAMAGED, NOT_FOUND, OK, CommandFailed, json_option, may_read, progress, put_json, say
+from radiator.cli.common import (
+    DAMAGED,
+    NOT_FOUND,
+    OK,
+    CommandFailed,
+    counted,
+    json_option,
+    may_read,
+    progress,
+    put_json,
+    say,
+)
 
 PAUSE_SECONDS = 0.005  # a group commit, about
 
@@ -110,7 +121,7 @@ def backup(data: str, target: str, since: str | None, rate: int | None, as_json:
         return OK
     linked = f", {size(made.linked_bytes)} of it shared with {since}" if made.linked_bytes else ""
     click.echo(
-        f"{target}: {offsets:,} offsets of {len(made.manifest.partitions)} partitions, "
+        f"{target}: {counted(offsets, 'offset')} of {counted(len(made.manifest.partitions), 'partition')}, "
         f"{size(made.manifest.size_bytes)}{linked}, in {seconds:.1f} s"
     )
     return OK

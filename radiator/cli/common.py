@@ -37,6 +37,7 @@ OK, FAILED, USAGE, UNREACHABLE, DENIED, NOT_FOUND, DAMAGED, INTERRUPTED = EXIT_C
 
 SERVER_EXITS = {"denied": DENIED, "not-found": NOT_FOUND, "no-route": NOT_FOUND, "timeout": UNREACHABLE}
 DEFAULT_URL = "127.0.0.1:61613"
+MORE_OPTIONS = "Login, passcode, TLS and timeout: see `radiator help connection`."
 PASSCODE = "radiator.cli.passcode"  # in the meta of a click context
 PIPE_WIDTH = 200  # of a table that does not go to a terminal
 
@@ -68,12 +69,31 @@ def exit_code(error: RadiatorError) -> int:
     return FAILED
 
 
+def no_such_command(name: str, known: Iterable[str], context: click.Context) -> click.UsageError:
+    """The error for a command that does not exist, with the names that are close to it."""
+    import difflib
+
+    close = difflib.get_close_matches(name, list(known))
+    hint = f" Did you mean {' or '.join(close)}?" if close else ""
+    return click.UsageError(f"No such command {name!r}.{hint}", context)
+
+
 # --- where text goes --------------------------------------------------------------------------------------------------
 
 
 def say(text: str) -> None:
     """A diagnostic, on stderr."""
     click.echo(f"radiator: {text}", err=True)
+
+
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """A number and what it counts: ``1 message``, ``1,200 messages``."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def are(number: int) -> str:
+    """The verb behind ``counted``."""
+    return "is" if number == 1 else "are"
 
 
 def put_json(value: Any) -> None:
@@ -125,12 +145,18 @@ def header_option(about: str) -> Callable[[F], F]:
     """``-H NAME:VALUE``, as a dictionary; the first of a name counts, as in STOMP."""
 
     def read(ctx: click.Context, parameter: click.Parameter, values: Iterable[str]) -> dict[str, str]:
+        from radiator.client.sending import check_headers
+
         headers: dict[str, str] = {}
         for value in values:
             name, colon, text = value.partition(":")
             if not colon or not name:
                 raise click.BadParameter(f"expected NAME:VALUE, got {value!r}")
             headers.setdefault(name, text)
+        try:
+            check_headers(headers)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
         return headers
 
     return click.option("-H", "--header", "headers", multiple=True, metavar="NAME:VALUE", callback=read, help=about)
@@ -141,12 +167,25 @@ def _keep_passcode(ctx: click.Context, parameter: click.Parameter, file: IO[str]
         ctx.meta[PASSCODE] = file.readline().rstrip("\r\n")
 
 
+class ConnectionOption(click.Option):
+    """An option that all commands share which talk to a broker: ``radiator help connection`` shows it, and not each."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Nothing for the page of a command."""
+        return None
+
+    def shared_help_record(self, ctx: click.Context) -> tuple[str, str]:
+        """The line of ``radiator help connection``."""
+        record = super().get_help_record(ctx)
+        assert record is not None
+        return record
+
+
 def connection_options(function: F) -> F:
     """``--url --login --passcode --ca --timeout``."""
     url = click.option(
         "--url", envvar="RADIATOR_URL", default=DEFAULT_URL, show_default=True, metavar="ADDRESS",
-        help="Where the broker is: HOST:PORT, stomp://[LOGIN:PASSCODE@]HOST:PORT, stomp+tls://, ws://, wss:// or "
-        "unix:PATH. Environment: RADIATOR_URL.",
+        help=f"Where the broker is. {MORE_OPTIONS}",
     )  # fmt: skip
     return url(login_options(function))
 
@@ -162,25 +201,28 @@ def login_options(function: F) -> F:
     for option in reversed(
         (
             click.option(
-                "--login", "--user", "login", envvar="RADIATOR_LOGIN", metavar="NAME",
+                "--login", "--user", "login", cls=ConnectionOption, envvar="RADIATOR_LOGIN", metavar="NAME",
                 help="Login name. Environment: RADIATOR_LOGIN.",
             ),
             click.option(
-                "--passcode", envvar="RADIATOR_PASSCODE",
+                "--passcode", cls=ConnectionOption, envvar="RADIATOR_PASSCODE",
                 help="Passcode; others can see it on a command line, so better the environment: RADIATOR_PASSCODE.",
             ),
             click.option(
-                "--ca", metavar="FILE", type=click.Path(dir_okay=False), envvar="RADIATOR_CA", expose_value=False,
+                "--ca", cls=ConnectionOption,
+                metavar="FILE", type=click.Path(dir_okay=False), envvar="RADIATOR_CA", expose_value=False,
                 callback=_trust,
                 help="With TLS: the authorities to trust, instead of the system's. Environment: RADIATOR_CA; "
                 "RADIATOR_CERT and RADIATOR_KEY: a certificate of our own.",
             ),
             click.option(
-                "--passcode-file", type=click.File("r"), expose_value=False, callback=_keep_passcode, metavar="FILE",
+                "--passcode-file", cls=ConnectionOption,
+                type=click.File("r"), expose_value=False, callback=_keep_passcode, metavar="FILE",
                 help="A file with the passcode in its first line.",
             ),
             click.option(
-                "--timeout", type=click.FloatRange(min=0, min_open=True), default=30.0, show_default=True,
+                "--timeout", cls=ConnectionOption,
+                type=click.FloatRange(min=0, min_open=True), default=30.0, show_default=True,
                 metavar="SECONDS", help="How long to wait for the broker's answers.",
             ),
         )

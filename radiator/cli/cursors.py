@@ -7,7 +7,16 @@ from typing import Any
 
 import click
 
-from radiator.cli.common import OK, USAGE, CommandFailed, connection_options, json_option, open_connection, put_json
+from radiator.cli.common import (
+    OK,
+    USAGE,
+    CommandFailed,
+    connection_options,
+    counted,
+    json_option,
+    open_connection,
+    put_json,
+)
 
 SAMPLES = "/topic/ops.cursors"
 
@@ -107,7 +116,7 @@ def sample(
     if as_json:
         put_json({"samples": taken, "published": published, "to": target})
     elif target != "-":
-        click.echo(f"{taken} sample{'s' * (taken != 1)}, {published} message{'s' * (published != 1)} to {target}")
+        click.echo(f"{counted(taken, 'sample')}, {counted(published, 'message')} to {target}")
     return OK
 
 
@@ -130,19 +139,24 @@ def _show(found: list[dict[str, Any]], as_json: bool) -> None:
     if as_json:
         put_json({"cursors": found})
         return
-    from radiator.cli.online import table
+    from radiator.cli.tables import Column, print_table
 
-    columns = ("position", "end", "lag", "in_flight", "members")
+    figures = {"position": 2, "end": 3, "lag": 0, "in_flight": 0, "members": 0}  # and which a narrow terminal drops
     rows = [
         [
             each["cursor"],
             each["destination"],
             each["partition"] + _remark(each),
-            *(f"{each[column]:,}" for column in columns),
+            *(f"{each[figure]:,}" for figure in figures),
         ]
         for each in found
     ]
-    table(("cursor", "destination", "partition"), [column.replace("_", " ") for column in columns], rows)
+    same = all(destination == partition for _, destination, partition, *_ in rows)
+    columns = (
+        Column("cursor"), Column("destination", drop=1), Column("partition", drop=4 if same else 0),
+        *(Column(figure.replace("_", " "), number=True, drop=drop) for figure, drop in figures.items()),
+    )  # fmt: skip
+    print_table(columns, rows)
 
 
 def _remark(row: dict[str, Any]) -> str:

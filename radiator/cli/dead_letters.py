@@ -11,10 +11,22 @@ from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import click
 
-from radiator.cli.common import FAILED, NOT_FOUND, OK, USAGE, CommandFailed, progress, put_json, say
+from radiator.cli.common import (
+    FAILED,
+    NOT_FOUND,
+    OK,
+    USAGE,
+    CommandFailed,
+    are,
+    counted,
+    progress,
+    put_json,
+    say,
+)
 from radiator.stomp.spec import HOP_BY_HOP, RESERVED
 
 if TYPE_CHECKING:
@@ -51,7 +63,7 @@ def _written(message: Message) -> Mapping[str, str]:
 def ls(connection: Connection, pattern: str | None, as_json: bool) -> int:
     """Every dead-letter queue, or those that match."""
     from radiator.cli.formats import rfc3339
-    from radiator.cli.online import table
+    from radiator.cli.tables import Cell, Column, print_table
     from radiator.client.asking import ask_all
 
     wanted = {"match": pattern} if pattern is not None else {}
@@ -66,17 +78,20 @@ def ls(connection: Connection, pattern: str | None, as_json: bool) -> int:
     if as_json:
         put_json({"queues": found})
         return OK
-    rows = [
+    rows: list[list[Cell]] = [
         [
             each["name"],
-            ", ".join(f"{reason} {count:,}" for reason, count in each["reasons"].items()),
-            ", ".join(f"{name} {count:,}" for name, count in (each["origins"] | each["subscriptions"]).items()),
+            [f"{reason} {count:,}" for reason, count in each["reasons"].items()],
+            [f"{name} {count:,}" for name, count in (each["origins"] | each["subscriptions"]).items()],
             rfc3339(each["oldest_ns"])[:19].replace("T", " ") if each["oldest_ns"] else "-",
             f"{each['count']:,}",
         ]
         for each in found
     ]
-    table(("queue", "reasons", "from", "oldest"), ("letters",), rows)
+    columns = (
+        Column("queue"), Column("reasons"), Column("from"), Column("oldest", drop=1), Column("letters", number=True)
+    )  # fmt: skip
+    print_table(columns, rows)
     return OK
 
 
@@ -126,7 +141,7 @@ def show(connection: Connection, queue: str, most: int, as_json: bool) -> int:
                 f"{headers.get('dlq-reason', '?')}, from {headers.get('dlq-destination', '?')}{owner} "
                 f"after {headers.get('dlq-deliveries', '?')} deliveries"
             )
-        click.echo(visible(f"{message.id}  {rfc3339(_time_ns(message))[:19]}Z  {about}"))
+        click.echo(visible(f"{unquote(message.id)}  {rfc3339(_time_ns(message))[:19]}Z  {about}"))
         click.echo(f"    {visible(message.body[:200].decode('utf-8', 'replace'))}")
     if not shown:
         say(f"nothing lies in {queue}")
@@ -152,7 +167,8 @@ def settle(
         lying[each.id] = _written(each).get(OWNER)
         if not _written(each).get("dlq-destination"):
             unknown.add(each.id)
-    wanted = set(ids) if ids else set(lying)
+    shown = {unquote(each): each for each in lying}  # ids may be given as the broker writes them, or as they are shown
+    wanted = {shown.get(each, each) for each in ids} if ids else set(lying)
     missing = wanted.difference(lying)
     if missing:
         raise CommandFailed(NOT_FOUND, f"{queue} has no message {min(missing)}; `radiator dlq show {queue}` lists them")
@@ -186,21 +202,22 @@ def settle(
         done += _commit(connection, batch, back, to)
     if refused:
         say(
-            f"{len(refused):,} messages of {queue} are no dead letters: clients sent them there. They stay, as nothing "
-            f"says where they belong; --to sends them somewhere: {', '.join(refused[:REFUSED_SHOWN])}"
-            f"{' and others' if len(refused) > REFUSED_SHOWN else ''}"
+            f"{counted(len(refused), 'message')} of {queue} {are(len(refused))} no dead letter, but sent by a client. "
+            "Left there, as nothing says where they belong; --to sends them somewhere: "
+            f"{', '.join(map(unquote, refused[:REFUSED_SHOWN]))}{' and others' if len(refused) > REFUSED_SHOWN else ''}"
         )
     if wanted:
-        say(f"{len(wanted)} letters of {queue} are in the hands of other consumers, and were left to them")
+        held = f"{counted(len(wanted), 'letter')} of {queue} {are(len(wanted))}"
+        say(f"{held} in the hands of other consumers, and left to them")
     total = sum(done.values())
     if as_json:
         about = {"queue": queue, "left": len(wanted), "refused": len(refused), "to": dict(done)}
         put_json({**about, "replayed" if back else "dropped": total})
     elif back:
         where = ", ".join(f"{count:,} to {name}" for name, count in done.items())
-        click.echo(f"{total:,} letters of {queue} sent back{': ' + where if where else ''}")
+        click.echo(f"{counted(total, 'letter')} of {queue} sent back{': ' + where if where else ''}")
     else:
-        click.echo(f"{total:,} letters of {queue} dropped")
+        click.echo(f"{counted(total, 'letter')} of {queue} dropped")
     return FAILED if refused else OK
 
 

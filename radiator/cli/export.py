@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING
 import click
 
 from radiator.cli.choosing import POSITIONS, check_store, destinations_of, read_bounds, tell_unknown
-from radiator.cli.common import DAMAGED, FAILED, NOT_FOUND, OK, CommandFailed, json_option, progress, put_json, say
+from radiator.cli.common import (
+    DAMAGED,
+    FAILED,
+    NOT_FOUND,
+    OK,
+    CommandFailed,
+    counted,
+    json_option,
+    progress,
+    put_json,
+    say,
+)
 
 if TYPE_CHECKING:
     from radiator.export.files import Export
@@ -170,8 +181,7 @@ def _tell(work: Export, target: str, as_json: bool, marked: bool) -> None:
         )
         return
     holding = sum(count > 0 for count in found.partitions.values())
-    partitions = f"{holding} partition{'s' * (holding != 1)}"
-    text = f"{found.records:,} records of {partitions}, {size(found.body_bytes)} of bodies"
+    text = f"{counted(found.records, 'record')} of {counted(holding, 'partition')}, {size(found.body_bytes)} of bodies"
     if target == "-":
         say(text)
     else:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from radiator.cli.common import (
+    MORE_OPTIONS,
     NOT_FOUND,
     OK,
     USAGE,
@@ -23,7 +24,6 @@ from radiator.cli.common import (
     json_option,
     login_options,
     may_read,
-    out,
     progress,
     put_json,
 )
@@ -68,7 +68,7 @@ class Listed:
 @click.command(short_help="List what a data directory holds.")
 @click.argument("pattern", required=False)
 @click.option("--data", metavar="DIR", default="./data", show_default=True, help="The data directory.")
-@click.option("--url", metavar="ADDRESS", help="Ask the broker there for its destinations, instead of reading files.")
+@click.option("--url", metavar="ADDRESS", help=f"Ask the broker there, instead of reading files. {MORE_OPTIONS}")
 @login_options
 @json_option
 def ls(
@@ -167,19 +167,20 @@ def _cursor_json(cursor: StoredCursor, backlog: int | None) -> dict[str, Any]:
 
 
 def _print(data: str, listed: list[Listed], cursors: list[tuple[StoredCursor, int | None]]) -> None:
-    from rich.table import Table
+    from radiator.cli.formats import visible
+    from radiator.cli.tables import Column, print_table
 
-    console = out()
     if not listed:
-        console.print(f"{data} holds no partitions yet", markup=False)
+        click.echo(f"{visible(data)} holds no partitions yet")
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("partition", overflow="fold")
-    table.add_column("destinations", overflow="fold")
-    for heading in ("start", "next", "records", "size", "segments"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("oldest", no_wrap=True)
-    table.add_column("newest", no_wrap=True)
+    same = all(each.destinations == [each.partition.name] for each in listed)
+    columns = (
+        Column("partition"), Column("destinations", drop=7 if same else 0),
+        Column("start", number=True, drop=5), Column("next", number=True, drop=3), Column("records", number=True),
+        Column("size", number=True, drop=1), Column("segments", number=True, drop=6),
+        Column("oldest", drop=4), Column("newest", drop=2),
+    )  # fmt: skip
+    rows = []
     lanes = _lanes(listed)
     for name, group in _grouped(listed, lambda each: lanes.get(each.partition.name, each.partition.name)):
         stored = group[0].partition
@@ -189,21 +190,26 @@ def _print(data: str, listed: list[Listed], cursors: list[tuple[StoredCursor, in
         oldest = min((each.oldest_ns for each in group if each.oldest_ns is not None), default=None)
         newest = max((each.newest_ns for each in group if each.newest_ns is not None), default=None)
         figures = [*ends, records, size(bytes_), str(segments)]
-        table.add_row(_plain(name), _destinations(group[0]), *figures, _when(oldest), _when(newest))
-    console.print(table)
+        rows.append([name, _destinations(group[0]), *figures, _when(oldest), _when(newest)])
+    print_table(columns, rows)
     if cursors:
-        lines = Table(box=None, pad_edge=False, header_style="bold")
-        lines.add_column("cursor", overflow="fold")
-        lines.add_column("partition", overflow="fold")
-        for heading in ("ack floor", "backlog"):
-            lines.add_column(heading, justify="right", no_wrap=True)
-        for (cursor_name, partition), same in _grouped(cursors, lambda each: (each[0].name, _lane(each[0], lanes))):
-            known = [backlog for _, backlog in same if backlog is not None]
-            floor = f"{same[0][0].floor:,}" if len(same) == 1 else ""
-            shown = f"{sum(known):,}" if known else "?"
-            lines.add_row(_plain(cursor_name), _plain(partition), floor, shown)
-        console.print()
-        console.print(lines)
+        click.echo()
+        _print_cursors(cursors, lanes)
+
+
+def _print_cursors(cursors: list[Backlog], lanes: dict[str, str]) -> None:
+    from radiator.cli.tables import Column, print_table
+
+    columns = (
+        Column("cursor"), Column("partition", drop=1),
+        Column("ack floor", number=True, drop=2), Column("backlog", number=True),
+    )  # fmt: skip
+    rows = []
+    for (name, partition), group in _grouped(cursors, lambda each: (each[0].name, _lane(each[0], lanes))):
+        known = [backlog for _, backlog in group if backlog is not None]
+        floor = f"{group[0][0].floor:,}" if len(group) == 1 else ""
+        rows.append([name, partition, floor, f"{sum(known):,}" if known else "?"])
+    print_table(columns, rows)
 
 
 def _lanes(listed: list[Listed]) -> dict[str, str]:
@@ -229,21 +235,12 @@ def _grouped(items: list[Item], key: Callable[[Item], Group]) -> list[tuple[Grou
     return list(groups.items())
 
 
-def _plain(name: str) -> Any:
-    """A name that a client chose, with nothing in it that could play with the terminal or with rich's markup."""
-    from rich.text import Text
-
-    from radiator.cli.formats import visible
-
-    return Text(visible(name))
-
-
-def _destinations(each: Listed) -> Any:
+def _destinations(each: Listed) -> list[str]:
     if each.destinations == [each.partition.name]:
-        return "="
+        return ["="]
     more = len(each.destinations) - SHOWN_DESTINATIONS
-    shown = ", ".join(sorted(each.destinations)[:SHOWN_DESTINATIONS])
-    return _plain(f"{shown} and {more} more" if more > 0 else shown)
+    shown = sorted(each.destinations)[:SHOWN_DESTINATIONS]
+    return [*shown[:-1], f"{shown[-1]} and {more} more"] if more > 0 else shown
 
 
 def _when(ns: int | None) -> str:

@@ -1,10 +1,11 @@
 """The group ``radiator`` and the one place where errors become exit codes.
 
-``COMMANDS`` is the table of commands: where each lives and what it does in one line. A command's module is imported
+``SECTIONS`` is the table of commands: where each lives and what it does in one line. A command's module is imported
 when it is called or asked for help, so a missing extra (pyspark) harms nobody else and start-up stays short.
 
-Errors raised on purpose (RadiatorError) are one line on stderr and an exit code; anything else is a bug of ours and
-shows its traceback. A reader that closes the pipe early (``| head``) ends the command quietly.
+Errors raised on purpose (RadiatorError), and an argument that is not UTF-8, are one line on stderr and an exit code;
+anything else is a bug of ours and shows its traceback. A reader that closes the pipe early (``| head``) ends the
+command quietly.
 """
 
 from __future__ import annotations
@@ -18,32 +19,46 @@ from typing import Any, NoReturn
 import click
 
 from radiator import __version__, speed
-from radiator.cli.common import FAILED, INTERRUPTED, OK, USAGE, CommandFailed, exit_code, say
+from radiator.cli.common import FAILED, INTERRUPTED, OK, USAGE, CommandFailed, exit_code, no_such_command, say
 from radiator.errors import RadiatorError
 
-COMMANDS: Mapping[str, tuple[str, str]] = {
-    "serve": ("radiator.cli.serve:serve", "Run the broker until SIGTERM or SIGINT."),
-    "send": ("radiator.cli.send:send", "Send messages and wait until they are stored."),
-    "tail": ("radiator.cli.tail:tail", "Print messages: history, live, or both."),
-    "ls": ("radiator.cli.ls:ls", "List what a data directory holds."),
-    "clients": ("radiator.cli.clients:clients", "List who is connected to a broker."),
-    "cursors": ("radiator.cli.cursors:cursors", "List, sample, move and delete cursors: who has read how far."),
-    "clock": ("radiator.cli.clock:clock", "Show how far a broker trusts its clock; confirm a step."),
-    "dump": ("radiator.cli.dump:dump", "Print what stands in the files of a store."),
-    "fsck": ("radiator.cli.fsck:fsck", "Check a data directory; repair it."),
-    "backup": ("radiator.cli.backup:backup", "Copy a data directory, beside a running broker."),
-    "restore": ("radiator.cli.restore:restore", "Verify a backup, and make a data directory of it."),
-    "purge": ("radiator.cli.purge:purge", "Empty a queue, or drop a topic's history."),
-    "dlq": ("radiator.cli.dlq:dlq", "Look at dead letters, send them back, or drop them."),
-    "mirror": ("radiator.cli.mirror:mirror", "Keep a second copy of a running broker's store."),
-    "export": ("radiator.cli.export:export", "Write records as JSON lines, CSV or Parquet."),
-    "archive": ("radiator.cli.archive:archive", "Keep everything as Parquet: archive sealed segments."),
-    "replay": ("radiator.cli.replay:replay", "Send records of a store or an archive again, at their pace."),
-    "check-config": ("radiator.cli.check_config:check_config", "Check a configuration and explain its rules."),
-    "passwd": ("radiator.cli.passwd:passwd", "Set or delete a user's passcode in a users file."),
-    "bench": ("radiator.cli.bench:bench", "Measure a broker: throughput, latency, memory."),
-    "report": ("radiator.cli.report:report", "Make a report on a data directory with Spark."),
+SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    "Messages": {
+        "send": ("radiator.cli.send:send", "Send messages and wait until they are stored."),
+        "tail": ("radiator.cli.tail:tail", "Print messages: history, live, or both."),
+        "replay": ("radiator.cli.replay:replay", "Send records of a store or an archive again, at their pace."),
+    },
+    "Run a broker": {
+        "serve": ("radiator.cli.serve:serve", "Run the broker until SIGTERM or SIGINT."),
+        "check-config": ("radiator.cli.check_config:check_config", "Check a configuration and explain its rules."),
+        "passwd": ("radiator.cli.passwd:passwd", "Set or delete a user's passcode in a users file."),
+        "bench": ("radiator.cli.bench:bench", "Measure a broker: throughput, latency, memory."),
+    },
+    "Look after queues and clients": {
+        "ls": ("radiator.cli.ls:ls", "List what a data directory holds."),
+        "clients": ("radiator.cli.clients:clients", "List who is connected to a broker."),
+        "cursors": ("radiator.cli.cursors:cursors", "List, sample, move and delete cursors: who has read how far."),
+        "dlq": ("radiator.cli.dlq:dlq", "Look at dead letters, send them back, or drop them."),
+        "purge": ("radiator.cli.purge:purge", "Empty a queue, or drop a topic's history."),
+        "clock": ("radiator.cli.clock:clock", "Show how far a broker trusts its clock; confirm a step."),
+    },
+    "Look after a data directory": {
+        "fsck": ("radiator.cli.fsck:fsck", "Check a data directory; repair it."),
+        "dump": ("radiator.cli.dump:dump", "Print what stands in the files of a store."),
+        "backup": ("radiator.cli.backup:backup", "Copy a data directory, beside a running broker."),
+        "restore": ("radiator.cli.restore:restore", "Verify a backup, and make a data directory of it."),
+        "mirror": ("radiator.cli.mirror:mirror", "Keep a second copy of a running broker's store."),
+    },
+    "Archive and analyse": {
+        "archive": ("radiator.cli.archive:archive", "Keep everything as Parquet: archive sealed segments."),
+        "export": ("radiator.cli.export:export", "Write records as JSON lines, CSV or Parquet."),
+        "report": ("radiator.cli.report:report", "Make a report on a data directory with Spark."),
+    },
+    "Help": {
+        "help": ("radiator.cli.help:show_help", "Explain a command, or how to connect to a broker."),
+    },
 }
+COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 EXTRAS = {"pyspark": "spark", "pyarrow": "spark", "pandas": "spark", "numpy": "spark", "matplotlib": "spark"}
 
 
@@ -66,9 +81,19 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of commands, from the table: asking for help imports nothing."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, about) for name, (_, about) in COMMANDS.items()])
+        """The commands by section, from the table: asking for help imports nothing."""
+        width = max(map(len, COMMANDS))
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), about) for name, (_, about) in commands.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; suggest the closest one to a name that is none. Raises UsageError."""
+        if not ctx.resilient_parsing and args[0] not in COMMANDS and not args[0].startswith("-"):
+            raise no_such_command(args[0], COMMANDS, ctx)
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; a pipe closed by its reader is not an error."""
@@ -103,7 +128,7 @@ def cli() -> None:
     """radiator: a log broker that speaks STOMP.
 
     Messages are kept in logs that can be followed, replayed and analysed. `radiator COMMAND --help` explains a
-    command.
+    command, `radiator help connection` how to reach a broker.
 
     Exit codes: 0 ok, 1 failed, 2 usage or configuration, 3 cannot connect or timed out, 4 denied, 5 not found,
     6 damage found, 130 interrupted.
@@ -125,7 +150,23 @@ def run(args: Sequence[str] | None = None) -> int:
     except RadiatorError as error:
         say(str(error))
         return exit_code(error)
+    except UnicodeEncodeError:
+        wrong = [text for text in (sys.argv[1:] if args is None else args) if not _is_utf8(text)]
+        if not wrong:
+            raise
+        shown = os.fsencode(wrong[0]).decode("utf-8", "backslashreplace")
+        say(f"expected UTF-8 in names, headers and options, got '{shown}'")
+        return USAGE
     return result if isinstance(result, int) else OK
+
+
+def _is_utf8(argument: str) -> bool:
+    """Python decodes other bytes of the command line to lone surrogates, which cannot be encoded."""
+    try:
+        argument.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def main() -> NoReturn:

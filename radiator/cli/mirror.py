@@ -11,6 +11,7 @@ from radiator.cli.common import (
     OK,
     CommandFailed,
     connection_options,
+    counted,
     json_option,
     open_connection,
     put_json,
@@ -85,7 +86,9 @@ def mirror(
     else:
         lost = f", {copy.lost:,} lost at the source" if copy.lost else ""
         removed = f", {copy.removed:,} removed there before they were copied" if copy.removed else ""
-        click.echo(f"{target}: {copy.records:,} records added{lost}{removed}; {len(copy.ends)} partitions")
+        click.echo(
+            f"{target}: {counted(copy.records, 'record')} added{lost}{removed}; {counted(len(copy.ends), 'partition')}"
+        )
     return OK
 
 
@@ -120,4 +123,4 @@ class Teller:
             say(f"{progress.trouble}; trying again")
         else:
             where = "connected" if behind is None else f"{behind:,.0f} s behind" if behind else "caught up"
-            say(f"{progress.records:,} records added, {where}")
+            say(f"{counted(progress.records, 'record')} added, {where}")

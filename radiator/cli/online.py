@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from typing import Any
 
 from radiator.cli.common import OK, open_connection, out, put_json
 
 COUNTED = ("ready", "in_flight", "delayed")  # of queues: always shown
 SELDOM = ("burying", "unlooked")  # only where there are some
+DROPPED = {"total": 4, "delayed": 3}  # on a narrow terminal
+TEMPORARY = "/temp-queue/"
 LOOKING_SECONDS, LOOK_SECONDS = 1.0, 0.02
 
 
@@ -32,6 +33,7 @@ def list_destinations(
         put_json({"destinations": found})
         return OK
     from radiator.cli.ls import size
+    from radiator.cli.tables import Column, print_table
 
     fields = [*COUNTED, *(name for name in SELDOM if any(each.get(name) for each in found)), "total"]
     rows = [
@@ -45,8 +47,12 @@ def list_destinations(
         ]
         for each in found
     ]
-    numbers = [*(name.replace("_", " ") for name in fields), "subscribers", "size", "offsets"]
-    table(("destination", "kind"), numbers, rows)
+    columns = [
+        Column("destination"), Column("kind", drop=1),
+        *(Column(name.replace("_", " "), number=True, drop=DROPPED.get(name, 0)) for name in fields),
+        Column("subscribers", number=True), Column("size", number=True, drop=2), Column("offsets", drop=5),
+    ]  # fmt: skip
+    print_table(columns, rows)
     return OK
 
 
@@ -73,10 +79,11 @@ def list_clients(url: str, login: str | None, passcode: str | None, timeout: flo
         put_json({"clients": found})
         return OK
     from radiator.cli.formats import rfc3339
+    from radiator.cli.tables import Cell, Column, print_table
 
-    rows = []
+    rows: list[list[Cell]] = []
     for each in found:
-        names = [subscription["destination"] for subscription in each["subscriptions"]]
+        names = [_subscribed(subscription["destination"]) for subscription in each["subscriptions"]]
         more = each["subscription_count"] - len(names)
         rows.append(
             [
@@ -85,40 +92,33 @@ def list_clients(url: str, login: str | None, passcode: str | None, timeout: flo
                 each["address"],
                 each["version"],
                 rfc3339(each["since_ns"])[:19].replace("T", " ") if each["since_ns"] else "not yet",
-                " ".join(names) + (f" and {more} more" if more > 0 else ""),
+                [*names, f"and {more} more"] if more > 0 else names,
                 _count(each["window"]),
                 _count(each["in_flight"]),
             ]
         )
-    table(("session", "user", "address", "version", "since", "subscriptions"), ("window", "in flight"), rows)
+    columns = (
+        Column("session"), Column("user"), Column("address", drop=1), Column("version", drop=4),
+        Column("since", drop=3), Column("subscriptions"),
+        Column("window", number=True, drop=2), Column("in flight", number=True),
+    )  # fmt: skip
+    print_table(columns, rows)
     return OK
+
+
+def _subscribed(destination: str) -> str:
+    """The name of a temporary queue is random, and long."""
+    return f"{TEMPORARY}..." if destination.startswith(TEMPORARY) else destination
 
 
 def _count(value: int | None) -> str:
     return "?" if value is None else f"{value:,}"
 
 
-def _offsets(destination: dict[str, Any]) -> str:
+def _offsets(destination: dict[str, Any]) -> list[str]:
     shown = [f"{each['first_offset']}-{each['next_offset']}" for each in destination["partitions"][:3]]
     more = destination["partition_count"] - len(shown)
-    return " ".join(shown) + (f" and {more} more" if more > 0 else "")
-
-
-def table(texts: Sequence[str], numbers: Sequence[str], rows: list[list[str]]) -> None:
-    """A table for people: columns of text, then columns of numbers."""
-    from rich.table import Table
-    from rich.text import Text
-
-    from radiator.cli.formats import visible
-
-    shown = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in texts:
-        shown.add_column(heading, overflow="fold")
-    for heading in numbers:
-        shown.add_column(heading, justify="right", no_wrap=True)
-    for row in rows:
-        shown.add_row(*(Text(visible(cell)) for cell in row))
-    out().print(shown)
+    return [*shown, f"and {more} more"] if more > 0 else shown
 
 
 def show_clock(url: str, login: str | None, passcode: str | None, timeout: float, as_json: bool, accept: bool) -> int:

@@ -14,10 +14,14 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import click
 
 from radiator.cli.common import FAILED, NOT_FOUND, OK, CommandFailed, json_option, put_json, say
+
+if TYPE_CHECKING:
+    from radiator.config.users import User
 
 
 @click.command(short_help="Set or delete a user's passcode in a users file.")
@@ -39,29 +43,32 @@ def passwd(users_file: str, name: str, from_stdin: bool, delete: bool, as_json: 
 
     path = os.path.realpath(users_file)
 
-    def read() -> tuple[str, bool]:
+    def read() -> tuple[str, User | None]:
         text = read_text(path, "the users file") if os.path.exists(path) else ""
-        return text, name in load_users_text(text, users_file).users
+        return text, load_users_text(text, users_file).users.get(name)
 
     read()  # a file with a fault is told before anybody is asked
     hash_ = "" if delete else make_hash(_passcode(from_stdin))
     try:
         with _alone(path):
             text, known = read()
-            if delete and not known:
+            if delete and known is None:
                 raise CommandFailed(NOT_FOUND, f"{users_file}: no user {name!r}")
             _replace(
                 path, delete_user(text, users_file, name) if delete else set_password(text, users_file, name, hash_)
             )
     except OSError as error:
         raise CommandFailed(FAILED, f"{users_file}: cannot be written: {error.strerror}") from None
-    done = "deleted" if delete else "changed" if known else "added"
+    if not delete and (known is None or not known.grants.rights):
+        say(
+            f"warning: {name} has no rights: logging in works, and everything is denied. Add lines such as "
+            f"`read: /topic/>` and `write: /queue/orders` to the user in {users_file}"
+        )
+    done = "deleted" if delete else "changed" if known is not None else "added"
     if as_json:
         put_json({"users_file": users_file, "user": name, "done": done})
     else:
-        say(
-            f"{users_file}: {name} {done}" + ("; it may do what read:, write: ... say there" if done == "added" else "")
-        )
+        say(f"{users_file}: {name} {done}")
     return OK
 
 

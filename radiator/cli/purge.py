@@ -21,7 +21,9 @@ from radiator.cli.common import (
     OK,
     USAGE,
     CommandFailed,
+    are,
     connection_options,
+    counted,
     json_option,
     may_read,
     open_connection,
@@ -92,18 +94,18 @@ def purge(
         say(f"nothing is stored for {destination}: its messages were all given back, or there never was one")
     if left.held:
         say(
-            f"{left.held} messages of {destination} are in the hands of other consumers, or wait to be tried again or "
-            "for room among the dead letters, and were left"
+            f"{counted(left.held, 'message')} of {destination} {are(left.held)} in the hands of other consumers, or "
+            "waiting to be tried again or for room among the dead letters, and left there"
         )
     if left.delayed:
         say(
-            f"{left.delayed} messages of {destination} wait for their moment, and were left: to settle them takes the "
-            "admin right"
+            f"{counted(left.delayed, 'message')} of {destination} {are(left.delayed)} not due yet, and left there: to "
+            "settle them takes the admin right"
         )
     if as_json:
         put_json({"destination": destination, "settled": settled, "held": left.held, "delayed": left.delayed})
     else:
-        click.echo(f"{settled:,} messages of {destination} settled")
+        click.echo(f"{counted(settled, 'message')} of {destination} settled")
     return OK
 
 
@@ -131,7 +133,7 @@ def _offline(data: str, destination: str, queue: bool, as_json: bool) -> int:
         parts = [each._asdict() for each in done]
         put_json({"destination": destination, "settled" if queue else "removed": records, "partitions": parts})
     else:
-        click.echo(f"{records:,} messages of {destination} {'settled' if queue else 'removed'}")
+        click.echo(f"{counted(records, 'message')} of {destination} {'settled' if queue else 'removed'}")
         for each in done:
             click.echo(f"  {each.partition} goes on at offset {each.next_offset}")
     return OK

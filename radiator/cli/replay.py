@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
@@ -19,6 +20,7 @@ from radiator.cli.common import (
     OK,
     CommandFailed,
     connection_options,
+    counted,
     header_option,
     json_option,
     open_connection,
@@ -65,12 +67,14 @@ if TYPE_CHECKING:
               help="Note there how far it came, and go on there if it exists.")  # fmt: skip
 @click.option("--skip-damaged", is_flag=True, help="Leave out what cannot be read, and say so, instead of failing.")
 @click.option("--dry-run", is_flag=True, help="Say what would be sent, and how long it would take.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask before all destinations are sent to one.")
 @connection_options
 @json_option
 def replay(
     data: str | None, archive: str | None, template: str, destinations: str | None, partitions: tuple[str, ...],
     start: str, stop: str | None, selector: str | None, limit: int | None, speed: str, clock: str,
     headers: dict[str, str], name: str | None, resume: str | None, skip_damaged: bool, dry_run: bool,
+    yes: bool,
     url: str, login: str | None, passcode: str | None, timeout: float, as_json: bool,
 ) -> int:  # fmt: skip
     """Send records of a data directory, of an archive, or of both to a broker again, in the order of receiving.
@@ -106,12 +110,15 @@ def replay(
         sources = _sources(choice, data, archive, losses)
     except (ValueError, ProtocolError) as error:
         raise click.UsageError(str(error).replace("header selector", "--where")) from None
+    logged = set() if data is None else destinations_of(data)
+    known = None if logged is None or sources.archived_names is None else logged | sources.archived_names
     if destinations is not None:
-        logged = set() if data is None else destinations_of(data)
-        known = None if logged is None or sources.archived_names is None else logged | sources.archived_names
         tell_unknown(destinations, known, " or ".join(filter(None, (data, archive))))
     if dry_run:
         return _rehearse(sources, targets, Schedule(pace), clock == "event", limit, losses, as_json)
+
+    if not (destinations or partitions or selector or starts or yes or "{" in template):
+        _confirm_all(template, known)
 
     def make_sender(on_receipts: OnReceipts) -> SureSender:
         from radiator.client.sure import SureSender
@@ -124,6 +131,17 @@ def replay(
 
     work = Work(make_sender, targets, Schedule(pace), clock == "event", headers, name or uuid.uuid4().hex[:12], noted)
     return work.run(sources, limit, losses, as_json)
+
+
+def _confirm_all(target: str, known: Set[str] | None) -> None:
+    """Nothing selects among the destinations, and all their messages go to one: ask on a terminal, else report it."""
+    if known is not None and len(known - {target}) < 2:
+        return
+    what = "every destination" if known is None else f"all {len(known):,} destinations"
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        click.confirm(f"send the messages of {what} to {target}? (--destination selects some)", abort=True, err=True)
+    else:
+        say(f"sending the messages of {what} to {target}; --destination selects some")
 
 
 class Losses:
@@ -296,7 +314,7 @@ def _told(result: Result) -> str:
     others = len(result.targets) - 3
     more = f" and {others:,} other{'s' * (others > 1)}" if others > 0 else ""
     span = f"of {_moment(result.first_ns)} to {_moment(result.last_ns)}"
-    return f"{result.sent:,} messages ({size(result.body_bytes)}) {span} to {where}{more}"
+    return f"{counted(result.sent, 'message')} ({size(result.body_bytes)}) {span} to {where}{more}"
 
 
 def _moment(ns: int) -> str:

@@ -25,6 +25,7 @@ from radiator.cli.common import (
     put_json,
     say,
 )
+from radiator.cli.hints import hint_at
 from radiator.errors import ClientError
 
 if TYPE_CHECKING:
@@ -69,6 +70,8 @@ def send(
         raise click.UsageError("TEXT and --message cannot be combined with --file or --as")
     if destination is None and kind != "records":
         raise click.UsageError("Missing argument 'DESTINATION'.")
+    if destination is not None:
+        hint_at([destination])
     chunks = (
         _texts(texts, destination or "", headers) if texts else _read(files or ("-",), kind, destination or "", headers)
     )
@@ -99,7 +102,8 @@ def send(
 def _texts(texts: tuple[str, ...], destination: str, headers: dict[str, str]) -> Iterator[Chunk]:
     from radiator.client.sending import Outgoing
 
-    yield [Outgoing(destination, text, headers) for text in texts], 0
+    # what is no UTF-8 on the command line is sent as the bytes that were given
+    yield [Outgoing(destination, os.fsencode(text), headers) for text in texts], 0
 
 
 def _read(files: tuple[str, ...], kind: str | None, destination: str, headers: dict[str, str]) -> Iterator[Chunk]:

@@ -51,4 +51,4 @@ def serve(config: str | None, listen: tuple[str, ...], data: str | None, log_lev
             click.echo(f"radiator {__version__} is ready: {', '.join(addresses)}, data in {settings.data_dir}")
         sys.stdout.flush()
 
-    return run(settings, log_level=log_level, on_ready=ready)
+    return run(settings, log_level=log_level, log_json=as_json, on_ready=ready)

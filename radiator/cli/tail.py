@@ -6,35 +6,55 @@ for the other case: take messages off a queue, each acknowledged once it has bee
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import select
+import stat
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 import click
 
 from radiator.cli.common import OK, connection_options, header_option, json_option, open_connection, say
+from radiator.cli.hints import hint_at
+from radiator.errors import ClientError
 
 if TYPE_CHECKING:
     from radiator.cli.formats import Show
     from radiator.client import Subscription
 
 WORDS = {"first": "first", "beginning": "first", "next": "next", "end": "end", "last": "last"}
-GRAMMAR = re.compile(r"(first|next|end|last(:\d+)?|offset:\d+|time:.+|ago:.+)")
-POSITIONS = "first, next, last, N (an offset), -N (the last N), @TIME, or start-position's own words (ago:1h30m)"
+POSITIONS = (
+    "first, next, last, N (an offset), -N (the last N), -1h30m (before now), or TIME (RFC 3339, or @ and epoch "
+    "nanoseconds)"
+)
 
 
 def position(text: str) -> str:
-    """An option's position as the header's grammar has it; ValueError if it is none."""
+    """An option's position as the header's grammar has it; ValueError if it is none.
+
+    What ``export`` and ``replay`` take is taken here too, and so are the words of ``start-position``.
+    """
+    from radiator.broker.subscriptions.positions import parse_duration, parse_time
+    from radiator.cli.choosing import whole
+
+    kind, _, rest = text.partition(":")
+    moment = whole(text.removeprefix("@").removeprefix("time:"))
     if text in WORDS:
         return WORDS[text]
     if re.fullmatch(r"\d+", text):
         return f"offset:{text}"
     if re.fullmatch(r"-\d+", text):
         return f"last:{text[1:]}"
-    if text.startswith("@") and len(text) > 1:
-        return f"time:{text[1:]}"
-    if GRAMMAR.fullmatch(text):
+    if text.startswith("-") and parse_duration(text[1:]) is not None:
+        return f"ago:{text[1:]}"
+    if parse_time(moment) is not None:
+        return f"time:{moment}"
+    if kind == "ago" and parse_duration(rest) is not None:
+        return text
+    if kind in ("last", "offset") and re.fullmatch(r"\d+", rest):
         return text
     raise ValueError(f"expected {POSITIONS}, got {text!r}")
 
@@ -92,6 +112,7 @@ def tail(
         raise click.UsageError("--consume takes what the queue has to give: it knows no --offset, --until or --exit")
     if prefetch and not consume:
         raise click.UsageError("--prefetch belongs to --consume")
+    hint_at(destinations)
     with open_connection(url, login, passcode, timeout) as connection:
         subscription = connection.subscribe(
             destinations,
@@ -101,8 +122,28 @@ def tail(
             prefetch=prefetch,
             headers=headers,
         )
+        watch_reader(subscription)
         _print(subscription, show or _default(json_lines or as_json), count)
     return OK
+
+
+def watch_reader(subscription: Subscription) -> None:
+    """End the subscription when the reader of stdout goes away, so that ``| head -1`` needs no further message."""
+    try:
+        descriptor = sys.stdout.fileno()
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return
+    except (OSError, ValueError):  # no file
+        return
+    gone = select.poll()
+    gone.register(descriptor, 0)  # errors and hang-ups are reported without being asked for
+
+    def wait() -> None:
+        gone.poll()
+        with contextlib.suppress(ClientError):
+            subscription.close()
+
+    threading.Thread(target=wait, name="radiator-reader-gone", daemon=True).start()
 
 
 def _default(as_json: bool) -> Show:

@@ -208,6 +208,14 @@ class Delivery:
         self._stop = stop
         self._message: Message | None = None
 
+    if not TYPE_CHECKING:  # type checkers report unknown attributes themselves
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(
+                f"receive() returns no message but the context of one, which has no attribute {name!r}: write `with "
+                "subscription.receive() as message:`, or take a message with `fetch()` and call its `ack()`"
+            )
+
     def __enter__(self) -> Message | None:
         self._message = self._subscription._take(self._timeout, self._stop)
         return self._message

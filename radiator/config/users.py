@@ -57,6 +57,11 @@ class Grants(msgspec.Struct, frozen=True, kw_only=True):
     browse: tuple[str, ...] = ()
     admin: tuple[str, ...] = ()
 
+    @property
+    def rights(self) -> tuple[str, ...]:
+        """The names of the rights that have patterns."""
+        return tuple(key.path for key in RIGHT_KEYS if getattr(self, key.path))
+
 
 class User(msgspec.Struct, frozen=True, kw_only=True):
     """``password`` is a hash, None where somebody else verifies this user."""

@@ -304,12 +304,18 @@ class App:
                 gevent.sleep(0)
 
 
-def run(config: Config, *, log_level: str = "info", on_ready: Callable[[list[str]], None] | None = None) -> int:
+def run(
+    config: Config,
+    *,
+    log_level: str = "info",
+    log_json: bool = False,
+    on_ready: Callable[[list[str]], None] | None = None,
+) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit code. Raises ConfigError and StorageError at start.
 
     ``on_ready`` is called with the addresses once clients can connect. A second signal ends the process at once.
     """
-    logs.install(log_level)
+    logs.install(log_level, as_json=log_json)
     gc.set_threshold(*GC_THRESHOLDS)
     app = App(config)
     stopping = Event()
@@ -334,7 +340,8 @@ def run(config: Config, *, log_level: str = "info", on_ready: Callable[[list[str
         stopping.wait()
         log.info("stopping")
         app.stop()
-        log.info("stopped: %s", app.broker.stats.as_dict())
+        counters = {name: count for name, count in app.broker.stats.as_dict().items() if count}
+        log.info("stopped%s", f": {counters}" if counters else "", extra={"counters": counters})
         gc.freeze()  # or the exit searches everything for cycles: seconds, with 30,000 destinations
     finally:
         for handler in handlers:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import atexit
 import io
+import json
 import logging
 import os
 import select
@@ -21,6 +22,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
 from typing import Any, Final, NoReturn, TextIO
 
@@ -167,13 +169,33 @@ class _Raw(io.RawIOBase):
         return len(copy)
 
 
+class JsonFormatter(logging.Formatter):
+    """A record as one JSON object on a line: time (RFC 3339 in UTC), level, logger, message; exception and counters
+    where the record has them."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line, without its end."""
+        moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        fields = {
+            "time": moment.replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            fields["exception"] = self.formatException(record.exc_info)
+        if (counters := getattr(record, "counters", None)) is not None:
+            fields["counters"] = counters
+        return json.dumps(fields, ensure_ascii=False)
+
+
 class LogHandler(logging.Handler):
     """Queue each record, formatted, as one piece of an output."""
 
-    def __init__(self, output: Output) -> None:
+    def __init__(self, output: Output, formatter: logging.Formatter) -> None:
         super().__init__()
         self._output = output
-        self.setFormatter(logging.Formatter(FORMAT))
+        self.setFormatter(formatter)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Queue the record. Never blocks."""
@@ -186,18 +208,19 @@ class LogHandler(logging.Handler):
 _outputs: list[Output] = []
 
 
-def install(level: str) -> None:
+def install(level: str, *, as_json: bool = False) -> None:
     """Log to stderr, and let no write to stdout or stderr block from now on. For a process that is a broker's own.
 
     Args:
         level: The least level that is logged, such as ``"info"``.
+        as_json: Whether a record is a JSON object on a line, or text.
     """
     sys.stdout = _replaced(sys.stdout)
     sys.stderr = _replaced(sys.stderr)
     root = logging.getLogger()
     root.setLevel(level.upper())
     if isinstance(sys.stderr, io.TextIOWrapper) and isinstance(raw := sys.stderr.buffer, _Raw):
-        root.addHandler(LogHandler(raw._output))
+        root.addHandler(LogHandler(raw._output, JsonFormatter() if as_json else logging.Formatter(FORMAT)))
     atexit.register(flush)
 
 

@@ -55,6 +55,11 @@ def check(auth: AuthConfig) -> list[str]:
             f"{' and others are' if len(cheap) > 5 else ' is' if len(cheap) == 1 else ' are'} known here; "
             "make them anew with radiator passwd"
         )
+    if helpless := sorted(name for name in table.hashes if table.rights[name].nothing):
+        warnings.append(
+            f"{auth.users_file}: users without any right, who may log in and no more: {', '.join(helpless[:5])}"
+            f"{' and others' if len(helpless) > 5 else ''}"
+        )
     if auth.plugin is not None:
         load_plugin(auth.plugin)
     return warnings

@@ -46,6 +46,7 @@ from radiator.spark.sheets import chosen, left_out, load, overview
 from radiator.spark.sheets import options as asking
 from radiator.spark.sheets.options import Options
 from radiator.spark.sheets.work import Answers, Read, Sheet, Work
+from radiator.spark.waiting import waiting
 
 __all__ = ["LostRecords", "NoStore", "Report", "make_report", "reason"]
 
@@ -117,6 +118,8 @@ def make_report(
         raise ConfigError("a report needs the broker's data directory, or an archive, or both; got neither")
     place = None if path is None else open_store(path)
     logs = [] if place is None else partitions(place)  # a wrong path is told before Java is started
+    all_of_it = asked.destination is None and asked.start is None and asked.until is None
+    behind = waiting(path, now_ns) if path and os.path.isdir(path) and all_of_it and "lag" in names else []
     sharing = tempfile.TemporaryDirectory(prefix="radiator-told-")
     with _folder(folder), sharing as once, contextlib.ExitStack() as ending, contextlib.ExitStack() as forgetting:
         steps = len(names) + 2
@@ -140,7 +143,7 @@ def make_report(
                 lacks = _spelling(partial(absent, session, str(path), ending_offsets=until))
             sizes = {log.name: log.size_bytes for log in logs}
             known = None if place is None or archive is not None else Holdings(place.fs).destinations(ends(place))
-            work = Work(session, reader, asked, sizes, lacks, archive is not None, known)
+            work = Work(session, reader, asked, sizes, lacks, archive is not None, known, behind)
             found = [
                 (load(name), _run(work, name, partial(step, name, place, steps))) for place, name in enumerate(names, 1)
             ]

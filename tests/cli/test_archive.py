@@ -68,7 +68,12 @@ def test_a_run_says_what_it_did_and_the_next_one_that_there_was_nothing(
     assert sum(each["records"] for each in listed["days"]) == len(found)
     assert listed["ends"] == {"flights": len(found)}
     assert run(["archive", "ls", to]) == 0
-    assert f"{len(found):,} records in" in capfd.readouterr().out
+    shown = capfd.readouterr().out
+    assert f"{len(found):,} records in" in shown
+    for same in (["archive", "ls", "--to", to], ["archive", "--to", to, "ls"]):
+        assert run(same) == 0
+        assert capfd.readouterr().out == shown
+    assert run(["archive", "ls"]) == run(["archive", "ls", to, "--to", "other"]) == 2
 
 
 def test_a_trial_run_says_what_retention_took_before(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

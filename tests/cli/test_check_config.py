@@ -57,7 +57,9 @@ def test_a_schema_that_refuses_what_an_earlier_version_describes_is_refused_and_
 def test_hashes_whose_cost_tells_who_is_known_are_a_warning(tmp_path: Path) -> None:
     users = tmp_path / "users.yaml"
     cheap = PasswordHasher(time_cost=1, memory_cost=64, parallelism=1).hash("x")
-    users.write_text(f'users: {{a: {{password: "{make_hash("x")}"}}, old: {{password: "{cheap}"}}}}')
+    users.write_text(
+        f'users: {{a: {{password: "{make_hash("x")}", read: /a}}, old: {{password: "{cheap}", read: /a}}}}'
+    )
     text = f"auth: {{users_file: {users}}}\n"
     done = check(tmp_path / "c.yaml", text)
     assert done.returncode == 0 and "warning: " in done.stdout and "old is known here" in done.stdout

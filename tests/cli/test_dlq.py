@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
@@ -58,6 +59,14 @@ def test_show_prints_the_oldest(broker: BrokerProcess, capfd: Any) -> None:
     assert "bad 0" in text and "max-deliveries" in text and "bad 1" not in text
     records = [json.loads(line) for line in said(capfd, "dlq", "show", "/queue/dead.x", "--json").out.splitlines()]
     assert records[0]["body"] == "bad 0" and records[0]["id"]
+
+
+def test_an_id_is_shown_as_a_name_and_taken_as_it_is_shown(broker: BrokerProcess, capfd: Any) -> None:
+    shown = said(capfd, "dlq", "show", "/queue/dead.x", "-n", "1").out.split()[0]
+    assert shown == "/queue/dead.x@0"
+    done = said(capfd, "dlq", "drop", "/queue/dead.x", "--id", shown).out
+    assert done == "1 letter of /queue/dead.x dropped\n"
+    assert "%2F" not in said(capfd, "dlq", "drop", "/queue/dead.x", "--id", "/queue/dead.x@99", code=5).err
 
 
 def test_replay_sends_back_and_takes_away(broker: BrokerProcess, capfd: Any) -> None:
@@ -114,7 +123,7 @@ def test_a_message_that_a_client_sent_there_is_refused_by_name_and_the_others_go
     assert "no dead letter" in said(capfd, "dlq", "show", "/queue/dead.x").out
     done = said(capfd, "dlq", "replay", "/queue/dead.x", "--all", "--json", code=1)
     result = json.loads(done.out)
-    assert (result["replayed"], result["refused"]) == (letters, 1) and forged.id in done.err
+    assert (result["replayed"], result["refused"]) == (letters, 1) and unquote(forged.id) in done.err
     assert lying(broker.address, "/queue/payments") == []
     assert [each.id for each in lying(broker.address, "/queue/dead.x")] == [forged.id]
     said(capfd, "dlq", "replay", "/queue/dead.x", "--id", forged.id, code=1)
@@ -139,7 +148,7 @@ def test_a_forged_message_in_a_store_of_an_earlier_version_is_refused_too(
     (forged,) = lying(broker.address, "/queue/dead.x")
     assert forged.headers["dlq-destination"] == "/queue/payments", "it was stored so"
     assert "no dead letter" in said(capfd, "dlq", "show", "/queue/dead.x").out
-    assert forged.id in said(capfd, "dlq", "replay", "/queue/dead.x", "--all", code=1).err
+    assert unquote(forged.id) in said(capfd, "dlq", "replay", "/queue/dead.x", "--all", code=1).err
     assert lying(broker.address, "/queue/payments") == []
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,11 +16,12 @@ import pytest
 from radiator.cli import main as main_module
 from radiator.cli.common import EXIT_CODES, CommandFailed, exit_code
 from radiator.cli.formats import LETTERS
-from radiator.cli.main import COMMANDS, cli, run
+from radiator.cli.main import COMMANDS, SECTIONS, cli, run
 from radiator.cli.sources import FORMATS
 from radiator.cli.tail import position
 from radiator.client.errors import BadAddress, ConnectFailed, Disconnected, ServerError, TimedOut
 from radiator.errors import ConfigError, RadiatorError, StorageError
+from tests.running import BrokerProcess
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = (ROOT / "docs" / "cli.md").read_text("utf-8")
@@ -90,11 +92,53 @@ def test_shared_options_letters_formats_and_exit_codes_are_documented() -> None:
         assert f"| {code} | {about} |" in head
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "report"])
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("report", "help")])
 def test_every_command_knows_json(name: str) -> None:
     command = command_of(name)
     for one in command.commands.values() if isinstance(command, click.Group) else (command,):
         assert any("--json" in parameter.opts for parameter in one.params), one.name
+
+
+# --- help -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_of_a_command_names_the_connection_options_in_one_place(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["tail", "--help"]) == 0
+    page = capfd.readouterr().out
+    assert "--url" in page
+    assert "radiator help connection" in " ".join(page.split())
+    assert run(["help", "connection"]) == 0
+    shared = capfd.readouterr().out
+    for option in SHARED - {"--url", "--help"}:
+        assert option not in page
+        assert f"{option} " in shared or f"{option}," in shared
+    assert "--url" in shared
+
+
+def test_help_of_a_command_is_its_page(capfd: pytest.CaptureFixture[str]) -> None:
+    for path in (["send"], ["cursors", "set"], []):
+        assert run(["help", *path]) == 0
+        page = capfd.readouterr().out
+        assert run([*path, "--help"]) == 0
+        assert capfd.readouterr().out == page
+
+
+@pytest.mark.parametrize(
+    ("args", "meant"),
+    [(["sned", "x"], "send"), (["help", "tial"], "tail"), (["help", "cursors", "st"], "set"), (["archiv"], "archive")],
+)
+def test_a_command_that_is_none_is_answered_with_the_closest(
+    args: list[str], meant: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run(args) == 2
+    assert f"Did you mean {meant}?" in capfd.readouterr().err
+
+
+def test_the_list_of_commands_fits_80_columns_and_has_sections(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [f"{title}:" in lines for title in SECTIONS] == [True] * len(SECTIONS)
 
 
 # --- laziness ---------------------------------------------------------------------------------------------------------
@@ -187,6 +231,10 @@ def test_nobody_there_is_3(args: list[str], capfd: pytest.CaptureFixture[str]) -
         ["tail", "/a", "-f", "%s", "-J"],
         ["tail", "/a", "-f", "%q"],
         ["tail", "/a", "-o", "yesterday"],
+        ["tail", "/a", "-o", "@yesterday"],
+        ["tail", "/a", "-o", "ago:soon"],
+        ["tail", "/a", "-o", "time:never"],
+        ["tail", "/a", "--until", "-1w"],
         ["tail", "/a", "-c", "0"],
         ["tail", "/a", "--consume", "-o", "first"],
         ["tail", "/a", "--prefetch", "3"],
@@ -195,6 +243,7 @@ def test_nobody_there_is_3(args: list[str], capfd: pytest.CaptureFixture[str]) -
         ["send"],
         ["send", "/a", "-m", "x", "-f", "y"],
         ["send", "/a", "-H", ":x", "-m", "y"],
+        ["send", "/a", "-H", "destination:x", "-m", "y"],
         ["send", "/a", "--as", "xml"],
         ["check-config", "/does/not/exist"],
         ["check-config", "a", "--config", "b"],
@@ -222,6 +271,33 @@ def test_a_pipe_closed_by_its_reader_is_quiet() -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+@pytest.mark.parametrize(
+    "args", [["tail", os.fsdecode(b"/topic/\xff")], ["send", "/a", "x", "-H", os.fsdecode(b"a:\xff")]]
+)
+def test_an_argument_that_is_not_utf8_is_wrong_usage(
+    args: list[str], broker: BrokerProcess, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*args, "--url", broker.address]) == 2
+    shown = next(text for text in args if not text.isascii()).replace("\udcff", "\\xff")
+    assert capfd.readouterr().err == f"radiator: expected UTF-8 in names, headers and options, got '{shown}'\n"
+
+
+def test_an_interruption_before_the_command_line_is_loaded_shows_no_traceback() -> None:
+    code = (
+        "import os, runpy, signal, sys\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'click':\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        "runpy.run_module('radiator', run_name='__main__')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "--version"], capture_output=True, text=True, timeout=60, check=False, cwd=ROOT
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
+
+
 # --- positions and check-config ---------------------------------------------------------------------------------------
 
 
@@ -231,6 +307,8 @@ def test_a_pipe_closed_by_its_reader_is_quiet() -> None:
         ("first", "first"), ("beginning", "first"), ("next", "next"), ("end", "end"), ("last", "last"),
         ("7", "offset:7"), ("-10", "last:10"), ("@1357034400", "time:1357034400"), ("last:3", "last:3"),
         ("@2013-01-01T05:00:00Z", "time:2013-01-01T05:00:00Z"), ("ago:1h30m", "ago:1h30m"), ("offset:4", "offset:4"),
+        ("-1h30m", "ago:1h30m"), ("2013-01-01T05:00:00Z", "time:2013-01-01T05:00:00Z"),
+        ("@2013-01-01", "time:2013-01-01T00:00:00Z"), ("time:1357034400", "time:1357034400"),
     ],
 )  # fmt: skip
 def test_a_position_becomes_the_headers_words(text: str, header: str) -> None:

@@ -85,6 +85,12 @@ def test_messages_from_the_command_line_with_headers(capfdbinary: Any) -> None:
     assert out == b"/topic/args /topic/args 0 x=a:b k 3 one\n/topic/args /topic/args 1 x=a:b k 3 two\n"
 
 
+def test_a_text_that_is_not_utf8_is_sent_as_the_bytes_that_were_given(capfdbinary: Any) -> None:
+    assert run(["send", "/topic/bytes", "-m", os.fsdecode(b"caf\xe9")]) == 0
+    capfdbinary.readouterr()
+    assert printed(capfdbinary, "tail", "/topic/bytes", "-o", "first", "-e") == b"caf\xe9\n"
+
+
 def test_what_tail_prints_can_be_sent_again(capfdbinary: Any) -> None:
     with connect(os.environ["RADIATOR_URL"]) as connection:
         connection.send("/topic/original", b"\xff", {"tag-a": "b", "event-time": "7"})
@@ -175,6 +181,17 @@ def test_tail_into_a_closed_pipe_is_quiet() -> None:
     tail.process.stderr.close()
 
 
+def test_tail_ends_with_its_reader_although_no_message_comes() -> None:
+    tail = Tail("/topic/head", "-o", "first")
+    assert send_until_seen("/topic/head", tail, b"one") == b"one\n"
+    assert tail.process.stdout is not None
+    tail.process.stdout.close()
+    assert tail.process.wait(30) == 0
+    assert tail.process.stderr is not None
+    assert tail.process.stderr.read() == b""
+    tail.process.stderr.close()
+
+
 def test_consume_takes_messages_off_the_queue(capfdbinary: Any) -> None:
     assert run(["send", "/queue/eat", "-m", "1", "-m", "2", "-m", "3"]) == 0
     capfdbinary.readouterr()
@@ -199,8 +216,8 @@ def test_a_gap_is_told_on_stderr(capfdbinary: Any) -> None:
 
 
 def test_a_bad_subscription_is_explained(capfd: pytest.CaptureFixture[str]) -> None:
-    assert run(["tail", "/topic/a", "-o", "time:never"]) == 1
-    assert "bad-position" in capfd.readouterr().err
+    assert run(["tail", "/topic/a.>.b"]) == 1
+    assert "bad-pattern" in capfd.readouterr().err
 
 
 def test_a_lost_broker_is_3(start_broker: Any) -> None:

@@ -114,3 +114,24 @@ def test_of_two_that_change_the_file_at_once_both_have_an_effect(tmp_path: Path)
     os.close(directory)
     assert process.wait(60) == 0
     assert set(load_users(str(path)).users) == {"alice", "bob"}
+
+
+def test_a_user_without_rights_is_warned_about(tmp_path: Path) -> None:
+    path = tmp_path / "users.yaml"
+    assert b"alice has no rights" in passwd(str(path), "alice", "--stdin", stdin=b"one\n").stderr
+    assert b"alice has no rights" in passwd(str(path), "alice", "--stdin", stdin=b"two\n").stderr
+    path.write_text("users:\n  bob: {read: /topic/a}\n")
+    assert b"warning" not in passwd(str(path), "bob", "--stdin", stdin=b"one\n").stderr
+    assert b"warning" not in passwd(str(path), "bob", "--delete").stderr
+
+
+def test_check_config_names_the_users_without_rights(tmp_path: Path) -> None:
+    users, config = tmp_path / "users.yaml", tmp_path / "radiator.yaml"
+    users.write_text("users:\n  bob: {read: /topic/a}\n")
+    passwd(str(users), "alice", "--stdin", stdin=b"one\n")
+    passwd(str(users), "bob", "--stdin", stdin=b"one\n")
+    config.write_text(f"version: 1\nauth: {{users_file: {users}}}\n")
+    command = [sys.executable, "-m", "radiator", "check-config", str(config)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)
+    assert done.returncode == 0
+    assert "users without any right, who may log in and no more: alice\n" in done.stdout

@@ -40,7 +40,7 @@ def test_a_queue_is_emptied_through_its_broker(address: str, capfd: pytest.Captu
     assert run(["purge", "/queue/purged", "-y"]) == 0
     assert run(["purge", "/queue/purged", "-y"]) == 0
     assert capfd.readouterr().out.splitlines() == [
-        "1 messages of /queue/purged settled", "0 messages of /queue/purged settled"
+        "1 message of /queue/purged settled", "0 messages of /queue/purged settled"
     ]  # fmt: skip
 
 
@@ -100,7 +100,7 @@ def test_what_waits_for_its_moment_is_settled_too(address: str, capfd: pytest.Ca
         assert run(["purge", "/queue/later", "-y"]) == 0
         out, err = capfd.readouterr()
         assert out == "3 messages of /queue/later settled\n"
-        assert "1 messages of /queue/later are in the hands of other consumers" in err and "moment" not in err
+        assert "1 message of /queue/later is in the hands of other consumers" in err and "moment" not in err
         assert bodies(address, "/queue/later") == ["held"]
         connection.send("/queue/later", "new", {"delay": "1h"})
         held.ack(receipt=True)
@@ -123,8 +123,8 @@ def test_without_the_admin_right_what_waits_for_its_moment_is_left_and_told(
         connection.send("/queue/later", "now")
     assert run(["purge", "/queue/later", "-y"]) == 0
     out, err = capfd.readouterr()
-    assert out == "1 messages of /queue/later settled\n"
-    assert "1 messages of /queue/later wait for their moment" in err and "hands" not in err
+    assert out == "1 message of /queue/later settled\n"
+    assert "1 message of /queue/later is not due yet" in err and "hands" not in err
     assert broker.stop() == 0
 
 

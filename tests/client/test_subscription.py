@@ -54,6 +54,14 @@ def test_what_the_block_settled_itself_is_left_alone(fake: FakeBroker) -> None:
     assert settled(fake) == [("NACK", "m1"), ("ACK", "m2")]
 
 
+def test_a_delivery_without_with_says_how_to_take_a_message(fake: FakeBroker) -> None:
+    with connect(fake.address) as connection, connection.subscribe("/queue/a") as subscription:
+        delivery: Any = subscription.receive(0)
+        with pytest.raises(AttributeError, match="'body': write `with subscription.receive\\(\\) as message:`"):
+            delivery.body  # noqa: B018
+        assert not hasattr(delivery, "ack")
+
+
 def test_nothing_in_time_is_none(fake: FakeBroker) -> None:
     with connect(fake.address) as connection, connection.subscribe("/queue/a") as subscription:
         with subscription.receive(timeout=0.02) as message:

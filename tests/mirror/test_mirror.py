@@ -377,7 +377,7 @@ def test_nothing_is_called_caught_up_before_that_is_known(
         connection.send("/topic/a", b"x")
     assert run(["mirror", "--from", broker.address, "--to", str(tmp_path / "copy"), "--once"]) == 0
     out, err = capfd.readouterr()
-    assert "1 records added; 1 partitions" in out
+    assert "1 record added; 1 partition" in out
     assert "0 records added, connected" in err and "caught up" not in err
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -109,6 +110,32 @@ def test_the_same_id_stores_only_what_is_missing(
     assert len(held(shared_broker, "/topic/once")) == 600
     replay(capsys, *args[:-2])  # without one it is another replay
     assert len(held(shared_broker, "/topic/once")) == 1200
+
+
+def test_many_destinations_are_sent_to_one_only_after_a_question(
+    shared_broker: BrokerProcess, store: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    args = ["replay", "--speed", "max", "--data", store, "--url", shared_broker.address, "--to", "/topic/asked"]
+    monkeypatch.setattr("sys.stdin", Terminal("n\n"))
+    monkeypatch.setattr("sys.stderr", Terminal())
+    assert run(args) == 130
+    question = "send the messages of all 3 destinations to /topic/asked? (--destination selects some)"
+    assert capfd.readouterr().out == ""
+    assert question in sys.stderr.getvalue()  # type: ignore[attr-defined]
+    assert held(shared_broker, "/topic/asked") == []
+    assert run([*args, "--yes"]) == 0
+    assert run([*args, "--destination", "#"]) == 0
+    monkeypatch.undo()
+    capfd.readouterr()
+    assert run(args) == 0  # a script is not asked
+    assert capfd.readouterr().err.startswith("radiator: sending the messages of all 3 destinations to /topic/asked;")
+    assert run([*args[:-1], "/topic/asked.{name}"]) == 0
+    assert capfd.readouterr().err == ""
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
 
 def test_a_file_of_progress_goes_on_where_it_stopped(

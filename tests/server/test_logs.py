@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import json
+import logging
 import os
 import socket
 import subprocess
@@ -14,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from radiator.server import logs
 from radiator.server.logs import Output
 from tests.running import BrokerProcess
 from tests.server.wire import Wire
@@ -153,7 +156,39 @@ def test_the_last_lines_of_a_broker_are_written(start_broker: StartBroker) -> No
     broker = start_broker()
     assert broker.stop() == 0
     lines = broker.text().splitlines()
-    assert "stopped: {" in lines[-1] and "stopping" in lines[-2]
+    assert "stopped" in lines[-1] and "stopping" in lines[-2]
+
+
+def test_the_last_line_has_only_the_counters_that_counted(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    knock(broker)
+    assert broker.stop() == 0
+    counters = ast.literal_eval(broker.text().splitlines()[-1].partition("stopped: ")[2])
+    assert counters["not_stomp"] == 1
+    assert 0 not in counters.values()
+
+
+def test_with_json_the_log_is_json_too(start_broker: StartBroker) -> None:
+    broker = start_broker(options=["--json"])
+    knock(broker)
+    assert broker.stop() == 0
+    lines = [json.loads(line) for line in broker.text().splitlines()]
+    assert any(line.get("ready") for line in lines)
+    last = lines[-1]
+    assert (last["level"], last["logger"], last["counters"]["not_stomp"]) == ("info", "radiator.server", 1)
+    assert last["time"].endswith("Z")
+
+
+def test_a_traceback_is_a_field_of_a_json_line() -> None:
+    try:
+        raise KeyError("unforeseen")
+    except KeyError:
+        record = logging.LogRecord("radiator.x", logging.ERROR, "", 0, "failed: %s", ("\n",), sys.exc_info())
+    line = logs.JsonFormatter().format(record)
+    assert "\n" not in line
+    found = json.loads(line)
+    assert (found["level"], found["message"]) == ("error", "failed: \n")
+    assert found["exception"].endswith("KeyError: 'unforeseen'")
 
 
 @pytest.mark.parametrize("is_read", [False, True])

@@ -115,7 +115,7 @@ def test_the_program_of_the_readme_runs(spark: Any, writer: Writer, capsys: pyte
     writer.write("rooms", [Message("/topic/rooms.kitchen", b"x"), Message("/topic/hall", b"x")])
     (program,) = re.findall(r"```python\n(from radiator.spark .*?)```", README, re.DOTALL)
     exec(program.replace("./data", writer.root), {})
-    assert "|/topic/rooms.kitchen|    1|" in capsys.readouterr().out
+    assert "|/topic/rooms.kitchen|1    |" in capsys.readouterr().out
 
 
 def test_the_program_beside_kafkas_has_its_columns_with_their_types(spark: Any, writer: Writer) -> None:

@@ -30,16 +30,24 @@ _LAG = (
     Field("in_flight", "in flight", "count"),
     Field("members", "members", "count"),
 )
+_WAITING = (
+    Field("cursor", "cursor"),
+    Field("partition", "partition"),
+    Field("lag", "not acknowledged", "count"),
+    Field("oldest", "oldest received", "moment"),
+)
 
 
 def run(work: Work) -> Answers:
     samples = {"destination": work.options.samples}
     if work.options.samples == SAMPLES and work.never_held(SAMPLES):  # nobody has asked for it: no slip to be told
-        return {"lag": [], "lag_over_time": []}
+        return {"lag": [], "lag_over_time": [], "waiting": _waiting(work)}
     body = work.frame(*JOBS["lag"].columns, destination=work.options.samples)
     log = work.frame("partition", "offset", "receive_ns", destination=None, start_time=None)
     found = work.rows(lag(body, log), "lag")
     answers: Answers = {"lag": found, "lag_over_time": []}
+    if not found:
+        answers["waiting"] = _waiting(work)
     if found:
         answers["left_out"] = work.left_out()
         width = max(row["last"] for row in found) - min(row["first"] for row in found)
@@ -56,7 +64,7 @@ def section(answers: Answers, options: Options) -> Section:
             f"No sample of a cursor is in {where}, so nothing is known of the past. Beside the broker, "
             f"`radiator cursors sample --to {where} --every 30s` writes down how far behind everyone is."
         )
-        return Section("Lag", found=found, nothing=True)
+        return _waits(answers.get("waiting", []), found)
     graves = {row["destination"] for row in answers.get("left_out", ()) if row["why"] == DEAD_LETTER}
     worst = _worst(answers["lag_over_time"])
     drawn = [row for row in answers["lag_over_time"] if row["cursor"] in worst]
@@ -80,6 +88,35 @@ def section(answers: Answers, options: Options) -> Section:
     return Section(
         "Lag", text, found=_found(rows), stands_out=_stands_out(rows, graves), pictures=[picture], tables=[table]
     )
+
+
+def _waiting(work: Work) -> Rows:
+    """Cursors whose messages wait, but for dead letters: these wait for a person."""
+    if not work.waiting:
+        return []
+    graves = {row["destination"] for row in work.left_out() if row["why"] == DEAD_LETTER}
+    return [row for row in work.waiting if row["cursor"].removeprefix("queue:") not in graves]
+
+
+def _waits(rows: Rows, no_samples: str) -> Section:
+    """Without samples: what the files say of this moment."""
+    if not rows:
+        return Section("Lag", found=no_samples, nothing=True)
+    found: dict[str, Row] = {}
+    for row in rows:
+        one = found.setdefault(row["cursor"], {**row, "lag": 0})
+        one["lag"] += row["lag"]
+        one["oldest"] = min(one["oldest"], row["oldest"])
+    told = [
+        f"{row['cursor']}: {units.many(row['lag'], 'message')} not acknowledged, the oldest received at "
+        f"{units.moment(row['oldest'])}"
+        for row in sorted(found.values(), key=lambda row: -row["lag"])
+    ]
+    more = [f"and {len(told) - TOLD_MAX:,} cursors more"] if len(told) > TOLD_MAX else []
+    return Section(
+        "Lag", no_samples, found=f"Messages wait at {units.many(len(found), 'cursor')}.",
+        stands_out=[*told[:TOLD_MAX], *more], tables=[Table("Messages that wait", _WAITING, rows)],
+    )  # fmt: skip
 
 
 def _cursors(rows: Rows) -> list[str]:

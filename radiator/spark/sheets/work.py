@@ -74,9 +74,11 @@ class Work:
         absent: Callable[..., DataFrame] | None = None,
         archived: bool = False,
         known: Collection[str] | None = None,
+        waiting: Rows | None = None,
     ) -> None:
         self.spark, self.options, self.sizes = spark, options or Options(), sizes or {}
         self.absent, self.archived, self._known = absent, archived, known
+        self.waiting = waiting or []  # cursors whose messages wait, as of the files: ``radiator.spark.waiting``
         self.notes: list[str] = []  # what the reader of the report must know
         self._read = read
         self._totals: Rows | None = None

@@ -1,0 +1,54 @@
+"""``radiator help``: the page of a command, or the options that all commands share which talk to a broker."""
+
+from __future__ import annotations
+
+import click
+
+from radiator.cli.common import OK, ConnectionOption, connection_options, no_such_command
+
+CONNECTION = "connection"
+
+
+@click.command("help", short_help="Explain a command, or how to connect to a broker.")
+@click.argument("topic", nargs=-1)
+def show_help(topic: tuple[str, ...]) -> int:
+    """Explain TOPIC: a command, such as `cursors set`, or `connection`: how to connect to a broker."""
+    context = click.get_current_context().find_root()
+    if topic == (CONNECTION,):
+        click.echo(_connection(context))
+        return OK
+    command: click.Command = context.command
+    for name in topic:
+        known = command.list_commands(context) if isinstance(command, click.Group) else []
+        inner = command.get_command(context, name) if isinstance(command, click.Group) else None
+        if inner is None:
+            raise no_such_command(name, [*known, CONNECTION] if context.parent is None else known, context)
+        command, context = inner, click.Context(inner, info_name=name, parent=context)
+    click.echo(command.get_help(context))
+    return OK
+
+
+@click.command(CONNECTION)
+@connection_options
+def _options() -> None:
+    """Options of every command that talks to a broker.
+
+    ADDRESS is HOST:PORT, stomp://[LOGIN:PASSCODE@]HOST:PORT, stomp+tls://HOST:PORT, ws://HOST:PORT/PATH,
+    wss://HOST:PORT/PATH or unix:PATH. The environment variable RADIATOR_URL takes the place of --url.
+    """
+
+
+def _connection(root: click.Context) -> str:
+    context = click.Context(_options, info_name="COMMAND", parent=root)
+    formatter = context.make_formatter()
+    formatter.write_usage("radiator COMMAND", "[OPTIONS]")
+    _options.format_help_text(context, formatter)
+    records = []
+    for option in _options.params:
+        if isinstance(option, ConnectionOption):
+            records.append(option.shared_help_record(context))
+        elif isinstance(option, click.Option):
+            records.append((f"{option.opts[0]} {option.metavar}", f"Where the broker is.  [default: {option.default}]"))
+    with formatter.section("Options"):
+        formatter.write_dl(records)
+    return formatter.getvalue().rstrip("\n")

@@ -1,0 +1,33 @@
+"""Hints about destinations that are probably slips. For the broker any name is one, so a hint forbids nothing."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from radiator.cli.common import say
+
+KINDS = ("queue", "topic")
+ALIKE = 0.85  # of difflib: `topics`, `queues`, `queu`
+
+
+def hint_at(names: Iterable[str]) -> None:
+    """Report on stderr what each name probably should have been."""
+    for name in names:
+        if meant := probably(name):
+            say(f"hint: {meant}")
+
+
+def probably(name: str) -> str | None:
+    """A sentence about a name whose first part looks like ``/queue/`` or ``/topic/`` and is not, or that ends there."""
+    first, _, rest = name.lstrip("/").partition("/")
+    close = difflib.get_close_matches(first.lower(), KINDS, n=1, cutoff=ALIKE)
+    if not close:
+        return None
+    prefix = f"/{close[0]}/"
+    if not rest:
+        return f"{name} has no name behind the prefix {prefix}; did you mean {prefix}NAME?"
+    if name.startswith(prefix):
+        return None
+    kind = "; it is a topic, as the names of queues begin with /queue/" if close[0] == "queue" else ""
+    return f"{name} is another destination than {prefix}{rest}{kind}"

@@ -1,0 +1,43 @@
+"""Hints about names that are probably slips."""
+
+from __future__ import annotations
+
+import pytest
+
+from radiator.cli.hints import probably
+from radiator.cli.main import run
+from tests.running import BrokerProcess
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("topic/rooms", "topic/rooms is another destination than /topic/rooms"),
+        ("/topics/a", "/topics/a is another destination than /topic/a"),
+        ("/Topic/a.b/c", "/Topic/a.b/c is another destination than /topic/a.b/c"),
+        (
+            "queue/a",
+            "queue/a is another destination than /queue/a; it is a topic, as the names of queues begin with /queue/",
+        ),
+        ("/queue/", "/queue/ has no name behind the prefix /queue/; did you mean /queue/NAME?"),
+        ("/queues", "/queues has no name behind the prefix /queue/; did you mean /queue/NAME?"),
+    ],
+)
+def test_a_slip_gets_a_hint(name: str, hint: str) -> None:
+    assert probably(name) == hint
+
+
+@pytest.mark.parametrize(
+    "name", ["/queue/a", "/topic/a/b", "/topic/>", "a", "#", "/temp-queue/a", "/quote/a", "rooms/a"]
+)
+def test_other_names_get_none(name: str) -> None:
+    assert probably(name) is None
+
+
+def test_a_message_with_a_hint_is_sent_all_the_same(broker: BrokerProcess, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["send", "topic/rooms", "x", "--url", broker.address]) == 0
+    out, err = capfd.readouterr()
+    assert out == "1 message stored: topic/rooms offset 0\n"
+    assert err == "radiator: hint: topic/rooms is another destination than /topic/rooms\n"
+    assert run(["tail", "topic/rooms", "-o", "first", "-e", "--url", broker.address]) == 0
+    assert capfd.readouterr().out == "x\n"
