@@ -44,7 +44,11 @@ class Inbox(Protocol):
     """Receive MESSAGE frames. The reader thread calls the methods with ``lock`` held."""
 
     def put(self, frame: Frame) -> None:
-        """Store a frame."""
+        """Store a frame.
+
+        Args:
+            frame: A MESSAGE frame.
+        """
 
     def wake(self) -> None:
         """Wake the threads that wait for a frame, because one was stored or the link has failed."""

@@ -29,22 +29,42 @@ CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE = "RADIATOR_CA", "RADIATOR_CERT", "RADI
 
 
 class Socket(Protocol):
-    """The socket methods that a link calls, as in the ``socket`` module."""
+    """The socket methods that a link calls, as in the ``socket`` module. All may raise OSError, also TimeoutError."""
 
     def send(self, data: Any, /) -> int:
-        """Send a part of ``data`` and return its length in bytes."""
+        """Send a part of the data and return its length in bytes.
+
+        Args:
+            data: The bytes to send.
+        """
 
     def sendall(self, data: Any, /) -> None:
-        """Send all of ``data``."""
+        """Send all of the data.
+
+        Args:
+            data: The bytes to send.
+        """
 
     def recv(self, size: int, /) -> bytes:
-        """Return up to ``size`` bytes, or no bytes at the end of the stream."""
+        """Return received bytes, or no bytes at the end of the stream.
+
+        Args:
+            size: The maximum number of bytes.
+        """
 
     def settimeout(self, seconds: float | None, /) -> None:
-        """Set the time limit of ``send`` and ``recv``, in seconds; None waits without limit."""
+        """Set the time limit of ``send`` and ``recv``.
+
+        Args:
+            seconds: The limit in seconds; None waits without limit.
+        """
 
     def shutdown(self, how: int, /) -> None:
-        """End the connection in the direction ``how``."""
+        """End the connection.
+
+        Args:
+            how: The direction, as for ``socket.shutdown``.
+        """
 
     def close(self) -> None:
         """Close the socket."""
