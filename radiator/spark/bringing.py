@@ -1,12 +1,12 @@
-"""The package where Spark 4.3 forgets it: in streams of a session to which it came as a file.
+"""Import the package from a file of the session in streams, where Spark 4.3 does not do it.
 
-Spark puts such a file into a directory of the session, and tells its Python processes which one. For streaming sources
-and sinks written in Python it does not: planning is told ``streaming_job``, into which nothing is put, and tasks are
-told that there is no session. So what is sent there says by itself which file it needs, and finds it, before anything
-of the package is needed.
+Spark copies such a file into a directory of the session, and passes the directory to its Python processes. For
+streaming sources and sinks in Python it does not: the planning process gets ``streaming_job``, an empty directory, and
+tasks get no session. So objects that are sent there carry the name of the file, and find it before they import the
+package.
 
-Knows: where Spark keeps the files of a session. Must not know: how the package is made, or what is sent.
-Invariant: where the package is installed, or found without this, nothing is different.
+Uses the directories of a session's files.
+Invariant: if the package is installed, or is found without this module, nothing is different.
 """
 
 from __future__ import annotations
@@ -23,21 +23,28 @@ import radiator
 
 
 def bring(reduced: Any) -> Any:
-    """Instead of what an object of this package tells pickle by itself (its ``__reduce_ex__``)."""
+    """Return the pickle form of an object, extended by the search for the package if this process runs from a zip file.
+
+    Args:
+        reduced: The result of the ``__reduce_ex__`` of the object.
+    """
     package = Path(radiator.__file__).parent.parent
     if not package.is_file():
         return reduced
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # where it arrives there may be no package to import
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the receiver may be unable to import this module
     return _arrived, (package.name, cloudpickle.dumps(reduced))
 
 
 def _arrived(name: str, data: bytes) -> Any:
-    """The name of the file is known. That of the directory is not: a stream has a session of its own."""
+    """Import the package and restore the object, in the receiving process.
+
+    The name of the file is known. The directory is not, because a stream has a session of its own.
+    """
     from pyspark.core.files import SparkFiles
 
     if importlib.util.find_spec("radiator") is None:
-        told = Path(SparkFiles.getRootDirectory())
-        root = told.parent if told.name == "streaming_job" else told
+        given = Path(SparkFiles.getRootDirectory())
+        root = given.parent if given.name == "streaming_job" else given
         found = next((path for form in (name, f"*/{name}") for path in root.glob(form)), None)
         if found is not None:
             sys.path.insert(1, str(found.resolve()))

@@ -1,16 +1,17 @@
-"""Where a stream stands: what Spark writes to the checkpoint as JSON, and how one micro-batch follows another.
+"""Represent the progress of a stream: the JSON in Spark's checkpoint, and how one micro-batch follows another.
 
     {"flights": 1000, "/topic/a": {"from": 0, "next": 17}}
 
-By partition the first offset that has not been read. A partition that is new in a batch also says where the batch
-begins with it, since the batch before knows nothing of it: so a batch that is planned again after a crash is the same
-batch, whatever ``latest`` or retention would say by now. That holds for the very first batch too.
+Each partition has the first offset that has not been read. A partition that is new in a batch also has the start of the
+batch, because the previous batch does not contain it. So a batch that is planned again after a crash is the same batch,
+whatever ``latest`` or retention would give by then. That is true for the very first batch too.
 
-A new partition begins at its start, as in Kafka. A partition that holds nothing wanted is not in the offsets as long as
-it holds only the destination it is named after; if it holds several, its offset moves on by itself.
+A new partition starts at its first offset, as in Kafka. A partition without matching records is not in the offsets
+while it contains only the destination that it is named after. If it contains several, its offset advances without
+reading.
 
-Knows: numbers and names. Must not know: files, pyspark. Pure functions.
-Invariant: an offset only ever rises, and each offset of a partition from where it began lies in exactly one batch.
+Must not import files or pyspark. All functions are pure.
+Invariant: an offset never decreases, and each offset of a partition from its start on is in exactly one batch.
 """
 
 from __future__ import annotations
@@ -22,22 +23,39 @@ from typing import Any, NamedTuple
 
 from radiator.errors import StorageError
 
-Offsets = Mapping[str, Any]  # as JSON has it
+Offsets = Mapping[str, Any]  # a JSON object
 
 
 class Mark(NamedTuple):
-    """``next``: the first offset that was not read. ``begin``: of the batch, where the one before does not say."""
+    """The progress in one partition.
+
+    Attributes:
+        next: The first offset that was not read.
+        begin: The start of the batch, if the previous batch does not contain the partition.
+    """
 
     next: int
     begin: int | None = None
 
     @property
     def json(self) -> int | dict[str, int]:
+        """The progress in the form of the checkpoint."""
         return self.next if self.begin is None else {"from": self.begin, "next": self.next}
 
 
 def marks(offsets: Offsets) -> dict[str, Mark]:
-    """Raises StorageError if these are not ours."""
+    """Return the progress by partition.
+
+    Args:
+        offsets: The JSON object in the checkpoint.
+
+    Raises:
+        StorageError: The object has another form: another source wrote the checkpoint.
+
+    Example:
+        >>> marks({"flights": 1000})
+        {'flights': Mark(next=1000, begin=None)}
+    """
     if not isinstance(offsets, Mapping):
         raise _foreign("offsets by partition", offsets)
     found = {}
@@ -58,7 +76,11 @@ def _foreign(expected: str, got: object) -> StorageError:
 
 
 def first(begins: Mapping[str, int]) -> Offsets:
-    """The offsets of a query that has read nothing."""
+    """Return the offsets of a query that has read nothing.
+
+    Args:
+        begins: The start of each partition.
+    """
     return {name: Mark(offset, offset).json for name, offset in sorted(begins.items())}
 
 
@@ -70,9 +92,19 @@ def following(
     idle: Collection[str] = (),
     gone: Collection[str] = (),
 ) -> Offsets:
-    """The offsets after the next batch; ``start`` itself if there is nothing new. ``ends``: how far each partition
-    may be read; ``born``: where those begin that ``start`` does not know. ``limit``: how many offsets, about; those of
-    ``idle`` partitions, which hold nothing wanted, do not count. ``gone`` are left out from now on."""
+    """Return the offsets at the end of the next batch; ``start`` itself if there is nothing new.
+
+    Args:
+        start: The offsets at the start of the batch.
+        ends: The end of each partition.
+        born: The start of the partitions that ``start`` does not contain.
+        limit: The approximate maximum number of offsets, or None.
+        idle: Partitions without matching records; their offsets do not count.
+        gone: Partitions to remove from the offsets.
+
+    Raises:
+        StorageError: ``start`` is not of this source.
+    """
     before = {name: mark for name, mark in marks(start).items() if name not in gone}
     begins = {name: before[name].next if name in before else born[name] for name in ends}
     todo = {name: ends[name] - begins[name] for name in ends if ends[name] > begins[name]}
@@ -89,8 +121,18 @@ def following(
 
 
 def spread(todo: Mapping[str, int], limit: int) -> dict[str, int]:
-    """Of each partition a share in proportion to what it has, and one offset at least, as Kafka's source does it: no
-    partition waits for ever beside a large one."""
+    """Return the number of offsets to read of each partition: in proportion to its backlog, and at least one.
+
+    Kafka's source does the same, so that no partition waits behind a large one.
+
+    Args:
+        todo: The number of unread offsets of each partition.
+        limit: The approximate total.
+
+    Example:
+        >>> spread({"a": 900, "b": 100}, 10)
+        {'a': 9, 'b': 1}
+    """
     total = sum(todo.values())
     if total <= limit:
         return dict(todo)
@@ -98,8 +140,16 @@ def spread(todo: Mapping[str, int], limit: int) -> dict[str, int]:
 
 
 def between(start: Offsets, end: Offsets) -> dict[str, tuple[int, int]]:
-    """What the batch reads: of each partition with something to read, from where to where."""
-    if start == end:  # a batch for the sake of others, of a watermark say
+    """Return the half-open range of offsets that a batch reads, for each partition with something to read.
+
+    Args:
+        start: The offsets at the start of the batch.
+        end: The offsets at the end of the batch.
+
+    Raises:
+        StorageError: The offsets are not of this source, or do not say where a partition starts.
+    """
+    if start == end:  # an empty batch, for example to advance a watermark
         return {}
     before, found = marks(start), {}
     for name, mark in marks(end).items():

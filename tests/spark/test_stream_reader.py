@@ -181,7 +181,7 @@ def test_offsets_that_retention_took_are_an_error_or_left_out(
     query = query.again(failOnDataLoss="false", maxOffsetsPerTrigger=1000)
     found = query.available_now()
     assert joined(found) == {"a": list(range(start, 200))}
-    assert f"it goes on at {start}" in capfd.readouterr().err
+    assert f"the query continues at {start}" in capfd.readouterr().err
 
 
 def test_what_the_log_has_given_up_is_read_from_the_archive(rolling: Writer, tmp_path: Path) -> None:

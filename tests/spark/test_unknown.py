@@ -49,7 +49,10 @@ def test_choices_that_leave_nothing_to_each_other_are_told(root: str, capsys: py
     for more in ({"partition": "/topic/clicks-1"}, {"endingOffsets": '{"/topic/clicks-1": 1}'}):
         Reader(parse({**given, **more}), SCHEMA).partitions()
         told = capsys.readouterr().err
-        assert "none of these destinations in these partitions yet (/topic/clicks-1): both choices hold" in told
+        assert (
+            "none of these destinations in these partitions yet (/topic/clicks-1): a record must match both options"
+            in told
+        )
         assert told.count("\n") == 1
     Reader(parse({**given, "partition": "/topic/clicks-1,/topic/orders.eu"}), SCHEMA).partitions()
     assert capsys.readouterr().err == ""

@@ -1,4 +1,4 @@
-"""The sheet ``dead-letters``: what was given up, why and where; when; after how many deliveries and how old."""
+"""Show dead letters: cause and origin, time, number of deliveries and age."""
 
 from __future__ import annotations
 
@@ -56,6 +56,14 @@ _DELIVERIES = (
 
 
 def run(work: Work) -> Answers:
+    """Query the log and return the answers of the section ``dead-letters``.
+
+    Args:
+        work: The part of the log, and the jobs.
+
+    Raises:
+        LostRecords: Records cannot be read, and the report fails on data loss.
+    """
     found = work.job("dead_letters", again=Again.AS_IT_IS)
     if not found:
         return dict.fromkeys(_ANSWERS, found)
@@ -73,6 +81,12 @@ def run(work: Work) -> Answers:
 
 
 def section(answers: Answers, options: Options) -> Section:
+    """Return the section ``dead-letters`` of the page.
+
+    Args:
+        answers: The result of ``run``.
+        options: The options of the report.
+    """
     rows = answers["dead_letters"]
     if not rows:
         return Section("Dead letters", found="No dead letter is in the log.", nothing=True)
@@ -148,7 +162,7 @@ def _rest(rows: Rows) -> str:
 
 
 def _stands_out(rows: Rows) -> list[str]:
-    """A line for each place and cause; of many, the last line is the rest."""
+    """Return a line for each origin and cause; if there are many, the last line counts the rest."""
     told = rows if len(rows) <= TOLD_MAX + 1 else rows[:TOLD_MAX]
     lines = [f"{units.many(row['letters'], 'letter')} of {_place(row)}: {row['cause']}" for row in told]
     rest = sum(row["letters"] for row in rows[len(told) :])
@@ -161,7 +175,7 @@ def _place(row: dict[str, object]) -> str:
 
 
 def _origin(row: dict[str, object]) -> str:
-    """Anybody may have sent a message that says it is a dead letter, and says no more."""
+    """Return the origin; any client may have sent a message with ``dlq-reason`` and without an origin."""
     return str(row["origin"] or "a place that they do not name")
 
 

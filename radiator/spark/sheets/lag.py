@@ -1,4 +1,4 @@
-"""The sheet ``lag``: how far behind cursors were over time, from the samples that are in the log itself."""
+"""Show the lag of cursors over time, from the samples in the log itself."""
 
 from __future__ import annotations
 
@@ -33,6 +33,14 @@ _LAG = (
 
 
 def run(work: Work) -> Answers:
+    """Query the log and return the answers of the section ``lag``.
+
+    Args:
+        work: The part of the log, and the jobs.
+
+    Raises:
+        LostRecords: Records cannot be read, and the report fails on data loss.
+    """
     samples = {"destination": work.options.samples}
     if work.options.samples == SAMPLES and work.never_held(SAMPLES):  # nobody has asked for it: no slip to be told
         return {"lag": [], "lag_over_time": []}
@@ -49,6 +57,12 @@ def run(work: Work) -> Answers:
 
 
 def section(answers: Answers, options: Options) -> Section:
+    """Return the section ``lag`` of the page.
+
+    Args:
+        answers: The result of ``run``.
+        options: The options of the report.
+    """
     rows = answers["lag"]
     if not rows:
         where = options.samples
@@ -104,7 +118,7 @@ def _found(rows: Rows) -> str:
 
 
 def _stands_out(rows: Rows, graves: set[str]) -> list[str]:
-    """A line for each name that stands still, or falls behind more and more, whatever the number of its partitions."""
+    """Return a line for each cursor that does not advance or whose lag grows, with its partitions combined."""
     still = _by_name(row for row in rows if _stands_still(row))
     falling = _by_name(row for row in rows if _falls_behind(row) and row["cursor"] not in still)
     worst = sorted([*still.values(), *falling.values()], key=lambda row: (row["destination"] in graves, -row["lag"]))
@@ -113,7 +127,7 @@ def _stands_out(rows: Rows, graves: set[str]) -> list[str]:
 
 
 def _by_name(rows: Iterable[Row]) -> dict[str, Row]:
-    """The partitions of each name as one."""
+    """Yield the partitions of each cursor as one row."""
     found: dict[str, Row] = {}
     for row in rows:
         one = found.setdefault(row["cursor"], {**row, "lag": 0, "slope": 0.0, "partitions": 0, "age_ms": None})

@@ -1,4 +1,4 @@
-"""The sheet ``latency``: percentiles of the way from the event to its transmission and on to the broker."""
+"""Show percentiles of the time from the event to its transmission and to the broker."""
 
 from __future__ import annotations
 
@@ -34,6 +34,14 @@ def _fields(options: Options) -> tuple[Field, ...]:
 
 
 def run(work: Work) -> Answers:
+    """Query the log and return the answers of the section ``latency``.
+
+    Args:
+        work: The part of the log, and the jobs.
+
+    Raises:
+        LostRecords: Records cannot be read, and the report fails on data loss.
+    """
     return {
         "left_out": work.left_out(),
         "latency_all": work.job("latency", by=()),
@@ -42,6 +50,12 @@ def run(work: Work) -> Answers:
 
 
 def section(answers: Answers, options: Options) -> Section:
+    """Return the section ``latency`` of the page.
+
+    Args:
+        answers: The result of ``run``.
+        options: The options of the report.
+    """
     rows, everything, notes = answers["latency"], answers["latency_all"], of_old_times(answers)
     if not rows:
         found = " ".join(["No message carries event-time or transmit-time, so there is nothing to measure.", *notes])
@@ -116,7 +130,7 @@ def _stands_out(everything: Rows, rows: Rows, leg: dict[str, Any]) -> list[str]:
 
 
 def _wrong(rows: Rows) -> str:
-    """The destinations with the most messages whose later time is the earlier one."""
+    """Return the destinations with the most messages whose later time is the earlier one."""
     messages: Counter[str] = Counter()
     for row in rows:
         messages[row["destination"]] += row["first_negative"]

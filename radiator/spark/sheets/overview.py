@@ -1,4 +1,7 @@
-"""The head of a page that joins several sheets: the log in a few figures, from the answers of the sheets below it."""
+"""Build the top section of a page with several sections.
+
+It shows the log in a few numbers, from the answers of the other sections.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,12 @@ def _fields(options: Options) -> tuple[Field, ...]:
 
 
 def section(answers: Answers, options: Options) -> Section:
-    """``answers`` has ``totals``, and may have ``integrity``."""
+    """Return the section.
+
+    Args:
+        answers: The answers, with ``totals``, and ``integrity`` if it was queried.
+        options: The options of the report.
+    """
     totals, integrity = answers["totals"], answers.get("integrity")
     if not totals:
         others = answers.get("left_out")

@@ -1,6 +1,6 @@
-"""The sheet ``traffic``: messages and bytes per destination over time, by time of arrival and by time of event.
+"""Show messages and bytes per destination over time, by receive time and by event time.
 
-Of very many destinations the busiest stand by name over time, and the rest together: a page does not show more.
+Of very many destinations the busiest have names over time, and the rest is one series.
 """
 
 from __future__ import annotations
@@ -50,6 +50,14 @@ def _fields(options: Options) -> tuple[Field, ...]:
 
 
 def run(work: Work) -> Answers:
+    """Query the log and return the answers of the section ``traffic``.
+
+    Args:
+        work: The part of the log, and the jobs.
+
+    Raises:
+        LostRecords: Records cannot be read, and the report fails on data loss.
+    """
     totals = work.totals()
     answers: Answers = {
         "left_out": work.left_out(),
@@ -67,8 +75,10 @@ def run(work: Work) -> Answers:
 
 
 def _strays(work: Work) -> Rows:
-    """One row if a few events lie so far from all others that nothing could be seen of these: how many are earlier and
-    later, and from when to when the others are."""
+    """Return one row if a few events are so far from all others that a chart would show nothing else.
+
+    The row has the number of earlier and later ones, and the time span of the others.
+    """
     totals = work.totals()
     near = max(span(totals), NEAR_MIN)
     if span(totals, "event") <= FAR_TIMES * near:
@@ -112,6 +122,12 @@ def _over_time(work: Work, clock: str, width: timedelta, within: tuple[datetime,
 
 
 def section(answers: Answers, options: Options) -> Section:
+    """Return the section ``traffic`` of the page.
+
+    Args:
+        answers: The result of ``run``.
+        options: The options of the report.
+    """
     totals, rows = answers["totals"], answers["traffic"]
     if not totals:
         return Section("Traffic", found="No message was found.", nothing=True)
@@ -196,13 +212,20 @@ def _found(totals: Rows) -> str:
 
 
 def _graves(answers: Answers) -> frozenset[str]:
-    """Destinations that hold dead letters only: it is no news that none comes."""
+    """Return the destinations that have only dead letters, whose silence is no finding."""
     dead = {row["destination"]: row["messages"] for row in answers.get("left_out", ()) if row["why"] == DEAD_LETTER}
     return frozenset(row["destination"] for row in answers["totals"] if dead.get(row["destination"]) == row["messages"])
 
 
 def stands_out(rows: Rows, totals: Rows, options: Options, graves: Collection[str] = ()) -> list[str]:
-    """Bursts, and who was silent in the middle or is silent at the end; of ``graves`` nobody expects anything."""
+    """Return findings: bursts, and destinations that were silent in the middle or are silent at the end.
+
+    Args:
+        rows: The messages per destination and time bucket.
+        totals: The answer of the job ``totals``.
+        options: The options of the report.
+        graves: Destinations whose silence is no finding.
+    """
     width, words = options.width(span(totals))
     said = _bursts(rows, words)
     silent = [
@@ -237,7 +260,7 @@ def _brief(lines: list[str], what: str) -> list[str]:
 
 
 def _bursts(rows: Rows, width: str) -> list[str]:
-    """The largest of each destination that made one, and the largest that many made together."""
+    """Return the largest burst of each destination with one, and the largest burst of many together."""
     buckets: dict[Any, int] = {}
     largest: dict[Any, dict[str, Any]] = {}
     for row in rows:
@@ -262,7 +285,7 @@ def _bursts(rows: Rows, width: str) -> list[str]:
 
 
 def _pauses(rows: Rows, width: timedelta) -> Iterator[tuple[str, datetime, datetime]]:
-    """The longest time without a message of each that is there almost always."""
+    """Return the longest time without a message of each destination that is almost always active."""
     moments: dict[str, list[datetime]] = {}
     for row in rows:
         moments.setdefault(row["destination"], []).append(row["start"])
@@ -278,7 +301,7 @@ def _pauses(rows: Rows, width: timedelta) -> Iterator[tuple[str, datetime, datet
 
 
 def _stopped(row: dict[str, Any], end: datetime) -> str:
-    """How often it had sent that has stopped long before the end; else nothing."""
+    """Return the number of usual intervals since the last message of a destination that has stopped; else nothing."""
     if row["messages"] < STOPPED_MIN:
         return ""
     every = (row["last_received"] - row["first_received"]) / (row["messages"] - 1)
