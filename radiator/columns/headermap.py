@@ -6,7 +6,7 @@ positions of all names and values. They become one Arrow string array over the b
 per line (name, colon, value, rest); names and values are two ``take``s of it. Only tokens with a backslash are decoded
 in Python, by the header codec.
 
-Blocks with the same names use ``alike`` instead. Blocks that do not have this form, or are not UTF-8 (another program
+Blocks with the same names use ``uniform`` instead. Blocks that do not have this form, or are not UTF-8 (another program
 wrote them), are decoded one by one; bytes that are not UTF-8 become U+FFFD.
 
 Uses stored header blocks. Must not import batches, files or Spark.
@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from radiator.columns.alike import alike
 from radiator.columns.batches import Bytes, Ints, Offsets
+from radiator.columns.uniform import uniform_blocks
 from radiator.errors import ProtocolError
 from radiator.stomp.headers import split_block, unescape
 
@@ -40,7 +40,7 @@ class HeaderMaps:
 
     def __init__(self, data: Bytes, offsets: Offsets) -> None:
         self._data, self._offsets = data, offsets
-        self._alike = alike(data, offsets)
+        self._uniform = uniform_blocks(data, offsets)
         self._looked = False
 
     def _look(self) -> None:
@@ -78,7 +78,7 @@ class HeaderMaps:
 
     def headers(self) -> pa.MapArray:
         """Return all headers, one map per block."""
-        if self._alike is not None and (maps := self._alike.maps(b"")) is not None:
+        if self._uniform is not None and (maps := self._uniform.maps(b"")) is not None:
             return maps
         self._look()
         if not self._regular:
@@ -87,7 +87,7 @@ class HeaderMaps:
 
     def tags(self) -> pa.MapArray:
         """Return the headers whose names begin with ``tag-``, without that prefix, one map per block."""
-        if self._alike is not None and (maps := self._alike.maps(TAG_PREFIX.encode())) is not None:
+        if self._uniform is not None and (maps := self._uniform.maps(TAG_PREFIX.encode())) is not None:
             return maps
         self._look()
         if not self._regular:

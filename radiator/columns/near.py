@@ -77,7 +77,7 @@ def instead(name: str, found: Collection[str]) -> str:
     numbered = [each for each in found if re.fullmatch(re.escape(name) + r"-\d+", each)]
     if numbered:
         numbered.sort(key=lambda each: int(each[len(name) + 1 :]))
-        return f"{name} is a destination; it lies in partitions {_some(numbered)}; {SNAPSHOT}"
+        return f"{name} is a destination; its partitions are {_some(numbered)}; {SNAPSHOT}"
     alike = near(name, found, SHOWN)
     rest = [each for each in sorted(found) if each not in alike]
     meant = f"did you mean {alike[0]!r}? It has" if alike else "it has"

@@ -24,11 +24,11 @@ from typing import NamedTuple
 from radiator.columns.files import Place, open_store, shown, together
 from radiator.columns.heads import End, Holdings, absent, ends, stored
 from radiator.columns.log import confirms, index_of, look
-from radiator.columns.moments import offset_at
 from radiator.columns.near import instead
 from radiator.columns.options import SPLIT_BYTES_MAX, SPLIT_BYTES_MIN, ReadOptions
 from radiator.columns.scan import LostRecords, SegmentRange
 from radiator.columns.selection import HIGH, Selection
+from radiator.columns.times import offset_at
 from radiator.columns.warn import warn
 from radiator.errors import StorageError
 from radiator.limits import KIB

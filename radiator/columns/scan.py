@@ -30,7 +30,7 @@ from radiator.columns.batches import Batches, Bytes
 from radiator.columns.checksum import crc32
 from radiator.columns.decode import Counters
 from radiator.columns.files import REMOTE_CHUNK_BYTES, RemoteFiles, remedy
-from radiator.columns.joint import small_batches
+from radiator.columns.joint_crc import small_batches
 from radiator.columns.partial import Reach, read_part
 from radiator.errors import StorageError
 from radiator.limits import MIB

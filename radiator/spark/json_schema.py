@@ -185,8 +185,8 @@ class _Reading:
             for name, schema in properties.items():
                 self._count()
                 kind = self.type_of(schema, depth + 1)
-                told = schema.get("description") if isinstance(schema, Mapping) else None
-                comment = {"comment": told} if isinstance(told, str) else None
+                description = schema.get("description") if isinstance(schema, Mapping) else None
+                comment = {"comment": description} if isinstance(description, str) else None
                 fields.append(StructField(name, _TEXT if kind is None else kind, True, comment))
             return _struct(fields)
         others = flat.get("additionalProperties")
@@ -302,14 +302,14 @@ def _merge(flat: dict[str, Any], part: Schema) -> None:
 
 
 def _types_of(flat: Schema) -> list[str]:
-    told = _listed(flat["type"]) if "type" in flat else None
+    named = _listed(flat["type"]) if "type" in flat else None
     values = [flat["const"]] if "const" in flat else flat.get("enum")
     if isinstance(values, list):
         seen = list(dict.fromkeys(map(_type_name, values)))
-        return seen if told is None else _common(told, seen)
-    if told is None:
-        told = list(dict.fromkeys(kind for keyword, kind in _HINTS.items() if keyword in flat))
-    return [name for name in told if name in _TYPES] or (["null"] if told else list(_TYPES))
+        return seen if named is None else _common(named, seen)
+    if named is None:
+        named = list(dict.fromkeys(kind for keyword, kind in _HINTS.items() if keyword in flat))
+    return [name for name in named if name in _TYPES] or (["null"] if named else list(_TYPES))
 
 
 def _common(one: list[str], other: list[str]) -> list[str]:

@@ -14,7 +14,8 @@ from radiator.routing.pattern import segments
 from radiator.spark.spelling import plain
 
 _FILES = (
-    'the source reads the files of the log and connects to nobody; drop it, and say .load("<data_dir of the broker>")'
+    "the source reads the files of the log and connects to no broker; drop it, and use "
+    '.load("<data_dir of the broker>")'
 )
 _OWN = "the source has no consumer group: the query's checkpoint is what it remembers; drop it"
 _TUNING = "files are read, and no consumer polls; drop it"

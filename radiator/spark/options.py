@@ -185,7 +185,7 @@ def _unknown(key: str) -> str:
             'or .schema("destination STRING, size BIGINT") of spark.read'
         )
     if plain(key) == "url":
-        return "option 'url' is of writing: the source reads files and connects to nobody; drop it"
+        return "option 'url' is for writing only: the source reads files and connects to no broker; drop it"
     instead = kafka.instead(plain(key))
     if instead is not None:
         return f"option {kafka.called(key)!r} of Spark's Kafka source has no meaning here: {instead}"

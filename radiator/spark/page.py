@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from radiator.spark import units
-from radiator.spark.axes import WIDTH_INCHES
+from radiator.spark.chart_axes import WIDTH_INCHES
 from radiator.spark.pictures import DARK, LIGHT, Picture
 
 if TYPE_CHECKING:

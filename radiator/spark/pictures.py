@@ -32,8 +32,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from radiator.spark import cuts, labels, units
-from radiator.spark.axes import (
+from radiator.spark import axis_cut, labels, units
+from radiator.spark.chart_axes import (
     LEGEND_LETTERS,
     PANEL_LETTERS,
     ROW_LETTERS,
@@ -334,7 +334,7 @@ def stacked(
     moments = sorted({row[x] for row in rows})
     whole = [sum(column.get(at, 0.0) for column in columns.values()) for at in moments]
     places = [round((at - moments[0]).total_seconds() / width_seconds) for at in moments]
-    cut = cuts.find(list(zip(places, whole, strict=True)))
+    cut = axis_cut.find(list(zip(places, whole, strict=True)))
     if cut is not None:
         note += "; " * bool(note) + f"bars over {units.count(cut.top)} are cut, "
         several = any(len(group) > 1 for group in cut.groups)

@@ -33,10 +33,10 @@ from radiator.columns.scan import LostRecords
 from radiator.columns.warn import warn
 from radiator.errors import ConfigError, RadiatorError, StorageError
 from radiator.spark import units
+from radiator.spark.cached_scan import CACHED_MAX_BYTES, SETTINGS, TIMES, CachedScan
 from radiator.spark.interrupt import ended_by_interrupt
 from radiator.spark.jobs import absent
 from radiator.spark.jobs.archived_damage import absent_from_both
-from radiator.spark.kept import KEPT_MAX_BYTES, SETTINGS, TIMES, Kept
 from radiator.spark.page import Page, Section
 from radiator.spark.positions import spelled
 from radiator.spark.session import get_session, read
@@ -146,13 +146,13 @@ def make_report(
         raise ConfigError("report: expected the broker's data directory, or an archive, or both; got neither")
     place = None if path is None else open_store(path)
     logs = [] if place is None else partitions(place)  # report a wrong path before Java is started
-    sharing = tempfile.TemporaryDirectory(prefix="radiator-told-")
+    sharing = tempfile.TemporaryDirectory(prefix="radiator-warned-")
     with _folder(folder), sharing as once, contextlib.ExitStack() as ending, contextlib.ExitStack() as forgetting:
         steps = len(names) + 2
         step(FIRST, 0, steps)
         own = spark is None and SparkSession.getActiveSession() is None  # do not stop a session that ran before
         size = sum(log.size_bytes for log in logs)
-        settings = SETTINGS if own and archive is None and size <= KEPT_MAX_BYTES else None
+        settings = SETTINGS if own and archive is None and size <= CACHED_MAX_BYTES else None
         session = spark or get_session("radiator report", config=settings, log_level="OFF")
         if own:
             ending.enter_context(ended_by_interrupt())
@@ -164,8 +164,8 @@ def make_report(
             else:
                 until = json.dumps({log.name: log.next_offset for log in logs})
                 one = partial(read, session, str(path), ending_offsets=until, fail_on_data_loss=fail_on_data_loss)
-                reader = kept = Kept(_spelling(partial(one, warn_once=once)), size)
-                forgetting.callback(kept.forget)
+                reader = scan_cache = CachedScan(_spelling(partial(one, warn_once=once)), size)
+                forgetting.callback(scan_cache.clear)
                 lacks = _spelling(partial(absent, session, str(path), ending_offsets=until))
             sizes = {log.name: log.size_bytes for log in logs}
             known = None if place is None or archive is not None else Holdings(place.fs).destinations(ends(place))

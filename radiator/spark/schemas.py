@@ -24,7 +24,7 @@ _REGEX = "regex "  # the prefix of the expression of a rule with match_regex
 _OTHER = "\0"  # a segment that no pattern contains
 
 
-class Kept(NamedTuple):
+class StoredSchema(NamedTuple):
     """A stored version of a schema.
 
     Attributes:
@@ -38,7 +38,7 @@ class Kept(NamedTuple):
     path: str
 
 
-def schema_of(place: Place, destination: str) -> tuple[Kept, Any] | None:
+def schema_of(place: Place, destination: str) -> tuple[StoredSchema, Any] | None:
     """Return the newest version of the schema for a destination.
 
     Args:
@@ -52,15 +52,15 @@ def schema_of(place: Place, destination: str) -> tuple[Kept, Any] | None:
         ConfigError: Several different schemas match, or a schema cannot be read.
     """
     asked = list(parse_list(destination))
-    near = [kept for kept in newest(place) if any(overlaps(kept.match, each) for each in asked)]
-    whole = [kept for kept in near if all(covers(kept.match, each) for each in asked)]
+    near = [stored for stored in newest(place) if any(overlaps(stored.match, each) for each in asked)]
+    whole = [stored for stored in near if all(covers(stored.match, each) for each in asked)]
     if not whole:
         return None
-    schemas = [read_schema(place, kept.path) for kept in near]
+    schemas = [read_schema(place, stored.path) for stored in near]
     if any(schema != schemas[0] for schema in schemas):
         raise ConfigError(
             f"several rules have a schema for {destination}: "
-            f"{'; '.join(f'{kept.match} in {kept.path}' for kept in near)}. "
+            f"{'; '.join(f'{stored.match} in {stored.path}' for stored in near)}. "
             "Choose one with schema=<its path>, or use typed=False for no columns of the bodies"
         )
     return whole[0], schemas[0]
@@ -85,7 +85,7 @@ def read_schema(place: Place, path: str) -> Any:
         raise ConfigError(f"{path}: expected a JSON Schema: {error}") from None
 
 
-def newest(place: Place) -> list[Kept]:
+def newest(place: Place) -> list[StoredSchema]:
     """Return the newest version of the schema of each rule, sorted by match.
 
     Args:
@@ -96,17 +96,17 @@ def newest(place: Place) -> list[Kept]:
     """
     fs, root = place
     directory = layout.schemas_path(root)
-    found: dict[str, Kept] = {}
+    found: dict[str, StoredSchema] = {}
     for name in fs.listdir(directory):
         stem, _, number = name.removesuffix(".json").rpartition("@")
         if not name.endswith(".json") or not (number.isascii() and number.isdigit()):
             continue  # not a file of the broker
         try:
-            kept = Kept(layout.decode_name(stem), int(number), f"{directory}/{name}")
+            stored = StoredSchema(layout.decode_name(stem), int(number), f"{directory}/{name}")
         except ValueError:
             continue
-        if kept.match not in found or found[kept.match].version < kept.version:
-            found[kept.match] = kept
+        if stored.match not in found or found[stored.match].version < stored.version:
+            found[stored.match] = stored
     return sorted(found.values())
 
 

@@ -30,7 +30,7 @@ from radiator.client.errors import BadTls, ConnectFailed, ServerError, TimedOut
 from radiator.client.sure import SureSender
 from radiator.errors import ClientError, ConfigError
 from radiator.limits import MIB
-from radiator.spark.bringing import bring
+from radiator.spark.shipped_import import with_package
 from radiator.spark.sink_ids import Ids
 from radiator.spark.sink_options import BATCH, SinkOptions, parse
 from radiator.spark.sink_rows import Rows
@@ -118,7 +118,7 @@ class StreamSink(DataSourceStreamArrowWriter):  # type: ignore[misc]
         self._rows = rows
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
-        return bring(super().__reduce_ex__(protocol))
+        return with_package(super().__reduce_ex__(protocol))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send the rows of one task.

@@ -38,10 +38,10 @@ from radiator.columns.planning import plan, resolved
 from radiator.columns.read import read
 from radiator.spark import options as read_options
 from radiator.spark.archived import archived
-from radiator.spark.bringing import bring
 from radiator.spark.options import Use
 from radiator.spark.pushdown import narrow
 from radiator.spark.schema import SCHEMA, arrow_schema, checked
+from radiator.spark.shipped_import import with_package
 from radiator.spark.split import Split
 from radiator.spark.stream import StreamReader
 from radiator.spark.unknown import tell_unknown
@@ -64,7 +64,7 @@ class RadiatorSource(DataSource):  # type: ignore[misc]
         self.__dict__.update(state)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
-        return bring(super().__reduce_ex__(protocol))
+        return with_package(super().__reduce_ex__(protocol))
 
     @classmethod
     def name(cls) -> str:

@@ -26,19 +26,19 @@ from radiator.columns.cutting import Piece, cut
 from radiator.columns.decode import Counters
 from radiator.columns.files import Place, open_store, shown, together
 from radiator.columns.heads import End, Holdings, absent, ends, stored, stretch
-from radiator.columns.moments import offset_at
 from radiator.columns.near import instead
 from radiator.columns.options import EARLIEST, LATEST, ReadOptions
 from radiator.columns.planning import gone, plan_pieces
 from radiator.columns.read import read
 from radiator.columns.scan import SegmentRange
+from radiator.columns.times import offset_at
 from radiator.errors import StorageError
 from radiator.spark.archived import archived, archived_ends
-from radiator.spark.bringing import bring
 from radiator.spark.schema import arrow_schema, checked
+from radiator.spark.shipped_import import with_package
 from radiator.spark.split import Split
 from radiator.spark.stream_losses import Losses
-from radiator.spark.stream_offsets import Mark, Offsets, between, first, following, marks
+from radiator.spark.stream_offsets import Offsets, Progress, between, first, following, progress_of
 from radiator.spark.unknown import tell_unknown
 from radiator.spark.worker import settle
 from radiator.storage import layout
@@ -67,7 +67,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._target: dict[str, int] | None = None  # the end of a query with the trigger availableNow
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
-        return bring(super().__reduce_ex__(protocol))
+        return with_package(super().__reduce_ex__(protocol))
 
     @cached_property
     def _place(self) -> Place:  # opened at first use, because a copy of this reader is sent to every task
@@ -112,20 +112,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             LostRecords: A partition of the query does not exist any more, and ``failOnDataLoss`` is set.
             StorageError: The log ends before the checkpoint, or the store cannot be read.
         """
-        found, known = self._look(), marks(start)
-        for name, mark in known.items():
+        found, known = self._look(), progress_of(start)
+        for name, progress in known.items():
             if name in found:
-                self._losses.past_the_end(name, mark.next, found[name].next_offset)
+                self._losses.past_the_end(name, progress.next, found[name].next_offset)
         self._remember(known)
         reach = {name: end.next_offset for name, end in found.items() if self._moves(name, end, known.get(name))}
         if self._target is not None:
             reach = {name: min(offset, self._target.get(name, 0)) for name, offset in reach.items()}
-        born = {name: self._start(name, found[name]) for name in reach if name not in known}
+        added = {name: self._start(name, found[name]) for name in reach if name not in known}
         idle = {name for name in reach if not self._may_hold(name, found[name])}
         left = self._left(known, found)
         lost = self._losses.vanished(start, {*found, *left})
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return following(start, {**reach, **left}, born, most, idle, lost)
+        return following(start, {**reach, **left}, added, most, idle, lost)
 
     def reportLatestOffset(self) -> Offsets | None:
         """Return the end of the log as of the last trigger, for Spark's progress report."""
@@ -162,13 +162,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
                     missing.setdefault(log.name, []).append((log.directory, low, high))
                 else:
                     self._losses.retained(log.name, low, high)
-        held = {log.name: log for log in logs if self._may_hold(log.name, self._ends[log.name])}
-        return self._splits(cut(wanted, self._options.tasks_min, self._options.split_bytes), held, missing)
+        matching = {log.name: log for log in logs if self._may_hold(log.name, self._ends[log.name])}
+        return self._splits(cut(wanted, self._options.tasks_min, self._options.split_bytes), matching, missing)
 
     def _splits(
         self,
         tasks: list[tuple[Piece, ...]],
-        held: dict[str, StoredPartition],
+        matching: dict[str, StoredPartition],
         missing: dict[str, list[tuple[str, int, int]]],
     ) -> list[Split]:
         """Return one Split per task, in order, because the task number is part of the ids of what the task writes.
@@ -190,7 +190,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
                 lost = max(low, pair[0]), min(high, pair[1])
                 if lost[0] < lost[1]:
                     ranges[number].append(gone(name, directory, *lost))
-        looked = [(number, held[piece.partition]) for number, piece in numbered if piece.partition in held]
+        looked = [(number, matching[piece.partition]) for number, piece in numbered if piece.partition in matching]
         found = plan_pieces(
             self._place.fs, [(log, selections[number].of({log.name})) for number, log in looked], self._spots
         )
@@ -227,7 +227,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def _start(self, name: str, end: End) -> int:
         return stretch(self._place.fs, name, end, 0, 0).log_start_offset
 
-    def _moves(self, name: str, end: End, mark: Mark | None) -> bool:
+    def _moves(self, name: str, end: End, progress: Progress | None) -> bool:
         """Return True if the partition is in the offsets of the next batch.
 
         That is so if it may have matching records, or if records that were to be read are removed, so that their
@@ -235,24 +235,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         """
         if self._wants(name, end):
             return True
-        if mark is None or not self._options.selection.wants_partition(name):
+        if progress is None or not self._options.selection.wants_partition(name):
             return False
-        return mark.next < self._start(name, end)
+        return progress.next < self._start(name, end)
 
-    def _left(self, known: dict[str, Mark], found: Collection[str]) -> dict[str, int]:
+    def _left(self, known: dict[str, Progress], found: Collection[str]) -> dict[str, int]:
         """Return the ends to which removed partitions can be read from the archive.
 
         Partitions without new records there are not included.
         """
-        missing = {name: mark.next for name, mark in known.items() if name not in found}
+        missing = {name: progress.next for name, progress in known.items() if name not in found}
         reach = archived_ends(self._options) if missing else {}
         wants = self._options.selection.wants_partition
         return {name: reach[name] for name, offset in missing.items() if wants(name) and reach.get(name, 0) > offset}
 
-    def _remember(self, known: dict[str, Mark]) -> None:
+    def _remember(self, known: dict[str, Progress]) -> None:
         """Store the positions at which the next batch may start and end, as the head files gave them."""
-        kept = {(name, mark.next): self._spots.get((name, mark.next)) for name, mark in known.items()}
-        self._spots = {key: spot for key, spot in kept.items() if spot is not None}
+        spots = {(name, progress.next): self._spots.get((name, progress.next)) for name, progress in known.items()}
+        self._spots = {key: spot for key, spot in spots.items() if spot is not None}
         for name, end in self._ends.items():
             self._spots[name, end.next_offset] = (end.segment_base, end.position)
 

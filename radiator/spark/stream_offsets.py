@@ -26,7 +26,7 @@ from radiator.errors import StorageError
 Offsets = Mapping[str, Any]  # a JSON object
 
 
-class Mark(NamedTuple):
+class Progress(NamedTuple):
     """The progress in one partition.
 
     Attributes:
@@ -43,7 +43,7 @@ class Mark(NamedTuple):
         return self.next if self.begin is None else {"from": self.begin, "next": self.next}
 
 
-def marks(offsets: Offsets) -> dict[str, Mark]:
+def progress_of(offsets: Offsets) -> dict[str, Progress]:
     """Return the progress by partition.
 
     Args:
@@ -53,8 +53,8 @@ def marks(offsets: Offsets) -> dict[str, Mark]:
         StorageError: The object has another form: another source wrote the checkpoint.
 
     Example:
-        >>> marks({"flights": 1000})
-        {'flights': Mark(next=1000, begin=None)}
+        >>> progress_of({"flights": 1000})
+        {'flights': Progress(next=1000, begin=None)}
     """
     if not isinstance(offsets, Mapping):
         raise _foreign("offsets by partition", offsets)
@@ -64,7 +64,7 @@ def marks(offsets: Offsets) -> dict[str, Mark]:
         low, following = (value["from"], value["next"]) if ours else (0, value)
         if type(low) is not int or type(following) is not int or not 0 <= low <= following:
             raise _foreign(f"an offset for partition {name!r}", value)
-        found[name] = Mark(following, low if ours else None)
+        found[name] = Progress(following, low if ours else None)
     return found
 
 
@@ -81,7 +81,7 @@ def first(begins: Mapping[str, int]) -> Offsets:
     Args:
         begins: The start of each partition.
     """
-    return {name: Mark(offset, offset).json for name, offset in sorted(begins.items())}
+    return {name: Progress(offset, offset).json for name, offset in sorted(begins.items())}
 
 
 def following(
@@ -105,19 +105,22 @@ def following(
     Raises:
         StorageError: ``start`` is not of this source.
     """
-    before = {name: mark for name, mark in marks(start).items() if name not in gone}
+    before = {name: progress for name, progress in progress_of(start).items() if name not in gone}
     begins = {name: before[name].next if name in before else born[name] for name in ends}
     todo = {name: ends[name] - begins[name] for name in ends if ends[name] > begins[name]}
     if not todo and not gone:
         return start
     counted = {name: count for name, count in todo.items() if name not in idle}
     taken = {**todo, **({} if limit is None else spread(counted, limit))}
-    after = {name: Mark(mark.next, mark.begin if mark.begin == mark.next else None) for name, mark in before.items()}
+    after = {
+        name: Progress(progress.next, progress.begin if progress.begin == progress.next else None)
+        for name, progress in before.items()
+    }
     for name, count in taken.items():
-        mark = before.get(name)
-        unread = mark is None or mark.begin == mark.next
-        after[name] = Mark(begins[name] + count, begins[name] if unread else None)
-    return {name: mark.json for name, mark in sorted(after.items())}
+        progress = before.get(name)
+        unread = progress is None or progress.begin == progress.next
+        after[name] = Progress(begins[name] + count, begins[name] if unread else None)
+    return {name: progress.json for name, progress in sorted(after.items())}
 
 
 def spread(todo: Mapping[str, int], limit: int) -> dict[str, int]:
@@ -151,14 +154,14 @@ def between(start: Offsets, end: Offsets) -> dict[str, tuple[int, int]]:
     """
     if start == end:  # an empty batch, for example to advance a watermark
         return {}
-    before, found = marks(start), {}
-    for name, mark in marks(end).items():
-        low = mark.begin
+    before, found = progress_of(start), {}
+    for name, progress in progress_of(end).items():
+        low = progress.begin
         if low is None:
             known = before.get(name)
             if known is None:
                 raise StorageError(f"the checkpoint does not say where partition {name!r} begins: {json.dumps(end)}")
             low = known.next
-        if low < mark.next:
-            found[name] = (low, mark.next)
+        if low < progress.next:
+            found[name] = (low, progress.next)
     return found

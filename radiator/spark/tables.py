@@ -6,7 +6,7 @@ Records below the ends of the archive are read by Spark's own Parquet reader, fr
 name and that may have matching records. The rest is read by the data source ``radiator``, up to the ends of the log as
 of now. If the JSON Schema of a destination is known, its fields are columns too.
 
-Uses the boundary (``seam``) and Spark's readers.
+Uses the boundary (``boundary``) and Spark's readers.
 Invariant: a record is in the DataFrame once, whatever broker and archive do during this call or the queries.
 """
 
@@ -34,11 +34,11 @@ from radiator.columns.selection import HIGH, LOW, Selection
 from radiator.errors import ConfigError, StorageError
 from radiator.routing.pattern import ANY, ONE, ONE_OR_MORE, Pattern, parse_list, segments
 from radiator.spark import options as read_options
+from radiator.spark.boundary import Boundary, find_boundary, names_in, whole
 from radiator.spark.json_schema import struct_of
 from radiator.spark.positions import parse_time, spelled
 from radiator.spark.schema import BY_NAME, SCHEMA, listed, unknown
 from radiator.spark.schemas import read_schema, schema_of
-from radiator.spark.seam import Seam, names_in, seam, whole
 from radiator.spark.session import read
 from radiator.spark.spelling import plain
 from radiator.spark.typed import CORRUPT, names_of, with_fields
@@ -247,13 +247,13 @@ def _both(
     needed: list[str], given: Mapping[str, str], strict: bool, tell: Callable[[str], None],
 ) -> DataFrame:  # fmt: skip
     for _ in range(TRIES_MAX):
-        found = seam(root, files, selection, storage)
+        found = find_boundary(root, files, selection, storage)
         _tell(found, strict, tell)
         try:
             sides = [] if files is None else _archived(spark, files, found.files, selection, needed)
             break
         except _NotThere as error:  # merged since its commit was read
-            if seam(root, files, selection, storage).files == found.files:
+            if find_boundary(root, files, selection, storage).files == found.files:
                 raise StorageError(
                     f"{files and files.uri}: Spark does not find all files that the commits name: {error}; "
                     "restore them, or let Spark reach the archive"
@@ -267,24 +267,24 @@ def _both(
     return reduce(DataFrame.union, sides)
 
 
-def _tell(found: Seam, strict: bool, tell: Callable[[str], None]) -> None:
-    holes = found.holes
-    if holes and strict:
-        more = f"; and {len(holes) - LOSSES_SHOWN} more" if len(holes) > LOSSES_SHOWN else ""
+def _tell(found: Boundary, strict: bool, tell: Callable[[str], None]) -> None:
+    gaps = found.gaps
+    if gaps and strict:
+        more = f"; and {len(gaps) - LOSSES_SHOWN} more" if len(gaps) > LOSSES_SHOWN else ""
         raise LostRecords(
-            f"neither the archive nor the log has all records: {'; '.join(holes[:LOSSES_SHOWN])}{more}. "
+            f"neither the archive nor the log has all records: {'; '.join(gaps[:LOSSES_SHOWN])}{more}. "
             "To read all other records: fail_on_data_loss=False"
         )
-    for hole in holes:
-        tell(f"skipped: {hole}")
-    for hole in found.settled:
-        tell(f"not in the table: {hole}")
-    for slip in found.slips:
-        tell(slip)
+    for gap in gaps:
+        tell(f"skipped: {gap}")
+    for gap in found.settled:
+        tell(f"not in the table: {gap}")
+    for hint in found.hints:
+        tell(hint)
 
 
 def _live(
-    spark: SparkSession, root: str, files: Files | None, found: Seam, needed: list[str], given: Mapping[str, str]
+    spark: SparkSession, root: str, files: Files | None, found: Boundary, needed: list[str], given: Mapping[str, str]
 ) -> DataFrame:
     bounds = {
         "starting_offsets": json.dumps({name: low for name, (low, _) in found.log.items()}),

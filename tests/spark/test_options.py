@@ -180,8 +180,8 @@ def test_a_stream_begins_at_the_end_unless_told_otherwise() -> None:
         ),
         ({"startingOffsets": '{"t": {"0": 5}}'}, 'a partition has a name and no number here: expected {"t": 1000}'),
         ({"kafka.bootstrap.servers": "h:9092"}, 'say .load("<data_dir of the broker>")'),
-        ({"kafka.security.protocol": "SSL"}, "connects to nobody"),
-        ({"url": "stomp://h:61613"}, "option 'url' is of writing"),
+        ({"kafka.security.protocol": "SSL"}, "connects to no broker"),
+        ({"url": "stomp://h:61613"}, "option 'url' is for writing only"),
         ({"groupIdPrefix": "x"}, "the query's checkpoint is what it remembers"),
         ({"assign": "{}"}, 'say option("partition", "a,b")'),
         (

@@ -248,16 +248,16 @@ def test_a_compaction_before_the_files_are_listed_is_waited_for(
     spark: Any, store: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(store[1], tmp_path / "archive")
-    seam, seen = tables.seam, Counter[str]()
+    find_boundary, seen = tables.find_boundary, Counter[str]()
 
     def compacted_behind_our_back(*args: Any) -> Any:
-        found = seam(*args)
+        found = find_boundary(*args)
         seen["calls"] += 1
         if seen["calls"] == 1:
             compact(tmp_path / "archive", "abc", "/topic/a")
         return found
 
-    monkeypatch.setattr(tables, "seam", compacted_behind_our_back)
+    monkeypatch.setattr(tables, "find_boundary", compacted_behind_our_back)
     assert offsets(table(spark, store[0], tmp_path / "archive")) == WHOLE
     assert seen["calls"] > 1
 

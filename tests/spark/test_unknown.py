@@ -82,7 +82,7 @@ def test_a_regular_expression_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("/topic/clicks", "is a destination; it lies in partitions '/topic/clicks-0', '/topic/clicks-1', '/topic/cl"),
+        ("/topic/clicks", "is a destination; its partitions are '/topic/clicks-0', '/topic/clicks-1', '/topic/cl"),
         ("/topic/order.eu", "did you mean '/topic/orders.eu'? It has '/topic/orders.eu', "),
         ("nothing like it", "has no partition 'nothing like it'; it has '/topic/"),
         ("/topic/clicks", "radiator.spark.snapshot"),

@@ -48,5 +48,5 @@ def json_columns(
             f"JSON fields {', '.join(taken)} are also columns of the DataFrame: give a prefix, or drop those columns"
         )
     parsed = json_column(df, schema, into="_json", body=body, strict=strict)
-    kept = [column for column in df.columns if column != body]
-    return parsed.select(*kept, *[F.col("_json").getField(field).alias(prefix + field) for field in fields])
+    others = [column for column in df.columns if column != body]
+    return parsed.select(*others, *[F.col("_json").getField(field).alias(prefix + field) for field in fields])

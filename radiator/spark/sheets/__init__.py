@@ -26,9 +26,9 @@ class Entry(NamedTuple):
         takes: The fields of ``options.Options`` that it uses, beside COMMON.
     """
 
-    home: str  # the module whose SHEET it is
+    home: str
     question: str
-    takes: tuple[str, ...] = ()  # options beyond those that every sheet takes, as ``options.Options`` calls them
+    takes: tuple[str, ...] = ()
 
 
 ALL = "all"
@@ -51,7 +51,7 @@ SHEETS: Mapping[str, Entry] = {
         ("shift", "with_start", "with_until", "by"),
     ),
 }
-COMMON = ("destination", "start", "until")  # what every sheet takes
+COMMON = ("destination", "start", "until")  # options of every section
 
 
 def chosen(names: Iterable[str] | None) -> list[str]:

@@ -21,12 +21,12 @@ from radiator.spark.pictures import pairs
 from radiator.spark.sheets.options import Options
 from radiator.spark.sheets.work import Answers, Rows, Sheet, Work
 
-LONGEST = timedelta(days=1)  # of windows that nobody named
-SHORTEST = timedelta(hours=1)  # a log below that has no before and after unless somebody says so
+LONGEST = timedelta(days=1)  # the maximum length of default windows
+SHORTEST = timedelta(hours=1)  # a shorter log is compared only with explicit windows
 DRAWN_MAX = 12
-REMARKABLE = 1.5  # times as many, or as slow: less is not told
-CHANCE_MAX = 3.0  # standard deviations by which numbers that only chance sets apart differ at most, as good as ever
-SLOW_MIN = 10  # messages in each window: of fewer one alone makes a p99
+REMARKABLE = 1.5  # smaller ratios of rates or latencies are no finding
+CHANCE_MAX = 3.0  # standard deviations: a smaller difference may be chance
+SLOW_MIN = 10  # messages in each window: with fewer, a single message is the p99
 NAMES_MAX = 3  # in a sentence
 _TICK = timedelta(microseconds=1)
 
@@ -74,7 +74,7 @@ def windows(options: Options, first: datetime | None, last: datetime | None) -> 
         begin, end = _ns(first), _ns(last + _TICK)
         until = end if until is None else min(until, end)
         start = until - min(_ns_of(LONGEST), (until - begin) // 2)
-    if until is None:  # nothing came since: that is the finding
+    if until is None:  # no message came since then, which is the finding
         until = time.time_ns() if last is None else _ns(last + _TICK)
     now = Window(start, until)
     if now.until_ns <= now.start_ns:
@@ -185,7 +185,7 @@ def remark(row: dict[str, Any]) -> str:
     Args:
         row: A row of the job ``compare``.
     """
-    if _grave(row) and row["kind"] != "both":
+    if _only_dead_letters(row) and row["kind"] != "both":
         return "dead letters"
     if row["kind"] != "both":
         return "new" if row["kind"] == "new" else "vanished"
@@ -200,7 +200,7 @@ def times(ratio: float) -> str:
     """
     if ratio >= 2:
         return f"{ratio:,.0f} ×" if ratio >= 10 else f"{ratio:.1f} ×"
-    if 0 < ratio < 0.01:  # a percentage would say that nothing is left
+    if 0 < ratio < 0.01:  # a percentage would be rounded to -100%
         return f"1/{1 / ratio:,.0f}"
     percent = round((ratio - 1) * 100)
     if percent == 0:
@@ -219,7 +219,7 @@ def _found(rows: Rows, now: dict[str, Any], before: dict[str, Any]) -> str:
 
 def _stands_out(rows: Rows, seconds: tuple[float, float]) -> list[str]:
     said = []
-    alive = [row for row in rows if not _grave(row)]
+    alive = [row for row in rows if not _only_dead_letters(row)]
     for kind, words in (("vanished", "silent now"), ("new", "new")):
         names = [row for row in alive if row["kind"] == kind and not (kind == "vanished" and _chance(row, *seconds))]
         if names and len(names) < len(alive):
@@ -234,13 +234,13 @@ def _stands_out(rows: Rows, seconds: tuple[float, float]) -> list[str]:
     for row in sorted(slower, key=lambda row: -row["p99_ratio"])[:NAMES_MAX]:
         p99, p99_before = units.duration(row["p99_ms"]), units.duration(row["p99_ms_before"])
         said.append(f"{row['destination']} is slower: p99 of its way {p99}, before {p99_before}")
-    for row in [row for row in rows if _grave(row) and row["difference"] > 0][:NAMES_MAX]:
+    for row in [row for row in rows if _only_dead_letters(row) and row["difference"] > 0][:NAMES_MAX]:
         then = f"{row['messages_before']:,}" if row["messages_before"] else "none"
         said.append(f"{units.many(row['messages'], 'dead letter')} now in {row['destination']}, {then} before")
     return said
 
 
-def _grave(row: dict[str, Any]) -> bool:
+def _only_dead_letters(row: dict[str, Any]) -> bool:
     """Return True if the destination has only dead letters.
 
     The first dead letter does not make it new, and a time without dead letters does not make it silent.

@@ -13,11 +13,11 @@ from radiator.spark.sheets.options import Options
 from radiator.spark.sheets.work import Again, Answers, Rows, Sheet, Work
 
 BARS_MAX = 15
-PIECES = 40  # of time: letters are few, and more pieces would be empty or have one each
-SAID_LETTERS = 200  # of what letters say, in a sentence: the table has all of it
-TOLD_MAX = 3  # that are told of by name
+PIECES = 40  # time buckets: letters are few, and more buckets would be almost empty
+SAID_LETTERS = 200  # characters of a value in a sentence; the table has all of it
+SHOWN_MAX = 3  # findings with a line of their own
 _ANSWERS = ("dead_letters", "dead_letters_over_time", "deliveries_of_dead_letters", "dead_letter_words")
-ERROR = "error"  # the header that is looked at for words, unless --key names another
+ERROR = "error"  # the header with the error text, unless --key names another
 CAUSES = {
     "max-deliveries": "delivered too often",
     "rejected": "rejected",
@@ -163,9 +163,9 @@ def _rest(rows: Rows) -> str:
 
 def _stands_out(rows: Rows) -> list[str]:
     """Return a line for each origin and cause; if there are many, the last line counts the rest."""
-    told = rows if len(rows) <= TOLD_MAX + 1 else rows[:TOLD_MAX]
-    lines = [f"{units.many(row['letters'], 'letter')} of {_place(row)}: {row['cause']}" for row in told]
-    rest = sum(row["letters"] for row in rows[len(told) :])
+    shown = rows if len(rows) <= SHOWN_MAX + 1 else rows[:SHOWN_MAX]
+    lines = [f"{units.many(row['letters'], 'letter')} of {_place(row)}: {row['cause']}" for row in shown]
+    rest = sum(row["letters"] for row in rows[len(shown) :])
     return [*lines, f"and {units.many(rest, 'letter')} more"] if rest else lines
 
 

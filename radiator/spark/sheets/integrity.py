@@ -18,8 +18,8 @@ from radiator.spark.page import Field, Section, Table
 from radiator.spark.sheets.options import Options
 from radiator.spark.sheets.work import Answers, Row, Rows, Sheet, Work
 
-TOLD_MAX = 5  # partitions that are told of by name
-REPEATS_MAX = 100  # identities that are told one by one
+SHOWN_MAX = 5  # partitions with a line of their own
+REPEATS_MAX = 100  # ids with a row of their own
 _INTEGRITY = (
     Field("partition", "partition"),
     Field("messages", "messages", "count"),
@@ -90,16 +90,16 @@ def _with_left_out(found: Rows, absent: Rows, window: bool) -> Rows:
     For a time ``window`` only ranges that touch it are returned.
     """
     spans = {row["partition"]: row for row in found}
-    kept = [row for row in absent if not window or _touches(row, spans.get(row["partition"]))]
+    touching = [row for row in absent if not window or _touches(row, spans.get(row["partition"]))]
     for row in found:
-        inside = sum(_inside(each, row) for each in kept if each["partition"] == row["partition"])
+        inside = sum(_inside(each, row) for each in touching if each["partition"] == row["partition"])
         if row["missing"] > inside:
             span = {"first_missing": row["first_offset"] + 1, "last_missing": row["last_offset"] - 1}
-            kept.append(
+            touching.append(
                 {"partition": row["partition"], "why": LEFT_OUT, **span, "records": row["missing"] - inside,
                  "path": None, "position": None, "reason": WHY[LEFT_OUT]}
             )  # fmt: skip
-    return sorted(kept, key=lambda row: (row["partition"], row["first_missing"]))
+    return sorted(touching, key=lambda row: (row["partition"], row["first_missing"]))
 
 
 def _touches(absent: Row, span: Row | None) -> bool:
@@ -169,7 +169,7 @@ def section(answers: Answers, options: Options) -> Section:
 
 
 def _brief(lines: list[str]) -> list[str]:
-    return lines if len(lines) <= TOLD_MAX else [*lines[:TOLD_MAX], f"and {len(lines) - TOLD_MAX:,} partitions more"]
+    return lines if len(lines) <= SHOWN_MAX else [*lines[:SHOWN_MAX], f"and {len(lines) - SHOWN_MAX:,} partitions more"]
 
 
 def _again(repeats: Rows) -> list[str]:

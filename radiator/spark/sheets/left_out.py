@@ -33,9 +33,9 @@ def of_old_times(answers: Answers) -> list[str]:
         answers: The answers, with ``left_out`` if it was queried.
     """
     counts = [(_sum(answers.get("left_out", []), why), words) for why, words in _WORDS.items()]
-    told = [f"{messages:,} {words[messages != 1]}" for messages, words in counts if messages]
-    several = " and ".join(filter(None, [", ".join(told[:-1]), *told[-1:]]))
-    return [f"Left out: {several}, which have the times of their first sending."] if told else []
+    parts = [f"{messages:,} {words[messages != 1]}" for messages, words in counts if messages]
+    several = " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
+    return [f"Left out: {several}, which have the times of their first sending."] if parts else []
 
 
 def _sum(rows: Rows, why: str) -> int:

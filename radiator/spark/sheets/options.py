@@ -21,9 +21,9 @@ from radiator.errors import ConfigError
 from radiator.spark import units
 from radiator.spark.positions import parse_time
 
-PIECES_MAX = 5000  # of a time axis: more is neither drawn nor read
+PIECES_MAX = 5000  # buckets of a time axis: more cannot be drawn or read
 LIMIT = 10
-SAMPLES = "/topic/ops.cursors"  # where ``radiator cursors sample`` publishes, by default too
+SAMPLES = "/topic/ops.cursors"  # the default of ``radiator cursors sample``
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _SHORT = re.compile(r"(?:\d{1,9}[smhd])+", re.ASCII)
 _WORDS = re.compile(r"(\d{1,9}) (second|minute|hour|day)s?", re.ASCII)
@@ -50,15 +50,15 @@ class Options:
     """
 
     destination: str | None = None
-    start: int | None = None  # nanoseconds since 1970, of receive_time
+    start: int | None = None
     until: int | None = None
-    every: int | None = None  # seconds
-    by: str | None = None  # partition, or the name of a header
+    every: int | None = None
+    by: str | None = None
     limit: int = LIMIT
-    key: str | None = None  # a header, or a path into JSON bodies: $.name
-    sender: str | None = None  # the header in which senders name themselves, or such a path
-    gap: int | None = None  # seconds, between sessions
-    shift: int | None = None  # seconds from the window to the one that it is compared with
+    key: str | None = None
+    sender: str | None = None
+    gap: int | None = None
+    shift: int | None = None
     with_start: int | None = None
     with_until: int | None = None
     samples: str = SAMPLES
@@ -131,14 +131,14 @@ def parse(given: Mapping[str, str | int | None], now_ns: int) -> Options:
         elif name == "limit":
             values[name] = _count(text, FLAGS[name])
         elif (name, text) == ("by", "destination"):
-            continue  # as it is without
+            continue  # the default
         else:
             values[name] = text
     options = Options(**values)  # type: ignore[arg-type]
     for first, last in (("start", "until"), ("with_start", "with_until")):
         begin, end = getattr(options, first), getattr(options, last)
         if begin is not None and end is not None and begin >= end:
-            raise ConfigError(f"{FLAGS[first]} lies behind {FLAGS[last]}: expected a time before it")
+            raise ConfigError(f"{FLAGS[first]} must be before {FLAGS[last]}, got a later or equal time")
     if (options.with_start is None) != (options.with_until is None):
         raise ConfigError("--with-from and --with-until go together: expected both, or --with -7d")
     if options.shift is not None and options.with_start is not None:

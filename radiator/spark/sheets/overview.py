@@ -10,7 +10,7 @@ from radiator.spark.page import Field, Section, Table, Tile
 from radiator.spark.sheets.options import Options
 from radiator.spark.sheets.work import Answers, span
 
-TOP = 25  # destinations that are shown at once; the rest unfolds
+TOP = 25  # destinations in the open table; a folded table has all
 
 
 def _fields(options: Options) -> tuple[Field, ...]:
@@ -47,7 +47,7 @@ def section(answers: Answers, options: Options) -> Section:
         Tile(units.count(messages), "message" + "s" * (messages != 1)),
         Tile(units.size(sum(row["bytes"] for row in totals)), "in bodies"),
     ]
-    if integrity is not None:  # of whole partitions, whichever destinations were asked for
+    if integrity is not None:  # counts whole partitions, whatever destinations are chosen
         on_disk = sum(row["on_disk"] for row in integrity)
         partitions = units.many(len(integrity), "partition")
         tiles += [Tile(units.size(on_disk), f"on disk in {partitions}, headers and all")] if on_disk else []

@@ -11,8 +11,8 @@ from radiator.spark.sheets.options import Options
 from radiator.spark.sheets.work import Answers, Sheet, Work
 
 GAP_SECONDS = 1800
-KEYS_MAX = 15  # in the picture
-_EVERY_EVENT = 0.5  # of the messages must have an event time to go by that
+KEYS_MAX = 15  # in the chart
+_EVERY_EVENT = 0.5  # the share of messages with an event time that is needed to use it
 _KEYS = (
     Field("key", "key"),
     Field("sessions", "sessions", "count"),

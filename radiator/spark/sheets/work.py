@@ -41,8 +41,8 @@ Rows = list[Row]
 Answers = dict[str, Rows]
 Read = Callable[..., DataFrame]  # read(columns=..., **options of the data source)
 
-ROWS_MAX = 100_000  # of one answer: beyond that it is no summary
-NONE = "(none)"  # of a header that a record does not have
+ROWS_MAX = 100_000  # per answer
+NONE = "(none)"  # the value for records without the header
 
 
 class Again(Enum):
@@ -94,7 +94,7 @@ class Work:
     ) -> None:
         self.spark, self.options, self.sizes = spark, options or Options(), sizes or {}
         self.absent, self.archived, self._known = absent, archived, known
-        self.notes: list[str] = []  # what the reader of the report must know
+        self.notes: list[str] = []
         self._read = read
         self._totals: Rows | None = None
         self._left_out: Rows | None = None

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from radiator.limits import MIB
 from radiator.spark.schema import SCHEMA
 
-KEPT_MAX_BYTES = 64 * MIB  # of the log: one second of work for one core
+CACHED_MAX_BYTES = 64 * MIB  # of the log: one second of work for one core
 BODY = "body"
 SETTINGS = {  # for a small store: many short queries, so the start of each query dominates
     "spark.sql.shuffle.partitions": "2",
@@ -33,16 +33,16 @@ COLUMNS = tuple(name for name in SCHEMA.names if name != BODY)
 TIMES = frozenset({"start_time", "end_time"})
 
 
-class Kept:
-    """A reader that caches the scan of a small store. Call ``forget`` when the report is complete.
+class CachedScan:
+    """A reader that caches the scan of a small store. Call ``clear`` when the report is complete.
 
     Args:
         reader: The function that reads the store, with ``columns`` and options as keyword arguments.
-        size_bytes: The size of the store in bytes. A store above KEPT_MAX_BYTES is not cached.
+        size_bytes: The size of the store in bytes. A store above CACHED_MAX_BYTES is not cached.
     """
 
     def __init__(self, reader: Callable[..., DataFrame], size_bytes: int) -> None:
-        self._reader, self._caches = reader, size_bytes <= KEPT_MAX_BYTES
+        self._reader, self._caches = reader, size_bytes <= CACHED_MAX_BYTES
         self._frames: dict[frozenset[tuple[str, Any]], DataFrame] = {}
 
     def __call__(self, columns: Iterable[str], **asked: Any) -> DataFrame:
@@ -66,7 +66,7 @@ class Kept:
             self._frames[_key(asked)] = frame.persist(StorageLevel.MEMORY_AND_DISK)
         return self._frames[_key(asked)].select(*wanted)
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Drop the cached scans."""
         for frame in self._frames.values():
             with contextlib.suppress(Exception):  # Java may have ended

@@ -39,7 +39,7 @@ class Line(NamedTuple):
     stops: Ints
 
 
-class Alike:
+class UniformBlocks:
     """Blocks with the same number of lines.
 
     Args:
@@ -102,8 +102,8 @@ class Alike:
         return tokens.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
 
 
-def alike(data: Bytes, offsets: Offsets) -> Alike | None:
-    """Return the blocks as ``Alike`` if all of them have as many lines as the first one.
+def uniform_blocks(data: Bytes, offsets: Offsets) -> UniformBlocks | None:
+    """Return the blocks as ``UniformBlocks`` if all of them have as many lines as the first one.
 
     Args:
         data: The bytes that contain the blocks.
@@ -128,7 +128,7 @@ def alike(data: Bytes, offsets: Offsets) -> Alike | None:
     np.add(stops[:-1], 1, out=starts[1:])
     if (stops[0] < starts[0]).any() or (starts[-1] > stops[-1]).any():
         return None  # the total number of LFs fits, that of a block does not
-    return Alike(data, list(map(Line, names, starts, stops)))
+    return UniformBlocks(data, list(map(Line, names, starts, stops)))
 
 
 def _plain(values: pa.StringArray) -> bool:

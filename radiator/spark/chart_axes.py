@@ -1,6 +1,6 @@
 """Draw the parts that charts share: panels side by side, axes with readable numbers, shortened names.
 
-``marks`` chooses the ticks, ``labels`` shortens names. Uses matplotlib's axes.
+``ticks`` chooses the ticks, ``labels`` shortens names. Uses matplotlib's axes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from matplotlib.patches import Patch
 from matplotlib.text import Text
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
-from radiator.spark import labels, marks
+from radiator.spark import labels, ticks
 
 if TYPE_CHECKING:
     from radiator.spark.pictures import Theme
@@ -140,12 +140,12 @@ def range_axis(axes: Axes, unit: str, log: bool, ticks_max: int) -> None:
     if log and high < NARROW * low:  # all values are similar: widen the axis so that it contains round numbers
         middle = (low * high) ** 0.5
         low, high = axes.set_xlim(middle / NARROW, middle * NARROW)
-    _mark(axes.xaxis, (marks.logarithmic if log else marks.linear)(low, high, unit, ticks_max))
+    _set_ticks(axes.xaxis, (ticks.logarithmic if log else ticks.linear)(low, high, unit, ticks_max))
 
 
-def _mark(axis: Axis, found: Sequence[marks.Mark]) -> None:
-    axis.set_major_locator(FixedLocator([mark.value for mark in found]))
-    axis.set_major_formatter(FixedFormatter([mark.text for mark in found]))
+def _set_ticks(axis: Axis, found: Sequence[ticks.Tick]) -> None:
+    axis.set_major_locator(FixedLocator([tick.value for tick in found]))
+    axis.set_major_formatter(FixedFormatter([tick.text for tick in found]))
     axis.set_minor_locator(NullLocator())
 
 
@@ -179,8 +179,8 @@ def value_axis(axes: Axes, unit: str, label: str, top: float | None = None, log:
     low, high = axes.get_ylim() if top is None else (0.0, top)
     if not log:
         axes.set_ylim(min(0.0, low), high if high > 0 else 1.0)
-    find, at_most = (marks.logarithmic, MAGNITUDES_MAX) if log else (marks.linear, VALUES_MAX)
-    _mark(axes.yaxis, find(*axes.get_ylim(), unit, at_most))
+    find, at_most = (ticks.logarithmic, MAGNITUDES_MAX) if log else (ticks.linear, VALUES_MAX)
+    _set_ticks(axes.yaxis, find(*axes.get_ylim(), unit, at_most))
     axes.set_ylabel(label)
 
 
@@ -258,11 +258,11 @@ def time_axis(axes: Axes, least_days: float = 0.0) -> None:
     if high - low < least_days:
         axes.set_xlim((low + high - least_days) / 2, (low + high + least_days) / 2)
     start, until = (mdates.num2date(number, UTC) for number in axes.get_xlim())
-    found = marks.calendar(start, until, MOMENTS_MAX)
-    below = any("\n" in mark.text for mark in found)  # then all get two lines, so that they have the same height
-    texts = [mark.text if not below or "\n" in mark.text else f"{mark.text}\n" for mark in found]
-    places = [float(mdates.date2num(mark.value)) for mark in found]
-    _mark(axes.xaxis, list(map(marks.Mark, places, texts)))
+    found = ticks.calendar(start, until, MOMENTS_MAX)
+    below = any("\n" in tick.text for tick in found)  # then all get two lines, so that they have the same height
+    texts = [tick.text if not below or "\n" in tick.text else f"{tick.text}\n" for tick in found]
+    places = [float(mdates.date2num(tick.value)) for tick in found]
+    _set_ticks(axes.xaxis, list(map(ticks.Tick, places, texts)))
 
 
 def above(names: Sequence[str]) -> list[str]:

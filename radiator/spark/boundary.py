@@ -7,7 +7,7 @@ complete, which the marks show. Records that were archived after the listing are
 the log are handled by its reader, see the option ``archive`` of the source.
 
 Uses the listing of a store and the state of an archive. Must not import Spark.
-Invariant: in each partition the offsets on both sides are consecutive, or the gap between them is in ``holes`` or
+Invariant: in each partition the offsets on both sides are consecutive, or the gap between them is in ``gaps`` or
 ``settled``, or cannot contain a matching record.
 """
 
@@ -29,27 +29,27 @@ from radiator.spark.unknown import unknown
 
 
 @dataclass(frozen=True)
-class Seam:
+class Boundary:
     """The boundary between archive and log.
 
     Attributes:
         log: The half-open range of offsets to read from the log, by partition.
         files: The archive files that may contain matching records.
-        holes: Descriptions of gaps that may contain matching records.
+        gaps: Descriptions of gaps that may contain matching records.
         settled: Descriptions of gaps whose messages were settled by their queues.
-        slips: Descriptions of requested names that do not exist.
+        hints: Descriptions of requested names that do not exist.
     """
 
     log: Mapping[str, tuple[int, int]]
     files: tuple[DataFile, ...]
-    holes: tuple[str, ...]
+    gaps: tuple[str, ...]
     settled: tuple[str, ...] = ()
-    slips: tuple[str, ...] = ()
+    hints: tuple[str, ...] = ()
 
 
-def seam(
+def find_boundary(
     data: str | None, archive: Files | None, selection: Selection, storage: Mapping[str, str] | None = None
-) -> Seam:
+) -> Boundary:
     """Find the boundary between archive and log.
 
     Args:
@@ -70,19 +70,19 @@ def seam(
     if place is not None and archive is not None:
         check(place, archive, state, wanted_logs)
     around = Around(state, place, logs, found)
-    holes = list(around.holes(selection))
+    gaps = list(around.holes(selection))
     log: dict[str, tuple[int, int]] = {}
     for each in wanted_logs:
         first = max(each.log_start_offset, state.ends.get(each.name, 0))
         if first < each.next_offset:
             log[each.name] = first, each.next_offset
     wanted = (each for each in state.files.values() if may_hold(each, selection))
-    lost, settled = (tuple(str(each) for each in holes if each.settled is which) for which in (False, True))
-    slips = () if archive is None else tuple(_slips(archive, state, found, around, selection))
-    return Seam(log, tuple(in_order(wanted)), lost, settled, slips)
+    lost, settled = (tuple(str(each) for each in gaps if each.settled is which) for which in (False, True))
+    hints = () if archive is None else tuple(_hints(archive, state, found, around, selection))
+    return Boundary(log, tuple(in_order(wanted)), lost, settled, hints)
 
 
-def _slips(
+def _hints(
     archive: Files, state: State, found: Mapping[str, int], around: Around, selection: Selection
 ) -> Iterator[str]:
     behind = ahead(found, archive.uri, state)

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from radiator.spark import units
 
 
-class Mark(NamedTuple):
+class Tick(NamedTuple):
     """A tick of an axis of numbers.
 
     Attributes:
@@ -34,7 +34,7 @@ class Mark(NamedTuple):
     text: str
 
 
-class Moment(NamedTuple):
+class TimeTick(NamedTuple):
     """A tick of a time axis.
 
     Attributes:
@@ -77,7 +77,7 @@ _LADDERS = (  # from fine to coarse, with steps at readable distances
 )
 
 
-def linear(low: float, high: float, unit: str, at_most: int) -> list[Mark]:
+def linear(low: float, high: float, unit: str, at_most: int) -> list[Tick]:
     """Return the ticks of a linear axis.
 
     Args:
@@ -88,14 +88,14 @@ def linear(low: float, high: float, unit: str, at_most: int) -> list[Mark]:
     """
     if unit == "duration":
         step, name, one = _step_of_durations((high - low) / at_most, high)
-        return [Mark(value, f"{value / one:,.0f} {name}" if value else "0") for value in _multiples(low, high, step)]
+        return [Tick(value, f"{value / one:,.0f} {name}" if value else "0") for value in _multiples(low, high, step)]
     step = _binary((high - low) / at_most) if unit == "size" else _round((high - low) / at_most)
     if unit in ("count", "short") and high >= 1:
         step = max(step, 1.0)
     return _with_texts(_multiples(low, high, step), unit)
 
 
-def logarithmic(low: float, high: float, unit: str, at_most: int) -> list[Mark]:
+def logarithmic(low: float, high: float, unit: str, at_most: int) -> list[Tick]:
     """Return the ticks of a logarithmic axis.
 
     If fewer than two round numbers are inside the range, the ticks are those of a linear axis. A very narrow range may
@@ -118,8 +118,8 @@ def logarithmic(low: float, high: float, unit: str, at_most: int) -> list[Mark]:
     return _with_texts(several[-1][:: -(-len(several[-1]) // at_most)], unit)
 
 
-def _with_texts(values: Sequence[float], unit: str) -> list[Mark]:
-    return [Mark(value, units.FORMATS[unit](value)) for value in values]
+def _with_texts(values: Sequence[float], unit: str) -> list[Tick]:
+    return [Tick(value, units.FORMATS[unit](value)) for value in values]
 
 
 def _step_of_durations(least_ms: float, high_ms: float) -> tuple[float, str, float]:
@@ -167,7 +167,7 @@ _MONTH_SECONDS = 2_629_800
 _MONDAY = datetime(1970, 1, 5, tzinfo=UTC)
 
 
-def calendar(start: datetime, until: datetime, at_most: int) -> list[Moment]:
+def calendar(start: datetime, until: datetime, at_most: int) -> list[TimeTick]:
     """Return round times in UTC. The first tick of each day has the date below it.
 
     Args:
@@ -180,17 +180,17 @@ def calendar(start: datetime, until: datetime, at_most: int) -> list[Moment]:
     if step is None or step * at_most > 4 * _MONTH_SECONDS:
         months = next((each for each in _MONTHS if each * _MONTH_SECONDS >= least), _MONTHS[-1])
         moments = [at for at in _firsts(start, until, months) if start <= at <= until]
-        return [Moment(at, f"{at:%Y}" if months >= 12 else f"{at:%Y-%m}") for at in moments]
+        return [TimeTick(at, f"{at:%Y}" if months >= 12 else f"{at:%Y-%m}") for at in moments]
     zero = _MONDAY if step >= _DAY_SECONDS else units.EPOCH
     first = zero + math.ceil((start - zero) / timedelta(seconds=step)) * timedelta(seconds=step)
     count = int((until - first).total_seconds() // step) + 1
     moments = [first + number * timedelta(seconds=step) for number in range(count)]
     if step >= _DAY_SECONDS:
-        return [Moment(at, f"{at:%Y-%m-%d}") for at in moments]
+        return [TimeTick(at, f"{at:%Y-%m-%d}") for at in moments]
     days = [None, *(at.date() for at in moments)]
     clock = "%H:%M" if step >= 60 else "%H:%M:%S"
     return [
-        Moment(at, f"{at:{clock}}" + (f"\n{at:%Y-%m-%d}" if at.date() != before else ""))
+        TimeTick(at, f"{at:{clock}}" + (f"\n{at:%Y-%m-%d}" if at.date() != before else ""))
         for at, before in zip(moments, days, strict=False)
     ]
 

@@ -22,7 +22,7 @@ from pyspark import cloudpickle
 import radiator
 
 
-def bring(reduced: Any) -> Any:
+def with_package(reduced: Any) -> Any:
     """Return the pickle form of an object, extended by the search for the package if this process runs from a zip file.
 
     Args:
