@@ -24,23 +24,23 @@ _INSTEAD = {
     "kafka.bootstrap.servers": _FILES,
     "kafka.group.id": _OWN,
     "groupIdPrefix": _OWN,
-    "assign": 'say option("partition", "a,b") for partitions by name, or subscribe for destinations',
+    "assign": 'use option("partition", "a,b") for partitions by name, or subscribe for destinations',
     "includeHeaders": "the columns headers and tags are there without it; drop it",
     "startingOffsetsByTimestampStrategy": "a time that no record has reached yet begins at the end; drop it",
-    "minOffsetsPerTrigger": 'say trigger(processingTime="1 minute") to have fewer and larger batches',
-    "maxTriggerDelay": 'say trigger(processingTime="1 minute") to have fewer and larger batches',
-    "maxRecordsPerPartition": "say split_bytes or minPartitions to have smaller tasks",
+    "minOffsetsPerTrigger": 'use trigger(processingTime="1 minute") to have fewer and larger batches',
+    "maxTriggerDelay": 'use trigger(processingTime="1 minute") to have fewer and larger batches',
+    "maxRecordsPerPartition": "use split_bytes or minPartitions to have smaller tasks",
     "kafkaConsumer.pollTimeoutMs": _TUNING,
     "fetchOffset.numRetries": _TUNING,
     "fetchOffset.retryIntervalMs": _TUNING,
-    "topic": "to read, say subscribe (names of destinations) or subscribePattern",
+    "topic": "to read, use subscribe (names of destinations) or subscribePattern",
 }
 
 
 _DESERIALIZERS = ("key.deserializer", "value.deserializer")
-_SERVERS = 'say option("url", "stomp://host:61613"), the address of the broker, and drop it'
+_SERVERS = 'use option("url", "stomp://host:61613"), the address of the broker, and drop it'
 _TO_WRITE = {
-    "topic": 'say option("destination", "/topic/results"), or have a column destination',
+    "topic": 'use option("destination", "/topic/results"), or have a column destination',
     "kafka.bootstrap.servers": _SERVERS,
     "bootstrap.servers": _SERVERS,
 }

@@ -240,8 +240,7 @@ def _in_words(options: SinkOptions) -> Iterator[None]:
     try:
         yield
     except TimedOut as error:
-        reason = f"{error} (option timeout); a full queue that blocks answers when it has room"
-        raise TimedOut(f"the broker at {options.address}: {reason}") from None
+        raise TimedOut(f"the broker at {options.address}: {error} (option timeout)") from None
     except ClientError as error:
         raise ClientError(f"the broker at {options.address}: {' '.join(str(error).split())}") from None
     except ValueError as error:  # a header that is not allowed

@@ -10,7 +10,7 @@ import pytest
 from radiator.errors import StorageError
 from radiator.spark.stream_offsets import between, first, following, progress_of, spread
 
-pytestmark = pytest.progress.spark
+pytestmark = pytest.mark.spark
 
 
 def test_a_batch_takes_what_is_new_and_the_next_one_goes_on_there() -> None:
@@ -51,7 +51,7 @@ def test_a_partition_that_holds_nothing_wanted_moves_on_and_takes_nothing_of_the
     assert {name: progress.next for name, progress in progress_of(batch).items()} == {"a": 10, "idle": 1_000_000}
 
 
-@pytest.progress.parametrize("limit", [None, 1, 7, 1000])
+@pytest.mark.parametrize("limit", [None, 1, 7, 1000])
 def test_random_histories_give_every_offset_to_one_batch(limit: int | None) -> None:
     for seed in range(40):
         chance = random.Random(seed)
@@ -102,7 +102,7 @@ FOREIGN = [
 ]
 
 
-@pytest.progress.parametrize("offsets", FOREIGN)
+@pytest.mark.parametrize("offsets", FOREIGN)
 def test_a_checkpoint_of_another_source_is_told_in_words(offsets: Any) -> None:
     with pytest.raises(StorageError, match="the checkpoint is not one of a radiator stream"):
         progress_of(offsets)

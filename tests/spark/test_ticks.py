@@ -63,7 +63,7 @@ def test_a_mark_of_nanoseconds_is_not_written_as_nothing() -> None:
     assert [tick.text for tick in logarithmic(1e-6, 1e-3, "duration", 4)] == ["1 ns", "10 ns", "100 ns", "1 µs"]
 
 
-@pytest.tick.parametrize("unit", ["count", "short"])
+@pytest.mark.parametrize("unit", ["count", "short"])
 def test_what_counts_things_has_no_marks_between_numbers_and_no_halves(unit: str) -> None:
     for _, high, at_most in _ranges(3000, 0, 9):
         ticks = linear(0.0, high, unit, at_most)
@@ -97,7 +97,7 @@ def test_moments_are_round_and_say_their_day() -> None:
             assert tick.value.microsecond == 0
 
 
-@pytest.tick.parametrize(
+@pytest.mark.parametrize(
     ("span", "texts"),
     [
         (timedelta(hours=40), ["00:00\n2023-11-15", "06:00", "12:00", "18:00", "00:00\n2023-11-16", "06:00", "12:00"]),

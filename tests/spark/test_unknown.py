@@ -101,8 +101,8 @@ def test_offsets_by_a_name_of_no_partition_tell_the_ones_that_were_meant(root: s
 @pytest.mark.parametrize(
     ("option", "told"),
     [
-        ("topic", 'say option("destination", "/topic/results")'),
-        ("kafka.bootstrap.servers", 'say option("url", "stomp://host:61613")'),
+        ("topic", 'use option("destination", "/topic/results")'),
+        ("kafka.bootstrap.servers", 'use option("url", "stomp://host:61613")'),
         ("kafka.acks", "no Kafka producer is there"),
     ],
 )
