@@ -290,7 +290,11 @@ def test_options_that_would_move_the_seam_are_refused(spark: Any, store: tuple[s
             ConfigError, match=f"table has no option {name}: it sets the start and the end of the log itself"
         ):
             table(spark, *store, **{name: '{"abc": 1700000000000}'})
-    for name, told in [("pushdown", "many queries"), ("failOnDataLoss", "with fail_on_data_loss="), ("Archive", "e=")]:
+    for name, told in [
+        ("pushdown", "many queries"),
+        ("failOnDataLoss", "argument fail_on_data_loss="),
+        ("Archive", "e="),
+    ]:
         with pytest.raises(ConfigError, match=f"table has no option {name}: .*{told}"):
             table(spark, *store, **{name: "true"})
     assert table(spark, *store, rows_per_batch=7).count() == 400
